@@ -1,0 +1,19 @@
+"""Discriminative clustering: any model p(y|x), trained to maximise a generalised mutual information."""
+
+from pollux import geometry, metrics, models, objectives, training
+from pollux.estimators import GeminiClustering, load
+from pollux.objectives import Divergence, Gemini, f_divergence
+
+__all__ = [
+    "Divergence",
+    "Gemini",
+    "GeminiClustering",
+    "f_divergence",
+    "geometry",
+    "load",
+    "metrics",
+    "models",
+    "objectives",
+    "training",
+]
+__version__ = "0.1.0"

@@ -1,0 +1,533 @@
+"""The scikit-learn face of the library."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import scipy.sparse
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from torch import Tensor, nn
+
+from pollux import persistence
+from pollux.fitting import (
+    Problem,
+    arithmetic,
+    check_positive_integer,
+    number_clusters,
+    resolve_penalties,
+    select,
+    start_at_seeds,
+)
+from pollux.geometry import Geometry, Pairwise, resolve
+from pollux.models import FreeTable, build
+from pollux.objectives import Divergence, Gemini
+from pollux.objectives.penalties import Penalty
+from pollux.rows import Rows
+from pollux.training import (
+    Batches,
+    Callback,
+    Evaluation,
+    History,
+    ProgressBar,
+    Recipe,
+    SingleModel,
+    Step,
+    Trainable,
+    evaluate,
+    log_probabilities,
+    make_optimiser,
+    taped_step,
+    train,
+    train_restarts,
+)
+
+Self = TypeVar("Self", bound="GeminiClustering")
+
+_PREDICTED_ROWS = 10_000
+
+
+class NoOpinionError(AttributeError, ValueError):
+    """Asked of new rows, on which a free table of probabilities has no opinion."""
+
+
+class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
+    """Clustering by any model p(y|x) that maximises a generalised mutual information.
+
+    Clusters are numbered by decreasing size, and those that stay empty come last: labels are
+    0 … ``n_clusters_`` − 1 without holes, and columns of probabilities agree with them.
+
+    Parameters
+    ----------
+    n_clusters : int
+        Most clusters to find; too many may be asked for, and the surplus empties.
+    model : str, nn.Module or callable
+        ``"linear"``, ``"mlp"``, ``"lenet5"``, ``"resnet18"`` or ``"free"`` (a table of probabilities, no
+        opinion on new rows); a module that returns logits (n, n_clusters), copied and trained from its
+        weights; or a function (n_features or shape, n_clusters) → module.
+    hidden, activation : sequence of int, str
+        Widths and activation of the hidden layers, for ``model="mlp"``.
+    objective : str, Gemini or Divergence
+        What is maximised: ``"mmd_ova"``, ``"wasserstein_ovo"``, ``"mi"``, …
+    geometry : str, callable or Geometry
+        The kernel (MMD) or distance (Wasserstein) between samples; ``"auto"`` is the linear kernel or the
+        Euclidean distance. See :func:`pollux.geometry.resolve`.
+    init : {"auto", "random", "kmeans++"}
+        How a free table starts: at random, or near the cells of k-means++ seeds (the default: a free table
+        knows nothing of X by itself). Networks start at random.
+    max_epochs : int
+        Passes over the data.
+    batch_size : int, "auto" or None
+        Rows of a step. None is all rows; "auto" all rows up to 1,000, else 500.
+    optimiser : str or callable
+        ``"adam"``, ``"adamw"``, ``"sgd"``, ``"rmsprop"``, ``"lbfgs"``, or (parameters, lr=…) → optimiser.
+    learning_rate : float
+        Its learning rate.
+    n_init : int
+        Restarts, trained together where the model allows; the highest objective is kept.
+    penalties : mapping, optional
+        Weights of penalties that join the loss, by name or function: ``{"vat": 1.0, "entropy": 0.1}``.
+    tol, patience : float, int or None
+        With a patience, training ends after that many epochs without a rise of the objective by ``tol``
+        (relative). None trains for all epochs.
+    dtype : {"auto", "float32", "float64"}
+        Arithmetic; "auto" is that of X.
+    device : str
+        Where the model is trained.
+    random_state : int, RandomState or None
+        Seed; the same seed gives the same bits on the same machine.
+    verbose : bool
+        Show a progress bar.
+    callbacks : sequence of callable
+        Called with the figures of each epoch; one that returns True ends the training.
+
+    Attributes
+    ----------
+    labels_ : array of shape (n,)
+        Cluster of each row; −1 for rows of weight zero that a free table has not seen.
+    n_clusters_ : int
+        Clusters in use.
+    objective_ : float
+        The objective on the data, at the end.
+    history_ : dict of lists
+        ``objective``, ``clusters`` and ``entropy`` of each epoch.
+    n_iter_ : int
+        Epochs run.
+    module_ : nn.Module
+        The trained module.
+    geometry_ : Geometry or None
+        The geometry, with what it takes from the data fixed.
+    probabilities_ : array of shape (n, n_clusters)
+        Soft assignments of the rows, for a free table only.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from pollux import GeminiClustering
+    >>> X = load_iris().data
+    >>> clustering = GeminiClustering(n_clusters=3, model="linear", random_state=0).fit(X)
+    >>> clustering.n_clusters_
+    3
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 10,
+        *,
+        model: str | nn.Module | Callable[..., nn.Module] = "mlp",
+        hidden: Sequence[int] = (100,),
+        activation: str = "relu",
+        objective: str | Gemini | Divergence = "mmd_ova",
+        geometry: str | Geometry | Callable[..., Tensor] = "auto",
+        init: str = "auto",
+        max_epochs: int = 200,
+        batch_size: int | str | None = "auto",
+        optimiser: str | Callable[..., torch.optim.Optimizer] = "adam",
+        learning_rate: float = 1e-2,
+        n_init: int = 1,
+        penalties: Mapping[str | Penalty, float] | None = None,
+        tol: float = 1e-4,
+        patience: int | None = None,
+        dtype: str = "auto",
+        device: str = "cpu",
+        random_state: int | np.random.RandomState | None = None,
+        verbose: bool = False,
+        callbacks: Sequence[Callback] = (),
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.model = model
+        self.hidden = hidden
+        self.activation = activation
+        self.objective = objective
+        self.geometry = geometry
+        self.init = init
+        self.max_epochs = max_epochs
+        self.batch_size = batch_size
+        self.optimiser = optimiser
+        self.learning_rate = learning_rate
+        self.n_init = n_init
+        self.penalties = penalties
+        self.tol = tol
+        self.patience = patience
+        self.dtype = dtype
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+        self.callbacks = callbacks
+
+    def fit(self: Self, X: Any, y: Any = None, *, sample_weight: Any = None, affinity: Any = None) -> Self:
+        """Find the clusters of X.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, DataFrame or Tensor of shape (n, d) or (n, C, H, W)
+            The samples.
+        y : ignored
+        sample_weight : array of shape (n,), optional
+            Weights of the samples; one of weight 2 counts as two, one of weight 0 is left out.
+        affinity : array of shape (n, n) or Features, optional
+            The kernel or the distances of the samples, if they are known already.
+        """
+        self._check_parameters()
+        X = self._validate(X, reset=True, fewest=max(2, self.n_clusters))
+        weight, kept = self._weights(X, sample_weight)
+        self._resume: dict[str, Any] | None = None
+        with self._seeded() as (seed, generator):
+            X_kept, problem = self._begin(X, affinity, weight, kept)
+            fitted = train_restarts(
+                self._modules(X_kept, seed, self.n_init),
+                self.n_clusters,
+                problem.batches(self.batch_size),
+                self._recipe(),
+                functools.partial(self._train, generator=generator, epochs=self.max_epochs),
+                functools.partial(self._evaluate, problem=problem),
+                generator,
+            )
+        self.module_, self.history_ = fitted.module, fitted.history
+        self.n_iter_ = len(self.history_["objective"])
+        self._finish(X, kept, problem, fitted.evaluation)
+        return self
+
+    def partial_fit(self: Self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
+        """One more epoch, on these rows; the first call starts the model.
+
+        Clusters are numbered anew, by their size among these rows.
+        """
+        self._check_parameters()
+        first = not hasattr(self, "module_")
+        X = self._validate(X, reset=first, fewest=1)
+        weight, kept = self._weights(X, sample_weight)
+        with self._seeded() as (seed, generator):
+            if first:
+                X_kept, problem = self._begin(X, None, weight, kept)
+                (self.module_,) = self._modules(X_kept, seed, 1)
+                self.history_, self._resume = {"objective": [], "clusters": [], "entropy": []}, None
+            else:
+                problem = self._problem(X if kept.all() else X[kept], None, weight)
+            model = SingleModel(self.module_, self.n_clusters)
+            optimiser = make_optimiser(self.optimiser, model.parameters(), self.learning_rate)
+            if self._resume is not None:
+                optimiser.load_state_dict(self._resume["optimiser"])
+                generator.set_state(self._resume["generator"])
+                torch.set_rng_state(self._resume["torch"])
+            step = taped_step(model, self._objective(), optimiser, resolve_penalties(self.penalties), generator)
+            history = self._train(model, step, problem.batches(self.batch_size), generator=generator, epochs=1)
+            self._resume = {
+                "optimiser": optimiser.state_dict(),
+                "generator": generator.get_state(),
+                "torch": torch.get_rng_state(),
+            }
+        for name, values in history.of_model(0).items():
+            self.history_[name] += values
+        self.n_iter_ = len(self.history_["objective"])
+        self._finish(X, kept, problem, self._evaluate(self.module_, problem=problem))
+        return self
+
+    def predict(self, X: Any) -> NDArray[np.int64]:
+        """The cluster of each row, (n,)."""
+        return np.asarray(self._probabilities(X).argmax(1), dtype=np.int64)
+
+    def predict_proba(self, X: Any) -> NDArray[np.floating[Any]]:
+        """p(y|x) of each row, (n, n_clusters); of sparse rows, ask :meth:`transform`."""
+        # scikit-learn's checks take an estimator with probabilities of sparse rows for a classifier of 4 classes.
+        if scipy.sparse.issparse(X):
+            raise TypeError("predict_proba takes no sparse rows; transform gives the same probabilities for them.")
+        return self._probabilities(X)
+
+    def transform(self, X: Any) -> NDArray[np.floating[Any]]:
+        """Soft assignments as features: p(y|x) of each row, (n, n_clusters)."""
+        return self._probabilities(X)
+
+    def fit_transform(self, X: Any, y: Any = None, **fit_parameters: Any) -> NDArray[np.floating[Any]]:
+        """Fit, and the soft assignments of the rows."""
+        self.fit(X, y, **fit_parameters)
+        return self.probabilities_ if self._is_free() else self._probabilities(X)
+
+    def score(self, X: Any, y: Any = None, *, sample_weight: Any = None, affinity: Any = None) -> float:
+        """The objective of the model on X; higher is better.
+
+        It is exact up to 10,000 rows (1,000 where a matrix is needed), else a mean over batches.
+        """
+        check_is_fitted(self)
+        X = self._validate(X, reset=False, fewest=1)
+        weight, kept = self._weights(X, sample_weight)
+        if not kept.all():
+            X, affinity = X[kept], select(affinity, kept)
+        return self._evaluate(self.module_, problem=self._problem(X, affinity, weight)).objective
+
+    def save(self, path: str | Path) -> None:
+        """Write the model to one file, for :func:`pollux.load`; of a network of your own, its weights."""
+        check_is_fitted(self)
+        tensors = {f"module.{name}": value for name, value in self.module_.state_dict().items()}
+        tensors |= {"order": self._order, "labels": torch.from_numpy(self.labels_)}
+        geometry = self.geometry_
+        parameters = {name: persistence.as_json(value) for name, value in self.get_params(deep=False).items()}
+        description = {
+            "parameters": parameters,
+            "geometry_parameters": dict(geometry.parameters) if isinstance(geometry, Pairwise) else {},
+            "shape": self._shape,
+            "dtype": str(self._dtype).removeprefix("torch."),
+            "feature_names": list(getattr(self, "feature_names_in_", [])),
+            "history": self.history_,
+            "objective": self.objective_,
+            "n_clusters": self.n_clusters_,
+        }
+        persistence.write(path, tensors, description)
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_clusters
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _probabilities(self, X: Any) -> NDArray[np.floating[Any]]:
+        check_is_fitted(self)
+        rows = self._rows(self._validate(X, reset=False, fewest=1))
+        parts = [
+            log_probabilities(self.module_, rows[index], self.n_clusters).cpu()[:, self._order].exp()
+            for index in torch.split(torch.arange(len(rows)), _PREDICTED_ROWS)
+        ]
+        probabilities = torch.cat(parts).numpy()
+        if not np.isfinite(probabilities).all():
+            raise ValueError(
+                "The model returned NaN for some rows: their values are too large for its arithmetic. "
+                "Scale them as the training data were."
+            )
+        return probabilities
+
+    # The parts of fit, in its order.
+
+    def _check_parameters(self) -> None:
+        for name in ("n_clusters", "max_epochs", "n_init"):
+            check_positive_integer(name, getattr(self, name))
+        if self.batch_size not in (None, "auto"):
+            check_positive_integer("batch_size", self.batch_size)
+        if self.patience is not None:
+            check_positive_integer("patience", self.patience)
+        if not (isinstance(self.learning_rate, int | float) and 0 < self.learning_rate < float("inf")):
+            raise ValueError(f"learning_rate must be a positive number, not {self.learning_rate!r}.")
+        if self.init not in ("auto", "random", "kmeans++"):
+            raise ValueError(f"init must be 'auto', 'random' or 'kmeans++', not {self.init!r}.")
+        if self.init == "kmeans++" and not self._is_free():
+            raise ValueError("init='kmeans++' starts a free table only; networks start at random.")
+        if self.dtype not in ("auto", "float32", "float64"):
+            raise ValueError(f"dtype must be 'auto', 'float32' or 'float64', not {self.dtype!r}.")
+        resolve_penalties(self.penalties)
+        self._objective()
+
+    def _validate(self, X: Any, *, reset: bool, fewest: int) -> Any:
+        X = validate_data(self, X, reset=reset, accept_sparse="csr", allow_nd=True, ensure_min_samples=fewest)
+        if not reset and tuple(X.shape[1:]) != self._shape:
+            raise ValueError(f"The model was trained on samples of shape {self._shape}; these are {X.shape[1:]}.")
+        return X
+
+    def _weights(self, X: Any, sample_weight: Any) -> tuple[Tensor | None, NDArray[np.bool_]]:
+        """Weights of the rows that take part, or None; and which rows do."""
+        if sample_weight is None:
+            return None, np.ones(X.shape[0], dtype=bool)
+        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        kept = weight > 0
+        if not kept.any():
+            raise ValueError("Sample weights must contain at least one non-zero number: all are zero.")
+        return torch.from_numpy(weight[kept]).to(self.device), kept
+
+    @contextmanager
+    def _seeded(self) -> Iterator[tuple[int, torch.Generator]]:
+        """All randomness from random_state: initial weights, dropout, batches; torch's own state is kept."""
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        devices = [self.device] if torch.device(self.device).type == "cuda" else []
+        with torch.random.fork_rng(devices=devices):
+            torch.manual_seed(seed)
+            yield seed, torch.Generator().manual_seed(seed)
+
+    def _begin(self, X: Any, affinity: Any, weight: Tensor | None, kept: NDArray[np.bool_]) -> tuple[Any, Problem]:
+        """The rows that take part, as a problem; and what later calls need to know of them."""
+        if not kept.all():
+            X, affinity = X[kept], select(affinity, kept)
+        self._shape = tuple(int(size) for size in X.shape[1:])
+        self._dtype = arithmetic(X.dtype) if self.dtype == "auto" else getattr(torch, self.dtype)
+        needs = self._objective().needs
+        self.geometry_: Geometry | None = None
+        if needs is not None:
+            self.geometry_ = resolve(self.geometry, needs, affinity=affinity).adapt(self._rows(X))
+        return X, self._problem(X, affinity, weight)
+
+    def _problem(self, X: Any, affinity: Any, weight: Tensor | None) -> Problem:
+        rows = self._rows(X)
+        block = None
+        if self.geometry_ is not None:
+            geometry = self.geometry_
+            if affinity is not None:
+                geometry = resolve("precomputed", geometry.kind, affinity=affinity)
+            block = geometry.bind(rows)
+        inputs = (lambda index: index.to(self.device)) if self._is_free() else rows.__getitem__
+        return Problem(len(rows), inputs, block, weight)
+
+    def _rows(self, X: Any) -> Rows:
+        return Rows(X, self._dtype, self.device)
+
+    def _objective(self) -> Gemini:
+        return self.objective if isinstance(self.objective, Gemini) else Gemini(self.objective)
+
+    def _is_free(self) -> bool:
+        return isinstance(self.model, str) and self.model == "free"
+
+    def _modules(self, X: Any, seed: int, count: int) -> list[nn.Module]:
+        shape = (int(X.shape[0]),) if self._is_free() else self._shape
+        options: dict[str, Any] = {}
+        if self.model == "mlp":
+            options = {"hidden": self.hidden, "activation": self.activation}
+        modules = build(self.model, shape, self.n_clusters, count, **options)
+        random = np.random.RandomState(seed)
+        for module in modules:
+            if isinstance(module, FreeTable) and self.init != "random":
+                start_at_seeds(module, X, random)
+        return [module.to(self.device, self._dtype) for module in modules]
+
+    def _recipe(self) -> Recipe:
+        return Recipe(self._objective(), self.optimiser, self.learning_rate, resolve_penalties(self.penalties))
+
+    def _train(
+        self, model: Trainable, step: Step, batches: Batches, *, generator: torch.Generator, epochs: int
+    ) -> History:
+        return train(
+            model,
+            step,
+            batches,
+            max_epochs=epochs,
+            tol=self.tol,
+            patience=self.patience,
+            callbacks=(*([ProgressBar()] if self.verbose else []), *self.callbacks),
+            generator=generator,
+        )
+
+    def _evaluate(self, module: nn.Module, *, problem: Problem) -> Evaluation:
+        n, inputs, block, weight = problem
+        return evaluate(module, self.n_clusters, n, inputs, self._objective(), block, weight)
+
+    def _finish(self, X: Any, kept: NDArray[np.bool_], problem: Problem, evaluation: Evaluation) -> None:
+        """Number the clusters and label all rows, those of weight zero included."""
+        self._order, self.n_clusters_, labels = number_clusters(evaluation, problem, self.n_clusters)
+        self.objective_ = evaluation.objective
+        self.labels_ = np.full(X.shape[0], -1, dtype=np.int64)
+        self.labels_[kept] = labels
+        if isinstance(self.module_, FreeTable):
+            table = self.module_.logits.detach().cpu().softmax(1)[:, self._order].numpy()
+            self.probabilities_ = np.full((X.shape[0], self.n_clusters), 1 / self.n_clusters, dtype=table.dtype)
+            self.probabilities_[kept] = table
+        elif not kept.all():
+            self.labels_[~kept] = self.predict(X[~kept])
+
+
+class _OnNewRows:
+    """A method that speaks of rows it may not have seen: absent, with the reason, for a free table."""
+
+    def __init__(self, method: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, method)  # type: ignore[arg-type]
+        self._method = method
+
+    def __get__(self, estimator: GeminiClustering | None, owner: type | None = None) -> Any:
+        if estimator is None:
+            return self._method
+        if estimator._is_free():
+            raise NoOpinionError(
+                f"A free table of probabilities has no opinion on new rows, so there is no "
+                f"{self._method.__name__}. Use labels_ and probabilities_, or a model such as 'linear'."
+            )
+        return types.MethodType(self._method, estimator)
+
+
+# Here rather than as decorators, because scikit-learn wraps transform when the class is made.
+for _name in ("predict", "predict_proba", "transform", "score", "partial_fit"):
+    setattr(GeminiClustering, _name, _OnNewRows(getattr(GeminiClustering, _name)))
+
+
+def load(path: str | Path, model: nn.Module | Callable[..., nn.Module] | None = None) -> GeminiClustering:
+    """The clustering that :meth:`GeminiClustering.save` wrote; nothing in the file is executed.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+    model : nn.Module or callable, optional
+        The network, where it was the user's own: the file holds only its weights.
+    """
+    tensors, description = persistence.read(path)
+    parameters = dict(description["parameters"])
+    if model is not None:
+        parameters["model"] = model
+    if parameters["model"] is None:
+        raise ValueError(f"{path} holds the weights of a network of your own: pass it, load(path, model=…).")
+    # What JSON could not hold (a function, a callback) comes back as its default.
+    optional = ("batch_size", "patience", "random_state")
+    clustering = GeminiClustering(
+        **{name: value for name, value in parameters.items() if value is not None or name in optional}
+    )
+    clustering._shape = tuple(description["shape"])
+    clustering._dtype = getattr(torch, description["dtype"])
+    clustering.n_features_in_ = clustering._shape[0]
+    if description["feature_names"]:
+        clustering.feature_names_in_ = np.array(description["feature_names"], dtype=object)
+    clustering.history_, clustering.objective_ = description["history"], description["objective"]
+    clustering.n_iter_, clustering.n_clusters_ = (
+        len(clustering.history_["objective"]),
+        description["n_clusters"],
+    )
+    clustering._order, clustering.labels_ = tensors.pop("order"), tensors.pop("labels").numpy()
+    clustering._resume = None
+    _restore(clustering, tensors, description["geometry_parameters"])
+    return clustering
+
+
+def _restore(clustering: GeminiClustering, tensors: dict[str, Tensor], geometry: dict[str, Any]) -> None:
+    """The module with its weights, and the geometry."""
+    options: dict[str, Any] = {}
+    if clustering.model == "mlp":
+        options = {"hidden": clustering.hidden, "activation": clustering.activation}
+    free = clustering._is_free()
+    shape = tuple(tensors["module.logits"].shape[:1]) if free else clustering._shape
+    (module,) = build(clustering.model, shape, clustering.n_clusters, **options)
+    weights = {name.removeprefix("module."): value for name, value in tensors.items()}
+    try:
+        module.load_state_dict(weights)
+    except RuntimeError as error:
+        raise ValueError(f"The weights in the file are not those of this model: {error}") from error
+    clustering.module_ = module.to(clustering.device, clustering._dtype).eval()
+    needs = clustering._objective().needs
+    clustering.geometry_ = None
+    if needs is not None:
+        clustering.geometry_ = resolve(clustering.geometry, needs, **geometry)
+    if isinstance(module, FreeTable):
+        clustering.probabilities_ = module.logits.detach().softmax(1)[:, clustering._order].numpy()

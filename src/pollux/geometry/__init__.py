@@ -1,0 +1,21 @@
+"""How samples relate: kernels, distances, neighbour graphs, encoders."""
+
+from pollux.affinity import Affinity, Features
+from pollux.geometry.distances import DISTANCES
+from pollux.geometry.geometry import Precomputed, resolve
+from pollux.geometry.graphs import ShortestPath
+from pollux.geometry.kernels import KERNELS
+from pollux.geometry.pairwise import Encoded, Geometry, Pairwise
+
+__all__ = [
+    "DISTANCES",
+    "KERNELS",
+    "Affinity",
+    "Encoded",
+    "Features",
+    "Geometry",
+    "Pairwise",
+    "Precomputed",
+    "ShortestPath",
+    "resolve",
+]

@@ -1,0 +1,135 @@
+"""From what a user writes to a geometry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pollux.affinity import Affinity, Features
+from pollux.geometry.distances import DISTANCES
+from pollux.geometry.graphs import ShortestPath
+from pollux.geometry.kernels import KERNELS
+from pollux.geometry.pairwise import Block, Encoded, Geometry, Kind, Pairwise
+
+DEFAULTS: dict[Kind, str] = {"kernel": "linear", "distance": "euclidean"}
+_CHECKED_ROWS = 256
+
+
+@dataclass(frozen=True)
+class Precomputed(Geometry):
+    """A matrix (n, n), or features (n, r) of a kernel, that the user already has."""
+
+    affinity: Affinity
+    kind: Kind
+
+    def bind(self, X: Any) -> Block:
+        if len(self.affinity) != len(X):
+            raise ValueError(
+                f"The affinity is of {len(self.affinity)} samples, but X has {len(X)} rows; "
+                f"row i of X must be row and column i of the affinity."
+            )
+        affinity = self.affinity
+        if isinstance(affinity, Features):
+            return affinity.block
+        return lambda index: affinity[index][:, index]
+
+
+def resolve(
+    geometry: str | Geometry | Callable[..., Tensor],
+    kind: Kind = "kernel",
+    *,
+    affinity: Any = None,
+    encoder: Callable[[Tensor], Tensor] | None = None,
+    **parameters: Any,
+) -> Geometry:
+    """The geometry that a name, a function or an object stands for.
+
+    Parameters
+    ----------
+    geometry : str, callable or Geometry
+        The name of a kernel or distance (``pollux.geometry.KERNELS``, ``DISTANCES``), ``"shortest_path"``,
+        ``"precomputed"``, ``"auto"``; or a function of x (n, d) and y (m, d) that returns (n, m).
+    kind : {"kernel", "distance"}
+        What the objective needs.
+    affinity : array or Tensor of shape (n, n), or Features, optional
+        What was precomputed.
+    encoder : callable, optional
+        Compare the features of this frozen network rather than the samples.
+    **parameters
+        Parameters of the named geometry, such as ``gamma=0.5``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> resolve("rbf", gamma=0.5)(torch.tensor([[0.0], [2.0]])).round(decimals=2)
+    tensor([[1.0000, 0.1400],
+            [0.1400, 1.0000]])
+    """
+    if kind not in DEFAULTS:
+        raise ValueError(f"A geometry is a 'kernel' or a 'distance', not {kind!r}.")
+    if affinity is not None or geometry == "precomputed":
+        return Precomputed(_check_affinity(affinity, kind), kind)
+    found = _find(geometry, kind, parameters)
+    if found.kind != kind:
+        raise ValueError(f"The objective needs a {kind}, but {geometry!r} is a {found.kind}.")
+    return found if encoder is None else Encoded(encoder, found)
+
+
+def _find(geometry: str | Geometry | Callable[..., Tensor], kind: Kind, parameters: dict[str, Any]) -> Geometry:
+    if isinstance(geometry, str):
+        name = DEFAULTS[kind] if geometry == "auto" else geometry
+        if name == "shortest_path":
+            return ShortestPath(**parameters)
+        named, other = (KERNELS, DISTANCES) if kind == "kernel" else (DISTANCES, KERNELS)
+        if name not in named:
+            also = " It is not one of them" if name in other else " Unknown name"
+            graph = ", shortest_path" if kind == "distance" else ""
+            raise ValueError(
+                f"The objective needs a {kind}: {', '.join(named)}{graph}, precomputed, or a function.{also}: {name!r}."
+            )
+        return named[name].with_parameters(**parameters)
+    if parameters:
+        raise TypeError(f"Parameters {sorted(parameters)} belong to a named geometry; bind them yourself.")
+    if isinstance(geometry, Geometry):
+        return geometry
+    if callable(geometry):
+        return Pairwise(getattr(geometry, "__name__", type(geometry).__name__), kind, geometry)
+    raise TypeError(f"A geometry is a name, a function or a Geometry, not {type(geometry).__name__}.")
+
+
+def _check_affinity(affinity: Any, kind: Kind) -> Affinity:
+    if affinity is None:
+        raise ValueError(f"geometry='precomputed' needs the {kind} matrix: pass it as affinity=….")
+    if isinstance(affinity, Features):
+        if kind == "distance":
+            raise ValueError("Features define a kernel; the objective needs a distance matrix (n, n).")
+        if affinity.values.ndim != 2 or not bool(affinity.values.isfinite().all()):
+            raise ValueError("Features must be finite and of shape (n, r).")
+        return Features(affinity.values - affinity.values.mean(0))
+    matrix = affinity if isinstance(affinity, Tensor) else torch.as_tensor(np.asarray(affinity))
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise ValueError(f"The precomputed {kind} matrix must be square; its shape is {tuple(matrix.shape)}.")
+    if not matrix.is_floating_point():
+        matrix = matrix.to(torch.get_default_dtype())
+    # A few rows at a time: the matrix may be as large as memory allows.
+    for start in range(0, len(matrix), _CHECKED_ROWS):
+        _check_part(matrix, slice(start, start + _CHECKED_ROWS), kind)
+    if kind == "distance" and bool((matrix.diagonal() != 0).any()):
+        raise ValueError("The precomputed distance of a sample to itself must be 0.")
+    return matrix
+
+
+def _check_part(matrix: Tensor, part: slice, kind: Kind) -> None:
+    rows, columns = matrix[part], matrix[:, part].mT
+    if not bool(rows.isfinite().all()):
+        raise ValueError(f"The precomputed {kind} matrix holds NaN or infinity.")
+    tolerance = 1e-5 * float(rows.abs().max())
+    if float((rows - columns).abs().max()) > tolerance:
+        raise ValueError(f"The precomputed {kind} matrix must be symmetric.")
+    if kind == "distance" and bool((rows < 0).any()):
+        raise ValueError("The precomputed distance matrix holds negative distances.")

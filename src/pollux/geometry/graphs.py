@@ -1,0 +1,97 @@
+"""Distances along a neighbour graph: they follow a manifold where straight lines leave it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+import torch
+from numpy.typing import NDArray
+from scipy.sparse.csgraph import dijkstra
+from scipy.spatial.distance import pdist
+from sklearn.neighbors import kneighbors_graph, radius_neighbors_graph
+from torch import Tensor
+
+from pollux.geometry.pairwise import Block, Geometry, Kind
+from pollux.rows import Rows, as_rows
+
+_QUANTILE_ROWS = 2000
+_MOST_EDGES = 100_000_000
+
+
+@dataclass(frozen=True)
+class ShortestPath(Geometry):
+    """The length of the shortest path between two samples in a graph of neighbours.
+
+    Two samples are neighbours when their Euclidean distance is at most a quantile of all distances, or when
+    one is among the nearest ``neighbours`` of the other. The graph spans all samples; the paths are found
+    for one batch at a time, so no n×n matrix is kept.
+
+    Parameters
+    ----------
+    quantile : float
+        The share of all pairs that are neighbours.
+    neighbours : int, optional
+        Join each sample with this many nearest ones instead; the choice for large data.
+    weighted : bool
+        Measure a path by the Euclidean lengths of its edges rather than by their number.
+    """
+
+    quantile: float = 0.05
+    neighbours: int | None = None
+    weighted: bool = False
+    kind: Kind = "distance"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.quantile <= 1:
+            raise ValueError(f"quantile is a share of all pairs, above 0 and at most 1; not {self.quantile}.")
+        if self.neighbours is not None and self.neighbours < 1:
+            raise ValueError(f"neighbours is a positive number of samples, not {self.neighbours}.")
+
+    def bind(self, X: Any) -> Block:
+        rows = as_rows(X)
+        graph = self.graph(rows)
+        n = len(rows)
+        # Longer than any path can be: n edges.
+        unreachable = n * (float(graph.data.max(initial=1.0)) if self.weighted else 1.0)
+
+        def block(index: Tensor) -> Tensor:
+            nodes = index.cpu().numpy()
+            lengths = dijkstra(graph, indices=nodes, unweighted=not self.weighted)[:, nodes]
+            lengths[np.isinf(lengths)] = unreachable
+            return torch.from_numpy(lengths).to(rows.device, rows.dtype)
+
+        return block
+
+    def graph(self, X: Any) -> scipy.sparse.csr_array:
+        """The symmetric neighbour graph (n, n) of all samples, its values the Euclidean lengths of edges."""
+        samples = _array(as_rows(X))
+        if self.neighbours is not None:
+            k = min(self.neighbours, len(samples) - 1)
+            graph = kneighbors_graph(samples, k, mode="distance")
+            return scipy.sparse.csr_array(graph.maximum(graph.T))
+        n = len(samples)
+        if self.quantile * n * n > _MOST_EDGES:
+            raise ValueError(
+                f"A graph of {self.quantile:.0%} of all pairs of {n:,} samples would have "
+                f"{self.quantile * n * n:,.0f} edges: ask for a number of neighbours instead, "
+                f"ShortestPath(neighbours=10)."
+            )
+        radius = _distance_quantile(samples, self.quantile)
+        return scipy.sparse.csr_array(radius_neighbors_graph(samples, radius, mode="distance"))
+
+
+def _array(rows: Rows) -> NDArray[np.float64]:
+    everything = rows[torch.arange(len(rows))].flatten(1)
+    return everything.double().cpu().numpy()
+
+
+def _distance_quantile(samples: NDArray[np.float64], quantile: float) -> float:
+    """The quantile of all distances d_ij, d_ii = 0 included; from some of the samples where n is large."""
+    if len(samples) > _QUANTILE_ROWS:
+        chosen = np.random.default_rng(0).choice(len(samples), _QUANTILE_ROWS, replace=False)
+        samples = samples[chosen]
+    between = pdist(samples)
+    return float(np.quantile(np.concatenate([between, between, np.zeros(len(samples))]), quantile))

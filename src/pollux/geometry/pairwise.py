@@ -1,0 +1,151 @@
+"""Geometries that compare samples two by two: kernels and distances, batch by batch."""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from pollux.affinity import Affinity, Features
+from pollux.rows import as_rows
+
+Kind: TypeAlias = Literal["kernel", "distance"]
+Block: TypeAlias = Callable[[Tensor], Affinity]
+
+_SAMPLE_SIZE = 1000
+
+
+class Geometry(ABC):
+    """How samples relate. ``bind(X)`` gives a function from the index of a batch to its affinity."""
+
+    kind: Kind
+
+    @abstractmethod
+    def bind(self, X: Any) -> Block:
+        """A function ``index (b,) → affinity`` of those rows of X: a matrix (b, b), or features (b, r)."""
+
+    def adapt(self, X: Any) -> Geometry:
+        """The same geometry with what it takes from the data (a bandwidth) fixed, for use on other rows."""
+        return self
+
+
+@dataclass(frozen=True)
+class Pairwise(Geometry):
+    """A kernel or a distance between two samples.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    kind : {"kernel", "distance"}
+        What it is.
+    function : callable
+        ``function(x, y, **parameters)``: x (n, d), y (m, d) → (n, m).
+    features : callable, optional
+        ``features(x, **parameters)``: x (n, d) → (n, r), whose products are the kernel; it may return None
+        where the matrix is cheaper.
+    adapt_parameters : callable, optional
+        ``adapt_parameters(x, **parameters)`` → all parameters, those not given being set from the samples x.
+    parameters : mapping
+        Keyword arguments of the functions above.
+    """
+
+    name: str
+    kind: Kind
+    function: Callable[..., Tensor]
+    features: Callable[..., Tensor | None] | None = None
+    adapt_parameters: Callable[..., Mapping[str, Any]] | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self, x: Tensor, y: Tensor | None = None) -> Tensor:
+        return self.function(x, x if y is None else y, **self.parameters)
+
+    def with_parameters(self, **parameters: Any) -> Pairwise:
+        """The same with other parameters."""
+        function = self.adapt_parameters or self.function
+        valid = [
+            name
+            for name, parameter in inspect.signature(function).parameters.items()
+            if parameter.kind is parameter.KEYWORD_ONLY
+        ]
+        unknown = sorted(set(parameters) - set(valid))
+        if unknown:
+            takes = f"takes {', '.join(valid)}" if valid else "takes no parameters"
+            raise ValueError(f"The {self.name} {self.kind} {takes}; not {', '.join(unknown)}.")
+        return replace(self, parameters=parameters)
+
+    def adapt(self, X: Any) -> Pairwise:
+        if self.adapt_parameters is None:
+            return self
+        sample = as_rows(X).sample(_SAMPLE_SIZE).flatten(1)
+        return replace(self, parameters=self.adapt_parameters(sample, **self.parameters))
+
+    def bind(self, X: Any) -> Block:
+        rows = as_rows(X)
+        adapted = self.adapt(rows)
+        return lambda index: adapted.between(rows[index].flatten(1))
+
+    def between(self, x: Tensor) -> Affinity:
+        """The affinity of the samples x (b, d) with each other."""
+        if self.features is not None:
+            features = self.features(x, **self.parameters)
+            if features is not None:
+                # An MMD does not change when all features move together; centred, they keep their digits.
+                return Features(features - features.mean(0))
+        matrix = self(x)
+        if not isinstance(matrix, Tensor) or matrix.shape != (len(x), len(x)):
+            shape = tuple(getattr(matrix, "shape", ()))
+            raise ValueError(
+                f"The {self.kind} {self.name!r} must map (n, d) and (m, d) to an (n, m) tensor; for two times "
+                f"{len(x)} rows it returned {type(matrix).__name__} of shape {shape}."
+            )
+        return matrix
+
+
+@dataclass(frozen=True)
+class Encoded(Geometry):
+    """A kernel or distance between the features of a frozen encoder, which are computed once.
+
+    Parameters
+    ----------
+    encoder : callable
+        A module (used in evaluation mode) or function from samples (b, …) to features (b, r).
+    geometry : Geometry
+        What compares the features.
+    batch_size : int
+        How many samples are encoded at once.
+    """
+
+    encoder: Callable[[Tensor], Tensor]
+    geometry: Geometry
+    batch_size: int = 1000
+
+    @property
+    def kind(self) -> Kind:  # type: ignore[override]
+        return self.geometry.kind
+
+    def adapt(self, X: Any) -> Encoded:
+        sample = as_rows(X).sample(_SAMPLE_SIZE)
+        return replace(self, geometry=self.geometry.adapt(self._encode(sample)))
+
+    def bind(self, X: Any) -> Block:
+        rows = as_rows(X)
+        batches = torch.split(torch.arange(len(rows)), self.batch_size)
+        return self.geometry.bind(torch.cat([self._encode(rows[index]) for index in batches]))
+
+    @torch.no_grad()
+    def _encode(self, x: Tensor) -> Tensor:
+        if not isinstance(self.encoder, torch.nn.Module):
+            return self.encoder(x)
+        training = self.encoder.training
+        self.encoder.eval()
+        try:
+            features: Tensor = self.encoder(x)
+            return features
+        finally:
+            self.encoder.train(training)

@@ -1,0 +1,76 @@
+"""Modules from what a user passes as a model, for one training or several restarts."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from pollux.models.tabular import free, linear, mlp
+from pollux.models.vision import lenet5, resnet18
+
+MODELS: dict[str, Callable[..., nn.Module]] = {
+    "free": free,
+    "linear": linear,
+    "mlp": mlp,
+    "lenet5": lenet5,
+    "resnet18": resnet18,
+}
+
+
+def build(
+    model: str | nn.Module | Callable[..., nn.Module],
+    shape: tuple[int, ...],
+    n_clusters: int,
+    count: int = 1,
+    **options: Any,
+) -> list[nn.Module]:
+    """``count`` modules with initial weights of their own.
+
+    Parameters
+    ----------
+    model : str, nn.Module or callable
+        A name of ``MODELS``; a module, which is copied, with its weights for a single training and with
+        new ones for restarts; or a factory ``(n_features or shape, n_clusters) → nn.Module``.
+    shape : tuple of int
+        Shape of one sample.
+    n_clusters, count : int
+        Outputs of a module; number of modules.
+    **options
+        Options of a named model.
+    """
+    if isinstance(model, nn.Module):
+        return [copy.deepcopy(model)] if count == 1 else [_restarted(model) for _ in range(count)]
+    if isinstance(model, str):
+        if model not in MODELS:
+            raise ValueError(
+                f"Unknown model {model!r}. Valid names: {', '.join(MODELS)}; or pass an nn.Module, or a function "
+                f"(n_features, n_clusters) -> nn.Module."
+            )
+        model = MODELS[model]
+    elif not callable(model):
+        raise TypeError(f"A model is a name, an nn.Module or a function, not {type(model).__name__}.")
+    size = shape[0] if len(shape) == 1 else shape
+    modules = [model(size, n_clusters, **options) for _ in range(count)]
+    for module in modules:
+        if not isinstance(module, nn.Module):
+            raise TypeError(f"The model's function must return an nn.Module, not {type(module).__name__}.")
+    return modules
+
+
+def _restarted(module: nn.Module) -> nn.Module:
+    """A copy with new random weights."""
+    module = copy.deepcopy(module)
+    for layer in module.modules():
+        own = [name for name, _ in layer.named_parameters(recurse=False)]
+        reset = getattr(layer, "reset_parameters", None)
+        if callable(reset):
+            reset()
+        elif own:
+            raise ValueError(
+                f"n_init > 1 needs new weights for each restart, but {type(layer).__name__} has no "
+                f"reset_parameters: pass a function (n_features, n_clusters) -> nn.Module instead of a module."
+            )
+    return module

@@ -1,0 +1,82 @@
+"""Models of table rows: inputs (n, d) → logits (n, K)."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "relu": nn.ReLU,
+    "tanh": nn.Tanh,
+    "sigmoid": nn.Sigmoid,
+    "gelu": nn.GELU,
+    "silu": nn.SiLU,
+    "leaky_relu": nn.LeakyReLU,
+    "elu": nn.ELU,
+}
+
+
+class FreeTable(nn.Module):
+    """A row of logits for each training sample, tied to nothing: inputs are indices (n,) → (n, K)."""
+
+    def __init__(self, n_samples: int, n_clusters: int) -> None:
+        super().__init__()
+        # Near uniform, so that the objective decides; not quite, so that clusters can part.
+        self.logits = nn.Parameter(0.1 * torch.randn(n_samples, n_clusters))
+
+    def forward(self, index: Tensor) -> Tensor:
+        return self.logits[index]
+
+
+def free(n_samples: int | Sequence[int], n_clusters: int) -> FreeTable:
+    """A free (categorical) table of logits, one row for each of ``n_samples``."""
+    return FreeTable(_size(n_samples), n_clusters)
+
+
+def linear(n_features: int | Sequence[int], n_clusters: int) -> nn.Module:
+    """Logistic regression; samples of several dimensions are flattened."""
+    return _flattened(n_features, nn.Linear(_size(n_features), n_clusters))
+
+
+def mlp(
+    n_features: int | Sequence[int],
+    n_clusters: int,
+    *,
+    hidden: Sequence[int] = (100,),
+    activation: str | type[nn.Module] = "relu",
+) -> nn.Module:
+    """A multi-layer perceptron.
+
+    Parameters
+    ----------
+    n_features : int or shape
+        Size of an input; samples of several dimensions are flattened.
+    n_clusters : int
+        Number of outputs.
+    hidden : sequence of int
+        Widths of the hidden layers.
+    activation : str or class
+        What follows each hidden layer: a name of ``ACTIVATIONS`` or a module class.
+    """
+    if isinstance(activation, str) and activation not in ACTIVATIONS:
+        raise ValueError(f"Unknown activation {activation!r}. Valid names: {', '.join(ACTIVATIONS)}.")
+    if isinstance(hidden, int) or any(int(width) < 1 for width in hidden):
+        raise ValueError(f"hidden is a sequence of positive layer widths such as (100,), not {hidden!r}.")
+    make = ACTIVATIONS[activation] if isinstance(activation, str) else activation
+    widths = (_size(n_features), *(int(width) for width in hidden))
+    layers = [(nn.Linear(a, b), make()) for a, b in itertools.pairwise(widths)]
+    return _flattened(n_features, *itertools.chain.from_iterable(layers), nn.Linear(widths[-1], n_clusters))
+
+
+def _flattened(shape: int | Sequence[int], *layers: nn.Module) -> nn.Module:
+    if not isinstance(shape, int) and len(shape) > 1:
+        layers = (nn.Flatten(), *layers)
+    return layers[0] if len(layers) == 1 else nn.Sequential(*layers)
+
+
+def _size(shape: int | Sequence[int]) -> int:
+    return shape if isinstance(shape, int) else math.prod(shape)

@@ -1,0 +1,190 @@
+"""Divergences between clusters, with the contract of ``torch.cdist``.
+
+Each function takes log-weights ``log_p`` (…, K, n) and ``log_q`` (…, L, n), whose rows are distributions
+over the same n samples, and returns (…, K, L). One-vs-one passes the same tensor twice; the two
+divergences that are costly use that (``log_q is log_p``) to do the work once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from pollux.affinity import Affinity, Features
+from pollux.transport import transport_cost
+
+Needs = Literal["kernel", "distance"]
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """A divergence between distributions over samples.
+
+    Parameters
+    ----------
+    name : str
+        What it is called in names such as ``"kl_ova"``.
+    function : callable
+        ``function(log_p, log_q)``, or ``function(log_p, log_q, affinity)`` when ``needs`` is given.
+    needs : {"kernel", "distance"}, optional
+        What it must know about the samples.
+    refuses_one_vs_one : str
+        Why clusters cannot be compared with each other, where they cannot.
+    """
+
+    name: str
+    function: Callable[..., Tensor]
+    needs: Needs | None = None
+    refuses_one_vs_one: str = ""
+
+    def __call__(self, log_p: Tensor, log_q: Tensor, affinity: Affinity | None = None) -> Tensor:
+        if self.needs is None:
+            return self.function(log_p, log_q)
+        return self.function(log_p, log_q, affinity)
+
+
+def kl(log_p: Tensor, log_q: Tensor) -> Tensor:
+    """Σ p log(p / q)."""
+    p = log_p.exp()
+    return (p * log_p).sum(-1)[..., None] - p @ log_q.mT
+
+
+def total_variation(log_p: Tensor, log_q: Tensor) -> Tensor:
+    """½ Σ |p − q|."""
+    return torch.cdist(log_p.exp(), log_q.exp(), p=1) / 2
+
+
+def hellinger(log_p: Tensor, log_q: Tensor) -> Tensor:
+    """Squared Hellinger distance 1 − Σ √(pq), in [0, 1]."""
+    return 1 - (log_p / 2).exp() @ (log_q / 2).exp().mT
+
+
+def chi2(log_p: Tensor, log_q: Tensor) -> Tensor:
+    """Σ p² / q − 1."""
+    return (2 * log_p[..., :, None, :] - log_q[..., None, :, :]).exp().sum(-1) - 1
+
+
+def mmd(log_p: Tensor, log_q: Tensor, kernel: Affinity) -> Tensor:
+    """Distance between mean embeddings, √((p − q)ᵀ κ (p − q)), for a symmetric kernel."""
+    p = log_p.exp()
+    q = p if log_q is log_p else log_q.exp()
+    if isinstance(kernel, Features):
+        means = p @ kernel.values
+        other_means = means if q is p else q @ kernel.values
+        # Differences of means are taken before they are squared: nothing cancels, even far off centre.
+        return torch.cdist(means, other_means, compute_mode="donot_use_mm_for_euclid_dist")
+    # Only differences count, so all weights are measured from one origin; that keeps float32 accurate.
+    rows = (p if q is p else torch.cat([p, q], -2)) - q.mean(-2, keepdim=True)
+    gram: Tensor = _Gram.apply(rows, kernel)  # type: ignore[no-untyped-call]
+    squares = gram.diagonal(dim1=-2, dim2=-1)
+    K, L = p.shape[-2], q.shape[-2]
+    squared = squares[..., :K, None] + squares[..., None, -L:] - 2 * gram[..., :K, -L:]
+    return _safe_sqrt(squared).to(p.dtype)
+
+
+def wasserstein(log_p: Tensor, log_q: Tensor, distance: Affinity) -> Tensor:
+    """Cost of the optimal transport of p to q, for a matrix (n, n) of costs between samples."""
+    if isinstance(distance, Features):
+        raise TypeError("Wasserstein needs a distance matrix (n, n); features only define a kernel.")
+    p = log_p.exp()
+    if log_q is not log_p:
+        return transport_cost(p[..., :, None, :], log_q.exp()[..., None, :, :], distance)
+    # The cost is symmetric: each pair is solved once.
+    K = p.shape[-2]
+    first, second = torch.triu_indices(K, K, offset=1, device=p.device)
+    costs = transport_cost(p[..., first, :], p[..., second, :], distance)
+    upper = costs.new_zeros(*p.shape[:-1], K)
+    upper[..., first, second] = costs
+    return upper + upper.mT
+
+
+def f_divergence(f: Callable[[Tensor], Tensor], name: str = "f") -> Divergence:
+    """The divergence Σ q f(p / q) of any convex f with f(1) = 0.
+
+    Parameters
+    ----------
+    f : callable
+        Maps a tensor of ratios p/q > 0 to a tensor of the same shape, by torch operations.
+    name : str
+        A name for messages.
+
+    Examples
+    --------
+    >>> import torch, pollux
+    >>> jensen_shannon = pollux.f_divergence(lambda t: (t * t.log() - (t + 1) * ((t + 1) / 2).log()) / 2)
+    >>> log_p = torch.tensor([[4.0, 0.0], [0.0, 4.0]]).log_softmax(-1)
+    >>> round(float(pollux.Gemini(jensen_shannon, one_vs_one=True)(log_p)), 3)
+    0.309
+    """
+    at_one = f(torch.ones(1, dtype=torch.float64))
+    if not isinstance(at_one, Tensor) or at_one.shape != (1,):
+        raise ValueError("f must map a tensor of ratios to a tensor of the same shape.")
+    if not abs(at_one.item()) <= 1e-9:
+        raise ValueError(f"An f-divergence needs f(1) = 0; here f(1) = {at_one.item():g}.")
+
+    def against(log_p: Tensor, log_q: Tensor) -> Tensor:
+        # f is the user's: ratios are kept where f, its square and its gradient are finite.
+        limit = math.log(torch.finfo(log_p.dtype).max) / 2
+        log_ratio = (log_p - log_q[..., None, :]).clamp(-limit, limit)
+        return (log_q.exp()[..., None, :] * f(log_ratio.exp())).sum(-1)
+
+    def divergence(log_p: Tensor, log_q: Tensor) -> Tensor:
+        # One row of q at a time, recomputed in the backward pass: memory stays K·n, never K·L·n.
+        columns = [checkpoint(against, log_p, row, use_reentrant=False) for row in log_q.unbind(-2)]
+        return torch.stack(columns, -1)
+
+    return Divergence(name, divergence)
+
+
+class _Gram(torch.autograd.Function):
+    """rows (…, R, n), symmetric kernel (n, n) → rows κ rowsᵀ (…, R, R), in float64.
+
+    The one product with the kernel serves the value and the gradient.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, kernel: Tensor) -> Tensor:
+        product = rows @ kernel.to(rows.dtype)
+        ctx.save_for_backward(rows, product)
+        ctx.kernel_dtype = kernel.dtype
+        return product.double() @ rows.double().mT
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
+        rows, product = ctx.saved_tensors
+        by_rows = (gradient + gradient.mT).to(rows.dtype) @ product
+        by_kernel = None
+        if ctx.needs_input_grad[1]:
+            by_kernel = rows.mT @ gradient.to(rows.dtype) @ rows
+            by_kernel = by_kernel.reshape(-1, *by_kernel.shape[-2:]).sum(0).to(ctx.kernel_dtype)
+        return by_rows, by_kernel
+
+
+def _safe_sqrt(x: Tensor) -> Tensor:
+    """√x where x > 0; elsewhere (a distance of zero, up to rounding) zero with a zero gradient."""
+    positive = x > 0
+    return torch.where(positive, torch.where(positive, x, 1).sqrt(), 0)
+
+
+DIVERGENCES = {
+    divergence.name: divergence
+    for divergence in (
+        Divergence("kl", kl),
+        Divergence("tv", total_variation),
+        Divergence("hellinger", hellinger),
+        Divergence(
+            "chi2",
+            chi2,
+            refuses_one_vs_one="between two clusters the chi-square divergence is unbounded: one sample that "
+            "only one of them claims makes it infinite. Use chi2_ova, or hellinger_ovo or tv_ovo",
+        ),
+        Divergence("mmd", mmd, needs="kernel"),
+        Divergence("wasserstein", wasserstein, needs="distance"),
+    )
+}

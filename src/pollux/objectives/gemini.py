@@ -1,0 +1,172 @@
+"""The GEMINI: the expected divergence between clusters and data, or between two clusters."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from pollux.affinity import Affinity
+from pollux.objectives.divergences import DIVERGENCES, Divergence, Needs
+
+ALIASES = {"mi": "kl_ova"}
+GEMINIS = tuple(
+    f"{name}_{mode}"
+    for name, divergence in DIVERGENCES.items()
+    for mode in ("ova", "ovo")
+    if mode == "ova" or not divergence.refuses_one_vs_one
+)
+
+
+class Gemini:
+    """A generalised mutual information between samples and clusters, to be maximised.
+
+    One-vs-all is E_y[D(p(x|y) ‖ p(x))]; one-vs-one is E_{a,b}[D(p(x|a) ‖ p(x|b))].
+
+    Parameters
+    ----------
+    objective : str or Divergence
+        ``"mmd_ova"``, ``"kl_ovo"``, … (see ``pollux.objectives.GEMINIS``), ``"mi"`` for ``"kl_ova"``; or a
+        divergence of your own, see :func:`pollux.f_divergence` and ``pollux.objectives.Divergence``.
+    one_vs_one : bool
+        With a divergence (or its bare name): compare clusters with each other rather than with the data.
+    sampled_pairs : int, optional
+        One-vs-one only: an unbiased estimate from this many random ordered pairs of clusters, instead of
+        all of them. It pays where one pair is costly (Wasserstein).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from pollux import Gemini
+    >>> log_p = torch.tensor([[9.0, 0.0], [0.0, 9.0]]).log_softmax(-1)
+    >>> round(float(Gemini("mi")(log_p)), 2)
+    0.69
+    """
+
+    def __init__(
+        self, objective: str | Divergence, one_vs_one: bool = False, *, sampled_pairs: int | None = None
+    ) -> None:
+        if isinstance(objective, str):
+            objective, one_vs_one = _parse(objective, one_vs_one)
+        if not isinstance(objective, Divergence):
+            raise TypeError(
+                f"An objective is a name such as 'mmd_ova' or a pollux.objectives.Divergence, "
+                f"not {type(objective).__name__}."
+            )
+        if one_vs_one and objective.refuses_one_vs_one:
+            raise ValueError(f"{objective.name}_ovo is refused: {objective.refuses_one_vs_one}.")
+        if sampled_pairs is not None and (not one_vs_one or sampled_pairs < 1):
+            raise ValueError("sampled_pairs is a positive number of pairs, for a one-vs-one objective only.")
+        self.divergence = objective
+        self.one_vs_one = one_vs_one
+        self.sampled_pairs = sampled_pairs
+
+    @property
+    def name(self) -> str:
+        return f"{self.divergence.name}_{'ovo' if self.one_vs_one else 'ova'}"
+
+    @property
+    def needs(self) -> Needs | None:
+        """What it must know about the samples: a kernel, a distance, or nothing."""
+        return self.divergence.needs
+
+    def __repr__(self) -> str:
+        return f"Gemini({self.name!r})"
+
+    def __call__(
+        self,
+        log_p: Tensor,
+        affinity: Affinity | None = None,
+        *,
+        sample_weight: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """The value, differentiable with respect to ``log_p``.
+
+        Parameters
+        ----------
+        log_p : Tensor of shape (…, n, K)
+            Log-probabilities log p(y|x), as ``log_softmax(-1)`` gives them.
+        affinity : Tensor of shape (n, n) or Features, optional
+            The kernel (MMD) or the distances (Wasserstein) between the n samples.
+        sample_weight : Tensor of shape (n,), optional
+            Non-negative weights of the samples; equal ones by default.
+        generator : torch.Generator, optional
+            Draws the pairs of ``sampled_pairs``.
+
+        Returns
+        -------
+        Tensor of shape (…)
+        """
+        self._check(log_p, affinity, sample_weight)
+        # An exact zero probability (−inf) stays a zero, but one that can be added and subtracted.
+        log_p = log_p.clamp_min(torch.finfo(log_p.dtype).min / 8)
+        n = log_p.shape[-2]
+        if sample_weight is None:
+            log_x = log_p.new_full((n,), -math.log(n))
+        else:
+            log_x = (sample_weight / sample_weight.sum()).to(log_p.dtype).log()
+            log_x = log_x.clamp_min(torch.finfo(log_p.dtype).min / 8)
+        log_joint = log_p + log_x[:, None]
+        log_y = log_joint.logsumexp(-2)
+        log_x_given_y = (log_joint - log_y[..., None, :]).mT
+        p_y = log_y.exp()
+        if not self.one_vs_one:
+            distances = self.divergence(log_x_given_y, log_x[None], affinity)[..., 0]
+            return (p_y * distances).sum(-1)
+        if self.sampled_pairs is not None:
+            return self._sampled(p_y, log_x_given_y, affinity, generator)
+        distances = self.divergence(log_x_given_y, log_x_given_y, affinity)
+        itself = torch.eye(p_y.shape[-1], dtype=torch.bool, device=p_y.device)
+        return (p_y[..., :, None] * p_y[..., None, :] * distances.masked_fill(itself, 0)).sum((-2, -1))
+
+    def _sampled(
+        self,
+        p_y: Tensor,
+        log_x_given_y: Tensor,
+        affinity: Affinity | None,
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        K, m = p_y.shape[-1], self.sampled_pairs
+        assert m is not None
+        if K < 2:
+            return (p_y * 0).sum(-1)
+        first = torch.randint(K, (m,), generator=generator).to(p_y.device)
+        step = torch.randint(1, K, (m,), generator=generator).to(p_y.device)
+        second = (first + step) % K
+        distances = self.divergence(log_x_given_y[..., first, None, :], log_x_given_y[..., second, None, :], affinity)[
+            ..., 0, 0
+        ]
+        return (p_y[..., first] * p_y[..., second] * distances).mean(-1) * (K * (K - 1))
+
+    def _check(self, log_p: Tensor, affinity: Affinity | None, sample_weight: Tensor | None) -> None:
+        if log_p.ndim < 2 or not log_p.is_floating_point():
+            raise ValueError(
+                f"log_p must hold log-probabilities of shape (…, n, K); got {log_p.dtype} {tuple(log_p.shape)}."
+            )
+        n = log_p.shape[-2]
+        if sample_weight is not None and sample_weight.shape != (n,):
+            raise ValueError(
+                f"sample_weight must have shape ({n},), one weight a sample; got {tuple(sample_weight.shape)}."
+            )
+        if self.needs is None:
+            return
+        if affinity is None:
+            raise ValueError(f"{self.name} needs a {self.needs} between the samples: pass it as affinity.")
+        if len(affinity) != n or (isinstance(affinity, Tensor) and affinity.shape != (n, n)):
+            shape = tuple(affinity.shape) if isinstance(affinity, Tensor) else tuple(affinity.values.shape)
+            raise ValueError(f"The affinity of {n} samples must be ({n}, {n}) or features ({n}, r); got {shape}.")
+
+
+def _parse(name: str, one_vs_one: bool) -> tuple[Divergence, bool]:
+    """'mmd_ovo' → (mmd, True); a bare 'mmd' leaves the mode to ``one_vs_one``."""
+    divergence, _, mode = ALIASES.get(name, name).rpartition("_")
+    if not divergence and name in DIVERGENCES:
+        return DIVERGENCES[name], one_vs_one
+    if divergence not in DIVERGENCES or mode not in ("ova", "ovo"):
+        valid = ", ".join((*ALIASES, *GEMINIS))
+        raise ValueError(f"Unknown objective {name!r}. Valid names: {valid}.")
+    if one_vs_one and mode == "ova":
+        raise ValueError(f"{name!r} is one-vs-all by name, but one_vs_one=True was given.")
+    return DIVERGENCES[divergence], mode == "ovo"

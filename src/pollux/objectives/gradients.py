@@ -1,0 +1,71 @@
+"""Gradients of GEMINIs with respect to logits, without a tape where they are known in closed form.
+
+Each closed form takes logits (…, n, K) and an affinity, and returns the value (…) and its gradient, of the
+shape of the logits. On small batches recording operations costs several times the operations themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from pollux.affinity import Affinity, Features
+from pollux.objectives.gemini import Gemini
+
+ClosedForm = Callable[[Tensor, Affinity | None], tuple[Tensor, Tensor]]
+
+
+def value_and_gradient(
+    gemini: Gemini,
+    logits: Tensor,
+    affinity: Affinity | None,
+    sample_weight: Tensor | None = None,
+    generator: torch.Generator | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The value (…) at logits (…, n, K), and its gradient (…, n, K)."""
+    closed_form = CLOSED_FORMS.get(gemini.name)
+    known = closed_form is not None and sample_weight is None and gemini.sampled_pairs is None
+    if known and (gemini.needs is None or isinstance(affinity, Features)):
+        assert closed_form is not None
+        return closed_form(logits, affinity)
+    with torch.enable_grad():
+        logits = logits.detach().requires_grad_()
+        value = gemini(logits.log_softmax(-1), affinity, sample_weight=sample_weight, generator=generator)
+        (gradient,) = torch.autograd.grad(value.sum(), logits)
+    return value.detach(), gradient
+
+
+def kl_ova(logits: Tensor, affinity: Affinity | None = None) -> tuple[Tensor, Tensor]:
+    """E_x Σ_y p(y|x) log(p(y|x) / p(y)); the derivative of a probability is that logarithm, over n."""
+    log_p = logits.log_softmax(-1)
+    p = log_p.exp()
+    # p(y) of a cluster that no sample prefers may underflow; its logarithm then only multiplies zeros.
+    tiny = torch.finfo(p.dtype).tiny
+    log_ratio = log_p - p.mean(-2, keepdim=True).clamp_min(tiny).log()
+    weighted = p * log_ratio
+    per_sample = weighted.sum(-1, keepdim=True)
+    n = logits.shape[-2]
+    return per_sample.mean((-2, -1)), (weighted - p * per_sample) / n
+
+
+def mmd_ova(logits: Tensor, affinity: Affinity | None) -> tuple[Tensor, Tensor]:
+    """Σ_y ‖E_x p(y|x) φ(x)‖ for features φ that are centred: p(y) times the distance of a mean to the centre."""
+    assert isinstance(affinity, Features)
+    features = affinity.values
+    p = logits.softmax(-1)
+    means = (p.mT @ features).div_(logits.shape[-2])
+    norms: Tensor = torch.linalg.vector_norm(means, dim=-1, keepdim=True)
+    directions = means.div_(norms.clamp_min(torch.finfo(p.dtype).tiny))
+    by_p = (features @ directions.mT).div_(logits.shape[-2])
+    return norms.sum((-2, -1)), _through_softmax(p, by_p)
+
+
+def _through_softmax(p: Tensor, gradient: Tensor) -> Tensor:
+    """The gradient with respect to logits, from that with respect to probabilities."""
+    weighted = gradient.mul_(p)
+    return weighted.sub_(p * weighted.sum(-1, keepdim=True))
+
+
+CLOSED_FORMS: dict[str, ClosedForm] = {"kl_ova": kl_ova, "mmd_ova": mmd_ova}

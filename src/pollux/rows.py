@@ -1,0 +1,70 @@
+"""Samples, a batch at a time, whatever they are stored in."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+import torch
+from torch import Tensor
+
+
+class Rows:
+    """The n samples of X as tensors: ``rows[index]`` is (b, …), in one dtype and on one device.
+
+    X is an array, a memory map, a scipy sparse matrix or a tensor; it is neither copied nor converted as a
+    whole, only the rows that are asked for.
+    """
+
+    def __init__(self, X: Any, dtype: torch.dtype | None = None, device: torch.device | str = "cpu") -> None:
+        self._source: Tensor | scipy.sparse.csr_array
+        if scipy.sparse.issparse(X):
+            self._source = scipy.sparse.csr_array(X)
+            stored = torch.from_numpy(np.empty(0, self._source.dtype)).dtype
+        else:
+            self._source = X.detach() if isinstance(X, Tensor) else _share(np.asarray(X))
+            stored = self._source.dtype
+        self.dtype = dtype or (stored if stored.is_floating_point else torch.get_default_dtype())
+        self.device = torch.device(device)
+        self._last: tuple[Tensor, Tensor] | None = None
+
+    def __len__(self) -> int:
+        return int(self._source.shape[0])
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one sample."""
+        return tuple(self._source.shape[1:])
+
+    def __getitem__(self, index: Tensor) -> Tensor:
+        # The model and the geometry ask for the same batch, one after the other.
+        if self._last is not None and self._last[0] is index:
+            return self._last[1]
+        if isinstance(self._source, Tensor):
+            batch = self._source.index_select(0, index)
+        else:
+            batch = torch.from_numpy(self._source[index.numpy()].toarray())
+        batch = batch.to(self.device, self.dtype)
+        self._last = (index, batch)
+        return batch
+
+    def sample(self, size: int, seed: int = 0) -> Tensor:
+        """At most ``size`` of the rows, drawn without replacement, always the same ones."""
+        generator = torch.Generator().manual_seed(seed)
+        index = torch.randperm(len(self), generator=generator)[:size].sort().values
+        return self[index]
+
+
+def as_rows(X: Any) -> Rows:
+    return X if isinstance(X, Rows) else Rows(X)
+
+
+def _share(array: np.ndarray[Any, Any]) -> Tensor:
+    """A tensor on the memory of the array, which is only read."""
+    if any(stride < 0 for stride in array.strides) or not array.dtype.isnative:
+        array = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(array)

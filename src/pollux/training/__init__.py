@@ -1,0 +1,36 @@
+"""Training: batches, the loop, restarts, callbacks."""
+
+from pollux.training.batches import Batch, Batches, Block
+from pollux.training.callbacks import Callback, Epoch, ProgressBar, TensorBoard
+from pollux.training.evaluation import Evaluation, evaluate, log_probabilities
+from pollux.training.loop import History, NumericalWarning, train
+from pollux.training.optimisers import OPTIMISERS, make_optimiser
+from pollux.training.restarts import Fitted, Recipe, train_restarts
+from pollux.training.steps import Step, Trainable, taped_step
+from pollux.training.trainable import SingleModel, StackedModels
+
+__all__ = [
+    "OPTIMISERS",
+    "Batch",
+    "Batches",
+    "Block",
+    "Callback",
+    "Epoch",
+    "Evaluation",
+    "Fitted",
+    "History",
+    "NumericalWarning",
+    "ProgressBar",
+    "Recipe",
+    "SingleModel",
+    "StackedModels",
+    "Step",
+    "TensorBoard",
+    "Trainable",
+    "evaluate",
+    "log_probabilities",
+    "make_optimiser",
+    "taped_step",
+    "train",
+    "train_restarts",
+]

@@ -1,0 +1,72 @@
+"""Batches: what the loop joins in one step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from pollux.affinity import Affinity
+
+Block = Callable[[Tensor], Affinity]
+
+
+class Batch(NamedTuple):
+    """Samples of one step: what the model sees, how they relate, and their weights."""
+
+    inputs: Tensor
+    affinity: Affinity | None
+    sample_weight: Tensor | None
+
+
+class Batches:
+    """n samples in batches of nearly equal size, reshuffled each epoch.
+
+    Parameters
+    ----------
+    n : int
+        Number of samples.
+    batch_size : int
+        Most samples in a batch.
+    inputs : callable
+        ``index (b,) → (b, …)``, what the model is given.
+    block : callable, optional
+        ``index (b,) → affinity``, what the objective must know of the samples.
+    sample_weight : Tensor of shape (n,), optional
+        Their weights.
+    """
+
+    def __init__(
+        self,
+        n: int,
+        batch_size: int,
+        inputs: Callable[[Tensor], Tensor],
+        block: Block | None = None,
+        sample_weight: Tensor | None = None,
+    ) -> None:
+        self.n = n
+        self.n_batches = math.ceil(n / batch_size)
+        self._inputs = inputs
+        self._block = block
+        self._sample_weight = sample_weight
+        self._whole: Batch | None = None
+
+    def epoch(self, generator: torch.Generator | None = None) -> Iterator[Batch]:
+        """Each sample once. A single batch is always the same one, so it is made only once."""
+        if self.n_batches == 1:
+            if self._whole is None:
+                self._whole = self._batch(torch.arange(self.n))
+            yield self._whole
+            return
+        # Batches of nearly equal size: a small last one would be a noisy estimate of the objective.
+        for index in torch.randperm(self.n, generator=generator).tensor_split(self.n_batches):
+            yield self._batch(index)
+
+    def _batch(self, index: Tensor) -> Batch:
+        inputs = self._inputs(index)
+        affinity = None if self._block is None else self._block(index)
+        weight = None if self._sample_weight is None else self._sample_weight[index]
+        return Batch(inputs, affinity, weight)

@@ -1,0 +1,85 @@
+"""Callbacks: called after each epoch with its figures; one that returns True ends the training.
+
+A callback that is a context manager is entered before the first epoch and left after the last.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+class Epoch(NamedTuple):
+    """Figures of one epoch; of several restarts trained together, those of the best one so far."""
+
+    number: int
+    of: int
+    objective: float
+    clusters: int
+    entropy: float
+
+
+Callback = Callable[[Epoch], bool | None]
+
+
+class ProgressBar:
+    """A live line on the terminal: epochs, objective, clusters in use, mean entropy, time left."""
+
+    def __enter__(self) -> ProgressBar:
+        self._progress = Progress(
+            TextColumn("epoch"),
+            MofNCompleteColumn(),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[figures]}"),
+            TimeRemainingColumn(),
+            console=Console(file=sys.stderr),
+        )
+        self._progress.start()
+        self._task = self._progress.add_task("", total=None, figures="")
+        return self
+
+    def __call__(self, epoch: Epoch) -> None:
+        figures = f"objective {epoch.objective:.4f}  clusters {epoch.clusters}  entropy {epoch.entropy:.3f}"
+        self._progress.update(self._task, completed=epoch.number, total=epoch.of, figures=figures)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+
+class TensorBoard:
+    """Writes the figures of each epoch for TensorBoard (``pip install pollux[tensorboard]``).
+
+    Parameters
+    ----------
+    log_dir : path
+        Where the event files go.
+    """
+
+    def __init__(self, log_dir: str | Path) -> None:
+        self.log_dir = log_dir
+
+    def __enter__(self) -> TensorBoard:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise ImportError("TensorBoard is not installed: pip install 'pollux[tensorboard]'.") from error
+        self._writer: Any = SummaryWriter(str(self.log_dir))
+        return self
+
+    def __call__(self, epoch: Epoch) -> None:
+        for name in ("objective", "clusters", "entropy"):
+            self._writer.add_scalar(name, getattr(epoch, name), epoch.number)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._writer.close()
+        del self._writer

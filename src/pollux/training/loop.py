@@ -1,0 +1,219 @@
+"""The training loop: epochs of steps, their figures, and when to stop."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from pollux.training.batches import Batches
+from pollux.training.callbacks import Callback, Epoch
+from pollux.training.steps import Step, Trainable
+
+_PENDING_ROWS = 10_000
+
+
+class NumericalWarning(RuntimeWarning):
+    """Training stopped because its numbers were no longer finite; the last good weights were kept."""
+
+
+@dataclass
+class History:
+    """Figures of each epoch, a row an epoch and a column a model: (epochs, R)."""
+
+    objective: list[Tensor] = field(default_factory=list)
+    clusters: list[Tensor] = field(default_factory=list)
+    entropy: list[Tensor] = field(default_factory=list)
+
+    def of_model(self, r: int) -> dict[str, list[float]]:
+        """The figures of model r, by name."""
+        return {
+            "objective": [float(row[r]) for row in self.objective],
+            "clusters": [int(row[r]) for row in self.clusters],
+            "entropy": [float(row[r]) for row in self.entropy],
+        }
+
+
+def train(
+    model: Trainable,
+    step: Step,
+    batches: Batches,
+    *,
+    max_epochs: int,
+    tol: float = 1e-4,
+    patience: int | None = None,
+    callbacks: Sequence[Callback] = (),
+    generator: torch.Generator | None = None,
+) -> History:
+    """Train the model by steps on batches, for at most ``max_epochs``.
+
+    With ``patience``, training ends after that many epochs in which the objective has not risen by the
+    share ``tol`` of its best value.
+    """
+    history = History()
+    guard = Guard(model)
+    patient = Patience(tol, patience)
+    model.train()
+    with contextlib.ExitStack() as stack:
+        for callback in callbacks:
+            if isinstance(callback, contextlib.AbstractContextManager):
+                stack.enter_context(callback)
+        for number in range(1, max_epochs + 1):
+            tally = Tally()
+            for batch in batches.epoch(generator):
+                tally.add(*step(batch))
+            values = tally.objective()
+            if not guard.passes(values):
+                break
+            _record(history, tally, values)
+            epoch = _figures(history, number, max_epochs)
+            # Each callback is told of each epoch, also when an earlier one asks to stop.
+            stops = [bool(callback(epoch)) for callback in callbacks]
+            if any(stops) or patient.ends(values):
+                break
+    guard.leave()
+    model.train(False)
+    model.sync()
+    return history
+
+
+class Tally:
+    """The figures of an epoch, gathered from its batches.
+
+    Predictions wait until there are many: their figures then cost a few operations, not a few a batch.
+    """
+
+    def __init__(self) -> None:
+        self._values: list[Tensor] = []
+        self._pending: list[Tensor] = []
+        self._rows = 0
+        self._seen = 0
+        self._counts: Tensor | None = None
+        self._entropy: Tensor | None = None
+
+    def add(self, logits: Tensor, values: Tensor) -> None:
+        self._values.append(values)
+        self._pending.append(logits)
+        self._rows += logits.shape[-2]
+        if self._rows >= _PENDING_ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._pending:
+            return
+        log_p = torch.cat(self._pending, -2).log_softmax(-1)
+        log_p = log_p.reshape(-1, *log_p.shape[-2:])
+        R, n, K = log_p.shape
+        offsets = torch.arange(0, R * K, K, device=log_p.device)[:, None]
+        counts = torch.bincount((log_p.argmax(-1) + offsets).flatten(), minlength=R * K).reshape(R, K)
+        entropy = -(log_p.exp() * log_p).sum((-2, -1))
+        self._counts = counts if self._counts is None else self._counts + counts
+        self._entropy = entropy if self._entropy is None else self._entropy + entropy
+        self._seen += n
+        self._pending, self._rows = [], 0
+
+    def objective(self) -> Tensor:
+        """Mean over the batches, (R,)."""
+        return torch.stack(self._values).mean(0).reshape(-1)
+
+    def clusters(self) -> Tensor:
+        """Clusters that at least one sample prefers, (R,)."""
+        self._flush()
+        assert self._counts is not None
+        return (self._counts > 0).sum(-1)
+
+    def entropy(self) -> Tensor:
+        """Mean entropy of the predictions, (R,)."""
+        self._flush()
+        assert self._entropy is not None
+        return self._entropy / self._seen
+
+
+class Guard:
+    """Keeps the last good weights, and stops a training whose numbers are no longer finite.
+
+    Weights are good once an epoch that began with them had a finite objective.
+    """
+
+    def __init__(self, model: Trainable) -> None:
+        self._model = model
+        self._parameters = model.parameters()
+        self._candidate = self._copy()
+        self._good: list[Tensor] | None = None
+
+    @torch.no_grad()
+    def _copy(self) -> list[Tensor]:
+        return [parameter.detach().clone() for parameter in self._parameters]
+
+    def passes(self, values: Tensor) -> bool:
+        """Whether the epoch was sound for at least one model; called after each epoch."""
+        if bool(values.isfinite().any()):
+            self._good, self._candidate = self._candidate, self._copy()
+            return True
+        if self._good is None:
+            raise ValueError(
+                f"The objective is {float(values[0])} in the first epoch: nothing can be learned. Either X holds "
+                f"values too large for this arithmetic (scale them, for instance with StandardScaler), or "
+                f"the learning rate is too high, or the model itself returns NaN."
+            )
+        self._restore()
+        return False
+
+    def leave(self) -> None:
+        """After the last epoch: its last step may have spoilt the weights, unseen."""
+        if not bool(self._model.finite().any()):
+            self._restore()
+
+    @torch.no_grad()
+    def _restore(self) -> None:
+        assert self._good is not None
+        for parameter, good in zip(self._parameters, self._good, strict=True):
+            parameter.copy_(good)
+        warnings.warn(
+            "The objective or the weights were no longer finite: training stopped, and the last good weights "
+            "were kept. A smaller learning rate or scaled data may help.",
+            NumericalWarning,
+            stacklevel=2,
+        )
+
+
+class Patience:
+    """Ends a training when no model has improved for a while."""
+
+    def __init__(self, tol: float, patience: int | None) -> None:
+        self._tol, self._patience = tol, patience
+        self._best: Tensor | None = None
+        self._waited = 0
+
+    def ends(self, values: Tensor) -> bool:
+        if self._patience is None:
+            return False
+        improved = self._best is None or bool((values > self._best + self._tol * self._best.abs()).any())
+        if improved:
+            self._best = values if self._best is None else torch.fmax(values, self._best)
+            self._waited = 0
+        else:
+            self._waited += 1
+        return self._waited >= self._patience
+
+
+def _record(history: History, tally: Tally, values: Tensor) -> None:
+    history.objective.append(values)
+    history.clusters.append(tally.clusters())
+    history.entropy.append(tally.entropy())
+
+
+def _figures(history: History, number: int, of: int) -> Epoch:
+    values = history.objective[-1]
+    best = int(values.nan_to_num(-float("inf")).argmax())
+    return Epoch(
+        number,
+        of,
+        float(values[best]),
+        int(history.clusters[-1][best]),
+        float(history.entropy[-1][best]),
+    )

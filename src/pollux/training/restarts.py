@@ -1,0 +1,84 @@
+"""Several restarts, the best kept: trained together as one batched model where that can be done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from pollux.objectives.gemini import Gemini
+from pollux.objectives.penalties import Penalty
+from pollux.training.batches import Batches
+from pollux.training.dense import DenseModels, trainable_without_tape
+from pollux.training.evaluation import Evaluation
+from pollux.training.loop import History
+from pollux.training.optimisers import Factory, elementwise, make_optimiser
+from pollux.training.steps import Step, Trainable, taped_step, tapeless_step
+from pollux.training.trainable import SingleModel, try_stack
+
+
+class Recipe(NamedTuple):
+    """How models are trained."""
+
+    objective: Gemini
+    optimiser: str | Factory
+    learning_rate: float
+    penalties: Sequence[tuple[Penalty, float]]
+
+
+class Fitted(NamedTuple):
+    """The best module, what it says of the samples, and the figures of its epochs."""
+
+    module: nn.Module
+    evaluation: Evaluation
+    history: dict[str, list[float]]
+
+
+def train_restarts(
+    modules: Sequence[nn.Module],
+    n_clusters: int,
+    batches: Batches,
+    recipe: Recipe,
+    train: Callable[[Trainable, Step, Batches], History],
+    evaluate: Callable[[nn.Module], Evaluation],
+    generator: torch.Generator | None = None,
+) -> Fitted:
+    """Train every module and keep the one with the highest objective on the samples."""
+    results: list[Fitted] = []
+    for model, step in _plan(modules, n_clusters, batches, recipe, generator):
+        history = train(model, step, batches)
+        results += [Fitted(module, evaluate(module), history.of_model(r)) for r, module in enumerate(model.modules)]
+    # A restart that ended in NaN is compared as the worst.
+    return max(results, key=lambda fitted: _or_worst(fitted.evaluation.objective))
+
+
+def _plan(
+    modules: Sequence[nn.Module],
+    n_clusters: int,
+    batches: Batches,
+    recipe: Recipe,
+    generator: torch.Generator | None,
+) -> Iterator[tuple[Trainable, Step]]:
+    """All modules as one model where possible, else one by one; without a tape where none is needed."""
+    objective, optimiser, learning_rate, penalties = recipe
+    if optimiser == "adam" and not penalties and trainable_without_tape(modules[0], n_clusters):
+        dense = DenseModels(modules, learning_rate)
+        yield dense, tapeless_step(dense, objective, generator)
+        return
+    if len(modules) > 1:
+        stacked = try_stack(modules, n_clusters, next(batches.epoch()).inputs)
+        if stacked is not None:
+            together = make_optimiser(optimiser, stacked.parameters(), learning_rate)
+            if elementwise(together):
+                yield stacked, taped_step(stacked, objective, together, penalties, generator)
+                return
+    for module in modules:
+        single = SingleModel(module, n_clusters)
+        alone = make_optimiser(optimiser, single.parameters(), learning_rate)
+        yield single, taped_step(single, objective, alone, penalties, generator)
+
+
+def _or_worst(value: float) -> float:
+    return value if value == value else -float("inf")

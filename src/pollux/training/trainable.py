@@ -1,0 +1,143 @@
+"""What the loop trains: one module, or several restarts of it as one batched model."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, stack_module_state, vmap
+
+
+class SingleModel:
+    """One module: inputs (n, …) → log-probabilities (n, K)."""
+
+    def __init__(self, module: nn.Module, n_clusters: int) -> None:
+        self.modules = [module]
+        self.n_clusters = n_clusters
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        logits: Tensor = self.modules[0](inputs)
+        check_logits(logits, len(inputs), self.n_clusters)
+        return logits.log_softmax(-1)
+
+    def each(self, inputs: Tensor) -> Tensor:
+        # Moved inputs are not data: the running statistics of normalisation layers must not see them.
+        with _frozen_statistics(self.modules[0]):
+            return self(inputs)
+
+    def parameters(self) -> list[Tensor]:
+        return [parameter for parameter in self.modules[0].parameters() if parameter.requires_grad]
+
+    def train(self, mode: bool = True) -> None:
+        self.modules[0].train(mode)
+
+    def finite(self) -> Tensor:
+        """Whether the parameters are all finite, (1,)."""
+        return torch.stack([parameter.isfinite().all() for parameter in self.parameters()]).all()[None]
+
+    def sync(self) -> None:
+        """Make the modules hold what was learned: they always do."""
+
+
+class StackedModels:
+    """R modules of one architecture as one: inputs (n, …) → log-probabilities (R, n, K).
+
+    Parameters are stacked along a first dimension, and each optimiser that works element by element trains
+    them as it would one by one.
+    """
+
+    def __init__(self, modules: Sequence[nn.Module], n_clusters: int) -> None:
+        self.modules = list(modules)
+        self.n_clusters = n_clusters
+        parameters, _ = stack_module_state(self.modules)
+        self._stacked = {name: value.detach().requires_grad_() for name, value in parameters.items()}
+        self._skeleton = copy.deepcopy(self.modules[0]).to("meta")
+        self._shared = vmap(self._call, in_dims=(0, None), randomness="different")
+        self._each = vmap(self._call, in_dims=(0, 0), randomness="different")
+
+    def _call(self, parameters: dict[str, Tensor], inputs: Tensor) -> Tensor:
+        logits: Tensor = functional_call(self._skeleton, parameters, (inputs,))
+        check_logits(logits, len(inputs), self.n_clusters)
+        return logits.log_softmax(-1)
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        log_p: Tensor = self._shared(self._stacked, inputs)
+        return log_p
+
+    def each(self, inputs: Tensor) -> Tensor:
+        log_p: Tensor = self._each(self._stacked, inputs)
+        return log_p
+
+    def parameters(self) -> list[Tensor]:
+        return list(self._stacked.values())
+
+    def train(self, mode: bool = True) -> None:
+        self._skeleton.train(mode)
+
+    def finite(self) -> Tensor:
+        """Whether the parameters of each model are all finite, (R,)."""
+        return torch.stack([stack.isfinite().flatten(1).all(1) for stack in self.parameters()]).all(0)
+
+    @torch.no_grad()
+    def sync(self) -> None:
+        """Make the modules hold what was learned."""
+        for r, module in enumerate(self.modules):
+            for name, parameter in module.named_parameters():
+                parameter.copy_(self._stacked[name][r])
+
+
+def stackable(module: nn.Module) -> bool:
+    """Whether copies of the module can be trained as one.
+
+    Buffers (running statistics) are written in place, and frozen or shared parameters would be torn apart.
+    """
+    distinct = {id(parameter) for parameter in module.parameters()}
+    named = dict(module.named_parameters(remove_duplicate=False))
+    return (
+        not any(True for _ in module.buffers())
+        and len(distinct) == len(named) > 0
+        and all(parameter.requires_grad for parameter in module.parameters())
+    )
+
+
+def try_stack(modules: Sequence[nn.Module], n_clusters: int, inputs: Tensor) -> StackedModels | None:
+    """The modules as one model, or None where their forward pass cannot be batched."""
+    if not stackable(modules[0]):
+        return None
+    try:
+        stacked = StackedModels(modules, n_clusters)
+        with torch.no_grad():
+            stacked(inputs)
+    except (RuntimeError, NotImplementedError):
+        return None
+    return stacked
+
+
+def check_logits(logits: Tensor, n: int, n_clusters: int) -> None:
+    shape = tuple(getattr(logits, "shape", ()))
+    if not isinstance(logits, Tensor) or shape != (n, n_clusters):
+        raise ValueError(
+            f"The model must return one logit for each sample and cluster: a tensor of shape ({n}, {n_clusters}) "
+            f"for {n} samples and n_clusters={n_clusters}. It returned {type(logits).__name__} {shape}."
+        )
+
+
+@contextlib.contextmanager
+def _frozen_statistics(module: nn.Module) -> Iterator[None]:
+    norms = [
+        layer
+        for layer in module.modules()
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm | nn.modules.instancenorm._InstanceNorm)
+        and layer.track_running_stats
+        and layer.training
+    ]
+    for layer in norms:
+        layer.track_running_stats = False
+    try:
+        yield
+    finally:
+        for layer in norms:
+            layer.track_running_stats = True
