@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -28,3 +29,6 @@ class Features:
 
 Affinity: TypeAlias = Tensor | Features
 """A kernel or distance matrix (n, n), or a kernel through its features."""
+
+Block: TypeAlias = Callable[[Tensor], Affinity]
+"""From the index (b,) of a batch to the affinity of its samples."""

@@ -28,7 +28,7 @@ from pollux.fitting import (
     select,
     start_at_seeds,
 )
-from pollux.geometry import Geometry, Pairwise, resolve
+from pollux.geometry import Geometry, resolve
 from pollux.models import FreeTable, build
 from pollux.objectives import Divergence, Gemini
 from pollux.objectives.penalties import Penalty
@@ -287,21 +287,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     def save(self, path: str | Path) -> None:
         """Write the model to one file, for :func:`pollux.load`; of a network of your own, its weights."""
         check_is_fitted(self)
-        tensors = {f"module.{name}": value for name, value in self.module_.state_dict().items()}
-        tensors |= {"order": self._order, "labels": torch.from_numpy(self.labels_)}
-        geometry = self.geometry_
-        parameters = {name: persistence.as_json(value) for name, value in self.get_params(deep=False).items()}
-        description = {
-            "parameters": parameters,
-            "geometry_parameters": dict(geometry.parameters) if isinstance(geometry, Pairwise) else {},
-            "shape": self._shape,
-            "dtype": str(self._dtype).removeprefix("torch."),
-            "feature_names": list(getattr(self, "feature_names_in_", [])),
-            "history": self.history_,
-            "objective": self.objective_,
-            "n_clusters": self.n_clusters_,
-        }
-        persistence.write(path, tensors, description)
+        persistence.save(self, path)
 
     @property
     def _n_features_out(self) -> int:
@@ -404,12 +390,12 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     def _is_free(self) -> bool:
         return isinstance(self.model, str) and self.model == "free"
 
+    def _model_options(self) -> dict[str, Any]:
+        return {"hidden": self.hidden, "activation": self.activation} if self.model == "mlp" else {}
+
     def _modules(self, X: Any, seed: int, count: int) -> list[nn.Module]:
         shape = (int(X.shape[0]),) if self._is_free() else self._shape
-        options: dict[str, Any] = {}
-        if self.model == "mlp":
-            options = {"hidden": self.hidden, "activation": self.activation}
-        modules = build(self.model, shape, self.n_clusters, count, **options)
+        modules = build(self.model, shape, self.n_clusters, count, **self._model_options())
         random = np.random.RandomState(seed)
         for module in modules:
             if isinstance(module, FreeTable) and self.init != "random":
@@ -417,7 +403,9 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         return [module.to(self.device, self._dtype) for module in modules]
 
     def _recipe(self) -> Recipe:
-        return Recipe(self._objective(), self.optimiser, self.learning_rate, resolve_penalties(self.penalties))
+        penalties = resolve_penalties(self.penalties)
+        own = isinstance(self.model, str)
+        return Recipe(self._objective(), self.optimiser, self.learning_rate, penalties, may_go_tapeless=own)
 
     def _train(
         self, model: Trainable, step: Step, batches: Batches, *, generator: torch.Generator, epochs: int
@@ -484,50 +472,4 @@ def load(path: str | Path, model: nn.Module | Callable[..., nn.Module] | None = 
     model : nn.Module or callable, optional
         The network, where it was the user's own: the file holds only its weights.
     """
-    tensors, description = persistence.read(path)
-    parameters = dict(description["parameters"])
-    if model is not None:
-        parameters["model"] = model
-    if parameters["model"] is None:
-        raise ValueError(f"{path} holds the weights of a network of your own: pass it, load(path, model=…).")
-    # What JSON could not hold (a function, a callback) comes back as its default.
-    optional = ("batch_size", "patience", "random_state")
-    clustering = GeminiClustering(
-        **{name: value for name, value in parameters.items() if value is not None or name in optional}
-    )
-    clustering._shape = tuple(description["shape"])
-    clustering._dtype = getattr(torch, description["dtype"])
-    clustering.n_features_in_ = clustering._shape[0]
-    if description["feature_names"]:
-        clustering.feature_names_in_ = np.array(description["feature_names"], dtype=object)
-    clustering.history_, clustering.objective_ = description["history"], description["objective"]
-    clustering.n_iter_, clustering.n_clusters_ = (
-        len(clustering.history_["objective"]),
-        description["n_clusters"],
-    )
-    clustering._order, clustering.labels_ = tensors.pop("order"), tensors.pop("labels").numpy()
-    clustering._resume = None
-    _restore(clustering, tensors, description["geometry_parameters"])
-    return clustering
-
-
-def _restore(clustering: GeminiClustering, tensors: dict[str, Tensor], geometry: dict[str, Any]) -> None:
-    """The module with its weights, and the geometry."""
-    options: dict[str, Any] = {}
-    if clustering.model == "mlp":
-        options = {"hidden": clustering.hidden, "activation": clustering.activation}
-    free = clustering._is_free()
-    shape = tuple(tensors["module.logits"].shape[:1]) if free else clustering._shape
-    (module,) = build(clustering.model, shape, clustering.n_clusters, **options)
-    weights = {name.removeprefix("module."): value for name, value in tensors.items()}
-    try:
-        module.load_state_dict(weights)
-    except RuntimeError as error:
-        raise ValueError(f"The weights in the file are not those of this model: {error}") from error
-    clustering.module_ = module.to(clustering.device, clustering._dtype).eval()
-    needs = clustering._objective().needs
-    clustering.geometry_ = None
-    if needs is not None:
-        clustering.geometry_ = resolve(clustering.geometry, needs, **geometry)
-    if isinstance(module, FreeTable):
-        clustering.probabilities_ = module.logits.detach().softmax(1)[:, clustering._order].numpy()
+    return persistence.load(path, model, GeminiClustering)

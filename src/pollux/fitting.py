@@ -13,11 +13,11 @@ from sklearn.cluster import kmeans_plusplus
 from sklearn.metrics import pairwise_distances_argmin
 from torch import Tensor
 
-from pollux.geometry import Features
+from pollux.affinity import Block, Features
 from pollux.models import FreeTable
 from pollux.objectives import PENALTIES
 from pollux.objectives.penalties import Penalty
-from pollux.training import Batches, Block, Evaluation
+from pollux.training import Batches, Evaluation
 
 _WHOLE_UP_TO = 1_000
 _AUTO_BATCH = 500

@@ -1,20 +1,99 @@
-"""Models in files: tensors as safetensors, everything else as JSON. Loading never runs code from a file."""
+"""Clusterings in files: tensors as safetensors, everything else as JSON. Loading never runs code from a file."""
 
 from __future__ import annotations
 
 import json
 import os
 import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from pollux.geometry import Pairwise, resolve
+from pollux.models import FreeTable, build
+
 FORMAT = "pollux-model"
 VERSION = 1
+_MAY_BE_NONE = ("batch_size", "patience", "random_state")
+
+
+Clustering = TypeVar("Clustering", bound=Any)
+
+
+def save(clustering: Any, path: str | Path) -> None:
+    """Write a fitted clustering: its weights, and what is needed to predict and to go on."""
+    tensors = {f"module.{name}": value for name, value in clustering.module_.state_dict().items()}
+    tensors |= {"order": clustering._order, "labels": torch.from_numpy(clustering.labels_)}
+    geometry = clustering.geometry_
+    parameters = clustering.get_params(deep=False)
+    description = {
+        "parameters": {name: _as_json(value) for name, value in parameters.items()},
+        "geometry_parameters": _as_json(geometry.parameters) if isinstance(geometry, Pairwise) else {},
+        "shape": clustering._shape,
+        "dtype": str(clustering._dtype).removeprefix("torch."),
+        "feature_names": list(getattr(clustering, "feature_names_in_", [])),
+        "history": clustering.history_,
+        "objective": clustering.objective_,
+        "n_clusters": clustering.n_clusters_,
+    }
+    write(path, tensors, description)
+
+
+def load(path: str | Path, model: Any, make: Callable[..., Clustering]) -> Clustering:
+    """The clustering in a file, made by ``make(**parameters)``; ``model`` stands in for a network of the user's."""
+    tensors, description = read(path)
+    try:
+        parameters = dict(description["parameters"])
+        if model is not None:
+            parameters["model"] = model
+        if parameters["model"] is None:
+            raise ValueError(f"{path} holds the weights of a network of your own: pass it, load(path, model=…).")
+        # What JSON could not hold (a function, a callback) comes back as its default.
+        kept = {name: value for name, value in parameters.items() if value is not None or name in _MAY_BE_NONE}
+        clustering = make(**kept)
+        _restore_state(clustering, tensors, description)
+        _restore_module(clustering, tensors, description["geometry_parameters"])
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} is not a whole model file: {error!r}.") from error
+    return clustering
+
+
+def _restore_state(clustering: Any, tensors: dict[str, Tensor], description: dict[str, Any]) -> None:
+    clustering._shape = tuple(description["shape"])
+    clustering._dtype = {"float32": torch.float32, "float64": torch.float64}[description["dtype"]]
+    clustering.n_features_in_ = clustering._shape[0]
+    if description["feature_names"]:
+        clustering.feature_names_in_ = np.array(description["feature_names"], dtype=object)
+    clustering.history_, clustering.objective_ = description["history"], description["objective"]
+    clustering.n_iter_, clustering.n_clusters_ = len(clustering.history_["objective"]), description["n_clusters"]
+    clustering._order, clustering.labels_ = tensors.pop("order"), tensors.pop("labels").numpy()
+    clustering._resume = None
+
+
+def _restore_module(clustering: Any, tensors: dict[str, Tensor], geometry: dict[str, Any]) -> None:
+    """The module with its weights, and the geometry."""
+    weights = {name.removeprefix("module."): value for name, value in tensors.items()}
+    shape = tuple(weights["logits"].shape[:1]) if clustering._is_free() else clustering._shape
+    (module,) = build(clustering.model, shape, clustering.n_clusters, **clustering._model_options())
+    module.to(clustering.device, clustering._dtype)
+    try:
+        module.load_state_dict(weights)
+    except RuntimeError as error:
+        raise ValueError(f"The weights in the file are not those of this model: {error}") from error
+    clustering.module_ = module.eval()
+    needs = clustering._objective().needs
+    clustering.geometry_ = None
+    # A matrix given to fit is not saved; a later score needs one again.
+    if needs is not None and clustering.geometry != "precomputed":
+        clustering.geometry_ = resolve(clustering.geometry, needs, **geometry)
+    if isinstance(module, FreeTable):
+        clustering.probabilities_ = module.logits.detach().softmax(1)[:, clustering._order].numpy()
 
 
 def write(path: str | Path, tensors: dict[str, Tensor], description: dict[str, Any]) -> None:
@@ -56,12 +135,15 @@ def read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise ValueError(f"{path} is not a whole model file: {error}.") from error
 
 
-def as_json(value: Any) -> Any:
+def _as_json(value: Any) -> Any:
     """The value where JSON can hold it, else None: a function or network is not saved, only its weights."""
+    if isinstance(value, np.generic):
+        value = value.item()
     if isinstance(value, bool | int | float | str) or value is None:
         return value
-    if isinstance(value, torch.device):
-        return str(value)
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return {key: _as_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [as_json(item) for item in value]
+        items = [_as_json(item) for item in value]
+        return None if None in items else items
     return None

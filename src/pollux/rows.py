@@ -43,7 +43,7 @@ class Rows:
         if self._last is not None and self._last[0] is index:
             return self._last[1]
         if isinstance(self._source, Tensor):
-            batch = self._source.index_select(0, index)
+            batch = self._source.index_select(0, index.to(self._source.device))
         else:
             batch = torch.from_numpy(self._source[index.numpy()].toarray())
         batch = batch.to(self.device, self.dtype)

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pollux.affinity import Affinity, Features
+from pollux.affinity import Affinity, Block, Features
 from pollux.geometry.distances import DISTANCES
 from pollux.geometry.graphs import ShortestPath
 from pollux.geometry.kernels import KERNELS
-from pollux.geometry.pairwise import Block, Encoded, Geometry, Kind, Pairwise
+from pollux.geometry.pairwise import Encoded, Geometry, Kind, Pairwise
 
 DEFAULTS: dict[Kind, str] = {"kernel": "linear", "distance": "euclidean"}
 _CHECKED_ROWS = 256

@@ -14,7 +14,8 @@ from scipy.spatial.distance import pdist
 from sklearn.neighbors import kneighbors_graph, radius_neighbors_graph
 from torch import Tensor
 
-from pollux.geometry.pairwise import Block, Geometry, Kind
+from pollux.affinity import Block
+from pollux.geometry.pairwise import Geometry, Kind
 from pollux.rows import Rows, as_rows
 
 _QUANTILE_ROWS = 2000

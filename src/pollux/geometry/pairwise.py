@@ -11,11 +11,10 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from pollux.affinity import Affinity, Features
+from pollux.affinity import Affinity, Block, Features
 from pollux.rows import as_rows
 
 Kind: TypeAlias = Literal["kernel", "distance"]
-Block: TypeAlias = Callable[[Tensor], Affinity]
 
 _SAMPLE_SIZE = 1000
 

@@ -1,6 +1,6 @@
 """Training: batches, the loop, restarts, callbacks."""
 
-from pollux.training.batches import Batch, Batches, Block
+from pollux.training.batches import Batch, Batches
 from pollux.training.callbacks import Callback, Epoch, ProgressBar, TensorBoard
 from pollux.training.evaluation import Evaluation, evaluate, log_probabilities
 from pollux.training.loop import History, NumericalWarning, train
@@ -13,7 +13,6 @@ __all__ = [
     "OPTIMISERS",
     "Batch",
     "Batches",
-    "Block",
     "Callback",
     "Epoch",
     "Evaluation",

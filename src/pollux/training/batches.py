@@ -9,9 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pollux.affinity import Affinity
-
-Block = Callable[[Tensor], Affinity]
+from pollux.affinity import Affinity, Block
 
 
 class Batch(NamedTuple):
@@ -48,6 +46,7 @@ class Batches:
         sample_weight: Tensor | None = None,
     ) -> None:
         self.n = n
+        self.batch_size = min(n, batch_size)
         self.n_batches = math.ceil(n / batch_size)
         self._inputs = inputs
         self._block = block

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from pollux.affinity import Block
 from pollux.objectives.gemini import Gemini
-from pollux.training.batches import Block
 from pollux.training.trainable import check_logits
 
 _ROWS_AT_ONCE = 10_000

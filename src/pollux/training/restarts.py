@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -18,14 +19,21 @@ from pollux.training.optimisers import Factory, elementwise, make_optimiser
 from pollux.training.steps import Step, Trainable, taped_step, tapeless_step
 from pollux.training.trainable import SingleModel, try_stack
 
+# Multiplications of a step that one core does in about a millisecond.
+_SHORT_STEP = 4_000_000
+
 
 class Recipe(NamedTuple):
-    """How models are trained."""
+    """How models are trained.
+
+    ``may_go_tapeless`` says that the modules are the library's own: a user's may carry hooks that must run.
+    """
 
     objective: Gemini
     optimiser: str | Factory
     learning_rate: float
     penalties: Sequence[tuple[Penalty, float]]
+    may_go_tapeless: bool
 
 
 class Fitted(NamedTuple):
@@ -48,7 +56,8 @@ def train_restarts(
     """Train every module and keep the one with the highest objective on the samples."""
     results: list[Fitted] = []
     for model, step in _plan(modules, n_clusters, batches, recipe, generator):
-        history = train(model, step, batches)
+        with _threads_for(model, batches):
+            history = train(model, step, batches)
         results += [Fitted(module, evaluate(module), history.of_model(r)) for r, module in enumerate(model.modules)]
     # A restart that ended in NaN is compared as the worst.
     return max(results, key=lambda fitted: _or_worst(fitted.evaluation.objective))
@@ -62,8 +71,8 @@ def _plan(
     generator: torch.Generator | None,
 ) -> Iterator[tuple[Trainable, Step]]:
     """All modules as one model where possible, else one by one; without a tape where none is needed."""
-    objective, optimiser, learning_rate, penalties = recipe
-    if optimiser == "adam" and not penalties and trainable_without_tape(modules[0], n_clusters):
+    objective, optimiser, learning_rate, penalties, may_go_tapeless = recipe
+    if may_go_tapeless and not penalties and optimiser == "adam" and trainable_without_tape(modules[0], n_clusters):
         dense = DenseModels(modules, learning_rate)
         yield dense, tapeless_step(dense, objective, generator)
         return
@@ -78,6 +87,19 @@ def _plan(
         single = SingleModel(module, n_clusters)
         alone = make_optimiser(optimiser, single.parameters(), learning_rate)
         yield single, taped_step(single, objective, alone, penalties, generator)
+
+
+@contextlib.contextmanager
+def _threads_for(model: Trainable, batches: Batches) -> Iterator[None]:
+    """One thread for steps so short that sharing them out, and waiting for each other, takes longer."""
+    before = torch.get_num_threads()
+    work = max(parameter.numel() for parameter in model.parameters()) * batches.batch_size
+    if isinstance(model, DenseModels) and work <= _SHORT_STEP:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _or_worst(value: float) -> float:
