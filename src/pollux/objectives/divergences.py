@@ -57,7 +57,11 @@ def kl(log_p: Tensor, log_q: Tensor) -> Tensor:
 
 def total_variation(log_p: Tensor, log_q: Tensor) -> Tensor:
     """½ Σ |p − q|."""
-    return torch.cdist(log_p.exp(), log_q.exp(), p=1) / 2
+    p = log_p.exp()
+    if log_q is not log_p:
+        return torch.cdist(p, log_q.exp(), p=1) / 2
+    pairs = [torch.pdist(rows, p=1) for rows in p.reshape(-1, *p.shape[-2:])]
+    return _symmetric(torch.stack(pairs).reshape(*p.shape[:-2], -1), p.shape[-2]) / 2
 
 
 def hellinger(log_p: Tensor, log_q: Tensor) -> Tensor:
@@ -79,11 +83,14 @@ def mmd(log_p: Tensor, log_q: Tensor, kernel: Affinity) -> Tensor:
         other_means = means if q is p else q @ kernel.values
         # Differences of means are taken before they are squared: nothing cancels, even far off centre.
         return torch.cdist(means, other_means, compute_mode="donot_use_mm_for_euclid_dist")
-    # Only differences count, so all weights are measured from one origin; that keeps float32 accurate.
-    rows = (p if q is p else torch.cat([p, q], -2)) - q.mean(-2, keepdim=True)
+    K, L = p.shape[-2], q.shape[-2]
+    # Only differences count, so all weights are measured from one origin; that keeps float32 accurate, and
+    # a single q, being that origin, needs no row of its own.
+    rows = (p if q is p or L == 1 else torch.cat([p, q], -2)) - q.mean(-2, keepdim=True)
     gram: Tensor = _Gram.apply(rows, kernel)  # type: ignore[no-untyped-call]
     squares = gram.diagonal(dim1=-2, dim2=-1)
-    K, L = p.shape[-2], q.shape[-2]
+    if L == 1 and q is not p:
+        return _safe_sqrt(squares)[..., None].to(p.dtype)
     squared = squares[..., :K, None] + squares[..., None, -L:] - 2 * gram[..., :K, -L:]
     return _safe_sqrt(squared).to(p.dtype)
 
@@ -99,9 +106,7 @@ def wasserstein(log_p: Tensor, log_q: Tensor, distance: Affinity) -> Tensor:
     K = p.shape[-2]
     first, second = torch.triu_indices(K, K, offset=1, device=p.device)
     costs = transport_cost(p[..., first, :], p[..., second, :], distance)
-    upper = costs.new_zeros(*p.shape[:-1], K)
-    upper[..., first, second] = costs
-    return upper + upper.mT
+    return _symmetric(costs, K)
 
 
 def f_divergence(f: Callable[[Tensor], Tensor], name: str = "f") -> Divergence:
@@ -164,6 +169,14 @@ class _Gram(torch.autograd.Function):
             by_kernel = rows.mT @ gradient.to(rows.dtype) @ rows
             by_kernel = by_kernel.reshape(-1, *by_kernel.shape[-2:]).sum(0).to(ctx.kernel_dtype)
         return by_rows, by_kernel
+
+
+def _symmetric(pairs: Tensor, K: int) -> Tensor:
+    """The matrix (…, K, K) with zero diagonal whose upper triangle, row by row, is given (…, K(K − 1)/2)."""
+    first, second = torch.triu_indices(K, K, offset=1, device=pairs.device)
+    upper = pairs.new_zeros(*pairs.shape[:-1], K, K)
+    upper[..., first, second] = pairs
+    return upper + upper.mT
 
 
 def _safe_sqrt(x: Tensor) -> Tensor:

@@ -110,7 +110,8 @@ class Gemini:
             log_x = log_x.clamp_min(torch.finfo(log_p.dtype).min / 8)
         log_joint = log_p + log_x[:, None]
         log_y = log_joint.logsumexp(-2)
-        log_x_given_y = (log_joint - log_y[..., None, :]).mT
+        # A cluster's samples lie side by side from here on.
+        log_x_given_y = (log_joint - log_y[..., None, :]).mT.contiguous()
         p_y = log_y.exp()
         if not self.one_vs_one:
             distances = self.divergence(log_x_given_y, log_x[None], affinity)[..., 0]

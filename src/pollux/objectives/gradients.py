@@ -53,13 +53,12 @@ def kl_ova(logits: Tensor, affinity: Affinity | None = None) -> tuple[Tensor, Te
 def mmd_ova(logits: Tensor, affinity: Affinity | None) -> tuple[Tensor, Tensor]:
     """Σ_y ‖E_x p(y|x) φ(x)‖ for features φ that are centred: p(y) times the distance of a mean to the centre."""
     assert isinstance(affinity, Features)
-    features = affinity.values
+    features, n = affinity.values, logits.shape[-2]
     p = logits.softmax(-1)
-    means = (p.mT @ features).div_(logits.shape[-2])
-    norms: Tensor = torch.linalg.vector_norm(means, dim=-1, keepdim=True)
-    directions = means.div_(norms.clamp_min(torch.finfo(p.dtype).tiny))
-    by_p = (features @ directions.mT).div_(logits.shape[-2])
-    return norms.sum((-2, -1)), _through_softmax(p, by_p)
+    sums = p.mT @ features
+    norms: Tensor = torch.linalg.vector_norm(sums, dim=-1, keepdim=True)
+    directions = sums.div_((n * norms).clamp_min_(torch.finfo(p.dtype).tiny))
+    return norms.sum((-2, -1)) / n, _through_softmax(p, features @ directions.mT)
 
 
 def _through_softmax(p: Tensor, gradient: Tensor) -> Tensor:
