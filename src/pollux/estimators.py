@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-import types
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import scipy.sparse
@@ -15,37 +15,42 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from pollux import persistence
 from pollux.fitting import (
     Problem,
+    all_or_nothing,
     arithmetic,
-    check_positive_integer,
+    for_new_rows,
     number_clusters,
-    resolve_penalties,
-    select,
+    precomputed,
     start_at_seeds,
+    take_part,
 )
 from pollux.geometry import Geometry, resolve
 from pollux.models import FreeTable, build
+from pollux.new_rows import OnNewRows
 from pollux.objectives import Divergence, Gemini
 from pollux.objectives.penalties import Penalty
+from pollux.parameters import check_parameters, resolve_callbacks, resolve_objective, resolve_penalties
 from pollux.rows import Rows
 from pollux.training import (
     Batches,
     Callback,
     Evaluation,
-    History,
     ProgressBar,
     Recipe,
     SingleModel,
     Step,
     Trainable,
+    Trained,
     evaluate,
+    evaluate_sound,
     log_probabilities,
     make_optimiser,
+    not_finite_error,
     taped_step,
     train,
     train_restarts,
@@ -54,10 +59,6 @@ from pollux.training import (
 Self = TypeVar("Self", bound="GeminiClustering")
 
 _PREDICTED_ROWS = 10_000
-
-
-class NoOpinionError(AttributeError, ValueError):
-    """Asked of new rows, on which a free table of probabilities has no opinion."""
 
 
 class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
@@ -134,7 +135,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     >>> from sklearn.datasets import load_iris
     >>> from pollux import GeminiClustering
     >>> X = load_iris().data
-    >>> clustering = GeminiClustering(n_clusters=3, model="linear", random_state=0).fit(X)
+    >>> clustering = GeminiClustering(3, model="linear", objective="mmd_ovo", random_state=0).fit(X)
     >>> clustering.n_clusters_
     3
     """
@@ -197,11 +198,10 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         affinity : array of shape (n, n) or Features, optional
             The kernel or the distances of the samples, if they are known already.
         """
-        self._check_parameters()
-        X = self._validate(X, reset=True, fewest=max(2, self.n_clusters))
-        weight, kept = self._weights(X, sample_weight)
-        self._resume: dict[str, Any] | None = None
-        with self._seeded() as (seed, generator):
+        check_parameters(self.get_params(deep=False))
+        with all_or_nothing(self), self._seeded() as (seed, generator):
+            X = self._validate(X, reset=True, fewest=max(2, self.n_clusters))
+            weight, kept = take_part(X, sample_weight, self.device)
             X_kept, problem = self._begin(X, affinity, weight, kept)
             fitted = train_restarts(
                 self._modules(X_kept, seed, self.n_init),
@@ -212,9 +212,9 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
                 functools.partial(self._evaluate, problem=problem),
                 generator,
             )
-        self.module_, self.history_ = fitted.module, fitted.history
-        self.n_iter_ = len(self.history_["objective"])
-        self._finish(X, kept, problem, fitted.evaluation)
+            self.module_, self.history_ = fitted.module, fitted.history
+            self._resume: dict[str, Any] | None = None
+            self._finish(X, kept, problem, fitted.evaluation)
         return self
 
     def partial_fit(self: Self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
@@ -222,35 +222,42 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
 
         Clusters are numbered anew, by their size among these rows.
         """
-        self._check_parameters()
-        first = not hasattr(self, "module_")
-        X = self._validate(X, reset=first, fewest=1)
-        weight, kept = self._weights(X, sample_weight)
-        with self._seeded() as (seed, generator):
+        check_parameters(self.get_params(deep=False))
+        with all_or_nothing(self), self._seeded() as (seed, generator):
+            first = not self.__sklearn_is_fitted__()
+            X = self._validate(X, reset=first, fewest=1)
+            weight, kept = take_part(X, sample_weight, self.device)
             if first:
                 X_kept, problem = self._begin(X, None, weight, kept)
                 (self.module_,) = self._modules(X_kept, seed, 1)
                 self.history_, self._resume = {"objective": [], "clusters": [], "entropy": []}, None
             else:
-                problem = self._problem(X if kept.all() else X[kept], None, weight)
+                problem = self._problem(
+                    X if kept.all() else X[kept], for_new_rows(self.geometry_, self._objective().needs), weight
+                )
             model = SingleModel(self.module_, self.n_clusters)
-            optimiser = make_optimiser(self.optimiser, model.parameters(), self.learning_rate)
-            if self._resume is not None:
-                optimiser.load_state_dict(self._resume["optimiser"])
-                generator.set_state(self._resume["generator"])
-                torch.set_rng_state(self._resume["torch"])
-            step = taped_step(model, self._objective(), optimiser, resolve_penalties(self.penalties), generator)
-            history = self._train(model, step, problem.batches(self.batch_size), generator=generator, epochs=1)
-            self._resume = {
-                "optimiser": optimiser.state_dict(),
-                "generator": generator.get_state(),
-                "torch": torch.get_rng_state(),
-            }
-        for name, values in history.of_model(0).items():
-            self.history_[name] += values
-        self.n_iter_ = len(self.history_["objective"])
-        self._finish(X, kept, problem, self._evaluate(self.module_, problem=problem))
+            trained = self._one_epoch(model, problem, generator)
+            (evaluation,) = evaluate_sound(model, trained, functools.partial(self._evaluate, problem=problem))
+            more = trained.history.of_model(0)
+            self.history_ = {name: values + more[name] for name, values in self.history_.items()}
+            self._finish(X, kept, problem, evaluation)
         return self
+
+    def _one_epoch(self, model: SingleModel, problem: Problem, generator: torch.Generator) -> Trained:
+        """An epoch that takes up the optimiser and the random numbers where the last one left them."""
+        optimiser = make_optimiser(self.optimiser, model.parameters(), self.learning_rate)
+        if self._resume is not None:
+            optimiser.load_state_dict(self._resume["optimiser"])
+            generator.set_state(self._resume["generator"])
+            torch.set_rng_state(self._resume["torch"])
+        step = taped_step(model, self._objective(), optimiser, resolve_penalties(self.penalties), generator)
+        trained = self._train(model, step, problem.batches(self.batch_size), generator=generator, epochs=1)
+        self._resume = {
+            "optimiser": optimiser.state_dict(),
+            "generator": generator.get_state(),
+            "torch": torch.get_rng_state(),
+        }
+        return trained
 
     def predict(self, X: Any) -> NDArray[np.int64]:
         """The cluster of each row, (n,)."""
@@ -279,10 +286,15 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         """
         check_is_fitted(self)
         X = self._validate(X, reset=False, fewest=1)
-        weight, kept = self._weights(X, sample_weight)
-        if not kept.all():
-            X, affinity = X[kept], select(affinity, kept)
-        return self._evaluate(self.module_, problem=self._problem(X, affinity, weight)).objective
+        weight, kept = take_part(X, sample_weight, self.device)
+        geometry = precomputed(affinity, self._objective().needs, kept) or for_new_rows(
+            self.geometry_, self._objective().needs
+        )
+        problem = self._problem(X if kept.all() else X[kept], geometry, weight)
+        value = self._evaluate(self.module_, problem=problem).objective
+        if not math.isfinite(value):
+            raise not_finite_error(value)
+        return value
 
     def save(self, path: str | Path) -> None:
         """Write the model to one file, for :func:`pollux.load`; of a network of your own, its weights."""
@@ -313,41 +325,16 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             )
         return probabilities
 
-    # The parts of fit, in its order.
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "labels_")
 
-    def _check_parameters(self) -> None:
-        for name in ("n_clusters", "max_epochs", "n_init"):
-            check_positive_integer(name, getattr(self, name))
-        if self.batch_size not in (None, "auto"):
-            check_positive_integer("batch_size", self.batch_size)
-        if self.patience is not None:
-            check_positive_integer("patience", self.patience)
-        if not (isinstance(self.learning_rate, int | float) and 0 < self.learning_rate < float("inf")):
-            raise ValueError(f"learning_rate must be a positive number, not {self.learning_rate!r}.")
-        if self.init not in ("auto", "random", "kmeans++"):
-            raise ValueError(f"init must be 'auto', 'random' or 'kmeans++', not {self.init!r}.")
-        if self.init == "kmeans++" and not self._is_free():
-            raise ValueError("init='kmeans++' starts a free table only; networks start at random.")
-        if self.dtype not in ("auto", "float32", "float64"):
-            raise ValueError(f"dtype must be 'auto', 'float32' or 'float64', not {self.dtype!r}.")
-        resolve_penalties(self.penalties)
-        self._objective()
+    # The parts of fit, in its order.
 
     def _validate(self, X: Any, *, reset: bool, fewest: int) -> Any:
         X = validate_data(self, X, reset=reset, accept_sparse="csr", allow_nd=True, ensure_min_samples=fewest)
         if not reset and tuple(X.shape[1:]) != self._shape:
             raise ValueError(f"The model was trained on samples of shape {self._shape}; these are {X.shape[1:]}.")
         return X
-
-    def _weights(self, X: Any, sample_weight: Any) -> tuple[Tensor | None, NDArray[np.bool_]]:
-        """Weights of the rows that take part, or None; and which rows do."""
-        if sample_weight is None:
-            return None, np.ones(X.shape[0], dtype=bool)
-        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        kept = weight > 0
-        if not kept.any():
-            raise ValueError("Sample weights must contain at least one non-zero number: all are zero.")
-        return torch.from_numpy(weight[kept]).to(self.device), kept
 
     @contextmanager
     def _seeded(self) -> Iterator[tuple[int, torch.Generator]]:
@@ -360,24 +347,19 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
 
     def _begin(self, X: Any, affinity: Any, weight: Tensor | None, kept: NDArray[np.bool_]) -> tuple[Any, Problem]:
         """The rows that take part, as a problem; and what later calls need to know of them."""
-        if not kept.all():
-            X, affinity = X[kept], select(affinity, kept)
+        needs = self._objective().needs
+        geometry: Geometry | None = precomputed(affinity, needs, kept)
+        if geometry is None and needs is not None:
+            geometry = resolve(self.geometry, needs)
+        X = X if kept.all() else X[kept]
         self._shape = tuple(int(size) for size in X.shape[1:])
         self._dtype = arithmetic(X.dtype) if self.dtype == "auto" else getattr(torch, self.dtype)
-        needs = self._objective().needs
-        self.geometry_: Geometry | None = None
-        if needs is not None:
-            self.geometry_ = resolve(self.geometry, needs, affinity=affinity).adapt(self._rows(X))
-        return X, self._problem(X, affinity, weight)
+        self.geometry_ = None if geometry is None else geometry.adapt(self._rows(X))
+        return X, self._problem(X, self.geometry_, weight)
 
-    def _problem(self, X: Any, affinity: Any, weight: Tensor | None) -> Problem:
+    def _problem(self, X: Any, geometry: Geometry | None, weight: Tensor | None) -> Problem:
         rows = self._rows(X)
-        block = None
-        if self.geometry_ is not None:
-            geometry = self.geometry_
-            if affinity is not None:
-                geometry = resolve("precomputed", geometry.kind, affinity=affinity)
-            block = geometry.bind(rows)
+        block = None if geometry is None else geometry.bind(rows)
         inputs = (lambda index: index.to(self.device)) if self._is_free() else rows.__getitem__
         return Problem(len(rows), inputs, block, weight)
 
@@ -385,7 +367,11 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         return Rows(X, self._dtype, self.device)
 
     def _objective(self) -> Gemini:
-        return self.objective if isinstance(self.objective, Gemini) else Gemini(self.objective)
+        if isinstance(self.objective, str) and self.objective == persistence.NOT_IN_FILE:
+            raise ValueError(
+                "The objective of this model was your own and is not in its file: set_params(objective=…)."
+            )
+        return resolve_objective(self.objective)
 
     def _is_free(self) -> bool:
         return isinstance(self.model, str) and self.model == "free"
@@ -409,7 +395,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
 
     def _train(
         self, model: Trainable, step: Step, batches: Batches, *, generator: torch.Generator, epochs: int
-    ) -> History:
+    ) -> Trained:
         return train(
             model,
             step,
@@ -417,7 +403,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             max_epochs=epochs,
             tol=self.tol,
             patience=self.patience,
-            callbacks=(*([ProgressBar()] if self.verbose else []), *self.callbacks),
+            callbacks=(*([ProgressBar()] if self.verbose else []), *resolve_callbacks(self.callbacks)),
             generator=generator,
         )
 
@@ -429,37 +415,24 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         """Number the clusters and label all rows, those of weight zero included."""
         self._order, self.n_clusters_, labels = number_clusters(evaluation, problem, self.n_clusters)
         self.objective_ = evaluation.objective
+        self.n_iter_ = len(self.history_["objective"])
         self.labels_ = np.full(X.shape[0], -1, dtype=np.int64)
         self.labels_[kept] = labels
-        if isinstance(self.module_, FreeTable):
-            table = self.module_.logits.detach().cpu().softmax(1)[:, self._order].numpy()
-            self.probabilities_ = np.full((X.shape[0], self.n_clusters), 1 / self.n_clusters, dtype=table.dtype)
-            self.probabilities_[kept] = table
+        if self._is_free():
+            self._set_probabilities(kept)
         elif not kept.all():
             self.labels_[~kept] = self.predict(X[~kept])
 
-
-class _OnNewRows:
-    """A method that speaks of rows it may not have seen: absent, with the reason, for a free table."""
-
-    def __init__(self, method: Callable[..., Any]) -> None:
-        functools.update_wrapper(self, method)  # type: ignore[arg-type]
-        self._method = method
-
-    def __get__(self, estimator: GeminiClustering | None, owner: type | None = None) -> Any:
-        if estimator is None:
-            return self._method
-        if estimator._is_free():
-            raise NoOpinionError(
-                f"A free table of probabilities has no opinion on new rows, so there is no "
-                f"{self._method.__name__}. Use labels_ and probabilities_, or a model such as 'linear'."
-            )
-        return types.MethodType(self._method, estimator)
+    def _set_probabilities(self, kept: NDArray[np.bool_]) -> None:
+        """Soft assignments of a free table; none of the rows it has not seen."""
+        table = cast("FreeTable", self.module_).logits.detach().cpu().softmax(1)[:, self._order].numpy()
+        self.probabilities_ = np.full((len(kept), self.n_clusters), 1 / self.n_clusters, dtype=table.dtype)
+        self.probabilities_[kept] = table
 
 
 # Here rather than as decorators, because scikit-learn wraps transform when the class is made.
 for _name in ("predict", "predict_proba", "transform", "score", "partial_fit"):
-    setattr(GeminiClustering, _name, _OnNewRows(getattr(GeminiClustering, _name)))
+    setattr(GeminiClustering, _name, OnNewRows(getattr(GeminiClustering, _name)))
 
 
 def load(path: str | Path, model: nn.Module | Callable[..., nn.Module] | None = None) -> GeminiClustering:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import numbers
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,16 +11,28 @@ import torch
 from numpy.typing import NDArray
 from sklearn.cluster import kmeans_plusplus
 from sklearn.metrics import pairwise_distances_argmin
+from sklearn.utils.validation import _check_sample_weight
 from torch import Tensor
 
-from pollux.affinity import Block, Features
+from pollux.affinity import Block
+from pollux.geometry import Geometry, Kind, Precomputed, check_affinity
 from pollux.models import FreeTable
-from pollux.objectives import PENALTIES
-from pollux.objectives.penalties import Penalty
 from pollux.training import Batches, Evaluation
 
 _WHOLE_UP_TO = 1_000
 _AUTO_BATCH = 500
+
+
+@contextmanager
+def all_or_nothing(estimator: Any) -> Iterator[None]:
+    """A call that fails leaves the estimator as it was."""
+    before = dict(estimator.__dict__)
+    try:
+        yield
+    except BaseException:
+        estimator.__dict__.clear()
+        estimator.__dict__.update(before)
+        raise
 
 
 class Problem(NamedTuple):
@@ -55,42 +67,57 @@ def number_clusters(evaluation: Evaluation, problem: Problem, n_clusters: int) -
     return Numbering(order, int((sizes > 0).sum()), labels.numpy())
 
 
-def resolve_penalties(penalties: Mapping[Any, Any] | None) -> list[tuple[Penalty, float]]:
-    """Functions and weights from ``{name or function: weight}``."""
-    resolved: list[tuple[Penalty, float]] = []
-    for penalty, weight in (penalties or {}).items():
-        if isinstance(penalty, str) and penalty not in PENALTIES:
-            raise ValueError(f"Unknown penalty {penalty!r}. Valid names: {', '.join(PENALTIES)}; or a function.")
-        if not isinstance(weight, numbers.Real) or not 0 <= float(weight) < float("inf"):
-            raise ValueError(f"The weight of penalty {penalty!r} must be a number of at least 0, not {weight!r}.")
-        resolved.append((PENALTIES[penalty] if isinstance(penalty, str) else penalty, float(weight)))
-    return resolved
-
-
 @torch.no_grad()
 def start_at_seeds(table: FreeTable, X: Any, random: np.random.RandomState) -> None:
     """Lean each row of a free table towards the nearest of k-means++ seeds."""
-    samples = X.reshape(len(X), -1) if isinstance(X, np.ndarray) else X
+    samples = (X.reshape(len(X), -1) if isinstance(X, np.ndarray) else X).astype(np.float64)
+    # Of unit size, their squares can be summed whatever the units of X.
+    samples = samples / (abs(samples).max() or 1.0)
     n_clusters = table.logits.shape[1]
     seeds, _ = kmeans_plusplus(samples, min(n_clusters, samples.shape[0]), random_state=random)
     nearest = torch.from_numpy(np.asarray(pairwise_distances_argmin(samples, seeds), dtype=np.int64))
     table.logits.add_(torch.nn.functional.one_hot(nearest, n_clusters))
 
 
-def select(affinity: Any, kept: NDArray[np.bool_]) -> Any:
-    """The affinity of the rows that are kept."""
+def take_part(X: Any, sample_weight: Any, device: str) -> tuple[Tensor | None, NDArray[np.bool_]]:
+    """Weights of the rows that take part, or None; and which rows do."""
+    if sample_weight is None:
+        return None, np.ones(X.shape[0], dtype=bool)
+    weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+    kept = weight > 0
+    if not kept.any():
+        raise ValueError("Sample weights must contain at least one non-zero number: all are zero.")
+    return torch.from_numpy(weight[kept]).to(device), kept
+
+
+def for_new_rows(geometry: Geometry | None, needs: Kind | None) -> Geometry | None:
+    """The geometry of a trained model, for rows it was not trained on."""
+    if needs is not None and (geometry is None or isinstance(geometry, Precomputed)):
+        raise ValueError(
+            "This model was trained on a geometry that says nothing of other rows (a precomputed affinity, or one "
+            "that a file cannot hold): pass their affinity=…."
+        )
+    return geometry
+
+
+def precomputed(affinity: Any, needs: Kind | None, kept: NDArray[np.bool_]) -> Precomputed | None:
+    """What the user gave as the affinity of all rows, checked, for those that are kept."""
     if affinity is None:
         return None
-    if isinstance(affinity, Features):
-        return affinity.block(torch.from_numpy(np.flatnonzero(kept)))
-    return affinity[kept][:, kept]
+    if needs is None:
+        raise ValueError("The objective compares predictions only: it needs no affinity, so leave it out.")
+    checked = check_affinity(affinity, needs)
+    if len(checked) != len(kept):
+        raise ValueError(
+            f"The affinity is of {len(checked)} samples, but X has {len(kept)} rows; "
+            f"row i of X must be row and column i of the affinity."
+        )
+    geometry = Precomputed(checked, needs)
+    if kept.all():
+        return geometry
+    return Precomputed(geometry.select(torch.from_numpy(np.flatnonzero(kept))), needs)
 
 
 def arithmetic(dtype: np.dtype[Any]) -> torch.dtype:
     """The precision that data of this type are computed in: their own, or the one that holds them."""
     return torch.float32 if dtype == np.float32 or dtype.itemsize <= 2 else torch.float64
-
-
-def check_positive_integer(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
-        raise ValueError(f"{name} must be a positive integer, not {value!r}.")

@@ -6,6 +6,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,12 +16,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from pollux.geometry import Pairwise, resolve
+from pollux.geometry import DISTANCES, KERNELS, Pairwise, ShortestPath, resolve
 from pollux.models import FreeTable, build
+from pollux.objectives import DIVERGENCES, Gemini
 
 FORMAT = "pollux-model"
 VERSION = 1
-_MAY_BE_NONE = ("batch_size", "patience", "random_state")
+NOT_IN_FILE = "not in the file"
 
 
 Clustering = TypeVar("Clustering", bound=Any)
@@ -31,9 +33,12 @@ def save(clustering: Any, path: str | Path) -> None:
     tensors = {f"module.{name}": value for name, value in clustering.module_.state_dict().items()}
     tensors |= {"order": clustering._order, "labels": torch.from_numpy(clustering.labels_)}
     geometry = clustering.geometry_
-    parameters = clustering.get_params(deep=False)
+    parameters = {name: _as_json(value) for name, value in clustering.get_params(deep=False).items()}
     description = {
-        "parameters": {name: _as_json(value) for name, value in parameters.items()},
+        "parameters": parameters,
+        "left_out": [
+            name for name, value in parameters.items() if value is None and getattr(clustering, name) is not None
+        ],
         "geometry_parameters": _as_json(geometry.parameters) if isinstance(geometry, Pairwise) else {},
         "shape": clustering._shape,
         "dtype": str(clustering._dtype).removeprefix("torch."),
@@ -49,19 +54,34 @@ def load(path: str | Path, model: Any, make: Callable[..., Clustering]) -> Clust
     """The clustering in a file, made by ``make(**parameters)``; ``model`` stands in for a network of the user's."""
     tensors, description = read(path)
     try:
-        parameters = dict(description["parameters"])
-        if model is not None:
-            parameters["model"] = model
-        if parameters["model"] is None:
-            raise ValueError(f"{path} holds the weights of a network of your own: pass it, load(path, model=…).")
-        # What JSON could not hold (a function, a callback) comes back as its default.
-        kept = {name: value for name, value in parameters.items() if value is not None or name in _MAY_BE_NONE}
-        clustering = make(**kept)
+        clustering = make(**_parameters(path, description, model))
         _restore_state(clustering, tensors, description)
-        _restore_module(clustering, tensors, description["geometry_parameters"])
+        with torch.random.fork_rng(devices=[]):
+            _restore_module(clustering, tensors)
+        _restore_geometry(clustering, description["geometry_parameters"])
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is not a whole model file: {error!r}.") from error
     return clustering
+
+
+def _parameters(path: str | Path, description: dict[str, Any], model: Any) -> dict[str, Any]:
+    """The estimator's parameters; those that decide what it says are never replaced by a default."""
+    parameters, left_out = dict(description["parameters"]), description["left_out"]
+    if model is not None:
+        parameters["model"] = model
+    elif "model" in left_out:
+        raise ValueError(f"{path} holds the weights of a network of your own: pass it, load(path, model=…).")
+    elif "activation" in left_out:
+        raise ValueError(f"{path} does not hold the activation, a class: pass the network, load(path, model=…).")
+    for name in left_out:
+        if name in ("objective", "geometry"):
+            parameters[name] = NOT_IN_FILE
+        elif name != "model":
+            # Callbacks and the like serve training alone.
+            del parameters[name]
+    if isinstance(parameters["geometry"], dict):
+        parameters["geometry"] = resolve(**parameters["geometry"])
+    return parameters
 
 
 def _restore_state(clustering: Any, tensors: dict[str, Tensor], description: dict[str, Any]) -> None:
@@ -76,8 +96,7 @@ def _restore_state(clustering: Any, tensors: dict[str, Tensor], description: dic
     clustering._resume = None
 
 
-def _restore_module(clustering: Any, tensors: dict[str, Tensor], geometry: dict[str, Any]) -> None:
-    """The module with its weights, and the geometry."""
+def _restore_module(clustering: Any, tensors: dict[str, Tensor]) -> None:
     weights = {name.removeprefix("module."): value for name, value in tensors.items()}
     shape = tuple(weights["logits"].shape[:1]) if clustering._is_free() else clustering._shape
     (module,) = build(clustering.model, shape, clustering.n_clusters, **clustering._model_options())
@@ -87,13 +106,19 @@ def _restore_module(clustering: Any, tensors: dict[str, Tensor], geometry: dict[
     except RuntimeError as error:
         raise ValueError(f"The weights in the file are not those of this model: {error}") from error
     clustering.module_ = module.eval()
-    needs = clustering._objective().needs
-    clustering.geometry_ = None
-    # A matrix given to fit is not saved; a later score needs one again.
-    if needs is not None and clustering.geometry != "precomputed":
-        clustering.geometry_ = resolve(clustering.geometry, needs, **geometry)
     if isinstance(module, FreeTable):
-        clustering.probabilities_ = module.logits.detach().softmax(1)[:, clustering._order].numpy()
+        clustering._set_probabilities(clustering.labels_ >= 0)
+
+
+def _restore_geometry(clustering: Any, parameters: dict[str, Any]) -> None:
+    """The geometry as it was adapted to the training data; a matrix or a function is not in the file."""
+    clustering.geometry_ = None
+    if NOT_IN_FILE in (clustering.objective, clustering.geometry) or clustering.geometry == "precomputed":
+        return
+    needs = clustering._objective().needs
+    if needs is not None:
+        geometry = resolve(clustering.geometry, needs)
+        clustering.geometry_ = replace(geometry, parameters=parameters) if isinstance(geometry, Pairwise) else geometry
 
 
 def write(path: str | Path, tensors: dict[str, Tensor], description: dict[str, Any]) -> None:
@@ -108,6 +133,10 @@ def write(path: str | Path, tensors: dict[str, Tensor], description: dict[str, A
     os.close(handle)
     try:
         save_file(contiguous, temporary, metadata=metadata)
+        # A temporary file is its owner's alone; the model gets the permissions of any new file.
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
@@ -137,8 +166,18 @@ def read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 def _as_json(value: Any) -> Any:
     """The value where JSON can hold it, else None: a function or network is not saved, only its weights."""
-    if isinstance(value, np.generic):
-        value = value.item()
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if (
+        isinstance(value, Gemini)
+        and value.sampled_pairs is None
+        and DIVERGENCES.get(value.divergence.name) is value.divergence
+    ):
+        return value.name
+    if isinstance(value, Pairwise) and {**KERNELS, **DISTANCES}.get(value.name, value).function is value.function:
+        return {"geometry": value.name, "kind": value.kind, **_as_json(value.parameters)}
+    if isinstance(value, ShortestPath):
+        return {"geometry": "shortest_path", **asdict(value)}
     if isinstance(value, bool | int | float | str) or value is None:
         return value
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):

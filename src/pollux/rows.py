@@ -22,13 +22,13 @@ class Rows:
         self._source: Tensor | scipy.sparse.csr_array
         if scipy.sparse.issparse(X):
             self._source = scipy.sparse.csr_array(X)
-            stored = torch.from_numpy(np.empty(0, self._source.dtype)).dtype
         else:
-            self._source = X.detach() if isinstance(X, Tensor) else _share(np.asarray(X))
-            stored = self._source.dtype
-        self.dtype = dtype or (stored if stored.is_floating_point else torch.get_default_dtype())
+            self._source = X.detach() if isinstance(X, Tensor) else share(np.asarray(X))
+        stored = str(getattr(X, "dtype", self._source.dtype)).removeprefix("torch.")
+        own = {"float32": torch.float32, "float64": torch.float64}.get(stored)
+        self.dtype = dtype or own or torch.get_default_dtype()
         self.device = torch.device(device)
-        self._last: tuple[Tensor, Tensor] | None = None
+        self._last: tuple[Tensor, Tensor, tuple[int, int]] | None = None
 
     def __len__(self) -> int:
         return int(self._source.shape[0])
@@ -41,13 +41,16 @@ class Rows:
     def __getitem__(self, index: Tensor) -> Tensor:
         # The model and the geometry ask for the same batch, one after the other.
         if self._last is not None and self._last[0] is index:
-            return self._last[1]
+            _, batch, versions = self._last
+            # Unless one of them was written to since.
+            if (index._version, batch._version) == versions:
+                return batch
         if isinstance(self._source, Tensor):
             batch = self._source.index_select(0, index.to(self._source.device))
         else:
             batch = torch.from_numpy(self._source[index.numpy()].toarray())
         batch = batch.to(self.device, self.dtype)
-        self._last = (index, batch)
+        self._last = (index, batch, (index._version, batch._version))
         return batch
 
     def sample(self, size: int, seed: int = 0) -> Tensor:
@@ -61,8 +64,12 @@ def as_rows(X: Any) -> Rows:
     return X if isinstance(X, Rows) else Rows(X)
 
 
-def _share(array: np.ndarray[Any, Any]) -> Tensor:
-    """A tensor on the memory of the array, which is only read."""
+def share(array: np.ndarray[Any, Any]) -> Tensor:
+    """A tensor on the memory of the array, which is only read; of numbers torch does not know, a copy."""
+    if array.dtype.kind == "u" and array.dtype.itemsize > 1:
+        array = array.astype(np.int64 if array.dtype.itemsize < 8 else np.float64)
+    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
+        array = array.astype(np.float64)
     if any(stride < 0 for stride in array.strides) or not array.dtype.isnative:
         array = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
     with warnings.catch_warnings():

@@ -2,10 +2,10 @@
 
 from pollux.affinity import Affinity, Features
 from pollux.geometry.distances import DISTANCES
-from pollux.geometry.geometry import Precomputed, resolve
+from pollux.geometry.geometry import Precomputed, check_affinity, resolve
 from pollux.geometry.graphs import ShortestPath
 from pollux.geometry.kernels import KERNELS
-from pollux.geometry.pairwise import Encoded, Geometry, Pairwise
+from pollux.geometry.pairwise import Encoded, Geometry, Kind, Pairwise
 
 __all__ = [
     "DISTANCES",
@@ -14,8 +14,10 @@ __all__ = [
     "Encoded",
     "Features",
     "Geometry",
+    "Kind",
     "Pairwise",
     "Precomputed",
     "ShortestPath",
+    "check_affinity",
     "resolve",
 ]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 import torch
 from torch import Tensor
 
@@ -15,6 +16,7 @@ from pollux.geometry.distances import DISTANCES
 from pollux.geometry.graphs import ShortestPath
 from pollux.geometry.kernels import KERNELS
 from pollux.geometry.pairwise import Encoded, Geometry, Kind, Pairwise
+from pollux.rows import as_rows, share
 
 DEFAULTS: dict[Kind, str] = {"kernel": "linear", "distance": "euclidean"}
 _CHECKED_ROWS = 256
@@ -28,15 +30,26 @@ class Precomputed(Geometry):
     kind: Kind
 
     def bind(self, X: Any) -> Block:
-        if len(self.affinity) != len(X):
+        rows = as_rows(X)
+        if len(self.affinity) != len(rows):
             raise ValueError(
-                f"The affinity is of {len(self.affinity)} samples, but X has {len(X)} rows; "
+                f"The affinity is of {len(self.affinity)} samples, but X has {len(rows)} rows; "
                 f"row i of X must be row and column i of the affinity."
             )
-        affinity = self.affinity
-        if isinstance(affinity, Features):
-            return affinity.block
-        return lambda index: affinity[index][:, index]
+
+        def block(index: Tensor) -> Affinity:
+            part = self.select(index)
+            if isinstance(part, Features):
+                return Features(part.values.to(rows.device, rows.dtype)).centre()
+            return part.to(rows.device, rows.dtype)
+
+        return block
+
+    def select(self, index: Tensor) -> Affinity:
+        """The affinity of some of the samples."""
+        if isinstance(self.affinity, Features):
+            return Features(self.affinity.values.index_select(0, index))
+        return self.affinity.index_select(0, index).index_select(1, index)
 
 
 def resolve(
@@ -73,7 +86,7 @@ def resolve(
     if kind not in DEFAULTS:
         raise ValueError(f"A geometry is a 'kernel' or a 'distance', not {kind!r}.")
     if affinity is not None or geometry == "precomputed":
-        return Precomputed(_check_affinity(affinity, kind), kind)
+        return Precomputed(check_affinity(affinity, kind), kind)
     found = _find(geometry, kind, parameters)
     if found.kind != kind:
         raise ValueError(f"The objective needs a {kind}, but {geometry!r} is a {found.kind}.")
@@ -83,16 +96,13 @@ def resolve(
 def _find(geometry: str | Geometry | Callable[..., Tensor], kind: Kind, parameters: dict[str, Any]) -> Geometry:
     if isinstance(geometry, str):
         name = DEFAULTS[kind] if geometry == "auto" else geometry
-        if name == "shortest_path":
-            return ShortestPath(**parameters)
-        named, other = (KERNELS, DISTANCES) if kind == "kernel" else (DISTANCES, KERNELS)
-        if name not in named:
-            also = " It is not one of them" if name in other else " Unknown name"
-            graph = ", shortest_path" if kind == "distance" else ""
-            raise ValueError(
-                f"The objective needs a {kind}: {', '.join(named)}{graph}, precomputed, or a function.{also}: {name!r}."
-            )
-        return named[name].with_parameters(**parameters)
+        named = KERNELS if kind == "kernel" else DISTANCES
+        if name in named:
+            return named[name].with_parameters(**parameters)
+        if name == "shortest_path" and kind == "distance":
+            return _shortest_path(parameters)
+        valid = [*named, *(["shortest_path"] if kind == "distance" else []), "precomputed"]
+        raise ValueError(f"The objective needs a {kind}: {', '.join(valid)}, or a function. Not one of them: {name!r}.")
     if parameters:
         raise TypeError(f"Parameters {sorted(parameters)} belong to a named geometry; bind them yourself.")
     if isinstance(geometry, Geometry):
@@ -102,7 +112,16 @@ def _find(geometry: str | Geometry | Callable[..., Tensor], kind: Kind, paramete
     raise TypeError(f"A geometry is a name, a function or a Geometry, not {type(geometry).__name__}.")
 
 
-def _check_affinity(affinity: Any, kind: Kind) -> Affinity:
+def _shortest_path(parameters: dict[str, Any]) -> ShortestPath:
+    valid = [parameter.name for parameter in fields(ShortestPath) if parameter.init]
+    unknown = sorted(set(parameters) - set(valid))
+    if unknown:
+        raise ValueError(f"The shortest_path distance takes {', '.join(valid)}; not {', '.join(unknown)}.")
+    return ShortestPath(**parameters)
+
+
+def check_affinity(affinity: Any, kind: Kind) -> Affinity:
+    """The kernel or distances that the user gave, as a tensor or features, or an error that says what is wrong."""
     if affinity is None:
         raise ValueError(f"geometry='precomputed' needs the {kind} matrix: pass it as affinity=….")
     if isinstance(affinity, Features):
@@ -110,18 +129,29 @@ def _check_affinity(affinity: Any, kind: Kind) -> Affinity:
             raise ValueError("Features define a kernel; the objective needs a distance matrix (n, n).")
         if affinity.values.ndim != 2 or not bool(affinity.values.isfinite().all()):
             raise ValueError("Features must be finite and of shape (n, r).")
-        return Features(affinity.values - affinity.values.mean(0))
-    matrix = affinity if isinstance(affinity, Tensor) else torch.as_tensor(np.asarray(affinity))
+        return affinity
+    matrix = affinity if isinstance(affinity, Tensor) else _as_matrix(affinity, kind)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"The precomputed {kind} matrix must be square; its shape is {tuple(matrix.shape)}.")
     if not matrix.is_floating_point():
         matrix = matrix.to(torch.get_default_dtype())
+    # Rows of batches are read over and over.
+    matrix = matrix.contiguous()
     # A few rows at a time: the matrix may be as large as memory allows.
     for start in range(0, len(matrix), _CHECKED_ROWS):
         _check_part(matrix, slice(start, start + _CHECKED_ROWS), kind)
     if kind == "distance" and bool((matrix.diagonal() != 0).any()):
         raise ValueError("The precomputed distance of a sample to itself must be 0.")
     return matrix
+
+
+def _as_matrix(affinity: Any, kind: Kind) -> Tensor:
+    if scipy.sparse.issparse(affinity):
+        raise TypeError(f"The precomputed {kind} matrix must be dense; this one is sparse: use .toarray().")
+    array = np.asarray(affinity)
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"The precomputed {kind} matrix must hold real numbers; its type is {array.dtype}.")
+    return share(array)
 
 
 def _check_part(matrix: Tensor, part: slice, kind: Kind) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,7 @@ class ShortestPath(Geometry):
     quantile: float = 0.05
     neighbours: int | None = None
     weighted: bool = False
-    kind: Kind = "distance"
+    kind: Kind = field(default="distance", init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not 0 < self.quantile <= 1:
@@ -56,7 +56,7 @@ class ShortestPath(Geometry):
         graph = self.graph(rows)
         n = len(rows)
         # Longer than any path can be: n edges.
-        unreachable = n * (float(graph.data.max(initial=1.0)) if self.weighted else 1.0)
+        unreachable = n * ((float(graph.data.max(initial=0.0)) or 1.0) if self.weighted else 1.0)
 
         def block(index: Tensor) -> Tensor:
             nodes = index.cpu().numpy()
@@ -69,10 +69,13 @@ class ShortestPath(Geometry):
     def graph(self, X: Any) -> scipy.sparse.csr_array:
         """The symmetric neighbour graph (n, n) of all samples, its values the Euclidean lengths of edges."""
         samples = _array(as_rows(X))
+        # Neighbours do not depend on the unit; of unit size, squares can be summed.
+        unit = float(np.abs(samples).max(initial=0)) or 1.0
+        return _scaled(self._graph(samples / unit), unit)
+
+    def _graph(self, samples: NDArray[np.float64]) -> scipy.sparse.csr_array:
         if self.neighbours is not None:
-            k = min(self.neighbours, len(samples) - 1)
-            graph = kneighbors_graph(samples, k, mode="distance")
-            return scipy.sparse.csr_array(graph.maximum(graph.T))
+            return _nearest(samples, min(self.neighbours, len(samples) - 1))
         n = len(samples)
         if self.quantile * n * n > _MOST_EDGES:
             raise ValueError(
@@ -87,6 +90,24 @@ class ShortestPath(Geometry):
 def _array(rows: Rows) -> NDArray[np.float64]:
     everything = rows[torch.arange(len(rows))].flatten(1)
     return everything.double().cpu().numpy()
+
+
+def _nearest(samples: NDArray[np.float64], k: int) -> scipy.sparse.csr_array:
+    """The graph that joins each sample with its k nearest, in both directions."""
+    n = len(samples)
+    if k == 0:
+        return scipy.sparse.csr_array((n, n))
+    found = scipy.sparse.coo_array(kneighbors_graph(samples, k, mode="distance"))
+    # By edges rather than by matrix arithmetic, which would drop those of length zero between equal rows.
+    edges = np.concatenate([np.stack(found.coords), np.stack(found.coords[::-1])], 1)
+    edges, first = np.unique(edges, axis=1, return_index=True)
+    lengths = np.concatenate([found.data, found.data])[first]
+    return scipy.sparse.csr_array((lengths, (edges[0], edges[1])), shape=(n, n))
+
+
+def _scaled(graph: scipy.sparse.csr_array, unit: float) -> scipy.sparse.csr_array:
+    graph.data *= unit
+    return graph
 
 
 def _distance_quantile(samples: NDArray[np.float64], quantile: float) -> float:

@@ -94,8 +94,7 @@ class Pairwise(Geometry):
         if self.features is not None:
             features = self.features(x, **self.parameters)
             if features is not None:
-                # An MMD does not change when all features move together; centred, they keep their digits.
-                return Features(features - features.mean(0))
+                return Features(features).centre()
         matrix = self(x)
         if not isinstance(matrix, Tensor) or matrix.shape != (len(x), len(x)):
             shape = tuple(getattr(matrix, "shape", ()))
@@ -126,6 +125,7 @@ class Encoded(Geometry):
 
     @property
     def kind(self) -> Kind:  # type: ignore[override]
+        """That of what compares the features."""
         return self.geometry.kind
 
     def adapt(self, X: Any) -> Encoded:
@@ -141,10 +141,11 @@ class Encoded(Geometry):
     def _encode(self, x: Tensor) -> Tensor:
         if not isinstance(self.encoder, torch.nn.Module):
             return self.encoder(x)
-        training = self.encoder.training
+        modes = [(layer, layer.training) for layer in self.encoder.modules()]
         self.encoder.eval()
         try:
             features: Tensor = self.encoder(x)
             return features
         finally:
-            self.encoder.train(training)
+            for layer, training in modes:
+                layer.training = training

@@ -1,6 +1,6 @@
 """Models p(y|x): factories ``(shape of a sample, n_clusters) → nn.Module`` that returns logits (n, K)."""
 
-from pollux.models.build import MODELS, build
+from pollux.models.registry import MODELS, build
 from pollux.models.tabular import ACTIVATIONS, FreeTable, free, linear, mlp
 from pollux.models.vision import lenet5, resnet18
 

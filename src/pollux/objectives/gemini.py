@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from pollux.affinity import Affinity
+from pollux.affinity import Affinity, proportions
 from pollux.objectives.divergences import DIVERGENCES, Divergence, Needs
 
 ALIASES = {"mi": "kl_ova"}
@@ -64,6 +64,7 @@ class Gemini:
 
     @property
     def name(self) -> str:
+        """Its name, such as ``"mmd_ova"``."""
         return f"{self.divergence.name}_{'ovo' if self.one_vs_one else 'ova'}"
 
     @property
@@ -106,8 +107,7 @@ class Gemini:
         if sample_weight is None:
             log_x = log_p.new_full((n,), -math.log(n))
         else:
-            log_x = (sample_weight / sample_weight.sum()).to(log_p.dtype).log()
-            log_x = log_x.clamp_min(torch.finfo(log_p.dtype).min / 8)
+            log_x = proportions(sample_weight).log().to(log_p.dtype).clamp_min(torch.finfo(log_p.dtype).min / 8)
         log_joint = log_p + log_x[:, None]
         log_y = log_joint.logsumexp(-2)
         # A cluster's samples lie side by side from here on.

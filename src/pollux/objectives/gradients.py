@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from pollux.affinity import Affinity, Features
+from pollux.objectives.divergences import DIVERGENCES
 from pollux.objectives.gemini import Gemini
 
 ClosedForm = Callable[[Tensor, Affinity | None], tuple[Tensor, Tensor]]
@@ -25,16 +26,21 @@ def value_and_gradient(
     generator: torch.Generator | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The value (…) at logits (…, n, K), and its gradient (…, n, K)."""
-    closed_form = CLOSED_FORMS.get(gemini.name)
-    known = closed_form is not None and sample_weight is None and gemini.sampled_pairs is None
-    if known and (gemini.needs is None or isinstance(affinity, Features)):
-        assert closed_form is not None
-        return closed_form(logits, affinity)
+    if sample_weight is None and (gemini.needs is None or isinstance(affinity, Features)):
+        closed_form = _closed_form(gemini)
+        if closed_form is not None:
+            return closed_form(logits, affinity)
     with torch.enable_grad():
         logits = logits.detach().requires_grad_()
         value = gemini(logits.log_softmax(-1), affinity, sample_weight=sample_weight, generator=generator)
         (gradient,) = torch.autograd.grad(value.sum(), logits)
     return value.detach(), gradient
+
+
+def _closed_form(gemini: Gemini) -> ClosedForm | None:
+    # A user's divergence may bear the name of one of ours.
+    own = DIVERGENCES.get(gemini.divergence.name) is not gemini.divergence
+    return None if own or gemini.sampled_pairs is not None else CLOSED_FORMS.get(gemini.name)
 
 
 def kl_ova(logits: Tensor, affinity: Affinity | None = None) -> tuple[Tensor, Tensor]:
@@ -51,9 +57,9 @@ def kl_ova(logits: Tensor, affinity: Affinity | None = None) -> tuple[Tensor, Te
 
 
 def mmd_ova(logits: Tensor, affinity: Affinity | None) -> tuple[Tensor, Tensor]:
-    """Σ_y ‖E_x p(y|x) φ(x)‖ for features φ that are centred: p(y) times the distance of a mean to the centre."""
+    """Σ_y ‖E_x p(y|x) φ(x)‖ for centred features φ: p(y) times the distance of a mean to the centre."""
     assert isinstance(affinity, Features)
-    features, n = affinity.values, logits.shape[-2]
+    features, n = affinity.centre().values.to(logits.dtype), logits.shape[-2]
     p = logits.softmax(-1)
     sums = p.mT @ features
     norms: Tensor = torch.linalg.vector_norm(sums, dim=-1, keepdim=True)

@@ -1,7 +1,7 @@
 """Penalties that join the loss: what the objective alone does not ask of a model.
 
-A penalty is a function ``penalty(model, inputs, log_p, generator)`` that returns (…), one value for each
-model trained, to be made small. ``model(inputs)`` gives log-probabilities (…, n, K) and
+A penalty is a function ``penalty(model, inputs, log_p, sample_weight, generator)`` that returns (…), one
+value for each model trained, to be made small. ``model(inputs)`` gives log-probabilities (…, n, K) and
 ``model.each(inputs)`` does so for inputs (…, n, …) that differ between the models trained together.
 """
 
@@ -12,6 +12,8 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
+
+from pollux.affinity import proportions
 
 
 class Model(Protocol):
@@ -24,15 +26,27 @@ class Model(Protocol):
     def parameters(self) -> Iterable[Tensor]: ...
 
 
-Penalty = Callable[[Model, Tensor, Tensor, torch.Generator | None], Tensor]
+Penalty = Callable[[Model, Tensor, Tensor, Tensor | None, torch.Generator | None], Tensor]
 
 
-def entropy(model: Model, inputs: Tensor, log_p: Tensor, generator: torch.Generator | None = None) -> Tensor:
+def entropy(
+    model: Model,
+    inputs: Tensor,
+    log_p: Tensor,
+    sample_weight: Tensor | None = None,
+    generator: torch.Generator | None = None,
+) -> Tensor:
     """Mean entropy of the predictions, in nats: small for a model that is sure of each sample."""
-    return -(log_p.exp() * log_p).sum(-1).mean(-1)
+    return _mean(-(log_p.exp() * log_p).sum(-1), sample_weight)
 
 
-def weight_decay(model: Model, inputs: Tensor, log_p: Tensor, generator: torch.Generator | None = None) -> Tensor:
+def weight_decay(
+    model: Model,
+    inputs: Tensor,
+    log_p: Tensor,
+    sample_weight: Tensor | None = None,
+    generator: torch.Generator | None = None,
+) -> Tensor:
     """½ Σ θ² over all parameters."""
     squares = [parameter.square().sum() for parameter in model.parameters()]
     return torch.stack(squares).sum() / 2
@@ -42,6 +56,7 @@ def vat(
     model: Model,
     inputs: Tensor,
     log_p: Tensor,
+    sample_weight: Tensor | None = None,
     generator: torch.Generator | None = None,
     *,
     radius: float = 1.0,
@@ -66,9 +81,9 @@ def vat(
     direction = torch.randn(shape, generator=generator, dtype=inputs.dtype).to(inputs.device)
     for _ in range(steps):
         move = (probe * _unit(direction, inputs.ndim - 1)).detach().requires_grad_()
-        change = _kl(target, model.each(inputs + move))
+        change = _kl(target, model.each(inputs + move), sample_weight)
         (direction,) = torch.autograd.grad(change.sum(), move)
-    return _kl(target, model.each(inputs + radius * _unit(direction, inputs.ndim - 1)))
+    return _kl(target, model.each(inputs + radius * _unit(direction, inputs.ndim - 1)), sample_weight)
 
 
 def _unit(direction: Tensor, sample_ndim: int) -> Tensor:
@@ -78,8 +93,15 @@ def _unit(direction: Tensor, sample_ndim: int) -> Tensor:
     return direction / length.clamp_min(torch.finfo(direction.dtype).tiny)
 
 
-def _kl(log_p: Tensor, log_q: Tensor) -> Tensor:
-    return (log_p.exp() * (log_p - log_q)).sum(-1).mean(-1)
+def _kl(log_p: Tensor, log_q: Tensor, sample_weight: Tensor | None) -> Tensor:
+    return _mean((log_p.exp() * (log_p - log_q)).sum(-1), sample_weight)
+
+
+def _mean(values: Tensor, sample_weight: Tensor | None) -> Tensor:
+    """The mean over samples (…, n)."""
+    if sample_weight is None:
+        return values.mean(-1)
+    return values @ proportions(sample_weight).to(values.dtype)
 
 
 PENALTIES: dict[str, Penalty] = {"vat": vat, "entropy": entropy, "weight_decay": weight_decay}

@@ -3,9 +3,9 @@
 from pollux.training.batches import Batch, Batches
 from pollux.training.callbacks import Callback, Epoch, ProgressBar, TensorBoard
 from pollux.training.evaluation import Evaluation, evaluate, log_probabilities
-from pollux.training.loop import History, NumericalWarning, train
+from pollux.training.loop import History, NumericalWarning, Trained, not_finite_error, train
 from pollux.training.optimisers import OPTIMISERS, make_optimiser
-from pollux.training.restarts import Fitted, Recipe, train_restarts
+from pollux.training.restarts import Fitted, Recipe, evaluate_sound, train_restarts
 from pollux.training.steps import Step, Trainable, taped_step
 from pollux.training.trainable import SingleModel, StackedModels
 
@@ -26,9 +26,12 @@ __all__ = [
     "Step",
     "TensorBoard",
     "Trainable",
+    "Trained",
     "evaluate",
+    "evaluate_sound",
     "log_probabilities",
     "make_optimiser",
+    "not_finite_error",
     "taped_step",
     "train",
     "train_restarts",

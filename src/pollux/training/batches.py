@@ -52,12 +52,15 @@ class Batches:
         self._block = block
         self._sample_weight = sample_weight
         self._whole: Batch | None = None
+        self._version = 0
 
     def epoch(self, generator: torch.Generator | None = None) -> Iterator[Batch]:
-        """Each sample once. A single batch is always the same one, so it is made only once."""
+        """Each sample once; a single batch is always the same one."""
         if self.n_batches == 1:
-            if self._whole is None:
+            # Made once, or again where a model has written into its inputs.
+            if self._whole is None or self._whole.inputs._version != self._version:
                 self._whole = self._batch(torch.arange(self.n))
+                self._version = self._whole.inputs._version
             yield self._whole
             return
         # Batches of nearly equal size: a small last one would be a noisy estimate of the objective.

@@ -66,15 +66,12 @@ class DenseModels:
                 gradient = (gradient @ layer.weight).mul_(derivative(inputs))
         self._adam.step()
 
-    def parameters(self) -> list[Tensor]:
+    def state(self) -> list[Tensor]:
+        """All that training changes."""
         return [self._adam.parameters]
 
     def train(self, mode: bool = True) -> None:
         """Nothing here behaves differently in training."""
-
-    def finite(self) -> Tensor:
-        """Whether the parameters of each model are all finite, (R,)."""
-        return self._adam.parameters.isfinite().all(1)
 
     @torch.no_grad()
     def sync(self) -> None:

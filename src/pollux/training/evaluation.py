@@ -54,14 +54,16 @@ def evaluate(
     if n > rows_at_once:
         order = torch.randperm(n, generator=torch.Generator().manual_seed(0))
     choice = torch.empty(n, dtype=torch.long)
-    total = weight_total = 0.0
+    shares = torch.ones(n) if sample_weight is None else sample_weight.cpu() / sample_weight.max().cpu()
+    mean = seen = 0.0
     generator = torch.Generator().manual_seed(0)
     for index in order.tensor_split(-(-n // rows_at_once)):
         log_p = log_probabilities(module, inputs(index), n_clusters)
         weight = None if sample_weight is None else sample_weight[index]
         affinity = None if block is None else block(index)
         value = objective(log_p, affinity, sample_weight=weight, generator=generator)
-        share = float(len(index) if weight is None else weight.sum())
-        total, weight_total = total + share * float(value), weight_total + share
+        share = float(shares[index].sum())
+        seen += share
+        mean += (float(value) - mean) * (share / seen if share > 0 else 0)
         choice[index] = log_p.argmax(-1).cpu()
-    return Evaluation(total / weight_total, choice)
+    return Evaluation(mean, choice)

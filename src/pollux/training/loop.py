@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,6 +16,8 @@ from pollux.training.callbacks import Callback, Epoch
 from pollux.training.steps import Step, Trainable
 
 _PENDING_ROWS = 10_000
+# Multiplications of a step that one core does in about a millisecond.
+_SHORT_STEP = 4_000_000
 
 
 class NumericalWarning(RuntimeWarning):
@@ -38,6 +41,13 @@ class History:
         }
 
 
+class Trained(NamedTuple):
+    """What training leaves: its figures, and the way back to the last good weights."""
+
+    history: History
+    restore: Callable[[], None]
+
+
 def train(
     model: Trainable,
     step: Step,
@@ -48,7 +58,7 @@ def train(
     patience: int | None = None,
     callbacks: Sequence[Callback] = (),
     generator: torch.Generator | None = None,
-) -> History:
+) -> Trained:
     """Train the model by steps on batches, for at most ``max_epochs``.
 
     With ``patience``, training ends after that many epochs in which the objective has not risen by the
@@ -59,6 +69,7 @@ def train(
     patient = Patience(tol, patience)
     model.train()
     with contextlib.ExitStack() as stack:
+        stack.enter_context(_threads_for(model, batches))
         for callback in callbacks:
             if isinstance(callback, contextlib.AbstractContextManager):
                 stack.enter_context(callback)
@@ -68,6 +79,9 @@ def train(
                 tally.add(*step(batch))
             values = tally.objective()
             if not guard.passes(values):
+                guard.restore(warn=bool(history.objective))
+                if not history.objective:
+                    raise not_finite_error(float(values[0]))
                 break
             _record(history, tally, values)
             epoch = _figures(history, number, max_epochs)
@@ -75,10 +89,9 @@ def train(
             stops = [bool(callback(epoch)) for callback in callbacks]
             if any(stops) or patient.ends(values):
                 break
-    guard.leave()
     model.train(False)
     model.sync()
-    return history
+    return Trained(history, guard.restore)
 
 
 class Tally:
@@ -134,51 +147,48 @@ class Tally:
 
 
 class Guard:
-    """Keeps the last good weights, and stops a training whose numbers are no longer finite.
+    """Keeps the last good weights, for a training whose numbers are no longer finite.
 
     Weights are good once an epoch that began with them had a finite objective.
     """
 
     def __init__(self, model: Trainable) -> None:
         self._model = model
-        self._parameters = model.parameters()
         self._candidate = self._copy()
-        self._good: list[Tensor] | None = None
+        self._good = self._candidate
 
-    @torch.no_grad()
     def _copy(self) -> list[Tensor]:
-        return [parameter.detach().clone() for parameter in self._parameters]
+        return [tensor.detach().clone() for tensor in self._model.state()]
 
     def passes(self, values: Tensor) -> bool:
         """Whether the epoch was sound for at least one model; called after each epoch."""
-        if bool(values.isfinite().any()):
-            self._good, self._candidate = self._candidate, self._copy()
-            return True
-        if self._good is None:
-            raise ValueError(
-                f"The objective is {float(values[0])} in the first epoch: nothing can be learned. Either X holds "
-                f"values too large for this arithmetic (scale them, for instance with StandardScaler), or "
-                f"the learning rate is too high, or the model itself returns NaN."
-            )
-        self._restore()
-        return False
-
-    def leave(self) -> None:
-        """After the last epoch: its last step may have spoilt the weights, unseen."""
-        if not bool(self._model.finite().any()):
-            self._restore()
+        if not bool(values.isfinite().any()):
+            return False
+        self._good, self._candidate = self._candidate, self._copy()
+        return True
 
     @torch.no_grad()
-    def _restore(self) -> None:
-        assert self._good is not None
-        for parameter, good in zip(self._parameters, self._good, strict=True):
-            parameter.copy_(good)
-        warnings.warn(
-            "The objective or the weights were no longer finite: training stopped, and the last good weights "
-            "were kept. A smaller learning rate or scaled data may help.",
-            NumericalWarning,
-            stacklevel=2,
-        )
+    def restore(self, warn: bool = True) -> None:
+        """Go back to the last good weights."""
+        for tensor, good in zip(self._model.state(), self._good, strict=True):
+            tensor.copy_(good)
+        self._model.sync()
+        if warn:
+            warnings.warn(
+                "The objective or the weights were no longer finite: training stopped, and the last good weights "
+                "were kept. A smaller learning rate or scaled data may help.",
+                NumericalWarning,
+                stacklevel=2,
+            )
+
+
+def not_finite_error(value: float) -> ValueError:
+    """The error, with advice, for an objective that is NaN or infinite."""
+    return ValueError(
+        f"The objective is {value}: nothing can be learned. Either X holds values too large for this arithmetic "
+        f"(scale them, for instance with StandardScaler), or the kernel or distance holds NaN, or the model itself "
+        f"returns NaN."
+    )
 
 
 class Patience:
@@ -199,6 +209,21 @@ class Patience:
         else:
             self._waited += 1
         return self._waited >= self._patience
+
+
+@contextlib.contextmanager
+def _threads_for(model: Trainable, batches: Batches) -> Iterator[None]:
+    """One thread for steps so short that sharing them out, and waiting for each other, takes longer."""
+    before = torch.get_num_threads()
+    work = sum(tensor.numel() for tensor in model.state()) * batches.batch_size
+    # Weights of more than two dimensions are those of convolutions, which use each many times.
+    reused = any(parameter.ndim > 2 for parameter in model.modules[0].parameters())
+    if work <= _SHORT_STEP and not reused:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _record(history: History, tally: Tally, values: Tensor) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -14,13 +14,10 @@ from pollux.objectives.penalties import Penalty
 from pollux.training.batches import Batches
 from pollux.training.dense import DenseModels, trainable_without_tape
 from pollux.training.evaluation import Evaluation
-from pollux.training.loop import History
+from pollux.training.loop import Trained, not_finite_error
 from pollux.training.optimisers import Factory, elementwise, make_optimiser
 from pollux.training.steps import Step, Trainable, taped_step, tapeless_step
 from pollux.training.trainable import SingleModel, try_stack
-
-# Multiplications of a step that one core does in about a millisecond.
-_SHORT_STEP = 4_000_000
 
 
 class Recipe(NamedTuple):
@@ -49,18 +46,31 @@ def train_restarts(
     n_clusters: int,
     batches: Batches,
     recipe: Recipe,
-    train: Callable[[Trainable, Step, Batches], History],
+    train: Callable[[Trainable, Step, Batches], Trained],
     evaluate: Callable[[nn.Module], Evaluation],
     generator: torch.Generator | None = None,
 ) -> Fitted:
     """Train every module and keep the one with the highest objective on the samples."""
     results: list[Fitted] = []
     for model, step in _plan(modules, n_clusters, batches, recipe, generator):
-        with _threads_for(model, batches):
-            history = train(model, step, batches)
-        results += [Fitted(module, evaluate(module), history.of_model(r)) for r, module in enumerate(model.modules)]
-    # A restart that ended in NaN is compared as the worst.
+        trained = train(model, step, batches)
+        evaluations = evaluate_sound(model, trained, evaluate)
+        results += [
+            Fitted(module, evaluations[r], trained.history.of_model(r)) for r, module in enumerate(model.modules)
+        ]
+    # A restart whose numbers are not finite is compared as the worst.
     return max(results, key=lambda fitted: _or_worst(fitted.evaluation.objective))
+
+
+def evaluate_sound(model: Trainable, trained: Trained, evaluate: Callable[[nn.Module], Evaluation]) -> list[Evaluation]:
+    """Evaluations of the modules trained; from the last good weights where the last step spoilt them all."""
+    evaluations = [evaluate(module) for module in model.modules]
+    if not any(math.isfinite(evaluation.objective) for evaluation in evaluations):
+        trained.restore()
+        evaluations = [evaluate(module) for module in model.modules]
+    if not any(math.isfinite(evaluation.objective) for evaluation in evaluations):
+        raise not_finite_error(evaluations[0].objective)
+    return evaluations
 
 
 def _plan(
@@ -89,18 +99,5 @@ def _plan(
         yield single, taped_step(single, objective, alone, penalties, generator)
 
 
-@contextlib.contextmanager
-def _threads_for(model: Trainable, batches: Batches) -> Iterator[None]:
-    """One thread for steps so short that sharing them out, and waiting for each other, takes longer."""
-    before = torch.get_num_threads()
-    work = max(parameter.numel() for parameter in model.parameters()) * batches.batch_size
-    if isinstance(model, DenseModels) and work <= _SHORT_STEP:
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 def _or_worst(value: float) -> float:
-    return value if value == value else -float("inf")
+    return value if math.isfinite(value) else -math.inf

@@ -38,7 +38,7 @@ def taped_step(
             values = objective(log_p, batch.affinity, sample_weight=batch.sample_weight, generator=generator)
             total = -values.sum()
             for penalty, weight in penalties:
-                total = total + weight * penalty(model, batch.inputs, log_p, generator).sum()
+                total = total + weight * penalty(model, batch.inputs, log_p, batch.sample_weight, generator).sum()
             total.backward()  # type: ignore[no-untyped-call]
             seen.append((log_p.detach(), values.detach()))
             return float(total.detach())

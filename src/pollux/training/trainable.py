@@ -19,24 +19,28 @@ class SingleModel:
         self.n_clusters = n_clusters
 
     def __call__(self, inputs: Tensor) -> Tensor:
+        """Log-probabilities of inputs."""
         logits: Tensor = self.modules[0](inputs)
         check_logits(logits, len(inputs), self.n_clusters)
         return logits.log_softmax(-1)
 
     def each(self, inputs: Tensor) -> Tensor:
+        """The same for inputs that are no data of the training: a penalty's own."""
         # Moved inputs are not data: the running statistics of normalisation layers must not see them.
         with _frozen_statistics(self.modules[0]):
             return self(inputs)
 
     def parameters(self) -> list[Tensor]:
+        """What the optimiser may change."""
         return [parameter for parameter in self.modules[0].parameters() if parameter.requires_grad]
 
-    def train(self, mode: bool = True) -> None:
-        self.modules[0].train(mode)
+    def state(self) -> list[Tensor]:
+        """All that training changes: parameters and running statistics."""
+        return [*self.modules[0].parameters(), *self.modules[0].buffers()]
 
-    def finite(self) -> Tensor:
-        """Whether the parameters are all finite, (1,)."""
-        return torch.stack([parameter.isfinite().all() for parameter in self.parameters()]).all()[None]
+    def train(self, mode: bool = True) -> None:
+        """Training mode, or evaluation mode."""
+        self.modules[0].train(mode)
 
     def sync(self) -> None:
         """Make the modules hold what was learned: they always do."""
@@ -64,22 +68,26 @@ class StackedModels:
         return logits.log_softmax(-1)
 
     def __call__(self, inputs: Tensor) -> Tensor:
+        """Log-probabilities of inputs that all models share."""
         log_p: Tensor = self._shared(self._stacked, inputs)
         return log_p
 
     def each(self, inputs: Tensor) -> Tensor:
+        """The same for inputs (R, n, …), each model its own."""
         log_p: Tensor = self._each(self._stacked, inputs)
         return log_p
 
     def parameters(self) -> list[Tensor]:
+        """What the optimiser may change, stacked."""
         return list(self._stacked.values())
 
-    def train(self, mode: bool = True) -> None:
-        self._skeleton.train(mode)
+    def state(self) -> list[Tensor]:
+        """All that training changes."""
+        return self.parameters()
 
-    def finite(self) -> Tensor:
-        """Whether the parameters of each model are all finite, (R,)."""
-        return torch.stack([stack.isfinite().flatten(1).all(1) for stack in self.parameters()]).all(0)
+    def train(self, mode: bool = True) -> None:
+        """Training mode, or evaluation mode."""
+        self._skeleton.train(mode)
 
     @torch.no_grad()
     def sync(self) -> None:
@@ -118,10 +126,11 @@ def try_stack(modules: Sequence[nn.Module], n_clusters: int, inputs: Tensor) -> 
 
 def check_logits(logits: Tensor, n: int, n_clusters: int) -> None:
     shape = tuple(getattr(logits, "shape", ()))
-    if not isinstance(logits, Tensor) or shape != (n, n_clusters):
+    if not isinstance(logits, Tensor) or shape != (n, n_clusters) or not logits.is_floating_point():
         raise ValueError(
             f"The model must return one logit for each sample and cluster: a tensor of shape ({n}, {n_clusters}) "
-            f"for {n} samples and n_clusters={n_clusters}. It returned {type(logits).__name__} {shape}."
+            f"for {n} samples and n_clusters={n_clusters}. It returned {type(logits).__name__} {shape} "
+            f"of {getattr(logits, 'dtype', 'no type')}."
         )
 
 

@@ -25,13 +25,23 @@ class Solution(NamedTuple):
 
 
 def solve(p: Array, q: Array, cost: Array) -> Solution:
-    """Transport each row of p (m, n) to the same row of q (m, n) at unit costs (n, n)."""
+    """Transport each row of p (m, n) to the same row of q (m, n) at unit costs (n, n).
+
+    Where a number is not finite, so is the solution: NaN.
+    """
+    if not (np.isfinite(cost).all() and np.isfinite(p).all() and np.isfinite(q).all()):
+        return Solution(np.full(len(p), np.nan), np.full_like(p, np.nan), np.full_like(q, np.nan))
+    # Costs of unit size keep the solver clear of overflow and of its absolute tolerances.
+    scale = float(cost.max(initial=0)) or 1.0
     p = np.ascontiguousarray(p / p.sum(1, keepdims=True))
     q = np.ascontiguousarray(q / q.sum(1, keepdims=True))
-    cost = np.ascontiguousarray(cost)
-    problems = [_solve_one(a, b, cost) for a, b in zip(p, q, strict=True)]
-    values, potentials_p, potentials_q = (np.stack(parts) for parts in zip(*problems, strict=True))
-    return Solution(values, potentials_p, potentials_q)
+    cost = np.ascontiguousarray(cost / scale)
+    solution = Solution(np.empty(len(p)), np.empty_like(p), np.empty_like(q))
+    for problem in range(len(p)):
+        value, f, g = _solve_one(p[problem], q[problem], cost)
+        solution.values[problem] = scale * value
+        solution.potentials_p[problem], solution.potentials_q[problem] = scale * f, scale * g
+    return solution
 
 
 def _solve_one(p: Array, q: Array, cost: Array) -> tuple[float, Array, Array]:

@@ -1,0 +1,101 @@
+"""Checks of an estimator's parameters, in the words of its user."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from pollux.models import ACTIVATIONS
+from pollux.objectives import PENALTIES, Divergence, Gemini
+from pollux.objectives.penalties import Penalty
+from pollux.training import OPTIMISERS
+
+INITS = ("auto", "random", "kmeans++")
+DTYPES = ("auto", "float32", "float64")
+
+
+def check_parameters(parameters: Mapping[str, Any]) -> None:
+    """Raise a ValueError or TypeError that names the first parameter that cannot be used, and what can."""
+    for name in ("n_clusters", "max_epochs", "n_init"):
+        _check_positive_integer(name, parameters[name])
+    if parameters["batch_size"] is not None and parameters["batch_size"] != "auto":
+        _check_positive_integer("batch_size", parameters["batch_size"])
+    if parameters["patience"] is not None:
+        _check_positive_integer("patience", parameters["patience"])
+    learning_rate, tol = parameters["learning_rate"], parameters["tol"]
+    if not _is_number(learning_rate) or not 0 < learning_rate < float("inf"):
+        raise ValueError(f"learning_rate must be a positive number, not {learning_rate!r}.")
+    if not _is_number(tol) or not 0 <= tol < float("inf"):
+        raise ValueError(f"tol must be a number of at least 0, not {tol!r}.")
+    _check_choice("init", parameters["init"], INITS)
+    _check_choice("dtype", parameters["dtype"], DTYPES)
+    if parameters["init"] == "kmeans++" and parameters["model"] != "free":
+        raise ValueError("init='kmeans++' starts a free table only; networks start at random.")
+    _check_layers(parameters["hidden"], parameters["activation"])
+    if isinstance(parameters["optimiser"], str):
+        _check_choice("optimiser", parameters["optimiser"], tuple(OPTIMISERS))
+    elif not callable(parameters["optimiser"]):
+        raise TypeError(f"optimiser must be a name or a function, not {parameters['optimiser']!r}.")
+    _check_device(parameters["device"])
+    resolve_objective(parameters["objective"])
+    resolve_penalties(parameters["penalties"])
+    resolve_callbacks(parameters["callbacks"])
+
+
+def resolve_objective(objective: str | Divergence | Gemini) -> Gemini:
+    return objective if isinstance(objective, Gemini) else Gemini(objective)
+
+
+def resolve_penalties(penalties: Any) -> list[tuple[Penalty, float]]:
+    """Functions and weights from ``{name or function: weight}``."""
+    if penalties is not None and not isinstance(penalties, Mapping):
+        raise TypeError(f"penalties maps names or functions to weights, such as {{'vat': 1.0}}; not {penalties!r}.")
+    resolved: list[tuple[Penalty, float]] = []
+    for penalty, weight in (penalties or {}).items():
+        if not callable(penalty) and penalty not in PENALTIES:
+            raise ValueError(f"Unknown penalty {penalty!r}. Valid names: {', '.join(PENALTIES)}; or a function.")
+        if not _is_number(weight) or not 0 <= weight < float("inf"):
+            raise ValueError(f"The weight of penalty {penalty!r} must be a number of at least 0, not {weight!r}.")
+        resolved.append((PENALTIES[penalty] if isinstance(penalty, str) else penalty, float(weight)))
+    return resolved
+
+
+def resolve_callbacks(callbacks: Any) -> tuple[Any, ...]:
+    if not isinstance(callbacks, Iterable) or not all(callable(callback) for callback in callbacks):
+        raise TypeError(f"callbacks is a sequence of functions, each called after an epoch; not {callbacks!r}.")
+    return tuple(callbacks)
+
+
+def _check_layers(hidden: Any, activation: Any) -> None:
+    widths = hidden if isinstance(hidden, Iterable) and not isinstance(hidden, str) else [None]
+    if not all(isinstance(width, numbers.Integral) and int(width) >= 1 for width in widths):
+        raise ValueError(f"hidden is a sequence of positive layer widths such as (100,), not {hidden!r}.")
+    if isinstance(activation, str):
+        _check_choice("activation", activation, tuple(ACTIVATIONS))
+    elif not (isinstance(activation, type) and issubclass(activation, nn.Module)):
+        raise TypeError(f"activation is a name ({', '.join(ACTIVATIONS)}) or a module class, not {activation!r}.")
+
+
+def _check_device(device: Any) -> None:
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        raise ValueError(f"device {device!r} cannot be used here; 'cpu' always can. ({error})") from error
+
+
+def _check_choice(name: str, value: Any, valid: tuple[str, ...]) -> None:
+    if not isinstance(value, str) or value not in valid:
+        raise ValueError(f"Unknown {name} {value!r}. Valid names: {', '.join(valid)}.")
+
+
+def _check_positive_integer(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
+        raise ValueError(f"{name} must be a positive integer, not {value!r}.")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
