@@ -168,7 +168,7 @@ def test_products_of_features_are_the_kernel(name: str, parameters: dict[str, An
     torch.testing.assert_close(matrix(between), centred(kernel(x)))
 
 
-@pytest.mark.parametrize("parameters", [{"coef0": -1.0}, {"degree": 12}])
+@pytest.mark.parametrize("parameters", [{"coef0": -1.0}, {"gamma": -1.0}, {"degree": 14}])
 def test_polynomial_kernel_without_cheap_features_is_a_matrix(parameters: dict[str, Any]) -> None:
     x = samples(20, 3)
     kernel = KERNELS["polynomial"].with_parameters(**parameters)
@@ -176,10 +176,11 @@ def test_polynomial_kernel_without_cheap_features_is_a_matrix(parameters: dict[s
     torch.testing.assert_close(kernel.between(x), kernel(x))
 
 
-def test_polynomial_features_are_never_more_than_the_samples() -> None:
-    """(d + 3 choose 3) monomials for 10 columns are 286: a matrix of 100 rows is smaller."""
-    assert isinstance(KERNELS["polynomial"].between(samples(100, 10)), Tensor)
-    assert isinstance(KERNELS["polynomial"].between(samples(300, 10)), Features)
+@pytest.mark.parametrize("n", [5, 300])
+def test_polynomial_features_are_used_where_they_are_few(n: int) -> None:
+    """(d + 3 choose 3) monomials are 286 for 10 columns and 1771 for 20, whatever the size of the batch."""
+    assert isinstance(KERNELS["polynomial"].between(samples(n, 10)), Features)
+    assert isinstance(KERNELS["polynomial"].between(samples(n, 20)), Tensor)
 
 
 def test_fourier_features_approach_the_rbf_kernel() -> None:

@@ -23,7 +23,7 @@ ALLOWED: dict[str, set[str]] = {
     "geometry": {"affinity", "rows"},
     "training": {"affinity", "objectives"},
     "report": {"metrics"},
-    "persistence": {"geometry", "models", "objectives"},
+    "persistence": {"geometry", "models", "objectives", "parameters"},
     "new_rows": set(),
 }
 BELOW_FITTING = {"affinity", "rows", "objectives", "geometry", "models", "training"}

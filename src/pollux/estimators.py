@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -14,7 +14,6 @@ import scipy.sparse
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
@@ -26,6 +25,7 @@ from pollux.fitting import (
     for_new_rows,
     number_clusters,
     precomputed,
+    seeded,
     start_at_seeds,
     take_part,
 )
@@ -40,6 +40,7 @@ from pollux.training import (
     Batches,
     Callback,
     Evaluation,
+    NotFiniteError,
     ProgressBar,
     Recipe,
     SingleModel,
@@ -50,7 +51,6 @@ from pollux.training import (
     evaluate_sound,
     log_probabilities,
     make_optimiser,
-    not_finite_error,
     taped_step,
     train,
     train_restarts,
@@ -199,7 +199,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             The kernel or the distances of the samples, if they are known already.
         """
         check_parameters(self.get_params(deep=False))
-        with all_or_nothing(self), self._seeded() as (seed, generator):
+        with all_or_nothing(self), seeded(self.random_state, self.device) as (seed, generator):
             X = self._validate(X, reset=True, fewest=max(2, self.n_clusters))
             weight, kept = take_part(X, sample_weight, self.device)
             X_kept, problem = self._begin(X, affinity, weight, kept)
@@ -223,7 +223,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         Clusters are numbered anew, by their size among these rows.
         """
         check_parameters(self.get_params(deep=False))
-        with all_or_nothing(self), self._seeded() as (seed, generator):
+        with all_or_nothing(self), seeded(self.random_state, self.device) as (seed, generator):
             first = not self.__sklearn_is_fitted__()
             X = self._validate(X, reset=first, fewest=1)
             weight, kept = take_part(X, sample_weight, self.device)
@@ -235,9 +235,11 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
                 problem = self._problem(
                     X if kept.all() else X[kept], for_new_rows(self.geometry_, self._objective().needs), weight
                 )
-            model = SingleModel(self.module_, self.n_clusters)
+            # A copy is trained: a call that fails leaves the weights alone too.
+            model = SingleModel(copy.deepcopy(self.module_), self.n_clusters)
             trained = self._one_epoch(model, problem, generator)
             (evaluation,) = evaluate_sound(model, trained, functools.partial(self._evaluate, problem=problem))
+            (self.module_,) = model.modules
             more = trained.history.of_model(0)
             self.history_ = {name: values + more[name] for name, values in self.history_.items()}
             self._finish(X, kept, problem, evaluation)
@@ -247,7 +249,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         """An epoch that takes up the optimiser and the random numbers where the last one left them."""
         optimiser = make_optimiser(self.optimiser, model.parameters(), self.learning_rate)
         if self._resume is not None:
-            optimiser.load_state_dict(self._resume["optimiser"])
+            optimiser.load_state_dict(copy.deepcopy(self._resume["optimiser"]))
             generator.set_state(self._resume["generator"])
             torch.set_rng_state(self._resume["torch"])
         step = taped_step(model, self._objective(), optimiser, resolve_penalties(self.penalties), generator)
@@ -293,7 +295,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         problem = self._problem(X if kept.all() else X[kept], geometry, weight)
         value = self._evaluate(self.module_, problem=problem).objective
         if not math.isfinite(value):
-            raise not_finite_error(value)
+            raise NotFiniteError(value)
         return value
 
     def save(self, path: str | Path) -> None:
@@ -336,15 +338,6 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             raise ValueError(f"The model was trained on samples of shape {self._shape}; these are {X.shape[1:]}.")
         return X
 
-    @contextmanager
-    def _seeded(self) -> Iterator[tuple[int, torch.Generator]]:
-        """All randomness from random_state: initial weights, dropout, batches; torch's own state is kept."""
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        devices = [self.device] if torch.device(self.device).type == "cuda" else []
-        with torch.random.fork_rng(devices=devices):
-            torch.manual_seed(seed)
-            yield seed, torch.Generator().manual_seed(seed)
-
     def _begin(self, X: Any, affinity: Any, weight: Tensor | None, kept: NDArray[np.bool_]) -> tuple[Any, Problem]:
         """The rows that take part, as a problem; and what later calls need to know of them."""
         needs = self._objective().needs
@@ -367,10 +360,6 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         return Rows(X, self._dtype, self.device)
 
     def _objective(self) -> Gemini:
-        if isinstance(self.objective, str) and self.objective == persistence.NOT_IN_FILE:
-            raise ValueError(
-                "The objective of this model was your own and is not in its file: set_params(objective=…)."
-            )
         return resolve_objective(self.objective)
 
     def _is_free(self) -> bool:
@@ -435,7 +424,9 @@ for _name in ("predict", "predict_proba", "transform", "score", "partial_fit"):
     setattr(GeminiClustering, _name, OnNewRows(getattr(GeminiClustering, _name)))
 
 
-def load(path: str | Path, model: nn.Module | Callable[..., nn.Module] | None = None) -> GeminiClustering:
+def load(
+    path: str | Path, model: nn.Module | Callable[..., nn.Module] | None = None, device: str | None = None
+) -> GeminiClustering:
     """The clustering that :meth:`GeminiClustering.save` wrote; nothing in the file is executed.
 
     Parameters
@@ -444,5 +435,7 @@ def load(path: str | Path, model: nn.Module | Callable[..., nn.Module] | None = 
         The file.
     model : nn.Module or callable, optional
         The network, where it was the user's own: the file holds only its weights.
+    device : str, optional
+        Where to put it, if not where it was trained.
     """
-    return persistence.load(path, model, GeminiClustering)
+    return persistence.load(path, GeminiClustering, model=model, device=device)

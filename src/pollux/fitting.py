@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.cluster import kmeans_plusplus
 from sklearn.metrics import pairwise_distances_argmin
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight
 from torch import Tensor
 
@@ -33,6 +34,20 @@ def all_or_nothing(estimator: Any) -> Iterator[None]:
         estimator.__dict__.clear()
         estimator.__dict__.update(before)
         raise
+
+
+@contextmanager
+def seeded(random_state: Any, device: str) -> Iterator[tuple[int, torch.Generator]]:
+    """All randomness from random_state: initial weights, dropout, batches; torch's own state is kept."""
+    seed = int(check_random_state(random_state).randint(2**31 - 1))
+    cuda = torch.device(device).type == "cuda"
+    with torch.random.fork_rng(devices=[device] if cuda else []):
+        # Not torch.manual_seed, which would seed every device there is.
+        torch.default_generator.manual_seed(seed)
+        if cuda:
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
+        yield seed, torch.Generator().manual_seed(seed)
 
 
 class Problem(NamedTuple):
@@ -92,10 +107,13 @@ def take_part(X: Any, sample_weight: Any, device: str) -> tuple[Tensor | None, N
 
 def for_new_rows(geometry: Geometry | None, needs: Kind | None) -> Geometry | None:
     """The geometry of a trained model, for rows it was not trained on."""
-    if needs is not None and (geometry is None or isinstance(geometry, Precomputed)):
+    if needs is None:
+        return None
+    if geometry is None or geometry.kind != needs or isinstance(geometry, Precomputed):
         raise ValueError(
-            "This model was trained on a geometry that says nothing of other rows (a precomputed affinity, or one "
-            "that a file cannot hold): pass their affinity=…."
+            f"This model has no {needs} for other rows than those it was trained on (it was given an affinity, or a "
+            f"geometry that a file cannot hold, or its objective was changed since): score takes their affinity=…, "
+            f"and fit starts anew."
         )
     return geometry
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -13,6 +14,9 @@ from pollux.models import ACTIVATIONS
 from pollux.objectives import PENALTIES, Divergence, Gemini
 from pollux.objectives.penalties import Penalty
 from pollux.training import OPTIMISERS
+
+NOT_IN_FILE = "not in the file"
+"""Stands for an objective or a geometry that a model file could not hold."""
 
 INITS = ("auto", "random", "kmeans++")
 DTYPES = ("auto", "float32", "float64")
@@ -40,13 +44,16 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
         _check_choice("optimiser", parameters["optimiser"], tuple(OPTIMISERS))
     elif not callable(parameters["optimiser"]):
         raise TypeError(f"optimiser must be a name or a function, not {parameters['optimiser']!r}.")
-    _check_device(parameters["device"])
+    check_device(parameters["device"])
     resolve_objective(parameters["objective"])
     resolve_penalties(parameters["penalties"])
     resolve_callbacks(parameters["callbacks"])
 
 
 def resolve_objective(objective: str | Divergence | Gemini) -> Gemini:
+    """The objective that a name or a divergence stands for."""
+    if isinstance(objective, str) and objective == NOT_IN_FILE:
+        raise ValueError("The objective of this model was your own and is not in its file: set_params(objective=…).")
     return objective if isinstance(objective, Gemini) else Gemini(objective)
 
 
@@ -65,13 +72,14 @@ def resolve_penalties(penalties: Any) -> list[tuple[Penalty, float]]:
 
 
 def resolve_callbacks(callbacks: Any) -> tuple[Any, ...]:
-    if not isinstance(callbacks, Iterable) or not all(callable(callback) for callback in callbacks):
+    """The callbacks as a tuple."""
+    if not isinstance(callbacks, Sequence) or not all(callable(callback) for callback in callbacks):
         raise TypeError(f"callbacks is a sequence of functions, each called after an epoch; not {callbacks!r}.")
     return tuple(callbacks)
 
 
 def _check_layers(hidden: Any, activation: Any) -> None:
-    widths = hidden if isinstance(hidden, Iterable) and not isinstance(hidden, str) else [None]
+    widths = hidden if isinstance(hidden, Sequence | np.ndarray) and not isinstance(hidden, str) else [None]
     if not all(isinstance(width, numbers.Integral) and int(width) >= 1 for width in widths):
         raise ValueError(f"hidden is a sequence of positive layer widths such as (100,), not {hidden!r}.")
     if isinstance(activation, str):
@@ -80,7 +88,8 @@ def _check_layers(hidden: Any, activation: Any) -> None:
         raise TypeError(f"activation is a name ({', '.join(ACTIVATIONS)}) or a module class, not {activation!r}.")
 
 
-def _check_device(device: Any) -> None:
+def check_device(device: Any) -> None:
+    """Raise a ValueError where the device is not there."""
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, TypeError) as error:

@@ -19,10 +19,10 @@ from torch import Tensor
 from pollux.geometry import DISTANCES, KERNELS, Pairwise, ShortestPath, resolve
 from pollux.models import FreeTable, build
 from pollux.objectives import DIVERGENCES, Gemini
+from pollux.parameters import NOT_IN_FILE, check_device
 
 FORMAT = "pollux-model"
 VERSION = 1
-NOT_IN_FILE = "not in the file"
 
 
 Clustering = TypeVar("Clustering", bound=Any)
@@ -39,6 +39,7 @@ def save(clustering: Any, path: str | Path) -> None:
         "left_out": [
             name for name, value in parameters.items() if value is None and getattr(clustering, name) is not None
         ],
+        "geometry_known": isinstance(geometry, Pairwise | ShortestPath),
         "geometry_parameters": _as_json(geometry.parameters) if isinstance(geometry, Pairwise) else {},
         "shape": clustering._shape,
         "dtype": str(clustering._dtype).removeprefix("torch."),
@@ -50,21 +51,24 @@ def save(clustering: Any, path: str | Path) -> None:
     write(path, tensors, description)
 
 
-def load(path: str | Path, model: Any, make: Callable[..., Clustering]) -> Clustering:
+def load(
+    path: str | Path, make: Callable[..., Clustering], *, model: Any = None, device: str | None = None
+) -> Clustering:
     """The clustering in a file, made by ``make(**parameters)``; ``model`` stands in for a network of the user's."""
     tensors, description = read(path)
     try:
-        clustering = make(**_parameters(path, description, model))
+        clustering = make(**_parameters(path, description, model, device))
         _restore_state(clustering, tensors, description)
         with torch.random.fork_rng(devices=[]):
             _restore_module(clustering, tensors)
-        _restore_geometry(clustering, description["geometry_parameters"])
+        if description["geometry_known"]:
+            _restore_geometry(clustering, description["geometry_parameters"])
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is not a whole model file: {error!r}.") from error
     return clustering
 
 
-def _parameters(path: str | Path, description: dict[str, Any], model: Any) -> dict[str, Any]:
+def _parameters(path: str | Path, description: dict[str, Any], model: Any, device: str | None) -> dict[str, Any]:
     """The estimator's parameters; those that decide what it says are never replaced by a default."""
     parameters, left_out = dict(description["parameters"]), description["left_out"]
     if model is not None:
@@ -81,6 +85,8 @@ def _parameters(path: str | Path, description: dict[str, Any], model: Any) -> di
             del parameters[name]
     if isinstance(parameters["geometry"], dict):
         parameters["geometry"] = resolve(**parameters["geometry"])
+    parameters["device"] = device or parameters["device"]
+    check_device(parameters["device"])
     return parameters
 
 
@@ -93,7 +99,8 @@ def _restore_state(clustering: Any, tensors: dict[str, Tensor], description: dic
     clustering.history_, clustering.objective_ = description["history"], description["objective"]
     clustering.n_iter_, clustering.n_clusters_ = len(clustering.history_["objective"]), description["n_clusters"]
     clustering._order, clustering.labels_ = tensors.pop("order"), tensors.pop("labels").numpy()
-    clustering._resume = None
+    # A matrix or a function is not in the file.
+    clustering._resume = clustering.geometry_ = None
 
 
 def _restore_module(clustering: Any, tensors: dict[str, Tensor]) -> None:
@@ -111,14 +118,11 @@ def _restore_module(clustering: Any, tensors: dict[str, Tensor]) -> None:
 
 
 def _restore_geometry(clustering: Any, parameters: dict[str, Any]) -> None:
-    """The geometry as it was adapted to the training data; a matrix or a function is not in the file."""
-    clustering.geometry_ = None
-    if NOT_IN_FILE in (clustering.objective, clustering.geometry) or clustering.geometry == "precomputed":
+    """The geometry as it was adapted to the training data."""
+    if NOT_IN_FILE in (clustering.objective, clustering.geometry):
         return
-    needs = clustering._objective().needs
-    if needs is not None:
-        geometry = resolve(clustering.geometry, needs)
-        clustering.geometry_ = replace(geometry, parameters=parameters) if isinstance(geometry, Pairwise) else geometry
+    geometry = resolve(clustering.geometry, clustering._objective().needs)
+    clustering.geometry_ = replace(geometry, parameters=parameters) if isinstance(geometry, Pairwise) else geometry
 
 
 def write(path: str | Path, tensors: dict[str, Tensor], description: dict[str, Any]) -> None:
@@ -168,13 +172,13 @@ def _as_json(value: Any) -> Any:
     """The value where JSON can hold it, else None: a function or network is not saved, only its weights."""
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
-    if (
-        isinstance(value, Gemini)
-        and value.sampled_pairs is None
-        and DIVERGENCES.get(value.divergence.name) is value.divergence
-    ):
-        return value.name
-    if isinstance(value, Pairwise) and {**KERNELS, **DISTANCES}.get(value.name, value).function is value.function:
+    if isinstance(value, Gemini):
+        named = DIVERGENCES.get(value.divergence.name) == value.divergence and value.sampled_pairs is None
+        return value.name if named else None
+    if isinstance(value, Pairwise):
+        registered = (KERNELS if value.kind == "kernel" else DISTANCES).get(value.name)
+        if registered is None or registered.function is not value.function:
+            return None
         return {"geometry": value.name, "kind": value.kind, **_as_json(value.parameters)}
     if isinstance(value, ShortestPath):
         return {"geometry": "shortest_path", **asdict(value)}

@@ -18,7 +18,7 @@ class Rows:
     whole, only the rows that are asked for.
     """
 
-    def __init__(self, X: Any, dtype: torch.dtype | None = None, device: torch.device | str = "cpu") -> None:
+    def __init__(self, X: Any, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> None:
         self._source: Tensor | scipy.sparse.csr_array
         if scipy.sparse.issparse(X):
             self._source = scipy.sparse.csr_array(X)
@@ -27,7 +27,7 @@ class Rows:
         stored = str(getattr(X, "dtype", self._source.dtype)).removeprefix("torch.")
         own = {"float32": torch.float32, "float64": torch.float64}.get(stored)
         self.dtype = dtype or own or torch.get_default_dtype()
-        self.device = torch.device(device)
+        self.device = torch.device(device or (X.device if isinstance(X, Tensor) else "cpu"))
         self._last: tuple[Tensor, Tensor, tuple[int, int]] | None = None
 
     def __len__(self) -> int:
@@ -50,7 +50,9 @@ class Rows:
         else:
             batch = torch.from_numpy(self._source[index.numpy()].toarray())
         batch = batch.to(self.device, self.dtype)
-        self._last = (index, batch, (index._version, batch._version))
+        # Tensors made in inference mode do not count what is written to them.
+        if not (index.is_inference() or batch.is_inference()):
+            self._last = (index, batch, (index._version, batch._version))
         return batch
 
     def sample(self, size: int, seed: int = 0) -> Tensor:

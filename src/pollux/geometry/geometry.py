@@ -48,8 +48,9 @@ class Precomputed(Geometry):
     def select(self, index: Tensor) -> Affinity:
         """The affinity of some of the samples."""
         if isinstance(self.affinity, Features):
-            return Features(self.affinity.values.index_select(0, index))
-        return self.affinity.index_select(0, index).index_select(1, index)
+            return Features(self.affinity.values[index.to(self.affinity.values.device)])
+        index = index.to(self.affinity.device)
+        return self.affinity[index[:, None], index]
 
 
 def resolve(

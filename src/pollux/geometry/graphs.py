@@ -111,9 +111,15 @@ def _scaled(graph: scipy.sparse.csr_array, unit: float) -> scipy.sparse.csr_arra
 
 
 def _distance_quantile(samples: NDArray[np.float64], quantile: float) -> float:
-    """The quantile of all distances d_ij, d_ii = 0 included; from some of the samples where n is large."""
+    """The quantile of all distances d_ij; from some of the samples where n is large.
+
+    The n distances d_ii = 0 are among them, unless they alone would fill the quantile.
+    """
     if len(samples) > _QUANTILE_ROWS:
         chosen = np.random.default_rng(0).choice(len(samples), _QUANTILE_ROWS, replace=False)
         samples = samples[chosen]
     between = pdist(samples)
-    return float(np.quantile(np.concatenate([between, between, np.zeros(len(samples))]), quantile))
+    if len(samples) < 2:
+        return 0.0
+    radius = float(np.quantile(np.concatenate([between, between, np.zeros(len(samples))]), quantile))
+    return radius if radius >= between.min() else float(np.quantile(between, quantile))

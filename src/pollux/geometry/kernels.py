@@ -5,6 +5,7 @@ A kernel with features is used through them, and its matrix is never formed.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch import Tensor
 from pollux.geometry.distances import euclidean, sqeuclidean, unit
 from pollux.geometry.pairwise import Pairwise
 
-_MOST_MONOMIALS = 2048
+_MOST_MONOMIALS = 512
 _BLOCK_ELEMENTS = 1 << 24
 
 
@@ -41,13 +42,14 @@ def polynomial(x: Tensor, y: Tensor, *, degree: int = 3, gamma: float | None = N
 def polynomial_features(x: Tensor, *, degree: int = 3, gamma: float | None = None, coef0: float = 1) -> Tensor | None:
     """Every monomial of the given degree in (√γ x, √c), where there are not too many."""
     n, d = x.shape
-    if coef0 < 0 or math.comb(d + degree, degree) > min(n, _MOST_MONOMIALS):
+    if coef0 < 0 or _scale(gamma, x) < 0 or math.comb(d + degree, degree) > _MOST_MONOMIALS:
         return None
     augmented = torch.cat([x * math.sqrt(_scale(gamma, x)), x.new_full((n, 1), math.sqrt(coef0))], 1)
     monomials = torch.combinations(torch.arange(d + 1, device=x.device), degree, with_replacement=True)
     exponents = torch.nn.functional.one_hot(monomials, d + 1).sum(1).double()
     log_multiplicity = math.lgamma(degree + 1) - torch.lgamma(exponents + 1).sum(1)
-    return augmented[:, monomials].prod(-1) * (log_multiplicity / 2).exp().to(x)
+    factors = (augmented[:, variable] for variable in monomials.T)
+    return functools.reduce(torch.mul, factors) * (log_multiplicity / 2).exp().to(x)
 
 
 def rbf(x: Tensor, y: Tensor, *, gamma: float | None = None) -> Tensor:
@@ -61,7 +63,8 @@ def median_gamma(x: Tensor) -> float:
     distances = euclidean(x, x)
     pairs = torch.triu_indices(len(x), len(x), offset=1, device=x.device)
     distances = distances[pairs[0], pairs[1]]
-    positive = distances[distances > 0]
+    # Rows that are equal but for rounding say nothing of the scale.
+    positive = distances[distances > 1e-6 * distances.max()] if len(distances) else distances
     # All rows equal: any bandwidth gives the constant kernel.
     return 1 / (2 * float(positive.median()) ** 2) if len(positive) else 1.0
 
@@ -78,10 +81,15 @@ def fourier(x: Tensor, y: Tensor, **parameters: Any) -> Tensor:
 
 def fourier_features(x: Tensor, *, gamma: float | None = None, n_features: int = 512, random_state: int = 0) -> Tensor:
     assert gamma is not None, "the bandwidth is set by adapt_fourier"
-    generator = torch.Generator().manual_seed(random_state)
-    frequencies = torch.randn(x.shape[1], n_features // 2, generator=generator, dtype=torch.float64)
-    angles = x @ (frequencies * math.sqrt(2 * gamma)).to(x)
+    angles = x @ (_frequencies(x.shape[1], n_features, random_state) * math.sqrt(2 * gamma)).to(x)
     return torch.cat([angles.cos(), angles.sin()], 1) * math.sqrt(2 / n_features)
+
+
+@functools.lru_cache(maxsize=8)
+def _frequencies(d: int, n_features: int, random_state: int) -> Tensor:
+    """Frequencies (d, n_features / 2) of a kernel of unit bandwidth, the same for every batch."""
+    generator = torch.Generator().manual_seed(random_state)
+    return torch.randn(d, n_features // 2, generator=generator, dtype=torch.float64)
 
 
 def adapt_fourier(

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from pollux.affinity import Affinity, Block, Features
-from pollux.rows import as_rows
+from pollux.rows import Rows, as_rows
 
 Kind: TypeAlias = Literal["kernel", "distance"]
 
@@ -135,7 +135,8 @@ class Encoded(Geometry):
     def bind(self, X: Any) -> Block:
         rows = as_rows(X)
         batches = torch.split(torch.arange(len(rows)), self.batch_size)
-        return self.geometry.bind(torch.cat([self._encode(rows[index]) for index in batches]))
+        features = torch.cat([self._encode(rows[index]) for index in batches])
+        return self.geometry.bind(Rows(features, rows.dtype, rows.device))
 
     @torch.no_grad()
     def _encode(self, x: Tensor) -> Tensor:
@@ -143,8 +144,9 @@ class Encoded(Geometry):
             return self.encoder(x)
         modes = [(layer, layer.training) for layer in self.encoder.modules()]
         self.encoder.eval()
+        parameter = next(self.encoder.parameters(), x)
         try:
-            features: Tensor = self.encoder(x)
+            features: Tensor = self.encoder(x.to(parameter.device, parameter.dtype))
             return features
         finally:
             for layer, training in modes:

@@ -14,12 +14,16 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from pollux.affinity import Affinity, Features
 from pollux.transport import transport_cost
 
 Needs = Literal["kernel", "distance"]
+
+# What the backward pass of an f-divergence may keep rather than recompute.
+_KEPT_NUMBERS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -79,10 +83,10 @@ def mmd(log_p: Tensor, log_q: Tensor, kernel: Affinity) -> Tensor:
     p = log_p.exp()
     q = p if log_q is log_p else log_q.exp()
     if isinstance(kernel, Features):
-        features = kernel.values.to(p.dtype)
+        features = kernel.centre().values.to(p.dtype)
         means = p @ features
         other_means = means if q is p else q @ features
-        # Differences of means are taken before they are squared: nothing cancels, even far off centre.
+        # Features are centred and differences of means are taken before they are squared: nothing cancels.
         return torch.cdist(means, other_means, compute_mode="donot_use_mm_for_euclid_dist")
     K, L = p.shape[-2], q.shape[-2]
     # Only differences count, so all weights are measured from one origin; that keeps float32 accurate, and
@@ -144,9 +148,11 @@ def f_divergence(f: Callable[[Tensor], Tensor], name: str = "f") -> Divergence:
         return (log_q.exp() * f(ratio)).sum(-1)
 
     def divergence(log_p: Tensor, log_q: Tensor) -> Tensor:
+        rows = log_q.unbind(-2)
+        if log_p.numel() * len(rows) <= _KEPT_NUMBERS:
+            return torch.stack([against(log_p, row) for row in rows], -1)
         # One row of q at a time, recomputed in the backward pass: memory stays K·n, never K·L·n.
-        columns = [checkpoint(against, log_p, row, use_reentrant=False) for row in log_q.unbind(-2)]
-        return torch.stack(columns, -1)
+        return torch.stack([checkpoint(against, log_p, row, use_reentrant=False) for row in rows], -1)
 
     return Divergence(name, divergence)
 
@@ -165,6 +171,7 @@ class _Gram(torch.autograd.Function):
         return product.double() @ rows.double().mT
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
         rows, product = ctx.saved_tensors
         by_rows = (gradient + gradient.mT).to(rows.dtype) @ product

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from pollux.affinity import Affinity, proportions
+from pollux.affinity import Affinity, Features, proportions
 from pollux.objectives.divergences import DIVERGENCES, Divergence, Needs
 
 ALIASES = {"mi": "kl_ova"}
@@ -73,7 +73,8 @@ class Gemini:
         return self.divergence.needs
 
     def __repr__(self) -> str:
-        return f"Gemini({self.name!r})"
+        pairs = "" if self.sampled_pairs is None else f", sampled_pairs={self.sampled_pairs}"
+        return f"Gemini({self.name!r}{pairs})"
 
     def __call__(
         self,
@@ -155,6 +156,8 @@ class Gemini:
             return
         if affinity is None:
             raise ValueError(f"{self.name} needs a {self.needs} between the samples: pass it as affinity.")
+        if not isinstance(affinity, Tensor | Features):
+            raise TypeError(f"The affinity must be a tensor or Features, not {type(affinity).__name__}.")
         if len(affinity) != n or (isinstance(affinity, Tensor) and affinity.shape != (n, n)):
             shape = tuple(affinity.shape) if isinstance(affinity, Tensor) else tuple(affinity.values.shape)
             raise ValueError(f"The affinity of {n} samples must be ({n}, {n}) or features ({n}, r); got {shape}.")

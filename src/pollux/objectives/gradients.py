@@ -39,7 +39,7 @@ def value_and_gradient(
 
 def _closed_form(gemini: Gemini) -> ClosedForm | None:
     # A user's divergence may bear the name of one of ours.
-    own = DIVERGENCES.get(gemini.divergence.name) is not gemini.divergence
+    own = DIVERGENCES.get(gemini.divergence.name) != gemini.divergence
     return None if own or gemini.sampled_pairs is not None else CLOSED_FORMS.get(gemini.name)
 
 

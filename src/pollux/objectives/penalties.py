@@ -47,7 +47,7 @@ def weight_decay(
     sample_weight: Tensor | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """½ Σ θ² over all parameters."""
+    """½ Σ θ² over all parameters, of all models that are trained together."""
     squares = [parameter.square().sum() for parameter in model.parameters()]
     return torch.stack(squares).sum() / 2
 

@@ -3,7 +3,7 @@
 from pollux.training.batches import Batch, Batches
 from pollux.training.callbacks import Callback, Epoch, ProgressBar, TensorBoard
 from pollux.training.evaluation import Evaluation, evaluate, log_probabilities
-from pollux.training.loop import History, NumericalWarning, Trained, not_finite_error, train
+from pollux.training.loop import History, NotFiniteError, NumericalWarning, Trained, train
 from pollux.training.optimisers import OPTIMISERS, make_optimiser
 from pollux.training.restarts import Fitted, Recipe, evaluate_sound, train_restarts
 from pollux.training.steps import Step, Trainable, taped_step
@@ -18,6 +18,7 @@ __all__ = [
     "Evaluation",
     "Fitted",
     "History",
+    "NotFiniteError",
     "NumericalWarning",
     "ProgressBar",
     "Recipe",
@@ -31,7 +32,6 @@ __all__ = [
     "evaluate_sound",
     "log_probabilities",
     "make_optimiser",
-    "not_finite_error",
     "taped_step",
     "train",
     "train_restarts",

@@ -58,9 +58,9 @@ class Batches:
         """Each sample once; a single batch is always the same one."""
         if self.n_batches == 1:
             # Made once, or again where a model has written into its inputs.
-            if self._whole is None or self._whole.inputs._version != self._version:
+            if self._whole is None or _version(self._whole.inputs) != self._version:
                 self._whole = self._batch(torch.arange(self.n))
-                self._version = self._whole.inputs._version
+                self._version = _version(self._whole.inputs)
             yield self._whole
             return
         # Batches of nearly equal size: a small last one would be a noisy estimate of the objective.
@@ -69,6 +69,12 @@ class Batches:
 
     def _batch(self, index: Tensor) -> Batch:
         inputs = self._inputs(index)
-        affinity = None if self._block is None else self._block(index)
+        with torch.no_grad():
+            affinity = None if self._block is None else self._block(index)
         weight = None if self._sample_weight is None else self._sample_weight[index]
         return Batch(inputs, affinity, weight)
+
+
+def _version(inputs: Tensor) -> int:
+    """How often they were written to; tensors made in inference mode do not count it."""
+    return -1 if inputs.is_inference() else inputs._version

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 class Epoch(NamedTuple):
-    """Figures of one epoch; of several restarts trained together, those of the best one so far."""
+    """Figures of one epoch; of several restarts trained together, those of the best in that epoch."""
 
     number: int
     of: int
@@ -52,6 +52,8 @@ class ProgressBar:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._progress.stop()
+        # Neither can be copied, and an estimator that is cloned copies its callbacks.
+        del self._progress, self._task
 
 
 class TensorBoard:

@@ -14,6 +14,7 @@ from pollux.training.trainable import check_logits
 
 _ROWS_AT_ONCE = 10_000
 _MATRIX_ROWS = 1_000
+_IMAGES_AT_ONCE = 500
 
 
 class Evaluation(NamedTuple):
@@ -27,9 +28,12 @@ class Evaluation(NamedTuple):
 def log_probabilities(module: nn.Module, inputs: Tensor, n_clusters: int) -> Tensor:
     """log p(y|x), (n, K), of the module in evaluation mode."""
     module.eval()
-    logits: Tensor = module(inputs)
-    check_logits(logits, len(inputs), n_clusters)
-    return logits.log_softmax(-1)
+    # Layers of an image network hold many times the numbers of its input.
+    parts = torch.split(inputs, _IMAGES_AT_ONCE if inputs.ndim > 2 else max(1, len(inputs)))
+    logits = [module(part) for part in parts]
+    for part, out in zip(parts, logits, strict=True):
+        check_logits(out, len(part), n_clusters)
+    return torch.cat(logits).log_softmax(-1)
 
 
 @torch.no_grad()

@@ -81,7 +81,7 @@ def train(
             if not guard.passes(values):
                 guard.restore(warn=bool(history.objective))
                 if not history.objective:
-                    raise not_finite_error(float(values[0]))
+                    raise NotFiniteError(float(values[0]))
                 break
             _record(history, tally, values)
             epoch = _figures(history, number, max_epochs)
@@ -182,13 +182,15 @@ class Guard:
             )
 
 
-def not_finite_error(value: float) -> ValueError:
-    """The error, with advice, for an objective that is NaN or infinite."""
-    return ValueError(
-        f"The objective is {value}: nothing can be learned. Either X holds values too large for this arithmetic "
-        f"(scale them, for instance with StandardScaler), or the kernel or distance holds NaN, or the model itself "
-        f"returns NaN."
-    )
+class NotFiniteError(ValueError):
+    """The objective is NaN or infinite, and there are no good weights to go back to."""
+
+    def __init__(self, value: float) -> None:
+        super().__init__(
+            f"The objective is {value}: nothing can be learned. Either X holds values too large for this arithmetic "
+            f"(scale them, for instance with StandardScaler), or the kernel or distance holds NaN, or the model itself "
+            f"returns NaN."
+        )
 
 
 class Patience:

@@ -14,7 +14,7 @@ from pollux.objectives.penalties import Penalty
 from pollux.training.batches import Batches
 from pollux.training.dense import DenseModels, trainable_without_tape
 from pollux.training.evaluation import Evaluation
-from pollux.training.loop import Trained, not_finite_error
+from pollux.training.loop import NotFiniteError, Trained
 from pollux.training.optimisers import Factory, elementwise, make_optimiser
 from pollux.training.steps import Step, Trainable, taped_step, tapeless_step
 from pollux.training.trainable import SingleModel, try_stack
@@ -52,12 +52,20 @@ def train_restarts(
 ) -> Fitted:
     """Train every module and keep the one with the highest objective on the samples."""
     results: list[Fitted] = []
+    failure: NotFiniteError | None = None
     for model, step in _plan(modules, n_clusters, batches, recipe, generator):
-        trained = train(model, step, batches)
-        evaluations = evaluate_sound(model, trained, evaluate)
+        try:
+            trained = train(model, step, batches)
+            evaluations = evaluate_sound(model, trained, evaluate)
+        except NotFiniteError as error:
+            # One start may fail where another does not.
+            failure = error
+            continue
         results += [
             Fitted(module, evaluations[r], trained.history.of_model(r)) for r, module in enumerate(model.modules)
         ]
+    if not results and failure is not None:
+        raise failure
     # A restart whose numbers are not finite is compared as the worst.
     return max(results, key=lambda fitted: _or_worst(fitted.evaluation.objective))
 
@@ -69,7 +77,7 @@ def evaluate_sound(model: Trainable, trained: Trained, evaluate: Callable[[nn.Mo
         trained.restore()
         evaluations = [evaluate(module) for module in model.modules]
     if not any(math.isfinite(evaluation.objective) for evaluation in evaluations):
-        raise not_finite_error(evaluations[0].objective)
+        raise NotFiniteError(evaluations[0].objective)
     return evaluations
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -32,7 +32,7 @@ def taped_step(
     def step(batch: Batch) -> tuple[Tensor, Tensor]:
         seen: list[tuple[Tensor, Tensor]] = []
 
-        def loss() -> float:
+        def loss() -> Any:
             optimiser.zero_grad()
             log_p = model(batch.inputs)
             values = objective(log_p, batch.affinity, sample_weight=batch.sample_weight, generator=generator)
@@ -41,7 +41,7 @@ def taped_step(
                 total = total + weight * penalty(model, batch.inputs, log_p, batch.sample_weight, generator).sum()
             total.backward()  # type: ignore[no-untyped-call]
             seen.append((log_p.detach(), values.detach()))
-            return float(total.detach())
+            return total.detach()
 
         optimiser.step(loss)
         # An optimiser may look more than once; the first look is at the weights the step began with.

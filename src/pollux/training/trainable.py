@@ -117,11 +117,15 @@ def try_stack(modules: Sequence[nn.Module], n_clusters: int, inputs: Tensor) -> 
         return None
     try:
         stacked = StackedModels(modules, n_clusters)
+        stacked.train(False)
         with torch.no_grad():
-            stacked(inputs)
+            together = stacked(inputs)
+            alone = torch.stack([module.eval()(inputs).log_softmax(-1) for module in modules])
     except (RuntimeError, NotImplementedError):
         return None
-    return stacked
+    # A module may hold more than its parameters show, such as a plain tensor of its own.
+    same = torch.allclose(together, alone, rtol=1e-4, atol=1e-5, equal_nan=True)
+    return stacked if same else None
 
 
 def check_logits(logits: Tensor, n: int, n_clusters: int) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from pollux.transport.exact import solve
 
@@ -35,6 +36,7 @@ class _TransportCost(torch.autograd.Function):
         return torch.from_numpy(solution.values).to(p).reshape(p.shape[:-1])
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
         by_p, by_q = ctx.saved_tensors
         return gradient[..., None] * by_p, gradient[..., None] * by_q, None
