@@ -1,7 +1,8 @@
-# make demo   clusters scikit-learn's digits, prints what was found and writes pictures into demo/
-# make test   all tests
-# make check  style, types
-# make bench  the speed table, side by side with GemClus
+# make demo            clusters scikit-learn's digits, prints what was found and writes pictures into demo/
+# make test            all tests
+# make check           style, types
+# make bench           the table of speed and memory, side by side with GemClus
+# make bench-accuracy  the table of adjusted Rand indices: k-means, GemClus, Pollux
 # Each builds its own environment in .venv; nothing needs to be installed first but Python 3.10+ and make.
 
 PYTHON ?= python3
@@ -9,7 +10,7 @@ BIN := .venv/bin
 # Two test processes share the cores; one thread each keeps them from fighting.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check bench bench-accuracy clean
 
 .venv/installed-%: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -29,6 +30,10 @@ check: .venv/installed-dev
 
 bench: .venv/installed-bench
 	$(BIN)/python benchmarks/core.py
+
+# It shares the demo's data, kernel and settings, and so needs what the demo needs.
+bench-accuracy: .venv/installed-bench .venv/installed-report
+	$(BIN)/python benchmarks/accuracy.py
 
 clean:
 	rm -rf .venv build dist demo .mypy_cache .ruff_cache .pytest_cache .hypothesis

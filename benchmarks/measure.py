@@ -126,8 +126,8 @@ def forget_peak() -> None:
 def environment(threads: int) -> str:
     """One line on where the figures were taken."""
     packages = ", ".join(f"{name} {version(name)}" for name in ("torch", "numpy", "scikit-learn", "gemclus"))
-    python = platform.python_version()
-    return f"{platform.machine()}, {os.cpu_count()} cores, {threads} threads; python {python}, {packages}"
+    cores = f"{os.cpu_count()} cores, {threads} thread{'s' * (threads > 1)}"
+    return f"{platform.machine()}, {cores}; python {platform.python_version()}, {packages}"
 
 
 def notes(rows: Iterable[Row]) -> list[str]:
@@ -135,26 +135,37 @@ def notes(rows: Iterable[Row]) -> list[str]:
     return [f"{row.work}: {row.note}" for row in rows if row.note]
 
 
-def text_table(rows: Sequence[Row]) -> str:
-    """An aligned plain-text table, followed by the notes."""
-    lines = [HEADER, *(row.cells() for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADER))]
+def aligned(lines: Sequence[Sequence[str]], left: Iterable[int] = (0,)) -> str:
+    """Cells in plain text, the first line being the header; columns stand to the right but for those in `left`."""
+    left = set(left)
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     table = [
         "  ".join(
-            cell.rjust(width) if 0 < column < len(HEADER) - 1 else cell.ljust(width)
+            cell.ljust(width) if column in left else cell.rjust(width)
             for column, (cell, width) in enumerate(zip(line, widths, strict=True))
         ).rstrip()
         for line in lines
     ]
-    table.insert(1, "  ".join("-" * width for width in widths))
-    return "\n".join([*table, "", *notes(rows)]).rstrip()
+    return "\n".join([table[0], "  ".join("-" * width for width in widths), *table[1:]])
+
+
+def piped(lines: Sequence[Sequence[str]], left: Iterable[int] = (0,)) -> str:
+    """The same cells as a table in Markdown."""
+    left = set(left)
+    rule = ["---" if column in left else "---:" for column in range(len(lines[0]))]
+    return "\n".join("| " + " | ".join(line) + " |" for line in [lines[0], rule, *lines[1:]])
+
+
+def text_table(rows: Sequence[Row]) -> str:
+    """An aligned plain-text table, followed by the notes."""
+    table = aligned([HEADER, *(row.cells() for row in rows)], left=(0, len(HEADER) - 1))
+    return "\n".join([table, "", *notes(rows)]).rstrip()
 
 
 def markdown_table(rows: Sequence[Row], where: str) -> str:
     """The same table in Markdown."""
-    lines = [HEADER, ("---", "---:", "---:", "---:", "---:", "---"), *(row.cells() for row in rows)]
-    table = ["| " + " | ".join(line) + " |" for line in lines]
-    return "\n".join([*table, "", where, "", *(f"- {note}" for note in notes(rows))]).rstrip() + "\n"
+    table = piped([HEADER, *(row.cells() for row in rows)], left=(0, len(HEADER) - 1))
+    return "\n".join([table, "", where, "", *(f"- {note}" for note in notes(rows))]).rstrip() + "\n"
 
 
 def json_text(rows: Sequence[Row], where: str) -> str:

@@ -1,6 +1,5 @@
 """Divergences of one's own: an f-divergence from its f, and one that looks at distances between samples."""
 
-import torch
 from sklearn.datasets import load_wine
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
@@ -31,7 +30,6 @@ OBJECTIVES = {
 
 
 def main() -> None:
-    torch.set_num_threads(1)
     X, cultivars = load_wine(return_X_y=True)
     X = StandardScaler().fit_transform(X)
     print("Adjusted Rand index of wines against their cultivars")

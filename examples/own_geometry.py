@@ -30,7 +30,6 @@ TRIALS: dict[str, tuple[str, str | Geometry | Callable[..., Tensor]]] = {
 
 
 def main() -> None:
-    torch.set_num_threads(1)
     X, moons = make_moons(300, noise=0.06, random_state=0)
     X_new, moons_new = make_moons(1000, noise=0.06, random_state=1)
     print(f"{'geometry':32}{'objective':18}{'ARI':>6}{'new rows':>10}")

@@ -29,6 +29,7 @@ class Network(nn.Module):
 
 def main() -> None:
     torch.manual_seed(0)
+    # The steps are short: threads would spend their time waiting for each other.
     torch.set_num_threads(1)
     data, classes = load_digits(return_X_y=True)
     samples = torch.from_numpy((data / 16).astype(np.float32))

@@ -6,14 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from sklearn.base import clone
-from sklearn.datasets import load_iris
+from sklearn.datasets import load_iris, load_wine
 from torch import Tensor, nn
 
 import pollux
 from pollux import Gemini, GeminiClustering
+from pollux.fitting import CollapseWarning
 from pollux.geometry import KERNELS, Features, Pairwise, resolve
 from pollux.objectives.gradients import CLOSED_FORMS, _closed_form
 from pollux.training import ProgressBar
@@ -109,6 +111,7 @@ def test_a_clone_knows_its_objective(tmp_path: Path, name: str) -> None:
     assert pollux.load(tmp_path / "model").score(X) == copied.objective_
 
 
+@pytest.mark.filterwarnings("ignore::pollux.fitting.CollapseWarning")
 @pytest.mark.parametrize("model", ["linear", nn.Linear(4, 3)])
 def test_a_kernel_may_come_from_a_network(model: Any) -> None:
     encoder = nn.Linear(4, 2)
@@ -225,3 +228,37 @@ def test_large_images_are_evaluated_in_parts() -> None:
     fitted = clustering(model=network, max_epochs=1, batch_size=100).fit(images)
     assert max(seen) <= 500
     assert len(fitted.predict(images)) == 1200
+
+
+def test_a_collapse_is_said_with_advice() -> None:
+    with pytest.warns(CollapseWarning, match=r"StandardScaler.*n_init"):
+        fitted = clustering(model="mlp", max_epochs=100).fit(load_wine().data)
+    assert fitted.n_clusters_ == 1
+
+
+@pytest.mark.parametrize("forgotten", ["logits", "probabilities"])
+def test_a_forgotten_log_softmax_is_noticed(forgotten: str) -> None:
+    logits = torch.randn(20, 3, generator=torch.Generator().manual_seed(0))
+    with pytest.raises(ValueError, match="log_softmax"):
+        Gemini("mi")(logits if forgotten == "logits" else logits.softmax(-1))
+
+
+def test_distances_are_not_taken_for_a_kernel() -> None:
+    distances = torch.cdist(torch.from_numpy(X), torch.from_numpy(X))
+    with pytest.raises(ValueError, match="Wasserstein"):
+        clustering().fit(X, affinity=distances)
+
+
+def test_columns_that_are_no_numbers_are_named() -> None:
+    frame = pandas.DataFrame(X, columns=list("abcd")).assign(
+        city=pandas.Categorical(["Rome", "Oslo"] * 75), day=pandas.Timestamp("2020-01-01")
+    )
+    with pytest.raises(ValueError, match="city, day do not hold numbers"):
+        clustering().fit(frame)
+
+
+def test_a_network_that_fails_says_on_what() -> None:
+    with pytest.raises(ValueError, match=r"failed on inputs of shape \(150, 4\)"):
+        clustering(model=nn.Linear(5, 3)).fit(X)
+    with pytest.raises(ValueError, match="no parameters"):
+        clustering(model=nn.Flatten()).fit(X[:, :3])

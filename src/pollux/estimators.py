@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -19,9 +20,12 @@ from torch import Tensor, nn
 
 from pollux import persistence
 from pollux.fitting import (
+    COLLAPSED,
+    CollapseWarning,
     Problem,
     all_or_nothing,
     arithmetic,
+    check_columns,
     for_new_rows,
     number_clusters,
     precomputed,
@@ -220,7 +224,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     def partial_fit(self: Self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
         """One more epoch, on these rows; the first call starts the model.
 
-        Clusters are numbered anew, by their size among these rows.
+        Clusters are numbered anew, by their size among these rows, and ``labels_`` are theirs.
         """
         check_parameters(self.get_params(deep=False))
         with all_or_nothing(self), seeded(self.random_state, self.device) as (seed, generator):
@@ -282,8 +286,10 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         return self.probabilities_ if self._is_free() else self._probabilities(X)
 
     def score(self, X: Any, y: Any = None, *, sample_weight: Any = None, affinity: Any = None) -> float:
-        """The objective of the model on X; higher is better.
+        """The objective of the model on X; higher is better, for one objective and one number of clusters.
 
+        It grows with ``n_clusters`` and has another scale for each objective: it compares starts, learning
+        rates and models, not those.
         It is exact up to 10,000 rows (1,000 where a matrix is needed), else a mean over batches.
         """
         check_is_fitted(self)
@@ -333,6 +339,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     # The parts of fit, in its order.
 
     def _validate(self, X: Any, *, reset: bool, fewest: int) -> Any:
+        check_columns(X)
         X = validate_data(self, X, reset=reset, accept_sparse="csr", allow_nd=True, ensure_min_samples=fewest)
         if not reset and tuple(X.shape[1:]) != self._shape:
             raise ValueError(f"The model was trained on samples of shape {self._shape}; these are {X.shape[1:]}.")
@@ -404,6 +411,8 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         """Number the clusters and label all rows, those of weight zero included."""
         self._order, self.n_clusters_, labels = number_clusters(evaluation, problem, self.n_clusters)
         self.objective_ = evaluation.objective
+        if self.n_clusters_ == 1 < self.n_clusters:
+            warnings.warn(COLLAPSED, CollapseWarning, stacklevel=3)
         self.n_iter_ = len(self.history_["objective"])
         self.labels_ = np.full(X.shape[0], -1, dtype=np.int64)
         self.labels_[kept] = labels

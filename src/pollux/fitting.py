@@ -24,6 +24,16 @@ _WHOLE_UP_TO = 1_000
 _AUTO_BATCH = 500
 
 
+class CollapseWarning(UserWarning):
+    """All samples fell into one cluster."""
+
+
+COLLAPSED = (
+    "Everything fell into one cluster. Scale X (for instance with StandardScaler), try more starts (n_init=10), a "
+    "smaller learning_rate or another objective; or the data hold no clusters that this model can see."
+)
+
+
 @contextmanager
 def all_or_nothing(estimator: Any) -> Iterator[None]:
     """A call that fails leaves the estimator as it was."""
@@ -92,6 +102,20 @@ def start_at_seeds(table: FreeTable, X: Any, random: np.random.RandomState) -> N
     seeds, _ = kmeans_plusplus(samples, min(n_clusters, samples.shape[0]), random_state=random)
     nearest = torch.from_numpy(np.asarray(pairwise_distances_argmin(samples, seeds), dtype=np.int64))
     table.logits.add_(torch.nn.functional.one_hot(nearest, n_clusters))
+
+
+def check_columns(X: Any) -> None:
+    """Name the columns of a data frame that do not hold numbers."""
+    if not (hasattr(X, "dtypes") and hasattr(X, "columns")):
+        return
+    other = [str(name) for name, kind in zip(X.columns, X.dtypes, strict=True) if _is_no_number(kind)]
+    if other:
+        raise ValueError(f"The columns {', '.join(other)} do not hold numbers: encode them, or leave them out.")
+
+
+def _is_no_number(dtype: Any) -> bool:
+    # A column of Python objects may hold numbers all the same; that is seen when it is converted.
+    return str(dtype) in ("category", "string", "str") or str(dtype).startswith(("datetime", "timedelta", "period"))
 
 
 def take_part(X: Any, sample_weight: Any, device: str) -> tuple[Tensor | None, NDArray[np.bool_]]:

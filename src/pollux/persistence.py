@@ -85,6 +85,7 @@ def _parameters(path: str | Path, description: dict[str, Any], model: Any, devic
             del parameters[name]
     if isinstance(parameters["geometry"], dict):
         parameters["geometry"] = resolve(**parameters["geometry"])
+    parameters["hidden"] = tuple(parameters["hidden"])
     parameters["device"] = device or parameters["device"]
     check_device(parameters["device"])
     return parameters

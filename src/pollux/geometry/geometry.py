@@ -20,6 +20,7 @@ from pollux.rows import as_rows, share
 
 DEFAULTS: dict[Kind, str] = {"kernel": "linear", "distance": "euclidean"}
 _CHECKED_ROWS = 256
+_ROUNDING = 1e-5
 
 
 @dataclass(frozen=True)
@@ -141,8 +142,15 @@ def check_affinity(affinity: Any, kind: Kind) -> Affinity:
     # A few rows at a time: the matrix may be as large as memory allows.
     for start in range(0, len(matrix), _CHECKED_ROWS):
         _check_part(matrix, slice(start, start + _CHECKED_ROWS), kind)
-    if kind == "distance" and bool((matrix.diagonal() != 0).any()):
+    # Up to rounding: a distance by way of a matrix product is rarely exactly 0.
+    from_itself = float(matrix.diagonal().abs().max()) > _ROUNDING * float(matrix.abs().max())
+    if kind == "distance" and from_itself:
         raise ValueError("The precomputed distance of a sample to itself must be 0.")
+    if kind == "kernel" and not from_itself and bool((matrix > 0).any()):
+        raise ValueError(
+            "The precomputed kernel is 0 on its diagonal but not elsewhere, as distances are: give those to a "
+            "Wasserstein objective, or make a kernel of them, such as exp(-d**2)."
+        )
     return matrix
 
 
@@ -159,7 +167,7 @@ def _check_part(matrix: Tensor, part: slice, kind: Kind) -> None:
     rows, columns = matrix[part], matrix[:, part].mT
     if not bool(rows.isfinite().all()):
         raise ValueError(f"The precomputed {kind} matrix holds NaN or infinity.")
-    tolerance = 1e-5 * float(rows.abs().max())
+    tolerance = _ROUNDING * float(rows.abs().max())
     if float((rows - columns).abs().max()) > tolerance:
         raise ValueError(f"The precomputed {kind} matrix must be symmetric.")
     if kind == "distance" and bool((rows < 0).any()):

@@ -11,6 +11,7 @@ from pollux.affinity import Affinity, Features, proportions
 from pollux.objectives.divergences import DIVERGENCES, Divergence, Needs
 
 ALIASES = {"mi": "kl_ova"}
+_LOG_ROUNDING = 1e-3
 GEMINIS = tuple(
     f"{name}_{mode}"
     for name, divergence in DIVERGENCES.items()
@@ -143,10 +144,15 @@ class Gemini:
         return (p_y[..., first] * p_y[..., second] * distances).mean(-1) * (K * (K - 1))
 
     def _check(self, log_p: Tensor, affinity: Affinity | None, sample_weight: Tensor | None) -> None:
+        if not isinstance(log_p, Tensor):
+            raise TypeError(f"log_p must be a tensor of log-probabilities, not {type(log_p).__name__}.")
         if log_p.ndim < 2 or not log_p.is_floating_point():
             raise ValueError(
                 f"log_p must hold log-probabilities of shape (…, n, K); got {log_p.dtype} {tuple(log_p.shape)}."
             )
+        # Forgetting the softmax makes a loss that rises beautifully. On other devices looking would make them wait.
+        if log_p.device.type == "cpu" and log_p.numel() and bool(log_p.detach().amax() > _LOG_ROUNDING):
+            raise ValueError("log_p holds positive numbers, so they are no log-probabilities: call .log_softmax(-1).")
         n = log_p.shape[-2]
         if sample_weight is not None and sample_weight.shape != (n,):
             raise ValueError(

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from pollux.affinity import Block
 from pollux.objectives.gemini import Gemini
-from pollux.training.trainable import check_logits
+from pollux.training.trainable import run
 
 _ROWS_AT_ONCE = 10_000
 _MATRIX_ROWS = 1_000
@@ -30,10 +30,7 @@ def log_probabilities(module: nn.Module, inputs: Tensor, n_clusters: int) -> Ten
     module.eval()
     # Layers of an image network hold many times the numbers of its input.
     parts = torch.split(inputs, _IMAGES_AT_ONCE if inputs.ndim > 2 else max(1, len(inputs)))
-    logits = [module(part) for part in parts]
-    for part, out in zip(parts, logits, strict=True):
-        check_logits(out, len(part), n_clusters)
-    return torch.cat(logits).log_softmax(-1)
+    return torch.cat([run(module, part, n_clusters) for part in parts]).log_softmax(-1)
 
 
 @torch.no_grad()

@@ -29,7 +29,10 @@ def make_optimiser(
         if optimiser not in OPTIMISERS:
             raise ValueError(f"Unknown optimiser {optimiser!r}. Valid names: {', '.join(OPTIMISERS)}.")
         optimiser = OPTIMISERS[optimiser]
-    return optimiser(list(parameters), lr=learning_rate)
+    parameters = list(parameters)
+    if not parameters:
+        raise ValueError("The model has no parameters that could be trained.")
+    return optimiser(parameters, lr=learning_rate)
 
 
 def elementwise(optimiser: torch.optim.Optimizer) -> bool:

@@ -20,9 +20,7 @@ class SingleModel:
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """Log-probabilities of inputs."""
-        logits: Tensor = self.modules[0](inputs)
-        check_logits(logits, len(inputs), self.n_clusters)
-        return logits.log_softmax(-1)
+        return run(self.modules[0], inputs, self.n_clusters).log_softmax(-1)
 
     def each(self, inputs: Tensor) -> Tensor:
         """The same for inputs that are no data of the training: a penalty's own."""
@@ -126,6 +124,16 @@ def try_stack(modules: Sequence[nn.Module], n_clusters: int, inputs: Tensor) -> 
     # A module may hold more than its parameters show, such as a plain tensor of its own.
     same = torch.allclose(together, alone, rtol=1e-4, atol=1e-5, equal_nan=True)
     return stacked if same else None
+
+
+def run(module: nn.Module, inputs: Tensor, n_clusters: int) -> Tensor:
+    """Logits (n, K) of inputs (n, …), or an error that says how the module failed."""
+    try:
+        logits: Tensor = module(inputs)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(f"The model failed on inputs of shape {tuple(inputs.shape)}: {error}") from error
+    check_logits(logits, len(inputs), n_clusters)
+    return logits
 
 
 def check_logits(logits: Tensor, n: int, n_clusters: int) -> None:
