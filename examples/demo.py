@@ -110,7 +110,8 @@ def draw_map(X: Array, labels: Labels) -> None:
         x, y = points[np.where(labels == cluster, purity, -1).argmax()]
         axis.scatter(x, y, s=260, color=COLOURS[cluster], edgecolors="white", linewidths=1.5)
         axis.text(x, y, str(cluster), color="white", weight="bold", ha="center", va="center_baseline")
-    axis.set_title("The digits on the first two of 64 principal components: what overlaps here may lie apart", loc="left", color=INK, fontsize=12)
+    title = "The digits on the first two of 64 principal components: what overlaps here may lie apart"
+    axis.set_title(title, loc="left", color=INK, fontsize=12)
     axis.set_aspect("equal")
     axis.axis("off")
     save(figure, "map.png")
