@@ -86,7 +86,7 @@ def draw_training(history: dict[str, list[float]], asked: int) -> None:
     figure, axes = plt.subplots(1, 3, figsize=(10, 2.9), layout="constrained")
     for (name, title), colour, axis in zip(titles.items(), COLOURS, axes, strict=False):
         axis.plot(range(1, len(history[name]) + 1), history[name], color=colour, linewidth=2.2)
-        axis.set_title(title, loc="left", color=INK, fontsize=12)
+        axis.set_title(title, loc="left", color=INK, fontsize=10)
         axis.set_xlabel("epoch", color=QUIET)
         axis.set_ylim(bottom=0, top=1.08 * (asked if name == "clusters" else max(history[name])))
         axis.margins(x=0.01)
@@ -110,8 +110,8 @@ def draw_map(X: Array, labels: Labels) -> None:
         x, y = points[np.where(labels == cluster, purity, -1).argmax()]
         axis.scatter(x, y, s=260, color=COLOURS[cluster], edgecolors="white", linewidths=1.5)
         axis.text(x, y, str(cluster), color="white", weight="bold", ha="center", va="center_baseline")
-    title = "The digits on the first two of 64 principal components: what overlaps here may lie apart"
-    axis.set_title(title, loc="left", color=INK, fontsize=12)
+    title = "The digits on two of 64 principal components (clusters that overlap here may lie apart)"
+    axis.set_title(title, loc="left", color=INK, fontsize=10)
     axis.set_aspect("equal")
     axis.axis("off")
     save(figure, "map.png")
