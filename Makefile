@@ -2,17 +2,20 @@
 # make test            all tests
 # make check           style, types
 # make bench           the table of speed and memory, side by side with GemClus
+# make bench-transport the same for Wasserstein objectives and their solver
 # make bench-accuracy  the table of adjusted Rand indices: k-means, GemClus, Pollux
-# Each builds its own environment in .venv; nothing needs to be installed first but Python 3.10+ and make.
+# Each builds its own environment in .venv; nothing needs to be installed first but Python 3.11+ and make.
 
 PYTHON ?= python3
 BIN := .venv/bin
 # Two test processes share the cores; one thread each keeps them from fighting.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q
 
-.PHONY: demo test check bench bench-accuracy clean
+.PHONY: demo test check bench bench-transport bench-accuracy clean
 
-.venv/installed-%: pyproject.toml constraints.txt
+NATIVE := $(wildcard src/pollux/transport/native/*)
+
+.venv/installed-%: pyproject.toml constraints.txt setup.py $(NATIVE)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[$*]"
 	touch $@
@@ -31,9 +34,12 @@ check: .venv/installed-dev
 bench: .venv/installed-bench
 	$(BIN)/python benchmarks/core.py
 
+bench-transport: .venv/installed-bench .venv/installed-report
+	$(BIN)/python benchmarks/transport.py --plot docs/images/transport.png
+
 # It shares the demo's data, kernel and settings, and so needs what the demo needs.
 bench-accuracy: .venv/installed-bench .venv/installed-report
 	$(BIN)/python benchmarks/accuracy.py
 
 clean:
-	rm -rf .venv build dist demo .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv build dist demo src/pollux/transport/_native*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -31,6 +31,7 @@ from torch.nn.utils import prune
 
 import pollux
 from pollux import Gemini, GeminiClustering, f_divergence, geometry, load
+from pollux.affinity import Paths
 from pollux.geometry import DISTANCES, KERNELS, Encoded, Features, ShortestPath
 from pollux.metrics import adjusted_rand_index
 from pollux.models import build
@@ -797,7 +798,8 @@ def test_a_precomputed_kernel_is_the_kernel(kernel: str, objective: str) -> None
 @pytest.mark.parametrize("distance", [*DISTANCES, "shortest_path"])
 @pytest.mark.parametrize("objective", ["wasserstein_ova", "wasserstein_ovo"])
 def test_a_precomputed_distance_is_the_distance(distance: str, objective: str) -> None:
-    matrix = geometry.resolve(distance, "distance").bind(X)(torch.arange(len(X)))
+    block = geometry.resolve(distance, "distance").bind(X)(torch.arange(len(X)))
+    matrix = block.matrix() if isinstance(block, Paths) else block
     by_name = clustering(objective=objective, geometry=distance).fit(X)
     given = clustering(objective=objective).fit(X, affinity=matrix)
     assert given.objective_ == pytest.approx(by_name.objective_, rel=1e-9)

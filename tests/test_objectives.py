@@ -189,6 +189,11 @@ def test_mmd_can_train_its_kernel(mode: str) -> None:
 # --- Gradients in closed form -------------------------------------------------------------------------------
 
 
+def affinity_for(name: str, points: Tensor) -> Tensor | Features | None:
+    """An affinity of the kind that a closed form takes."""
+    return {None: None, "kernel": Features(points), "distance": euclidean(points)}[Gemini(name).needs]
+
+
 @every_dtype
 @pytest.mark.parametrize("name", CLOSED_FORMS)
 @pytest.mark.parametrize("batch", [(), (3,)], ids=["one", "three"])
@@ -197,7 +202,7 @@ def test_closed_form_is_the_taped_gradient(
     name: str, dtype: torch.dtype, batch: tuple[int, ...], offset: float
 ) -> None:
     logits, z = random_logits(*batch, 15, 4, scale=2).to(dtype), random_logits(15, 3, seed=1).to(dtype)
-    affinity = None if Gemini(name).needs is None else Features(z - z.mean(0) + offset)
+    affinity = affinity_for(name, z - z.mean(0) + offset)
     value, gradient = value_and_gradient(Gemini(name), logits, affinity)
     taped_value, taped_gradient = value_and_autograd(Gemini(name), logits, affinity)
     tolerance = {torch.float32: 1e-5, torch.float64: 1e-12}[dtype]
@@ -223,10 +228,12 @@ def test_gradient_without_a_closed_form_is_the_taped_one(name: str) -> None:
 @pytest.mark.parametrize("name", CLOSED_FORMS)
 def test_closed_form_is_not_taken_for_a_divergence_of_the_same_name(name: str) -> None:
     """A user may call a divergence of their own "kl"."""
-    needs = Gemini(name).needs
-    own = Gemini(Divergence(name.removesuffix("_ova"), lambda p, q, *_: 7 + torch.cdist(p.exp(), q.exp()), needs))
+    divergence, mode = name.rsplit("_", 1)
+    same_name = Divergence(divergence, lambda p, q, *_: 7 + torch.cdist(p.exp(), q.exp()), Gemini(name).needs)
+    own = Gemini(same_name, one_vs_one=mode == "ovo")
+    assert own.name == name
     logits, z = random_logits(8, 3), random_logits(8, 2, seed=1)
-    affinity = None if needs is None else Features(z - z.mean(0))
+    affinity = affinity_for(name, z - z.mean(0))
     value, gradient = value_and_gradient(own, logits, affinity)
     expected, expected_gradient = value_and_autograd(own, logits, affinity)
     torch.testing.assert_close(value, expected)
@@ -237,7 +244,7 @@ def test_closed_form_is_not_taken_for_a_divergence_of_the_same_name(name: str) -
 @pytest.mark.parametrize("name", CLOSED_FORMS)
 def test_closed_form_is_finite_at_saturation_and_at_collapse(name: str, dtype: torch.dtype) -> None:
     z = random_logits(10, 2, seed=1).to(dtype)
-    affinity = None if Gemini(name).needs is None else Features(z - z.mean(0))
+    affinity = affinity_for(name, z - z.mean(0))
     for logits in (1e3 * random_logits(10, 4).to(dtype), torch.zeros(10, 4, dtype=dtype)):
         value, gradient = value_and_gradient(Gemini(name), logits, affinity)
         assert bool(value.isfinite())

@@ -1,6 +1,6 @@
 """Discriminative clustering: any model p(y|x), trained to maximise a generalised mutual information."""
 
-from pollux import geometry, metrics, models, objectives, training
+from pollux import geometry, metrics, models, objectives, training, transport
 from pollux.estimators import GeminiClustering, load
 from pollux.objectives import Divergence, Gemini, f_divergence
 
@@ -15,5 +15,6 @@ __all__ = [
     "models",
     "objectives",
     "training",
+    "transport",
 ]
 __version__ = "0.1.0"

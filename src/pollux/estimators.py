@@ -29,6 +29,7 @@ from pollux.fitting import (
     for_new_rows,
     number_clusters,
     precomputed,
+    rows_kept,
     seeded,
     start_at_seeds,
     take_part,
@@ -76,9 +77,9 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     n_clusters : int
         Most clusters to find; too many may be asked for, and the surplus empties.
     model : str, nn.Module or callable
-        ``"linear"``, ``"mlp"``, ``"lenet5"``, ``"resnet18"`` or ``"free"`` (a table of probabilities, no
-        opinion on new rows); a module that returns logits (n, n_clusters), copied and trained from its
-        weights; or a function (n_features or shape, n_clusters) → module.
+        ``"linear"``, ``"mlp"``, ``"lenet5"``, ``"resnet18"`` or ``"free"`` (a table, no opinion on new rows); a module
+        that returns logits (n, n_clusters), copied and trained from its weights; or a function (n_features or
+        shape, n_clusters) → module.
     hidden, activation : sequence of int, str
         Widths and activation of the hidden layers, for ``model="mlp"``.
     objective : str, Gemini or Divergence
@@ -87,23 +88,22 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         The kernel (MMD) or distance (Wasserstein) between samples; ``"auto"`` is the linear kernel or the
         Euclidean distance. See :func:`pollux.geometry.resolve`.
     init : {"auto", "random", "kmeans++"}
-        How a free table starts: at random, or near the cells of k-means++ seeds (the default: a free table
-        knows nothing of X by itself). Networks start at random.
+        How a free table starts: at random, or near the cells of k-means++ seeds (the default).
     max_epochs : int
         Passes over the data.
     batch_size : int, "auto" or None
-        Rows of a step. None is all rows; "auto" all rows up to 1,000, else 500.
-    optimiser : str or callable
+        Rows of a step; None: all. "auto": all up to 1,000, else 500.
+    reshuffle_every : int or "auto"
+        Epochs for which batches keep their rows: a Wasserstein objective then starts from its last solution, twice as
+        fast, for 20 · n · batch_size bytes. "auto" is 10 for those where that is less than 1 GB, else 1.
+    optimiser, learning_rate : str or callable, float
         ``"adam"``, ``"adamw"``, ``"sgd"``, ``"rmsprop"``, ``"lbfgs"``, or (parameters, lr=…) → optimiser.
-    learning_rate : float
-        Its learning rate.
     n_init : int
         Restarts, trained together where the model allows; the highest objective is kept.
     penalties : mapping, optional
         Weights of penalties that join the loss, by name or function: ``{"vat": 1.0, "entropy": 0.1}``.
     tol, patience : float, int or None
-        With a patience, training ends after that many epochs without a rise of the objective by ``tol``
-        (relative). None trains for all epochs.
+        Training ends after that many epochs without a relative rise of the objective by ``tol``; None: never.
     dtype : {"auto", "float32", "float64"}
         Arithmetic; "auto" is that of X.
     device : str
@@ -111,7 +111,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     random_state : int, RandomState or None
         Seed; the same seed gives the same bits on the same machine.
     verbose : bool
-        Show a progress bar.
+        Whether to show a progress bar.
     callbacks : sequence of callable
         Called with the figures of each epoch; one that returns True ends the training.
 
@@ -156,6 +156,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         init: str = "auto",
         max_epochs: int = 200,
         batch_size: int | str | None = "auto",
+        reshuffle_every: int | str = "auto",
         optimiser: str | Callable[..., torch.optim.Optimizer] = "adam",
         learning_rate: float = 1e-2,
         n_init: int = 1,
@@ -177,6 +178,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         self.init = init
         self.max_epochs = max_epochs
         self.batch_size = batch_size
+        self.reshuffle_every = reshuffle_every
         self.optimiser = optimiser
         self.learning_rate = learning_rate
         self.n_init = n_init
@@ -210,7 +212,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             fitted = train_restarts(
                 self._modules(X_kept, seed, self.n_init),
                 self.n_clusters,
-                problem.batches(self.batch_size),
+                problem.batches(self.batch_size, self.reshuffle_every, self._objective()),
                 self._recipe(),
                 functools.partial(self._train, generator=generator, epochs=self.max_epochs),
                 functools.partial(self._evaluate, problem=problem),
@@ -236,9 +238,8 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
                 (self.module_,) = self._modules(X_kept, seed, 1)
                 self.history_, self._resume = {"objective": [], "clusters": [], "entropy": []}, None
             else:
-                problem = self._problem(
-                    X if kept.all() else X[kept], for_new_rows(self.geometry_, self._objective().needs), weight
-                )
+                geometry = for_new_rows(self.geometry_, self._objective().needs)
+                problem = self._problem(rows_kept(X, kept), geometry, weight)
             # A copy is trained: a call that fails leaves the weights alone too.
             model = SingleModel(copy.deepcopy(self.module_), self.n_clusters)
             trained = self._one_epoch(model, problem, generator)
@@ -288,17 +289,15 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     def score(self, X: Any, y: Any = None, *, sample_weight: Any = None, affinity: Any = None) -> float:
         """The objective of the model on X; higher is better, for one objective and one number of clusters.
 
-        It grows with ``n_clusters`` and has another scale for each objective: it compares starts, learning
-        rates and models, not those.
-        It is exact up to 10,000 rows (1,000 where a matrix is needed), else a mean over batches.
+        It grows with ``n_clusters`` and has another scale for each objective: it compares starts, learning rates and
+        models, not those. Exact up to 10,000 rows (1,000 where a matrix is needed), else a mean over batches.
         """
         check_is_fitted(self)
         X = self._validate(X, reset=False, fewest=1)
         weight, kept = take_part(X, sample_weight, self.device)
-        geometry = precomputed(affinity, self._objective().needs, kept) or for_new_rows(
-            self.geometry_, self._objective().needs
-        )
-        problem = self._problem(X if kept.all() else X[kept], geometry, weight)
+        needs = self._objective().needs
+        geometry = precomputed(affinity, needs, kept) or for_new_rows(self.geometry_, needs)
+        problem = self._problem(rows_kept(X, kept), geometry, weight)
         value = self._evaluate(self.module_, problem=problem).objective
         if not math.isfinite(value):
             raise NotFiniteError(value)
@@ -351,7 +350,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         geometry: Geometry | None = precomputed(affinity, needs, kept)
         if geometry is None and needs is not None:
             geometry = resolve(self.geometry, needs)
-        X = X if kept.all() else X[kept]
+        X = rows_kept(X, kept)
         self._shape = tuple(int(size) for size in X.shape[1:])
         self._dtype = arithmetic(X.dtype) if self.dtype == "auto" else getattr(torch, self.dtype)
         self.geometry_ = None if geometry is None else geometry.adapt(self._rows(X))

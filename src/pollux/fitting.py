@@ -18,10 +18,14 @@ from torch import Tensor
 from pollux.affinity import Block
 from pollux.geometry import Geometry, Kind, Precomputed, check_affinity
 from pollux.models import FreeTable
+from pollux.objectives import Gemini
 from pollux.training import Batches, Evaluation
 
 _WHOLE_UP_TO = 1_000
 _AUTO_BATCH = 500
+# Reshuffling less often is hardly faster. Distances that are kept take 20 bytes each: theirs, and two copies.
+_KEPT_EPOCHS = 10
+_KEPT_NUMBERS = 50_000_000
 
 
 class CollapseWarning(UserWarning):
@@ -68,12 +72,20 @@ class Problem(NamedTuple):
     block: Block | None
     sample_weight: Tensor | None
 
-    def batches(self, batch_size: int | str | None) -> Batches:
-        """Batches of the samples; all at once for None, and for "auto" where there are few."""
+    def batches(
+        self, batch_size: int | str | None, reshuffle_every: int | str = 1, objective: Gemini | None = None
+    ) -> Batches:
+        """Batches of the samples; all at once for None, and for "auto" where there are few.
+
+        Reshuffling "auto" keeps batches where the objective solves them faster the second time.
+        """
         if batch_size == "auto":
             batch_size = None if self.n <= _WHOLE_UP_TO else _AUTO_BATCH
         size = self.n if batch_size is None else int(batch_size)
-        return Batches(self.n, size, self.inputs, self.block, self.sample_weight)
+        if reshuffle_every == "auto":
+            worthwhile = objective is not None and objective.needs == "distance"
+            reshuffle_every = _KEPT_EPOCHS if worthwhile and self.n * size <= _KEPT_NUMBERS else 1
+        return Batches(self.n, size, self.inputs, self.block, self.sample_weight, int(reshuffle_every))
 
 
 class Numbering(NamedTuple):
@@ -127,6 +139,11 @@ def take_part(X: Any, sample_weight: Any, device: str) -> tuple[Tensor | None, N
     if not kept.any():
         raise ValueError("Sample weights must contain at least one non-zero number: all are zero.")
     return torch.from_numpy(weight[kept]).to(device), kept
+
+
+def rows_kept(X: Any, kept: NDArray[np.bool_]) -> Any:
+    """The rows that take part; all of them need no copy."""
+    return X if kept.all() else X[kept]
 
 
 def for_new_rows(geometry: Geometry | None, needs: Kind | None) -> Geometry | None:

@@ -28,6 +28,8 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
         _check_positive_integer(name, parameters[name])
     if parameters["batch_size"] is not None and parameters["batch_size"] != "auto":
         _check_positive_integer("batch_size", parameters["batch_size"])
+    if parameters["reshuffle_every"] != "auto":
+        _check_positive_integer("reshuffle_every", parameters["reshuffle_every"])
     if parameters["patience"] is not None:
         _check_positive_integer("patience", parameters["patience"])
     learning_rate, tol = parameters["learning_rate"], parameters["tol"]

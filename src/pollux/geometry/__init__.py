@@ -1,6 +1,6 @@
 """How samples relate: kernels, distances, neighbour graphs, encoders."""
 
-from pollux.affinity import Affinity, Features
+from pollux.affinity import Affinity, Features, Paths
 from pollux.geometry.distances import DISTANCES
 from pollux.geometry.geometry import Precomputed, check_affinity, resolve
 from pollux.geometry.graphs import ShortestPath
@@ -16,6 +16,7 @@ __all__ = [
     "Geometry",
     "Kind",
     "Pairwise",
+    "Paths",
     "Precomputed",
     "ShortestPath",
     "check_affinity",

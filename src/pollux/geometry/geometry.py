@@ -27,7 +27,7 @@ _ROUNDING = 1e-5
 class Precomputed(Geometry):
     """A matrix (n, n), or features (n, r) of a kernel, that the user already has."""
 
-    affinity: Affinity
+    affinity: Tensor | Features
     kind: Kind
 
     def bind(self, X: Any) -> Block:
@@ -46,7 +46,7 @@ class Precomputed(Geometry):
 
         return block
 
-    def select(self, index: Tensor) -> Affinity:
+    def select(self, index: Tensor) -> Tensor | Features:
         """The affinity of some of the samples."""
         if isinstance(self.affinity, Features):
             return Features(self.affinity.values[index.to(self.affinity.values.device)])
@@ -122,7 +122,7 @@ def _shortest_path(parameters: dict[str, Any]) -> ShortestPath:
     return ShortestPath(**parameters)
 
 
-def check_affinity(affinity: Any, kind: Kind) -> Affinity:
+def check_affinity(affinity: Any, kind: Kind) -> Tensor | Features:
     """The kernel or distances that the user gave, as a tensor or features, or an error that says what is wrong."""
     if affinity is None:
         raise ValueError(f"geometry='precomputed' needs the {kind} matrix: pass it as affinity=….")

@@ -9,12 +9,10 @@ import numpy as np
 import scipy.sparse
 import torch
 from numpy.typing import NDArray
-from scipy.sparse.csgraph import dijkstra
 from scipy.spatial.distance import pdist
 from sklearn.neighbors import kneighbors_graph, radius_neighbors_graph
-from torch import Tensor
 
-from pollux.affinity import Block
+from pollux.affinity import Block, Paths
 from pollux.geometry.pairwise import Geometry, Kind
 from pollux.rows import Rows, as_rows
 
@@ -27,8 +25,8 @@ class ShortestPath(Geometry):
     """The length of the shortest path between two samples in a graph of neighbours.
 
     Two samples are neighbours when their Euclidean distance is at most a quantile of all distances, or when
-    one is among the nearest ``neighbours`` of the other. The graph spans all samples; the paths are found
-    for one batch at a time, so no n×n matrix is kept.
+    one is among the nearest ``neighbours`` of the other. The graph spans all samples, those of a batch being some of
+    its nodes; Wasserstein objectives move mass along it, so that no matrix of distances is needed.
 
     Parameters
     ----------
@@ -54,17 +52,11 @@ class ShortestPath(Geometry):
     def bind(self, X: Any) -> Block:
         rows = as_rows(X)
         graph = self.graph(rows)
-        n = len(rows)
+        if not self.weighted:
+            graph.data[:] = 1
         # Longer than any path can be: n edges.
-        unreachable = n * ((float(graph.data.max(initial=0.0)) or 1.0) if self.weighted else 1.0)
-
-        def block(index: Tensor) -> Tensor:
-            nodes = index.cpu().numpy()
-            lengths = dijkstra(graph, indices=nodes, unweighted=not self.weighted)[:, nodes]
-            lengths[np.isinf(lengths)] = unreachable
-            return torch.from_numpy(lengths).to(rows.device, rows.dtype)
-
-        return block
+        unreachable = len(rows) * (float(graph.data.max(initial=0.0)) or 1.0)
+        return Paths(graph, torch.arange(len(rows), device=rows.device), unreachable, rows.dtype).part
 
     def graph(self, X: Any) -> scipy.sparse.csr_array:
         """The symmetric neighbour graph (n, n) of all samples, its values the Euclidean lengths of edges."""

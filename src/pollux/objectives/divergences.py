@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
-from pollux.affinity import Affinity, Features
-from pollux.transport import transport_cost
+from pollux.affinity import Affinity, Features, Paths
+from pollux.transport import sinkhorn_cost, transport_cost
 
 Needs = Literal["kernel", "distance"]
 
@@ -41,16 +41,21 @@ class Divergence:
         What it must know about the samples.
     refuses_one_vs_one : str
         Why clusters cannot be compared with each other, where they cannot.
+    takes_paths : bool
+        Whether the function can do with ``Paths`` in a graph; else it is given their matrix of distances.
     """
 
     name: str
     function: Callable[..., Tensor]
     needs: Needs | None = None
     refuses_one_vs_one: str = ""
+    takes_paths: bool = False
 
     def __call__(self, log_p: Tensor, log_q: Tensor, affinity: Affinity | None = None) -> Tensor:
         if self.needs is None:
             return self.function(log_p, log_q)
+        if isinstance(affinity, Paths) and not self.takes_paths:
+            affinity = affinity.matrix()
         return self.function(log_p, log_q, affinity)
 
 
@@ -79,7 +84,7 @@ def chi2(log_p: Tensor, log_q: Tensor) -> Tensor:
     return (2 * log_p[..., :, None, :] - log_q[..., None, :, :]).exp().sum(-1) - 1
 
 
-def mmd(log_p: Tensor, log_q: Tensor, kernel: Affinity) -> Tensor:
+def mmd(log_p: Tensor, log_q: Tensor, kernel: Tensor | Features) -> Tensor:
     """Distance between mean embeddings, √((p − q)ᵀ κ (p − q)), for a symmetric kernel."""
     p = log_p.exp()
     q = p if log_q is log_p else log_q.exp()
@@ -103,7 +108,7 @@ def mmd(log_p: Tensor, log_q: Tensor, kernel: Affinity) -> Tensor:
 
 
 def wasserstein(log_p: Tensor, log_q: Tensor, distance: Affinity) -> Tensor:
-    """Cost of the optimal transport of p to q, for a matrix (n, n) of costs between samples."""
+    """Cost of the optimal transport of p to q, for costs (n, n) between samples or paths in a graph."""
     if isinstance(distance, Features):
         raise TypeError("Wasserstein needs a distance matrix (n, n); features only define a kernel.")
     p = log_p.exp()
@@ -112,8 +117,33 @@ def wasserstein(log_p: Tensor, log_q: Tensor, distance: Affinity) -> Tensor:
     # The cost is symmetric: each pair is solved once.
     K = p.shape[-2]
     first, second = torch.triu_indices(K, K, offset=1, device=p.device)
-    costs = transport_cost(p[..., first, :], p[..., second, :], distance)
+    costs = transport_cost(p.index_select(-2, first), p.index_select(-2, second), distance)
     return _symmetric(costs, K)
+
+
+def sinkhorn(regularisation: float = 0.01, iterations: int = 200) -> Divergence:
+    """An approximate Wasserstein distance, by Sinkhorn's iterations: for devices where only tensors are fast.
+
+    On a CPU the exact ``"wasserstein_ova"`` and ``"wasserstein_ovo"`` are faster. See
+    :func:`pollux.transport.sinkhorn_cost` for the parameters.
+
+    Examples
+    --------
+    >>> import torch, pollux
+    >>> from pollux.objectives import sinkhorn
+    >>> log_p = torch.tensor([[9.0, 0.0], [0.0, 9.0]]).log_softmax(-1)
+    >>> distances = torch.tensor([[0.0, 4.0], [4.0, 0.0]])
+    >>> round(float(pollux.Gemini(sinkhorn(), one_vs_one=True)(log_p, distances)), 1)
+    2.0
+    """
+
+    def divergence(log_p: Tensor, log_q: Tensor, distance: Tensor | Features) -> Tensor:
+        if isinstance(distance, Features):
+            raise TypeError("Sinkhorn needs a distance matrix (n, n); features only define a kernel.")
+        p, q = log_p.exp()[..., :, None, :], log_q.exp()[..., None, :, :]
+        return sinkhorn_cost(p, q, distance, regularisation=regularisation, iterations=iterations)
+
+    return Divergence("sinkhorn", divergence, needs="distance")
 
 
 def f_divergence(f: Callable[[Tensor], Tensor], name: str = "f") -> Divergence:
@@ -213,6 +243,6 @@ DIVERGENCES = {
             "only one of them claims makes it infinite. Use chi2_ova, or hellinger_ovo or tv_ovo",
         ),
         Divergence("mmd", mmd, needs="kernel"),
-        Divergence("wasserstein", wasserstein, needs="distance"),
+        Divergence("wasserstein", wasserstein, needs="distance", takes_paths=True),
     )
 }

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from pollux.affinity import Affinity, Features, proportions
+from pollux.affinity import Affinity, Features, Paths, proportions
 from pollux.objectives.divergences import DIVERGENCES, Divergence, Needs
 
 ALIASES = {"mi": "kl_ova"}
@@ -91,8 +91,9 @@ class Gemini:
         ----------
         log_p : Tensor of shape (…, n, K)
             Log-probabilities log p(y|x), as ``log_softmax(-1)`` gives them.
-        affinity : Tensor of shape (n, n) or Features, optional
-            The kernel (MMD) or the distances (Wasserstein) between the n samples.
+        affinity : Tensor of shape (n, n), Features or Paths, optional
+            The kernel (MMD) or the distances (Wasserstein) between the n samples. In a loop, pass the same tensor of
+            distances each time: a Wasserstein problem then starts where the last one at those distances ended.
         sample_weight : Tensor of shape (n,), optional
             Non-negative weights of the samples; equal ones by default.
         generator : torch.Generator, optional
@@ -162,11 +163,18 @@ class Gemini:
             return
         if affinity is None:
             raise ValueError(f"{self.name} needs a {self.needs} between the samples: pass it as affinity.")
-        if not isinstance(affinity, Tensor | Features):
-            raise TypeError(f"The affinity must be a tensor or Features, not {type(affinity).__name__}.")
+        if not isinstance(affinity, Tensor | Features | Paths):
+            raise TypeError(f"The affinity must be a tensor, Features or Paths, not {type(affinity).__name__}.")
         if len(affinity) != n or (isinstance(affinity, Tensor) and affinity.shape != (n, n)):
-            shape = tuple(affinity.shape) if isinstance(affinity, Tensor) else tuple(affinity.values.shape)
-            raise ValueError(f"The affinity of {n} samples must be ({n}, {n}) or features ({n}, r); got {shape}.")
+            raise ValueError(
+                f"The affinity of {n} samples must be ({n}, {n}) or features ({n}, r); got {_shape(affinity)}."
+            )
+
+
+def _shape(affinity: Affinity) -> tuple[int, ...]:
+    if isinstance(affinity, Paths):
+        return (len(affinity), len(affinity))
+    return tuple((affinity.values if isinstance(affinity, Features) else affinity).shape)
 
 
 def _parse(name: str, one_vs_one: bool) -> tuple[Divergence, bool]:

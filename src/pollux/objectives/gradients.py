@@ -6,15 +6,20 @@ shape of the logits. On small batches recording operations costs several times t
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from pollux.affinity import Affinity, Features
 from pollux.objectives.divergences import DIVERGENCES
 from pollux.objectives.gemini import Gemini
+from pollux.transport import solve_remembering
 
+Array = NDArray[np.float64]
 ClosedForm = Callable[[Tensor, Affinity | None], tuple[Tensor, Tensor]]
 
 
@@ -26,10 +31,9 @@ def value_and_gradient(
     generator: torch.Generator | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The value (…) at logits (…, n, K), and its gradient (…, n, K)."""
-    if sample_weight is None and (gemini.needs is None or isinstance(affinity, Features)):
-        closed_form = _closed_form(gemini)
-        if closed_form is not None:
-            return closed_form(logits, affinity)
+    closed_form = _closed_form(gemini, affinity)
+    if closed_form is not None and sample_weight is None:
+        return closed_form(logits, affinity)
     with torch.enable_grad():
         logits = logits.detach().requires_grad_()
         value = gemini(logits.log_softmax(-1), affinity, sample_weight=sample_weight, generator=generator)
@@ -37,10 +41,12 @@ def value_and_gradient(
     return value.detach(), gradient
 
 
-def _closed_form(gemini: Gemini) -> ClosedForm | None:
+def _closed_form(gemini: Gemini, affinity: Affinity | None) -> ClosedForm | None:
     # A user's divergence may bear the name of one of ours.
     own = DIVERGENCES.get(gemini.divergence.name) != gemini.divergence
-    return None if own or gemini.sampled_pairs is not None else CLOSED_FORMS.get(gemini.name)
+    if own or gemini.sampled_pairs is not None or (gemini.needs == "kernel" and not isinstance(affinity, Features)):
+        return None
+    return CLOSED_FORMS.get(gemini.name)
 
 
 def kl_ova(logits: Tensor, affinity: Affinity | None = None) -> tuple[Tensor, Tensor]:
@@ -67,10 +73,72 @@ def mmd_ova(logits: Tensor, affinity: Affinity | None) -> tuple[Tensor, Tensor]:
     return norms.sum((-2, -1)) / n, _through_softmax(p, features @ directions.mT)
 
 
+def wasserstein_ova(logits: Tensor, affinity: Affinity | None) -> tuple[Tensor, Tensor]:
+    """Σ_y p(y) W(y): the derivative by p(y|x_i) is (f_i + mean g) / n, for the potentials f, g of W(y)."""
+    n = logits.shape[-2]
+    clusters, p_y = _clusters(logits)
+    values, f, g = _transport(clusters.reshape(-1, n), np.full(n, 1 / n), affinity)
+    gradient = (f + g.mean(1, keepdims=True)).reshape(clusters.shape)
+    return _answer(logits, clusters, (p_y * values.reshape(p_y.shape)).sum(-1), gradient)
+
+
+def wasserstein_ovo(logits: Tensor, affinity: Affinity | None) -> tuple[Tensor, Tensor]:
+    """2 Σ_{a<b} p(a) p(b) W(a, b): the derivative by p(a|x_i) is the sum over b of 2 p(b) (f_i + g · b) / n."""
+    n, K = logits.shape[-2:]
+    clusters, p_y = _clusters(logits)
+    first, second, member = _pairs(K)
+    a, b = clusters[..., first, :], clusters[..., second, :]
+    values, f, g = _transport(a.reshape(-1, n), b.reshape(-1, n), affinity)
+    f, g, p_a, p_b = f.reshape(a.shape), g.reshape(b.shape), p_y[..., first], p_y[..., second]
+    # Sums over the pairs of a cluster are products with a matrix of few numbers.
+    others = np.concatenate([p_b, p_a], -1)[..., None, :]
+    gradient = (member * others) @ np.concatenate([f, g], -2)
+    means = [np.einsum("...n,...n", potentials, rows) / n for potentials, rows in ((g, b), (f, a))]
+    gradient += (np.concatenate(means, -1) @ member.T)[..., None]
+    value = 2 * (p_a * p_b * values.reshape(p_a.shape)).sum(-1)
+    return _answer(logits, clusters, value, 2 * gradient)
+
+
+@functools.lru_cache(maxsize=8)
+def _pairs(K: int) -> tuple[NDArray[np.int64], NDArray[np.int64], Array]:
+    """The clusters of each pair; and which cluster (K,) is the first or second of which pair (2 · pairs,)."""
+    first, second = np.triu_indices(K, 1)
+    return first, second, np.equal.outer(np.arange(K), np.concatenate([first, second])).astype(np.float64)
+
+
+def _clusters(logits: Tensor) -> tuple[Array, Array]:
+    """p(y|x) with a row for each cluster, (…, K, n), and p(y) (…, K); as arrays, since the solver takes those."""
+    scores = np.ascontiguousarray(logits.detach().mT.double().cpu().numpy())
+    with np.errstate(invalid="ignore"):
+        clusters = np.exp(scores - scores.max(-2, keepdims=True))
+    clusters /= clusters.sum(-2, keepdims=True)
+    # A cluster whose mass vanishes is a distribution all the same; it counts for nothing, whichever it is.
+    clusters += np.finfo(np.float64).tiny
+    return clusters, clusters.mean(-1)
+
+
+def _transport(p: Array, q: Array, affinity: Affinity | None) -> tuple[Array, Array, Array]:
+    assert affinity is not None
+    assert not isinstance(affinity, Features)
+    return solve_remembering(p, q, affinity)[:3]
+
+
+def _answer(logits: Tensor, clusters: Array, value: Array, gradient: Array) -> tuple[Tensor, Tensor]:
+    """The value, and the gradient by logits from n times that by probabilities, both (…, K, n)."""
+    gradient *= clusters / logits.shape[-2]
+    gradient -= clusters * gradient.sum(-2, keepdims=True)
+    return torch.from_numpy(np.asarray(value)).to(logits), torch.from_numpy(gradient).mT.contiguous().to(logits)
+
+
 def _through_softmax(p: Tensor, gradient: Tensor) -> Tensor:
     """The gradient with respect to logits, from that with respect to probabilities."""
     weighted = gradient.mul_(p)
     return weighted.sub_(p * weighted.sum(-1, keepdim=True))
 
 
-CLOSED_FORMS: dict[str, ClosedForm] = {"kl_ova": kl_ova, "mmd_ova": mmd_ova}
+CLOSED_FORMS: dict[str, ClosedForm] = {
+    "kl_ova": kl_ova,
+    "mmd_ova": mmd_ova,
+    "wasserstein_ova": wasserstein_ova,
+    "wasserstein_ovo": wasserstein_ovo,
+}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -21,7 +21,7 @@ class Batch(NamedTuple):
 
 
 class Batches:
-    """n samples in batches of nearly equal size, reshuffled each epoch.
+    """n samples in batches of nearly equal size, reshuffled each epoch, or after several.
 
     Parameters
     ----------
@@ -35,6 +35,9 @@ class Batches:
         ``index (b,) → affinity``, what the objective must know of the samples.
     sample_weight : Tensor of shape (n,), optional
         Their weights.
+    reshuffle_every : int
+        Epochs for which batches keep their samples, and their affinity with whatever an objective has learned about
+        it; only their order changes.
     """
 
     def __init__(
@@ -44,6 +47,7 @@ class Batches:
         inputs: Callable[[Tensor], Tensor],
         block: Block | None = None,
         sample_weight: Tensor | None = None,
+        reshuffle_every: int = 1,
     ) -> None:
         self.n = n
         self.batch_size = min(n, batch_size)
@@ -53,6 +57,10 @@ class Batches:
         self._sample_weight = sample_weight
         self._whole: Batch | None = None
         self._version = 0
+        self._reshuffle_every = reshuffle_every
+        self._epochs = 0
+        self._parts: tuple[Tensor, ...] = ()
+        self._affinities: dict[int, Affinity | None] = {}
 
     def epoch(self, generator: torch.Generator | None = None) -> Iterator[Batch]:
         """Each sample once; a single batch is always the same one."""
@@ -63,16 +71,30 @@ class Batches:
                 self._version = _version(self._whole.inputs)
             yield self._whole
             return
-        # Batches of nearly equal size: a small last one would be a noisy estimate of the objective.
-        for index in torch.randperm(self.n, generator=generator).tensor_split(self.n_batches):
-            yield self._batch(index)
+        order: Iterable[int] = range(self.n_batches)
+        if self._epochs % self._reshuffle_every == 0:
+            # Batches of nearly equal size: a small last one would be a noisy estimate of the objective.
+            self._parts = torch.randperm(self.n, generator=generator).tensor_split(self.n_batches)
+            self._affinities = {}
+        else:
+            order = torch.randperm(self.n_batches, generator=generator).tolist()
+        self._epochs += 1
+        for part in order:
+            yield self._batch(self._parts[part], part)
 
-    def _batch(self, index: Tensor) -> Batch:
+    def _batch(self, index: Tensor, part: int = 0) -> Batch:
         inputs = self._inputs(index)
-        with torch.no_grad():
-            affinity = None if self._block is None else self._block(index)
         weight = None if self._sample_weight is None else self._sample_weight[index]
-        return Batch(inputs, affinity, weight)
+        return Batch(inputs, self._affinity(index, part), weight)
+
+    @torch.no_grad()
+    def _affinity(self, index: Tensor, part: int) -> Affinity | None:
+        if self._block is None or part in self._affinities:
+            return self._affinities.get(part)
+        affinity = self._block(index)
+        if self._reshuffle_every > 1:
+            self._affinities[part] = affinity
+        return affinity
 
 
 def _version(inputs: Tensor) -> int:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from pollux.affinity import Block
+from pollux.affinity import Block, Features
 from pollux.objectives.gemini import Gemini
 from pollux.training.trainable import run
 
@@ -49,7 +49,7 @@ def evaluate(
     random batches of about those sizes, always the same ones, so that models can be compared.
     """
     rows_at_once = _ROWS_AT_ONCE
-    if block is not None and isinstance(block(torch.arange(min(n, 2))), Tensor):
+    if block is not None and not isinstance(block(torch.arange(min(n, 2))), Features):
         rows_at_once = _MATRIX_ROWS
     order = torch.arange(n)
     if n > rows_at_once:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from pollux.threads import torch_on_one
 from pollux.training.batches import Batches
 from pollux.training.callbacks import Callback, Epoch
 from pollux.training.steps import Step, Trainable
@@ -216,16 +217,11 @@ class Patience:
 @contextlib.contextmanager
 def _threads_for(model: Trainable, batches: Batches) -> Iterator[None]:
     """One thread for steps so short that sharing them out, and waiting for each other, takes longer."""
-    before = torch.get_num_threads()
     work = sum(tensor.numel() for tensor in model.state()) * batches.batch_size
     # Weights of more than two dimensions are those of convolutions, which use each many times.
     reused = any(parameter.ndim > 2 for parameter in model.modules[0].parameters())
-    if work <= _SHORT_STEP and not reused:
-        torch.set_num_threads(1)
-    try:
+    with torch_on_one() if work <= _SHORT_STEP and not reused else contextlib.nullcontext():
         yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _record(history: History, tally: Tally, values: Tensor) -> None:

@@ -1,5 +1,18 @@
-"""Exact optimal transport between distributions over the same samples."""
+"""Optimal transport between distributions over the same samples: exact, and an entropic approximation."""
 
-from pollux.transport.cost import transport_cost
+from pollux.transport.cost import solve_remembering, transport_cost
+from pollux.transport.engine import SlowTransportWarning, engine
+from pollux.transport.entropic import sinkhorn_cost
+from pollux.transport.exact import Solution, State, prepare, solve
 
-__all__ = ["transport_cost"]
+__all__ = [
+    "SlowTransportWarning",
+    "Solution",
+    "State",
+    "engine",
+    "prepare",
+    "sinkhorn_cost",
+    "solve",
+    "solve_remembering",
+    "transport_cost",
+]

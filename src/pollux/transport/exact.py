@@ -1,57 +1,111 @@
-"""Exact solutions of many transport problems on one set of samples."""
+"""Exact solutions of many transport problems at the same costs."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import ot
 from numpy.typing import NDArray
+
+from pollux import threads as pool
+from pollux.affinity import Paths
+from pollux.transport.ground import Costs, Graph, Ground, Trees
 
 Array = NDArray[np.float64]
 
-_MAX_PIVOTS = 100_000_000
+# Numbers to look at below which starting threads takes longer than the work.
+_SMALL = 4_000
+
+
+class State(NamedTuple):
+    """Where the next problems at the same costs start from; what it holds is the solver's business."""
+
+    ground: Ground
+    trees: Trees | None
 
 
 class Solution(NamedTuple):
     """Optimal values (m,) and dual potentials (m, n) of m problems.
 
-    The potentials f, g of a problem satisfy f_i + g_j ≤ C_ij for all i, j, and f·p + g·q is its value.
+    The potentials f, g of a problem satisfy f_i + g_j ≤ C_ij for all i, j, and f·p = g·q is half its value. ``gaps``
+    (m,) is by how much the plan that the solver found costs more than f·p + g·q: a proof that both are optimal.
     """
 
     values: Array
     potentials_p: Array
     potentials_q: Array
+    gaps: Array
+    state: State
 
 
-def solve(p: Array, q: Array, cost: Array) -> Solution:
-    """Transport each row of p (m, n) to the same row of q (m, n) at unit costs (n, n).
+def prepare(cost: Any) -> Ground:
+    """Costs made ready for many problems: a matrix (n, n), or ``Paths`` in a graph."""
+    if isinstance(cost, Costs | Graph):
+        return cost
+    return Graph(cost) if isinstance(cost, Paths) else Costs(cost)
 
-    Where a number is not finite, so is the solution: NaN.
+
+def solve(
+    p: Any, q: Any, cost: Any, state: State | None = None, *, log: bool = False, threads: int | None = None
+) -> Solution:
+    """Transport each row of p (m, n) to the same row of q (m, n), or to q (n,), exactly.
+
+    Parameters
+    ----------
+    p, q : array of shape (m, n) or (n,)
+        Weights of samples, of any sum: they are scaled to sum to one. With ``log``, their logarithms.
+    cost : array of shape (n, n), Paths, or what ``prepare`` made of one
+        What it costs to move one unit of mass; any costs will do, metrics are solved fastest. Or the graph along
+        which it moves.
+    state : State, optional
+        The state of the solution of m other problems at the same costs: the closer those were, the faster are these.
+        Its costs must be ``state.ground``, or the ones prepared.
+    log : bool
+        Whether p and q are logarithms.
+    threads : int, optional
+        How many problems are solved at a time; by default as many as torch has threads.
+
+    Returns
+    -------
+    Solution
+        NaN, where a number is not finite or a row has no mass.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pollux.transport import prepare, solve
+    >>> line = prepare(np.abs(np.subtract.outer(np.arange(3.0), np.arange(3.0))))
+    >>> first = solve([[1, 0, 0], [0.5, 0.5, 0]], [0, 0, 1], line)
+    >>> first.values
+    array([2. , 1.5])
+    >>> solve([[0.9, 0.1, 0], [0.5, 0.4, 0.1]], [0, 0, 1], line, first.state).values
+    array([1.9, 1.4])
     """
-    if not (np.isfinite(cost).all() and np.isfinite(p).all() and np.isfinite(q).all()):
-        return Solution(np.full(len(p), np.nan), np.full_like(p, np.nan), np.full_like(q, np.nan))
-    # Costs of unit size keep the solver clear of overflow and of its absolute tolerances.
-    scale = float(cost.max(initial=0)) or 1.0
-    p = np.ascontiguousarray(p / p.sum(1, keepdims=True))
-    q = np.ascontiguousarray(q / q.sum(1, keepdims=True))
-    cost = np.ascontiguousarray(cost / scale)
-    solution = Solution(np.empty(len(p)), np.empty_like(p), np.empty_like(q))
-    for problem in range(len(p)):
-        value, f, g = _solve_one(p[problem], q[problem], cost)
-        solution.values[problem] = scale * value
-        solution.potentials_p[problem], solution.potentials_q[problem] = scale * f, scale * g
-    return solution
+    ground = prepare(cost) if state is None else state.ground
+    if state is not None and cost is not ground:
+        raise ValueError("The state belongs to other costs: prepare(cost) once, and pass the result each time.")
+    p, q = _rows(p, log), _rows(q, log)
+    m = len(p)
+    if p.shape[1] != ground.n or q.shape[1] != ground.n or len(q) not in (1, m):
+        raise ValueError(
+            f"p (m, n) and q (m, n) or (n,) must be over the {ground.n} samples of the costs; their shapes are "
+            f"{p.shape} and {q.shape}."
+        )
+    trees = None if state is None else state.trees
+    if trees is not None and len(trees.parent) != m:
+        raise ValueError(f"The state is of {len(trees.parent)} problems, but there are {m}.")
+    if threads is None:
+        threads = pool.allowed() if p.size >= _SMALL else 1
+    answers = ground.solve(p, q, trees, threads)
+    return Solution(*answers[:4], State(ground, answers.trees))
 
 
-def _solve_one(p: Array, q: Array, cost: Array) -> tuple[float, Array, Array]:
-    value, log = ot.emd2(p, q, cost, log=True, numItermax=_MAX_PIVOTS, center_dual=False)
-    if log["warning"]:
-        raise RuntimeError(f"The transport problem was not solved: {log['warning']}")
-    f, g = np.array(log["u"]), np.array(log["v"])
-    # The solver leaves out samples without mass; the c-transform gives them the largest feasible potential,
-    # which is the gradient for mass that would appear there.
-    without_p, without_q = p == 0, q == 0
-    f[without_p] = (cost[without_p][:, ~without_q] - g[~without_q]).min(1, initial=np.inf)
-    g[without_q] = (cost[:, without_q].T - f).min(1, initial=np.inf)
-    return float(value), f, g
+def _rows(weights: Any, log: bool) -> Array:
+    rows = np.atleast_2d(np.ascontiguousarray(weights, dtype=np.float64))
+    if rows.ndim != 2:
+        raise ValueError(f"Weights must be of shape (m, n) or (n,), not {rows.shape}.")
+    if not log:
+        return rows
+    with np.errstate(invalid="ignore"):
+        weights = np.exp(rows - rows.max(1, keepdims=True, initial=-np.inf))
+    return np.asarray(weights)

@@ -1,0 +1,46 @@
+"""Which engine solves transport problems: the compiled one, or POT where it could not be built."""
+
+from __future__ import annotations
+
+import functools
+import os
+import warnings
+from types import ModuleType
+from typing import Literal
+
+VARIABLE = "POLLUX_TRANSPORT_ENGINE"
+
+
+class SlowTransportWarning(UserWarning):
+    """The compiled solver is not there: POT solves transport problems, with the same results but slower."""
+
+
+@functools.cache
+def native() -> ModuleType | None:
+    """The compiled solvers, or None and one notice."""
+    if os.environ.get(VARIABLE, "native") == "pot":
+        return None
+    try:
+        from pollux.transport import _native
+    except ImportError as error:
+        warnings.warn(
+            f"Pollux was installed without its compiled transport solver ({error}): POT does the work, with the same "
+            f"results but many times slower. With a C++ compiler at hand, reinstall with: "
+            f"pip install --force-reinstall --no-deps pollux. Set {VARIABLE}=pot to use POT without this notice.",
+            SlowTransportWarning,
+            stacklevel=2,
+        )
+        return None
+    return _native
+
+
+def engine() -> Literal["native", "pot"]:
+    """What solves transport problems: ``"native"``, the compiled solver, or ``"pot"`` where it was not built.
+
+    Examples
+    --------
+    >>> import pollux.transport
+    >>> pollux.transport.engine() in ("native", "pot")
+    True
+    """
+    return "pot" if native() is None else "native"

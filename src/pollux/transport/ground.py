@@ -1,0 +1,279 @@
+"""What transport costs: a matrix or a graph, made ready for many problems, and what is known of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
+
+from pollux.affinity import Paths
+from pollux.transport import pot
+from pollux.transport.engine import native
+
+Array = NDArray[np.float64]
+
+# By how much costs may miss a law of metrics, as a share of the largest: the rounding of their own precision.
+_TOLERANCE = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 5e-7}
+_LOOKED_AT = 4
+# The work of so many shortest paths, from one node to all others, is about that of one problem on the graph.
+_PATHS_A_PROBLEM = 20
+# Beyond these, sums and float32 copies of costs may leave the range of numbers.
+_SMALLEST, _LARGEST = 1e-30, 1e30
+
+
+class Trees(NamedTuple):
+    """The optimal spanning tree of each of m problems: parents and directions of arcs, both (m, n)."""
+
+    parent: NDArray[np.int32]
+    up: NDArray[np.int8]
+
+
+class Answers(NamedTuple):
+    """Values (m,), potentials (m, n), certified gaps (m,), and trees to start from next time."""
+
+    values: Array
+    potentials_p: Array
+    potentials_q: Array
+    gaps: Array
+    trees: Trees | None
+
+
+class Costs:
+    """Costs (n, n) between samples.
+
+    Where they are a metric, mass that stays costs nothing and only differences of weights need to move; that
+    is many times faster. Nobody has to say so: a few triangles tell whether it is worth trying. Answers are then
+    verified against all costs; and before an answer is used for the next one, all triangles are, once.
+    """
+
+    def __init__(self, cost: Any) -> None:
+        given = np.asarray(cost)
+        if given.ndim != 2 or given.shape[0] != given.shape[1]:
+            raise ValueError(f"Costs must be a square matrix (n, n), not of shape {given.shape}.")
+        share = _TOLERANCE.get(given.dtype, _TOLERANCE[np.dtype(np.float64)])
+        matrix = np.ascontiguousarray(given, dtype=np.float64)
+        self.n = len(matrix)
+        largest, least, asymmetry, diagonal = self._describe(matrix)
+        size = max(largest, -least)
+        self.unit = _unit(size)
+        self.matrix = matrix if self.unit == 1 else matrix / self.unit
+        self.size = size / self.unit
+        self._tolerance = share * self.size
+        flaw = max(asymmetry, diagonal, -least) / self.unit
+        self._may_be_metric = self.finite and flaw <= self._tolerance and self._triangles(_LOOKED_AT)
+        self._is_metric: bool | None = None
+        self._single: NDArray[np.float32] | None = None
+
+    def _describe(self, matrix: Array) -> tuple[float, float, float, float]:
+        engine = native()
+        if engine is not None:
+            self.finite, *numbers = engine.describe(matrix)
+            return tuple(numbers)
+        self.finite = bool(np.isfinite(matrix).all())
+        # POT makes no use of the laws of metrics.
+        return float(matrix.max(initial=0)), float(matrix.min(initial=0)), np.inf, np.inf
+
+    def _triangles(self, points: int) -> bool:
+        """Whether no detour from so many of the points is shorter than the direct way."""
+        engine = native()
+        assert engine is not None
+        return bool(engine.triangles_hold(self.matrix, max(1, self.n // points), self._tolerance))
+
+    def solve(self, p: Array, q: Array, trees: Trees | None, threads: int) -> Answers:
+        """Transport the rows of p (m, n) to those of q (m, n) or (1, n); of any positive sums."""
+        if not self.finite:
+            return not_a_number(len(p), self.n)
+        if native() is None:
+            return _in_unit(self._by_pot(p, q), self.unit)
+        if not self._may_be_metric:
+            return _in_unit(self._general(p, q, threads), self.unit)
+        return _in_unit(self._metric(p, q, trees, threads), self.unit)
+
+    def _metric(self, p: Array, q: Array, trees: Trees | None, threads: int) -> Answers:
+        engine, m = native(), len(p)
+        assert engine is not None
+        if trees is not None and self._is_metric is None:
+            self._is_metric = self._triangles(self.n)
+        tolerance = 0.0 if self._is_metric else self._tolerance
+        if self._single is None:
+            self._single = self.matrix.astype(np.float32)
+        trees = start(trees if self._is_metric else None, m, self.n)
+        values, potentials, gaps, report = room(m, self.n)
+        engine.solve_metric(
+            p, q, *trees, values, potentials, gaps, report, self.matrix, self._single, self.size, tolerance, threads
+        )
+        answers = Answers(values, potentials, -potentials, gaps, trees)
+        failed = _failed(report, answers)
+        if failed.any():
+            self._may_be_metric = bool(self._is_metric)
+            others = self._general(p[failed], q[failed] if len(q) == m else q, threads)
+            for ours, theirs in zip(answers[:4], others[:4], strict=True):
+                ours[failed] = theirs
+            trees.parent[failed] = NO_TREE
+        return answers
+
+    def _general(self, p: Array, q: Array, threads: int) -> Answers:
+        engine, m = native(), len(p)
+        assert engine is not None
+        values, potentials_p, gaps, report = room(m, self.n)
+        potentials_q = np.empty_like(potentials_p)
+        engine.solve_general(p, q, self.matrix, values, potentials_p, potentials_q, gaps, report, threads)
+        answers = Answers(values, potentials_p, potentials_q, gaps, None)
+        for problem in np.flatnonzero(_failed(report, answers)).tolist():
+            _put(answers, problem, pot.solve_one(p[problem], q[problem % len(q)], self.matrix))
+        return answers
+
+    def _by_pot(self, p: Array, q: Array) -> Answers:
+        values, potentials, gaps, _ = room(len(p), self.n)
+        answers = Answers(values, potentials, np.empty_like(potentials), gaps, None)
+        for problem in range(len(p)):
+            _put(answers, problem, pot.solve_one(p[problem], q[problem % len(q)], self.matrix))
+        return answers
+
+
+class Graph:
+    """Samples at the nodes of a graph: transport costs the lengths of shortest paths, whose matrix is never made.
+
+    Unless the samples are few of many nodes and the problems many: then the matrix of those few costs less.
+    """
+
+    def __init__(self, paths: Paths) -> None:
+        # A twin: the ground is remembered as long as the original lives, and must not keep it alive.
+        self._paths = replace(paths)
+        self._nodes = paths.nodes.cpu().numpy()
+        self.n = len(self._nodes)
+        if "edges" not in paths.shared:
+            paths.shared["edges"] = Edges.of(paths)
+        self._edges: Edges = paths.shared["edges"]
+        nodes = self._edges.nodes
+        self._whole = self.n == nodes and bool((self._nodes == np.arange(nodes)).all())
+        self._dense: Costs | None = None
+
+    def solve(self, p: Array, q: Array, trees: Trees | None, threads: int) -> Answers:
+        """Transport the rows of p (m, n) to those of q (m, n) or (1, n); of any positive sums."""
+        engine, m, nodes = native(), len(p), self._edges.nodes
+        few_of_many = 2 * self.n < nodes and _PATHS_A_PROBLEM * m > self.n
+        if engine is None or few_of_many or not self._edges.finite:
+            return self._by_matrix(p, q, trees, threads)
+        trees = start(trees, m, nodes)
+        values, potentials, gaps, report = room(m, nodes)
+        engine.solve_graph(
+            *(self._at_nodes(p), self._at_nodes(q), *trees, values, potentials, gaps, report),
+            *(self._edges.starts, self._edges.ends, self._edges.lengths, threads),
+        )
+        potentials = potentials if self._whole else np.ascontiguousarray(potentials[:, self._nodes])
+        answers = Answers(values, potentials, -potentials, gaps, trees)
+        if _failed(report, answers).any():
+            return self._by_matrix(p, q, None, threads)._replace(trees=None)
+        return _in_unit(answers, self._edges.unit)
+
+    def _at_nodes(self, weights: Array) -> Array:
+        if self._whole:
+            return weights
+        spread = np.zeros((len(weights), self._edges.nodes))
+        # A node may stand for several samples.
+        np.add.at(spread.T, self._nodes, weights.T)
+        return spread
+
+    def _by_matrix(self, p: Array, q: Array, trees: Trees | None, threads: int) -> Answers:
+        if self._dense is None:
+            self._dense = Costs(self._paths.matrix().double().cpu().numpy())
+        return self._dense.solve(p, q, trees, threads)
+
+
+class Edges(NamedTuple):
+    """A connected, symmetric graph in compressed rows, its lengths in a unit in which none is too large."""
+
+    nodes: int
+    starts: NDArray[np.int32]
+    ends: NDArray[np.int32]
+    lengths: Array
+    unit: float
+    finite: bool
+
+    @classmethod
+    def of(cls, paths: Paths) -> Edges:
+        graph = _connected(paths)
+        starts, ends = (numbers.astype(np.int32) for numbers in (graph.indptr, graph.indices))
+        lengths = graph.data.astype(np.float64)
+        if lengths.size and lengths.min() < 0:
+            raise ValueError("The edges of a graph must not have negative lengths.")
+        unit = _unit(float(lengths.max(initial=0.0)))
+        return cls(graph.shape[0], starts, ends, lengths / unit, unit, bool(np.isfinite(lengths).all()))
+
+
+Ground: TypeAlias = Costs | Graph
+"""What transport costs between n samples."""
+
+NO_TREE = -2
+_GAVE_UP, _NEGATIVE_WEIGHT, _NO_NUMBER = 1, 3, 4
+
+
+def start(trees: Trees | None, m: int, n: int) -> Trees:
+    """Copies of the trees, or none yet."""
+    if trees is None:
+        return Trees(np.full((m, n), NO_TREE, dtype=np.int32), np.zeros((m, n), dtype=np.int8))
+    return Trees(trees.parent.copy(), trees.up.copy())
+
+
+def room(m: int, n: int) -> tuple[Array, Array, Array, NDArray[np.int32]]:
+    """Arrays for values, potentials, gaps, and the report of the compiled solver: status, pivots, whether cold."""
+    return np.empty(m), np.empty((m, n)), np.empty(m), np.zeros((m, 3), dtype=np.int32)
+
+
+def not_a_number(m: int, n: int) -> Answers:
+    """The answers to problems that hold no finite numbers."""
+    return Answers(np.full(m, np.nan), np.full((m, n), np.nan), np.full((m, n), np.nan), np.full(m, np.nan), None)
+
+
+def _failed(report: NDArray[np.int32], answers: Answers) -> NDArray[np.bool_]:
+    """Which problems were not solved; those without numbers are answered by none."""
+    status = report[:, 0]
+    failed: NDArray[np.bool_] = status == _GAVE_UP
+    if not status.any():
+        return failed
+    if (status == _NEGATIVE_WEIGHT).any():
+        raise ValueError(pot.NEGATIVE)
+    for array in answers[:4]:
+        array[status == _NO_NUMBER] = np.nan
+    return failed
+
+
+def _put(answers: Answers, problem: int, answer: pot.Answer) -> None:
+    answers.values[problem], answers.gaps[problem] = answer.value, answer.gap
+    answers.potentials_p[problem], answers.potentials_q[problem] = answer.potential_p, answer.potential_q
+
+
+def _in_unit(answers: Answers, unit: float) -> Answers:
+    if unit != 1:
+        for array in answers[:4]:
+            array *= unit
+    return answers
+
+
+def _unit(size: float) -> float:
+    """A power of two near the largest number, where that is far from one: dividing by it loses no digit."""
+    return 1.0 if _SMALLEST < size < _LARGEST or size == 0 or not np.isfinite(size) else 2.0 ** (np.frexp(size)[1] - 1)
+
+
+def _connected(paths: Paths) -> scipy.sparse.csr_array:
+    """The graph; where it has several parts, with a hub that is half the length of no path away from every node."""
+    graph = paths.graph.copy()
+    graph.sort_indices()
+    parts, _ = connected_components(graph, directed=False)
+    if parts == 1:
+        return graph
+    n = graph.shape[0]
+    edges = graph.tocoo()
+    every, hub, spokes = np.arange(n), np.full(n, n), np.full(n, paths.unreachable / 2)
+    rows = np.concatenate([edges.coords[0], every, hub])
+    columns = np.concatenate([edges.coords[1], hub, every])
+    joined = scipy.sparse.csr_array(
+        (np.concatenate([edges.data, spokes, spokes]), (rows, columns)), shape=(n + 1, n + 1)
+    )
+    joined.sort_indices()
+    return joined

@@ -1,0 +1,29 @@
+"""Remembering what was worked out about an object, as long as the object lives."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+Value = TypeVar("Value")
+
+
+class Memory(Generic[Value]):
+    """Values by the identity of the objects they are about, and the version of those that may be written to."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int, tuple[weakref.ref[Any], int, Value]] = {}
+
+    def recall(self, about: Any, version: int, make: Callable[[], Value]) -> Value:
+        """What is remembered about the object, or what ``make`` gives, remembered from now on."""
+        key = id(about)
+        found = self._kept.get(key)
+        if found is not None and found[0]() is about and found[1] == version:
+            return found[2]
+        value = make()
+        self._kept[key] = (weakref.ref(about, lambda _: self._kept.pop(key, None)), version, value)
+        return value
+
+    def __len__(self) -> int:
+        return len(self._kept)

@@ -1,0 +1,116 @@
+// What all solvers share: supplies, when to stop, and the dual simplex that restarts from an old tree.
+#pragma once
+#include <algorithm>
+#include <cmath>
+
+#include "scan.hpp"
+#include "tree.hpp"
+
+namespace pollux {
+
+enum class Status : int { OPTIMAL, GAVE_UP, INTERRUPTED, NEGATIVE_WEIGHT, NO_NUMBER };
+
+// Tells a solver, now and then, whether to go on.
+class Watch {
+ public:
+  virtual bool interrupted() = 0;
+  virtual ~Watch() = default;
+};
+
+constexpr int PIVOTS_UNNOTICED = 256;
+
+// What rounding may add up to in a difference of potentials, as a share of them.
+constexpr double ROUNDING = 1e-14;
+
+// What a solver did, for the curious and for tests.
+struct Effort {
+  int pivots = 0;
+  bool cold = false;
+};
+
+// Weights as shares of their sum.
+inline Status shares(const double* weights, int n, double* share) {
+  double total = 0, least = 0;
+  for (int i = 0; i < n; i++) total += weights[i], least = std::min(least, weights[i]);
+  if (least < 0) return Status::NEGATIVE_WEIGHT;
+  if (!(total > 0 && total < INFINITE)) return Status::NO_NUMBER;
+  for (int i = 0; i < n; i++) share[i] = weights[i] / total;
+  return Status::OPTIMAL;
+}
+
+// p − q in whole numbers of a unit, so that sums of them are exact: flows have no rounding, and zeros are zeros.
+//
+// The unit is 2⁻⁵¹ of the mass that moves, which is what a float64 knows of it. Returns the unit, or 0 where p and q
+// are equal but for rounding.
+inline double whole_supplies(const double* p, const double* q, int n, double* supply) {
+  double moving = 0;
+  for (int i = 0; i < n; i++) moving += std::fabs(p[i] - q[i]);
+  if (moving <= 4 * std::numeric_limits<double>::epsilon()) return 0;
+  const double unit = std::ldexp(1.0, std::ilogb(moving) - 50);
+  double excess = 0;
+  int largest = 0;
+  for (int i = 0; i < n; i++) {
+    excess += supply[i] = std::nearbyint((p[i] - q[i]) / unit);
+    if (std::fabs(supply[i]) > std::fabs(supply[largest])) largest = i;
+  }
+  supply[largest] -= excess;
+  return unit;
+}
+
+// An arc that may enter the tree, between a node of a subtree and one outside it, and what its cost exceeds the
+// difference of potentials by.
+struct Entering {
+  int inside, outside;
+  double cost, slack;
+};
+
+// Supplies have changed, costs have not: the old tree still has optimal potentials, but some arcs carry their flow the
+// wrong way. Cut the worst of them, and join the two parts again by the arc that becomes tight first.
+//
+// `arcs.entering(tree, top, sign)` finds that arc for the subtree of `top`, just listed, which has to send (sign +1) or
+// to receive (−1) mass. Gives up where more than the share `most_wrong` of all arcs is wrong at the start: a solution
+// from scratch is then faster.
+template <class Arcs>
+Status dual_simplex(SpanningTree& tree, Arcs& arcs, double most_wrong, Watch& watch, Effort& effort) {
+  const int n = tree.n;
+  const int cap = effort.pivots + 20 * n + 100;
+  for (bool first = true;; first = false) {
+    double worst = 0, gap = 0, value = 0;
+    int top = -1, wrong = 0;
+    for (int v = 0; v < n; v++) {
+      if (v == tree.root) continue;
+      const Node& node = tree.nodes[v];
+      const double along = node.sent * node.up;
+      value += std::fabs(node.sent) * node.length;
+      if (along >= 0) continue;
+      wrong++;
+      gap -= 2 * along * node.length;
+      // Steepest edge: a cut that moves the potentials of `size` nodes against the others has length √(size (n − size)).
+      const double score = along * along / (node.size * static_cast<double>(n - node.size));
+      if (score > worst) worst = score, top = v;
+    }
+    if (first && wrong > most_wrong * n) return Status::GAVE_UP;
+    // Every spanning tree carries the flow over arcs in either direction at the same cost: `value` is that of a
+    // feasible flow, and `gap` what it exceeds the dual value by.
+    if (top < 0 || gap <= std::numeric_limits<double>::epsilon() * value) return Status::OPTIMAL;
+    if (effort.pivots >= cap) return Status::GAVE_UP;
+    if (++effort.pivots % PIVOTS_UNNOTICED == 0 && watch.interrupted()) return Status::INTERRUPTED;
+
+    const int moved = tree.nodes[top].size;
+    const double sign = tree.nodes[top].sent > 0 ? 1 : -1;
+    tree.list(top, 0);
+    const Entering arc = arcs.entering(tree, top, sign);
+    if (arc.inside < 0) return Status::GAVE_UP;
+    // Only differences of potentials matter: the smaller part moves.
+    const double step = sign * std::max(arc.slack, 0.0);
+    if (2 * moved <= n) {
+      for (int k = 0; k < moved; k++) tree.potential[tree.listed[k]] += step;
+    } else {
+      for (int v = tree.next[tree.listed[moved - 1]]; v != top; v = tree.next[v]) tree.potential[v] -= step;
+    }
+    const int meeting = tree.meeting(tree.nodes[top].parent, arc.outside);
+    tree.exchange(top, arc.inside, arc.outside, meeting, static_cast<int8_t>(sign), arc.cost);
+  }
+}
+
+}  // namespace pollux

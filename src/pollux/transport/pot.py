@@ -1,0 +1,52 @@
+"""One transport problem by POT: for machines without the compiled solver, and the last resort of that solver."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import ot
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+NEGATIVE = "Weights must not be negative; pass log=True where they are logarithms."
+_MAX_PIVOTS = 100_000_000
+_WHOLE = 2.0**50
+
+
+class Answer(NamedTuple):
+    """The optimal value, potentials (n,) and the gap between primal and dual value."""
+
+    value: float
+    potential_p: Array
+    potential_q: Array
+    gap: float
+
+
+def solve_one(p: Array, q: Array, cost: Array) -> Answer:
+    """Transport p (n,) to q (n,), of any positive sums, at unit costs (n, n)."""
+    if min(p.min(), q.min()) < 0:
+        raise ValueError(NEGATIVE)
+    p, q = p / (p.sum() or np.nan), q / (q.sum() or np.nan)
+    if not (np.isfinite(p).all() and np.isfinite(q).all()):
+        return Answer(np.nan, np.full_like(p, np.nan), np.full_like(q, np.nan), np.nan)
+    # Its tolerances are absolute: costs of unit size, and weights in multiples of a unit, whose sums are exact.
+    size = float(np.abs(cost).max(initial=0)) or 1.0
+    cost = np.ascontiguousarray(cost / size)
+    whole_p, whole_q = np.rint(p * _WHOLE), np.rint(q * _WHOLE)
+    whole_q[whole_q.argmax()] += whole_p.sum() - whole_q.sum()
+    _, log = ot.emd2(whole_p / _WHOLE, whole_q / _WHOLE, cost, log=True, numItermax=_MAX_PIVOTS, center_dual=False)
+    if log["warning"]:
+        raise RuntimeError(f"The transport problem was not solved: {log['warning']}")
+    f, g = np.array(log["u"]), np.array(log["v"])
+    # The solver leaves out samples without mass; the c-transform gives them the largest feasible potential,
+    # which is the gradient for mass that would appear there.
+    without_p, without_q = whole_p == 0, whole_q == 0
+    f[without_p] = (cost[without_p][:, ~without_q] - g[~without_q]).min(1, initial=np.inf)
+    g[without_q] = (cost[:, without_q].T - f).min(1, initial=np.inf)
+    by_p, by_q = float(f @ p), float(g @ q)
+    # Potentials are known up to a constant: the one that gives both distributions half the value.
+    middle = (by_p - by_q) / 2
+    gap = max(float(log["cost"]) - by_p - by_q, 0.0)
+    return Answer(size * (by_p + by_q), size * (f - middle), size * (g + middle), size * gap)
