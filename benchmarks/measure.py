@@ -9,6 +9,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import torch
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 Work = Callable[[], object]
+Run = Callable[[], float]  # does a work once and says how many seconds it took
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 HEADER = ("work", "ours", "peer", "ratio", "goal", "reached")
@@ -88,22 +90,34 @@ def seconds(work: Work) -> float:
 
 
 def alternate(works: Sequence[Work], *, turns: int, at_least: float = 0.0, pause: float = 0.1) -> list[float]:
-    """Median seconds of each work when they take turns, so that noise of the machine hits all alike.
+    """Median wall-clock seconds of each work when they take turns."""
+    return take_turns([partial(seconds, work) for work in works], turns=turns, at_least=at_least, pause=pause)
 
-    In its turn a work is called for `at_least` seconds, or once if it is slower. The pause lets the
-    idle threads of the previous work, which spin for a while, go to sleep; the order is reversed at
-    every other turn, so that no work always follows the same one.
+
+def take_turns(
+    runs: Sequence[Run],
+    *,
+    turns: int,
+    at_least: float = 0.0,
+    pause: float = 0.1,
+    summary: Callable[[list[float]], float] = statistics.median,
+) -> list[float]:
+    """Median of the seconds that each run reports when they take turns, so that noise of the machine hits all alike.
+
+    In its turn a run is repeated for `at_least` seconds, or done once if it is slower. The pause lets the
+    idle threads of the previous run, which spin for a while, go to sleep; the order is reversed at
+    every other turn, so that no run always follows the same one.
     """
-    times: list[list[float]] = [[] for _ in works]
+    times: list[list[float]] = [[] for _ in runs]
     for turn in range(turns):
-        order = range(len(works)) if turn % 2 == 0 else reversed(range(len(works)))
+        order = range(len(runs)) if turn % 2 == 0 else reversed(range(len(runs)))
         for which in order:
             time.sleep(pause)
-            spent = [seconds(works[which])]
+            spent = [runs[which]()]
             while sum(spent) < at_least:
-                spent.append(seconds(works[which]))
+                spent.append(runs[which]())
             times[which] += spent
-    return [statistics.median(spent) for spent in times]
+    return [summary(spent) for spent in times]
 
 
 def resident_bytes(field: str = "VmRSS") -> int:

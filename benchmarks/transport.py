@@ -1,0 +1,515 @@
+"""Wasserstein objectives: the speed of exact optimal transport, side by side with GemClus in one run.
+
+python benchmarks/transport.py [--only NAME ...] [--quick] [--verbose] [--cells FILE] [--markdown FILE] [--json FILE]
+python benchmarks/transport.py --plot FILE
+
+The peer is GemClus, called through its public interface, unless a row names another; it solves each transport
+problem by one call of POT's `ot.emd2`. Where an evaluation would take the peer longer than a few seconds, its time is
+estimated from a random sample of those calls, which leaves out what else it does. Both sides compute in double
+precision, but for the training step of the network, and where both were evaluated their values must agree.
+
+Work on one thread is measured by the processor time of that thread, the median over alternating calls; work on two
+threads by the clock on the wall, the fastest of alternating calls. The figures of two threads need an idle machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib.metadata import version
+from itertools import product
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import gemclus.gemini
+import numpy as np
+import ot
+import torch
+from numpy.typing import NDArray
+from sklearn.datasets import load_digits, make_blobs
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.mixture import GaussianMixture
+from torch import Tensor, nn
+
+from core import cross_entropy, training_step
+from measure import (
+    Row,
+    Run,
+    aligned,
+    alternate,
+    environment,
+    json_text,
+    limit_threads,
+    markdown_table,
+    significant,
+    take_turns,
+    text_table,
+)
+from pollux import Gemini
+from pollux.affinity import Paths
+from pollux.geometry import ShortestPath, resolve
+from pollux.objectives.gradients import value_and_gradient
+from pollux.transport import engine, prepare, solve
+
+Array = NDArray[np.float64]
+Clock = Callable[[], float]
+Result = TypeVar("Result")
+
+MODES = ("OvA", "OvO")
+STAGES = ("early", "mid", "late")
+FEATURES = 16
+THREADS = 2
+# A peer that takes longer than the budget is estimated from so many seconds of its problems.
+BUDGET, SAMPLE = 10.0, 3.0
+# GemClus clips predictions here, as its documentation says.
+CLIPPED = 1e-12
+INK, QUIET = "#1f2933", "#616e7c"
+CURVES = {"GemClus (POT)": "#c2452d", "Pollux, cold": "#2f6fb3", "Pollux, warm": "#2a9d6f"}
+
+
+class Task(NamedTuple):
+    """The value and gradient of one objective at logits (n, K), for costs (n, n)."""
+
+    name: str
+    mode: str
+    logits: Tensor
+    cost: Tensor | Paths
+
+    @property
+    def gemini(self) -> Gemini:
+        return Gemini(f"wasserstein_{self.mode.lower()}")
+
+    def evaluate(self) -> float:
+        return float(value_and_gradient(self.gemini, self.logits, self.cost)[0])
+
+    def anew(self) -> Task:
+        """The same with costs of which nothing is remembered yet."""
+        if isinstance(self.cost, Paths):
+            return self._replace(cost=replace(self.cost, graph=self.cost.graph.copy()))
+        return self._replace(cost=self.cost.clone())
+
+    def matrix(self) -> Array:
+        return (self.cost.matrix() if isinstance(self.cost, Paths) else self.cost).numpy()
+
+    def problems(self) -> tuple[Array, Array]:
+        """The transport problems of the objective: from each row (m, n) to each row (m, n)."""
+        prediction = self.logits.softmax(1).numpy().clip(CLIPPED)
+        weights = np.ascontiguousarray((prediction / prediction.sum(0)).T)
+        if self.mode == "OvA":
+            return weights, np.full_like(weights, 1 / len(prediction))
+        first, second = np.triu_indices(len(weights), 1)
+        return weights[first], weights[second]
+
+
+class Cell(NamedTuple):
+    """One comparison of a grid: seconds of both sides, and whether the peer's are estimated."""
+
+    name: str
+    ours: float
+    peer: float
+    sampled: bool = False
+
+    @property
+    def ratio(self) -> float:
+        return self.peer / self.ours
+
+
+def timed(clock: Clock, work: Callable[[], Result]) -> tuple[float, Result]:
+    start = clock()
+    result = work()
+    return clock() - start, result
+
+
+class Peer:
+    """GemClus at one task; a call says how many seconds it takes, measured or estimated."""
+
+    def __init__(self, task: Task, clock: Clock, budget: float = BUDGET) -> None:
+        self._clock, self._cost, self.value = clock, task.matrix(), math.nan
+        self._prediction = task.logits.softmax(1).numpy()
+        self._gemini = gemclus.gemini.WassersteinGEMINI(ovo=task.mode == "OvO")
+        self._p, self._q = task.problems()
+        self._order = np.random.default_rng(0).permutation(len(self._p)).tolist()
+        self.estimate = self._estimate(problems=3)
+        self.sampled = self.estimate > budget
+
+    def __call__(self) -> float:
+        if self.sampled:
+            return self._estimate(at_least=SAMPLE)
+        work = partial(self._gemini.evaluate, self._prediction, self._cost, return_grad=True)
+        seconds, (value, _) = timed(self._clock, work)
+        self.value = float(value)
+        return seconds
+
+    def _estimate(self, problems: int = 0, at_least: float = 0.0) -> float:
+        """The time of all problems, from so many of them, or from as many as take so many seconds."""
+        spent: list[float] = []
+        for which in self._order:
+            work = partial(ot.emd2, self._p[which], self._q[which], self._cost, log=True)
+            spent.append(timed(self._clock, work)[0])
+            if len(spent) >= problems and sum(spent) >= at_least:
+                break
+        return sum(spent) / len(spent) * len(self._order)
+
+    def check(self, name: str, value: float) -> None:
+        """Where the peer was evaluated, both sides must have found the same value."""
+        if not self.sampled and not abs(value - self.value) <= 1e-8 * abs(self.value):
+            raise AssertionError(f"{name}: ours is {value!r}, the peer's {self.value!r}")
+
+
+def cold(task: Task, clock: Clock) -> float:
+    """Seconds for costs that were not seen before: they are checked, prepared, and all problems start from nothing."""
+    return timed(clock, task.anew().evaluate)[0]
+
+
+def warm(task: Task, clock: Clock) -> float:
+    """Seconds after all predictions have moved a little."""
+    task = task.anew()
+    for _ in range(2):  # the second time it is settled whether the costs are a metric
+        task.evaluate()
+    moved = task._replace(logits=task.logits + 0.01 * torch.randn_like(task.logits))
+    return timed(clock, moved.evaluate)[0]
+
+
+def compare(task: Task, ours: Callable[[Task, Clock], float] = cold, clock: Clock = time.thread_time) -> Cell:
+    """Both sides in turns; what takes seconds is done once, what takes milliseconds in many short turns."""
+    peer = Peer(task, clock)
+    turns = 1 if peer.estimate > 1 else 3 if peer.estimate > 0.1 else 10
+    runs: list[Run] = [partial(ours, task, clock), peer]
+    if clock is time.thread_time:
+        ours_seconds, peer_seconds = take_turns(runs, turns=turns, at_least=0.01, pause=0)
+    else:
+        ours_seconds, peer_seconds = take_turns(runs, turns=max(turns, 5), at_least=0.05, pause=0.05, summary=min)
+    peer.check(task.name, task.anew().evaluate())
+    return Cell(task.name, ours_seconds, peer_seconds, peer.sampled)
+
+
+def blobs(n: int, K: int) -> Array:
+    X, _ = make_blobs(n, FEATURES, centers=K, cluster_std=1.0, center_box=(-4, 4), random_state=0)
+    return np.asarray(X, dtype=np.float64)
+
+
+def digits(n: int) -> Array:
+    X, _ = load_digits(return_X_y=True)
+    return np.asarray(X[:n], dtype=np.float64)
+
+
+def logits_of(X: Array, K: int, stage: str) -> Tensor:
+    """Logits (n, K) as a model gives them at that stage of its training."""
+    random = np.random.default_rng(0)
+    noise = random.standard_normal((len(X), K))
+    if stage == "early":
+        return torch.from_numpy(0.05 * noise)
+    if stage == "mid":
+        spread = X.std(0)
+        standardised = (X - X.mean(0)) / np.where(spread > 0, spread, 1)
+        directions = random.standard_normal((X.shape[1], K)) / math.sqrt(X.shape[1])
+        return torch.from_numpy(3 * standardised @ directions + 0.3 * noise)
+    mixture = GaussianMixture(K, covariance_type="spherical", reg_covar=1e-2, max_iter=50, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return torch.from_numpy(np.log(mixture.fit(X).predict_proba(X).clip(1e-300)))
+
+
+def distances(X: Array, name: str = "euclidean") -> Tensor:
+    cost = resolve(name, "distance")(torch.from_numpy(X))  # type: ignore[operator]
+    assert isinstance(cost, Tensor)
+    return cost
+
+
+def blob_tasks(n: int, K: int, modes: Iterable[str] = MODES, cost: str = "euclidean") -> Iterator[Task]:
+    """Every stage and mode at the same blobs."""
+    X = blobs(n, K)
+    for stage, mode in product(STAGES, modes):
+        yield Task(f"N={n}, K={K}, {stage}, {mode}", mode, logits_of(X, K, stage), distances(X, cost))
+
+
+def cold_grid(largest: int) -> Iterator[Cell]:
+    """Value and gradient at costs that were never seen, on one thread."""
+    for n, K in product((100, 200, 500, 1000), (3, 10, 50)):
+        if n <= largest:
+            yield from map(compare, blob_tasks(n, K))
+
+
+def train(n: int, K: int, mode: str, steps: int = 200) -> Cell:
+    """All steps of a full-batch training: ours at the same costs, the peer's interpolated from a few of the steps."""
+    X = blobs(n, K)
+    torch.manual_seed(0)
+    model, inputs = nn.Linear(FEATURES, K, dtype=torch.float64), torch.from_numpy(X)
+    optimiser = torch.optim.Adam(model.parameters(), lr=1e-2, maximize=True)
+    task = Task(f"N={n}, K={K}, {mode}", mode, inputs, distances(X))
+    looked_at = np.unique(np.geomspace(1, steps, 5).round().astype(int)) - 1
+    ours, sampled = 0.0, False
+    peers: list[float] = []
+    for step in range(steps):
+        logits = model(inputs)
+        work = partial(value_and_gradient, task.gemini, logits.detach(), task.cost)
+        seconds, (value, gradient) = timed(time.thread_time, work)
+        ours += seconds
+        if step in looked_at:
+            peer = Peer(task._replace(logits=logits.detach()), time.thread_time, SAMPLE)
+            peers += take_turns([peer], turns=1, at_least=0.05, pause=0)
+            peer.check(f"{task.name}, step {step}", float(value))
+            sampled |= peer.sampled
+        optimiser.zero_grad()
+        logits.backward(gradient)
+        optimiser.step()
+    return Cell(task.name, ours, float(np.interp(range(steps), looked_at, peers).sum()), sampled)
+
+
+def training(sizes: Sequence[int], clusters: Sequence[int], largest: int) -> Iterator[Cell]:
+    """200 steps of Adam with a linear model, in full batches."""
+    for n, K, mode in product(sizes, clusters, MODES):
+        if n <= largest:
+            repeated = [train(n, K, mode) for _ in range(5 if n <= 100 else 1)]  # so short that chance plays a part
+            yield sorted(repeated, key=lambda cell: cell.ratio)[len(repeated) // 2]
+
+
+def paths(ours: Callable[[Task, Clock], float], n: int) -> Iterator[Cell]:
+    """Shortest paths in a graph of neighbours; the peer's matrix of them is given."""
+    for name, X in (("blobs", blobs(n, 10)), ("digits", digits(n))):
+        cost = ShortestPath(neighbours=10, weighted=True).bind(X)(torch.arange(n))
+        assert isinstance(cost, Paths)
+        for stage, mode in product(STAGES, MODES):
+            yield compare(Task(f"{name}, {stage}, {mode}", mode, logits_of(X, 10, stage), cost), ours)
+
+
+def two_threads(mode: str, n: int) -> Iterator[Cell]:
+    """The first solution at prepared costs: two threads are ours, one is the peer."""
+
+    def run(task: Task, threads: int) -> float:
+        ground = prepare(task.matrix())
+        return timed(time.perf_counter, partial(solve, *task.problems(), ground, threads=threads))[0]
+
+    for task in blob_tasks(n, 10, [mode]):
+        runs = [partial(run, task, THREADS), partial(run, task, 1)]
+        ours, peer = take_turns(runs, turns=5, at_least=0.1, pause=0.02, summary=min)
+        yield Cell(task.name, ours, peer)
+
+
+def squared(mode: str, n: int) -> Iterator[Cell]:
+    """Costs that are no metric, on two threads."""
+    limit_threads(THREADS)
+    yield from (compare(task, clock=time.perf_counter) for task in blob_tasks(n, 10, [mode], "sqeuclidean"))
+
+
+def mlp_step(batch: int) -> Iterator[Cell]:
+    """A training step with the distances of its batch, against the same step with cross-entropy."""
+    limit_threads(THREADS)
+    labels = torch.arange(20 * batch) % 10
+    X = torch.randn(len(labels), 784) + torch.randn(10, 784)[labels]
+    shuffled = torch.cat([torch.randperm(len(X)).reshape(-1, batch) for _ in range(2)])
+    batches = [(X[index], labels[index]) for index in shuffled]
+    gemini, euclidean = Gemini("wasserstein_ova"), resolve("euclidean", "distance")
+
+    def loss(logits: Tensor, inputs: Tensor, labels: Tensor) -> Tensor:
+        return -gemini(logits.log_softmax(1), euclidean(inputs))  # type: ignore[operator]
+
+    works = [training_step(loss, batches), training_step(cross_entropy, batches)]
+    alternate(works, turns=3, pause=0)  # the first steps allocate Adam's state
+    ours, peer = alternate(works, turns=2 * batch // 5, pause=0)
+    yield Cell("wasserstein_ova", ours, peer)
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A grid of comparisons, and the goals for the geometric mean of its ratios and for the worst of them.
+
+    ``sizes`` are the number of samples that the cells are asked for, and the one of a quick run.
+    """
+
+    work: str
+    cells: Callable[[int], Iterator[Cell]]
+    sizes: tuple[int, int]
+    mean: float | None = None
+    worst: float | None = None
+    faster: bool = True
+    note: str = ""
+
+    def rows(self, cells: Sequence[Cell], size: int) -> list[Row]:
+        work, rows = self.work.format(n=size), []
+        if self.mean is not None:
+            ours, peer = (math.exp(np.log(side).mean()) for side in list(zip(*cells, strict=True))[1:3])
+            grid = f", mean of {len(cells)}" if len(cells) > 1 else ""
+            rows.append(Row(work + grid, ours, peer, self.mean, self.faster, note=self._note(cells)))
+        if self.worst is not None:
+            worst = min(cells, key=lambda cell: cell.ratio)
+            note = "" if rows else self._note(cells)
+            rows.append(Row(f"{work}, worst: {worst.name}", worst.ours, worst.peer, self.worst, self.faster, note=note))
+        return rows
+
+    def _note(self, cells: Sequence[Cell]) -> str:
+        sampled = sum(cell.sampled for cell in cells)
+        estimates = f"{sampled} of the peer's {len(cells)} times are estimated from a sample of its problems"
+        return "; ".join(filter(None, [self.note, estimates if sampled else ""]))
+
+
+BENCHMARKS = {
+    "cold": Benchmark("value + gradient, cold", cold_grid, (1000, 100), mean=15, worst=5),
+    "training": Benchmark(
+        "training, 200 steps",
+        partial(training, (200, 500, 1000), (10, 20)),
+        (1000, 200),
+        mean=150,
+        worst=100,
+        note="the peer's time is interpolated between five of the steps",
+    ),
+    "training-small": Benchmark(
+        "training, 200 steps",
+        partial(training, (100,), (3,)),
+        (100, 100),
+        worst=20,
+        note="the peer's time is interpolated between five of the steps",
+    ),
+    "paths-cold": Benchmark("shortest paths, N={n}, K=10, cold", partial(paths, cold), (1000, 100), mean=50),
+    "paths-warm": Benchmark("shortest paths, N={n}, K=10, warm", partial(paths, warm), (1000, 100), mean=300),
+    **{
+        f"threads-{mode.lower()}": Benchmark(
+            f"2 threads, N={{n}}, K=10, {mode}, cold",
+            partial(two_threads, mode),
+            (500, 100),
+            mean=1.7,
+            note="peer: ours on one thread",
+        )
+        for mode in MODES
+    },
+    "mlp-step": Benchmark(
+        "step, MLP 784-1200-10, batch {n}, 2 threads",
+        mlp_step,
+        (250, 50),
+        mean=2,
+        faster=False,
+        note="peer: cross-entropy",
+    ),
+    **{
+        f"squared-{mode.lower()}": Benchmark(
+            f"squared distances, N={{n}}, K=10, {mode}, 2 threads", partial(squared, mode), (250, 100), mean=2
+        )
+        for mode in MODES
+    },
+}
+
+
+def random_task(n: int, K: int, mode: str) -> Task:
+    """Random predictions and distances between random samples, as in the paper's figure of times."""
+    random = np.random.default_rng(0)
+    cost = distances(random.standard_normal((n, FEATURES)))
+    return Task(f"N={n}, K={K}, {mode}", mode, torch.from_numpy(random.standard_normal((n, K))), cost)
+
+
+def curves(n: int, clusters: Sequence[int], mode: str) -> dict[str, list[float]]:
+    """Seconds for each number of clusters: the peer's, ours cold, ours warm."""
+    found: dict[str, list[float]] = {name: [] for name in CURVES}
+    for K in clusters:
+        task = random_task(n, K, mode)
+        cell = compare(task)
+        (ours_warm,) = take_turns([partial(warm, task, time.thread_time)], turns=5)
+        for name, seconds in zip(CURVES, (cell.peer, cell.ours, ours_warm), strict=True):
+            found[name].append(seconds)
+        print(
+            f"    {task.name}: {', '.join(f'{name} {significant(found[name][-1])} s' for name in CURVES)}", flush=True
+        )
+    return found
+
+
+def plot(file: Path, n: int, clusters: Sequence[int]) -> None:
+    """Time against the number of clusters, one-vs-all beside one-vs-one."""
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(1, 2, figsize=(8.4, 3.8), sharey=True, layout="constrained")
+    for panel, mode in zip(panels, MODES, strict=True):
+        for (name, seconds), colour in zip(curves(n, clusters, mode).items(), CURVES.values(), strict=True):
+            panel.plot(clusters, seconds, color=colour, linewidth=2.2, marker="o", markersize=4)
+            label = panel.annotate(name, (clusters[-1], seconds[-1]), (8, 0), textcoords="offset points", va="center")
+            label.set(color=colour, weight="bold", annotation_clip=False)
+        panel.set(yscale="log", xticks=clusters)
+        panel.yaxis.set_major_formatter(lambda value, _: f"{value:g} s")
+        panel.set_title(f"Wasserstein-{mode}, {n} samples per batch", loc="left", color=INK, fontsize=10)
+        panel.set_xlabel("number of clusters", color=QUIET)
+        panel.grid(axis="y", color="#e4e7eb")
+        panel.tick_params(which="both", colors=QUIET, length=0)
+        panel.spines[:].set_visible(False)
+    panels[0].set_ylabel("time for value and gradient", color=QUIET)
+    figure.savefig(file, dpi=160)
+
+
+def listing(cells: Sequence[tuple[str, Cell]]) -> str:
+    """Every cell of every grid, as plain text."""
+    lines = [
+        (
+            name,
+            cell.name,
+            *(f"{significant(s * 1000)} ms" for s in cell[1:3]),
+            f"{significant(cell.ratio)}x",
+            "estimated" if cell.sampled else "measured",
+        )
+        for name, cell in cells
+    ]
+    return aligned([("benchmark", "cell", "ours", "peer", "peer / ours", "the peer is"), *lines], left=(0, 1, 5))
+
+
+def first_calls() -> None:
+    """What is done only once in a process is nobody's time."""
+    for mode in MODES:
+        task = random_task(20, 3, mode)
+        task.evaluate()
+        Peer(task, time.thread_time)()
+
+
+def measure(names: Sequence[str], quick: bool, verbose: bool) -> tuple[list[Row], list[tuple[str, Cell]]]:
+    """The rows of the table, and the cells behind them."""
+    rows, every = [], []
+    for number, name in enumerate(names, 1):
+        print(f"[{number}/{len(names)}] {name} ...", flush=True)
+        torch.manual_seed(0)
+        limit_threads(1)
+        first_calls()
+        benchmark, cells = BENCHMARKS[name], []
+        size = benchmark.sizes[quick]
+        for cell in benchmark.cells(size):
+            cells.append(cell)
+            if verbose:
+                print(f"        {cell.name}: {significant(cell.ratio)}x", flush=True)
+        for row in benchmark.rows(cells, size):
+            rows.append(row)
+            print("    " + "  ".join(row.cells()), flush=True)
+        every += [(name, cell) for cell in cells]
+    return rows, every
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=BENCHMARKS, default=list(BENCHMARKS), metavar="NAME")
+    parser.add_argument("--quick", action="store_true", help="small sizes: does it run? The goals are not meant")
+    parser.add_argument("--verbose", action="store_true", help="print every cell of every grid")
+    parser.add_argument("--cells", type=Path, metavar="FILE", help="where to write every cell")
+    parser.add_argument("--markdown", type=Path, metavar="FILE")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="only draw time against the number of clusters")
+    options = parser.parse_args()
+    limit_threads(1)
+    if options.plot:
+        first_calls()
+        plot(options.plot, 100 if options.quick else 500, (2, 5, 10) if options.quick else (2, 5, 10, 15, 20))
+        return
+    where = f"{environment(1)}, pot {version('pot')}; engine: {engine()}"
+    where += "; quick: too small for the goals" if options.quick else ""
+    print(where, flush=True)
+    rows, cells = measure(options.only, options.quick, options.verbose)
+    if options.verbose:
+        print("\n" + listing(cells))
+    print("\n" + text_table(rows))
+    if options.cells:
+        options.cells.write_text(listing(cells) + "\n")
+    if options.markdown:
+        options.markdown.write_text(markdown_table(rows, where))
+    if options.json:
+        options.json.write_text(json_text(rows, where))
+
+
+if __name__ == "__main__":
+    main()
