@@ -1,16 +1,20 @@
 """Batches: every sample once an epoch, reshuffled as often as asked, and threads that are put back."""
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 import torch
 from sklearn.datasets import make_blobs
 from torch import Tensor
 
 from pollux import GeminiClustering, threads
-from pollux.fitting import Problem
-from pollux.objectives import Gemini
+from pollux.affinity import Paths
+from pollux.fitting import Problem, transport_problems
+from pollux.objectives import Gemini, sinkhorn
+from pollux.parameters import resolve_objective
 from pollux.training.batches import Batch, Batches
 
 
@@ -56,11 +60,28 @@ def test_a_batch_that_is_kept_brings_the_very_same_affinity() -> None:
 
 
 @pytest.mark.parametrize(
-    ("objective", "n", "kept"), [("wasserstein_ova", 2_000, 10), ("wasserstein_ova", 200_000, 1), ("mmd_ova", 2_000, 1)]
+    ("objective", "n", "kept"),
+    [
+        ("wasserstein_ova", 2_000, 10),
+        ("wasserstein_ova", 200_000, 1),
+        (Gemini("wasserstein_ovo"), 2_000, 10),
+        ("mmd_ova", 2_000, 1),
+        (sinkhorn(), 2_000, 1),
+    ],
 )
-def test_automatic_reshuffling_keeps_batches_where_that_pays_and_fits(objective: str, n: int, kept: int) -> None:
+def test_automatic_reshuffling_keeps_batches_where_that_pays_and_fits(objective: Any, n: int, kept: int) -> None:
     problem = Problem(n, torch.arange(n).__getitem__, None, None)
-    assert problem.batches(500, "auto", Gemini(objective))._reshuffle_every == kept
+    problems = transport_problems(resolve_objective(objective), n_clusters=10, n_init=2)
+    assert problem.batches(500, "auto", problems)._reshuffle_every == kept
+
+
+def test_trees_in_a_large_graph_count_too() -> None:
+    n = 20_000
+    graph = scipy.sparse.csr_array((n, n))
+    paths = Paths(graph, torch.arange(n), 1.0)
+    problem = Problem(n, torch.arange(n).__getitem__, paths.part, None)
+    assert problem.batches(100, "auto", 10)._reshuffle_every == 10
+    assert problem.batches(100, "auto", 100)._reshuffle_every == 1
 
 
 @pytest.mark.parametrize("objective", ["wasserstein_ova", "wasserstein_ovo", "mmd_ova"])

@@ -1,6 +1,9 @@
 """Exact optimal transport: against linear programming and POT, its duality, its gradients, memory and limits."""
 
+import functools
 import gc
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -15,11 +18,11 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 from torch import Tensor
 
-from pollux import Gemini
+from pollux import Gemini, GeminiClustering
 from pollux.affinity import Paths
 from pollux.geometry import ShortestPath
 from pollux.objectives.gradients import CLOSED_FORMS, value_and_gradient
-from pollux.transport import State, prepare, solve, transport_cost
+from pollux.transport import State, prepare, sinkhorn_cost, solve, transport_cost
 from pollux.transport import cost as module
 
 Array = NDArray[np.float64]
@@ -304,7 +307,7 @@ def test_negative_weights_are_refused() -> None:
     good, bad = np.ones((2, 3)), np.array([[1, 1, 1], [1, -1e-9, 1]])
     for cost in (line(3), line(3) ** 2, Paths(ring(3), torch.arange(3), 3.0)):
         for p, q in ((good, bad), (bad, good)):
-            with pytest.raises(ValueError, match="Weights must not be negative; pass log=True"):
+            with pytest.raises(ValueError, match=r"Weights must not be negative.*log=True"):
                 solve(p, q, cost)
     with pytest.raises(ValueError, match="Weights must not be negative"):
         transport_cost(torch.from_numpy(bad), torch.from_numpy(good), torch.from_numpy(line(3)))
@@ -482,6 +485,41 @@ def test_paths_that_do_not_exist_cost_what_is_said() -> None:
     assert_that_of_the_matrix(p[:, :5], q[:, :5], within)
 
 
+def test_a_changed_copy_of_paths_has_costs_of_its_own() -> None:
+    random = np.random.default_rng(0)
+    graph = scipy.sparse.csr_array(scipy.sparse.block_diag([ring(5), ring(4, 0.5)]))
+    p, q = (random_distributions(random, 2, 9) for _ in range(2))
+    paths = Paths(graph, torch.arange(9), 9.0)
+    assert_that_of_the_matrix(p, q, paths)
+    order = torch.from_numpy(random.permutation(9))
+    for change in ({"unreachable": 100.0}, {"nodes": order}, {"graph": 2 * graph, "unreachable": 18.0}):
+        assert_that_of_the_matrix(p, q, replace(paths, **change))
+
+
+def test_parts_of_paths_are_those_of_their_matrix() -> None:
+    random = np.random.default_rng(0)
+    whole = Paths(ring(12), torch.from_numpy(random.permutation(12)), 12.0)
+    for index in (torch.arange(12), torch.tensor([3, 1, 7]), torch.tensor([5, 5])):
+        part = whole.part(index)
+        torch.testing.assert_close(part.matrix(), whole.matrix()[index][:, index])
+        p, q = (random_distributions(random, 2, len(index)) for _ in range(2))
+        assert_that_of_the_matrix(p, q, part)
+
+
+@pytest.mark.parametrize("length", [np.nan, np.inf])
+def test_edges_that_are_not_finite(length: float) -> None:
+    """An edge without end joins nothing; one that is not a number leaves no path that is."""
+    graph = ring(6)
+    for i, j in ((0, 1), (1, 0), (2, 3), (3, 2)):
+        graph[i, j] = length
+    paths = Paths(graph, torch.arange(6), 50.0)
+    solution = solve(np.eye(6)[:1], np.eye(6)[5:], paths)
+    if np.isnan(length):
+        assert np.isnan(solution.values).all()
+    else:
+        assert_that_of_the_matrix(np.eye(6)[:2], np.eye(6)[2:4], paths)
+
+
 def test_a_graph_that_was_written_to_is_read_again() -> None:
     graph, ends = ring(6), np.eye(6)[[0, 3]]
     for _ in range(3):
@@ -491,7 +529,7 @@ def test_a_graph_that_was_written_to_is_read_again() -> None:
 
 
 def test_a_graph_is_left_as_it_was() -> None:
-    graph = scipy.sparse.csr_array((np.array([1.0, 2, 1, 2]), np.array([2, 1, 0, 0]), np.array([0, 2, 3, 4])))
+    graph = scipy.sparse.csr_array((np.array([1.0, 2, 2, 1]), np.array([2, 1, 0, 0]), np.array([0, 2, 3, 4])))
     copies = [array.copy() for array in (graph.data, graph.indices, graph.indptr)]
     assert_that_of_the_matrix(np.eye(3)[:1], np.eye(3)[1:2], Paths(graph, torch.arange(3), 9.0))
     for array, copy in zip((graph.data, graph.indices, graph.indptr), copies, strict=True):
@@ -588,6 +626,17 @@ def test_what_is_remembered_goes_with_the_cost(form: str) -> None:
         transport_cost(p, q, cost)
     assert len(module.remembered) == before + 1
     del cost, matrix
+    gc.collect()
+    assert len(module.remembered) == before
+
+
+def test_a_fit_leaves_nothing_behind() -> None:
+    """Each batch has paths of its own."""
+    gc.collect()
+    before = len(module.remembered)
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    settings = {"objective": "wasserstein_ova", "geometry": ShortestPath(neighbours=5), "batch_size": 20}
+    GeminiClustering(3, model="linear", max_epochs=2, random_state=0, **settings).fit(X)
     gc.collect()
     assert len(module.remembered) == before
 
@@ -691,3 +740,105 @@ def test_logits_that_diverged_have_no_value(mode: str, bad: float) -> None:
     assert bool(value[1].isfinite())
     assert bool(gradient[1].isfinite().all())
     assert bool(value[0].isnan()) == (bad != -np.inf)
+
+
+@pytest.mark.parametrize(
+    "function", [transport_cost, functools.partial(sinkhorn_cost, iterations=3000, tolerance=1e-12)]
+)
+def test_gradient_by_weights_of_any_sum(function: Callable[..., torch.Tensor]) -> None:
+    """Scaling all weights changes nothing, and the gradient knows it."""
+    cost = torch.tensor([[0.0, 1.0, 3.0], [1.0, 0.0, 2.0], [3.0, 2.0, 0.0]], dtype=torch.float64)
+    p = torch.tensor([2.0, 1.0, 0.5], dtype=torch.float64, requires_grad=True)
+    q = torch.tensor([0.3, 3.0, 1.0], dtype=torch.float64, requires_grad=True)
+    for weights in (p, q):
+        (gradient,) = torch.autograd.grad(function(p, q, cost), weights)
+        assert float((gradient * weights.detach()).sum()) == pytest.approx(0, abs=1e-9)
+        for i in range(3):
+            step = torch.zeros(3, dtype=torch.float64)
+            step[i] = 1e-6
+            with torch.no_grad():
+                there, back = (
+                    function(p + sign * step, q, cost) if weights is p else function(p, q + sign * step, cost)
+                    for sign in (1, -1)
+                )
+            assert float(gradient[i]) == pytest.approx(float(there - back) / 2e-6, rel=1e-4, abs=1e-7)
+
+
+@pytest.mark.parametrize("function", [transport_cost, sinkhorn_cost])
+def test_costs_are_constants(function: Callable[..., torch.Tensor]) -> None:
+    cost = torch.ones(2, 2, requires_grad=True)
+    with pytest.raises(ValueError, match=r"pass cost.detach\(\)"):
+        function(torch.ones(2), torch.ones(2), cost)
+
+
+@pytest.mark.parametrize("name", ["wasserstein_ova", "wasserstein_ovo"])
+def test_objectives_need_symmetric_distances(name: str) -> None:
+    one_way = torch.tensor([[0.0, 1.0], [2.0, 0.0]])
+    logits = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    with pytest.raises(ValueError, match="symmetric distances"):
+        Gemini(name)(logits.log_softmax(-1), one_way)
+    with pytest.raises(ValueError, match="symmetric distances"):
+        value_and_gradient(Gemini(name), logits, one_way)
+
+
+def test_prepared_costs_are_a_copy() -> None:
+    """Writing over the array that was prepared changes nothing, from scratch or from a state."""
+    random = np.random.default_rng(0)
+    cost = euclidean_cost(random.standard_normal((12, 2)))
+    p, q = random_distributions(random, 3, 12), random_distributions(random, 3, 12)
+    ground = prepare(cost)
+    first = solve(p, q, ground)
+    second = solve(p, q, ground, first.state)
+    cost[:] = cost**2
+    np.testing.assert_array_equal(solve(p, q, ground).values, first.values)
+    np.testing.assert_array_equal(solve(p, q, ground, second.state).values, first.values)
+
+
+def test_a_tensor_with_other_numbers_is_another_cost() -> None:
+    cost = torch.from_numpy(line(4))
+    p, q = torch.eye(4, dtype=torch.float64)[[0, 3]]
+    assert float(transport_cost(p, q, cost)) == 3
+    cost.data = 10 * cost.data
+    assert float(transport_cost(p, q, cost)) == 30
+
+
+@pytest.mark.parametrize(
+    "edges",
+    [[[0, 1, 0], [5, 0, 1], [0, 5, 0]], [[0, 1, 0], [0, 0, 1], [0, 0, 0]]],
+    ids=["other lengths back", "no way back"],
+)
+def test_a_graph_is_symmetric(edges: list[list[float]]) -> None:
+    paths = Paths(scipy.sparse.csr_array(np.array(edges, dtype=float)), torch.arange(3), 9.0)
+    with pytest.raises(ValueError, match="must be symmetric"):
+        solve([1, 0, 0], [0, 0, 1], paths)
+
+
+def test_a_graph_may_be_stored_in_any_way() -> None:
+    for kind in (scipy.sparse.coo_array, scipy.sparse.csc_array, scipy.sparse.csr_matrix):
+        assert solve([1, 0, 0, 0, 0, 0], [0, 0, 0, 1, 0, 0], Paths(kind(ring(6)), torch.arange(6), 9.0)).values == [3]
+
+
+def test_paths_of_float32_samples_stay_a_metric() -> None:
+    """Few of many nodes and many problems go through a matrix: not rounded, so that it is recognised."""
+    x = torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
+    paths = ShortestPath(neighbours=6, weighted=True).bind(x)(torch.arange(40))
+    ground = prepare(paths)
+    p = np.random.default_rng(0).dirichlet(np.ones(40), 8)
+    state = solve(p, p[::-1], ground).state
+    assert solve(p, p[::-1], ground, state).state.trees is not None
+
+
+@pytest.mark.parametrize("threads", [0, -1])
+def test_threads_are_a_positive_number(threads: int) -> None:
+    with pytest.raises(ValueError, match="threads must be a positive number"):
+        solve([1, 0], [0, 1], line(2), threads=threads)
+
+
+@pytest.mark.parametrize(("cost", "error"), [(np.zeros((0, 0)), ValueError), (np.eye(2) * 1j, TypeError)])
+def test_costs_that_are_none_are_refused(cost: Array, error: type[Exception]) -> None:
+    with pytest.raises(error, match="Costs must be"):
+        prepare(cost)
+
+
+def test_huge_weights_may_overflow_in_sum() -> None:
+    assert solve([1e308, 1e308, 0], [0, 0, 1e308], line(3)).values == pytest.approx([1.5])

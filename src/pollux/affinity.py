@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.sparse
 import torch
+from numpy.typing import NDArray
 from scipy.sparse.csgraph import dijkstra
 from torch import Tensor
 
@@ -47,6 +48,7 @@ class Paths:
     unreachable: float
     dtype: torch.dtype = torch.float64
     shared: dict[str, Any] = field(default_factory=dict, repr=False)
+    _found: dict[str, NDArray[np.float64]] = field(default_factory=dict, init=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -55,12 +57,18 @@ class Paths:
         """The same for some of the samples."""
         return replace(self, nodes=self.nodes[index.to(self.nodes.device)])
 
+    def distances(self) -> NDArray[np.float64]:
+        """The distances (n, n), for those who need them all; found once."""
+        if "distances" not in self._found:
+            nodes = self.nodes.cpu().numpy()
+            lengths = dijkstra(self.graph, indices=nodes)[:, nodes]
+            lengths[np.isinf(lengths)] = self.unreachable
+            self._found["distances"] = lengths
+        return self._found["distances"]
+
     def matrix(self) -> Tensor:
-        """The distances (n, n), for those who need them all."""
-        nodes = self.nodes.cpu().numpy()
-        lengths = dijkstra(self.graph, indices=nodes)[:, nodes]
-        lengths[np.isinf(lengths)] = self.unreachable
-        return torch.from_numpy(lengths).to(self.nodes.device, self.dtype)
+        """The distances (n, n) as a tensor, in the precision of the samples."""
+        return torch.from_numpy(self.distances()).to(self.nodes.device, self.dtype)
 
 
 def proportions(sample_weight: Tensor) -> Tensor:

@@ -33,6 +33,7 @@ from pollux.fitting import (
     seeded,
     start_at_seeds,
     take_part,
+    transport_problems,
 )
 from pollux.geometry import Geometry, resolve
 from pollux.models import FreeTable, build
@@ -94,8 +95,8 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     batch_size : int, "auto" or None
         Rows of a step; None: all. "auto": all up to 1,000, else 500.
     reshuffle_every : int or "auto"
-        Epochs for which batches keep their rows: a Wasserstein objective then starts from its last solution, twice as
-        fast, for 20 · n · batch_size bytes. "auto" is 10 for those where that is less than 1 GB, else 1.
+        Epochs for which batches keep their rows: a Wasserstein objective then starts from its last solution. "auto" is
+        10 for those, where their distances (20 · n · batch_size bytes) and trees are less than 1 GB, else 1.
     optimiser, learning_rate : str or callable, float
         ``"adam"``, ``"adamw"``, ``"sgd"``, ``"rmsprop"``, ``"lbfgs"``, or (parameters, lr=…) → optimiser.
     n_init : int
@@ -138,8 +139,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     --------
     >>> from sklearn.datasets import load_iris
     >>> from pollux import GeminiClustering
-    >>> X = load_iris().data
-    >>> clustering = GeminiClustering(3, model="linear", objective="mmd_ovo", random_state=0).fit(X)
+    >>> clustering = GeminiClustering(3, model="linear", objective="mmd_ovo", random_state=0).fit(load_iris().data)
     >>> clustering.n_clusters_
     3
     """
@@ -209,10 +209,11 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             X = self._validate(X, reset=True, fewest=max(2, self.n_clusters))
             weight, kept = take_part(X, sample_weight, self.device)
             X_kept, problem = self._begin(X, affinity, weight, kept)
+            problems = transport_problems(self._objective(), self.n_clusters, self.n_init)
             fitted = train_restarts(
                 self._modules(X_kept, seed, self.n_init),
                 self.n_clusters,
-                problem.batches(self.batch_size, self.reshuffle_every, self._objective()),
+                problem.batches(self.batch_size, self.reshuffle_every, problems),
                 self._recipe(),
                 functools.partial(self._train, generator=generator, epochs=self.max_epochs),
                 functools.partial(self._evaluate, problem=problem),

@@ -18,14 +18,14 @@ from torch import Tensor
 from pollux.affinity import Block
 from pollux.geometry import Geometry, Kind, Precomputed, check_affinity
 from pollux.models import FreeTable
-from pollux.objectives import Gemini
+from pollux.objectives import DIVERGENCES, Gemini
 from pollux.training import Batches, Evaluation
 
 _WHOLE_UP_TO = 1_000
 _AUTO_BATCH = 500
-# Reshuffling less often is hardly faster. Distances that are kept take 20 bytes each: theirs, and two copies.
+# Reshuffling less often is hardly faster.
 _KEPT_EPOCHS = 10
-_KEPT_NUMBERS = 50_000_000
+_KEPT_BYTES = 1_000_000_000
 
 
 class CollapseWarning(UserWarning):
@@ -72,20 +72,29 @@ class Problem(NamedTuple):
     block: Block | None
     sample_weight: Tensor | None
 
-    def batches(
-        self, batch_size: int | str | None, reshuffle_every: int | str = 1, objective: Gemini | None = None
-    ) -> Batches:
+    def batches(self, batch_size: int | str | None, reshuffle_every: int | str = 1, problems: int = 0) -> Batches:
         """Batches of the samples; all at once for None, and for "auto" where there are few.
 
-        Reshuffling "auto" keeps batches where the objective solves them faster the second time.
+        Reshuffling "auto" keeps batches where the objective has so many transport problems, which are solved faster
+        the second time, and where what is kept for that has room.
         """
         if batch_size == "auto":
             batch_size = None if self.n <= _WHOLE_UP_TO else _AUTO_BATCH
         size = self.n if batch_size is None else int(batch_size)
         if reshuffle_every == "auto":
-            worthwhile = objective is not None and objective.needs == "distance"
-            reshuffle_every = _KEPT_EPOCHS if worthwhile and self.n * size <= _KEPT_NUMBERS else 1
+            # For each pair of a batch its distance and two copies, for each problem a tree of five bytes a node; trees
+            # in a graph span all of its nodes.
+            dense = self.block is None or isinstance(self.block(torch.arange(1)), Tensor)
+            kept = 20 * self.n * size + 5 * problems * (self.n if dense else self.n**2 // size)
+            reshuffle_every = _KEPT_EPOCHS if problems and kept <= _KEPT_BYTES else 1
         return Batches(self.n, size, self.inputs, self.block, self.sample_weight, int(reshuffle_every))
+
+
+def transport_problems(objective: Gemini, n_clusters: int, n_init: int) -> int:
+    """How many transport problems a batch poses: one for each cluster or pair of them, and each start."""
+    if objective.divergence != DIVERGENCES["wasserstein"]:
+        return 0
+    return n_init * (n_clusters * (n_clusters - 1) // 2 if objective.one_vs_one else n_clusters)
 
 
 class Numbering(NamedTuple):

@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from pollux.affinity import Affinity, Features, Paths
-from pollux.transport import sinkhorn_cost, transport_cost
+from pollux.transport import check_symmetric, sinkhorn_cost, transport_cost
 
 Needs = Literal["kernel", "distance"]
 
@@ -111,6 +111,7 @@ def wasserstein(log_p: Tensor, log_q: Tensor, distance: Affinity) -> Tensor:
     """Cost of the optimal transport of p to q, for costs (n, n) between samples or paths in a graph."""
     if isinstance(distance, Features):
         raise TypeError("Wasserstein needs a distance matrix (n, n); features only define a kernel.")
+    check_symmetric(distance)
     p = log_p.exp()
     if log_q is not log_p:
         return transport_cost(p[..., :, None, :], log_q.exp()[..., None, :, :], distance)

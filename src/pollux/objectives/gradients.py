@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,9 +18,10 @@ from torch import Tensor
 from pollux.affinity import Affinity, Features
 from pollux.objectives.divergences import DIVERGENCES
 from pollux.objectives.gemini import Gemini
-from pollux.transport import solve_remembering
+from pollux.transport import check_symmetric, solve_remembering
 
 Array = NDArray[np.float64]
+_TINY = float(np.finfo(np.float64).tiny)
 ClosedForm = Callable[[Tensor, Affinity | None], tuple[Tensor, Tensor]]
 
 
@@ -78,56 +80,69 @@ def wasserstein_ova(logits: Tensor, affinity: Affinity | None) -> tuple[Tensor, 
     n = logits.shape[-2]
     clusters, p_y = _clusters(logits)
     values, f, g = _transport(clusters.reshape(-1, n), np.full(n, 1 / n), affinity)
-    gradient = (f + g.mean(1, keepdims=True)).reshape(clusters.shape)
-    return _answer(logits, clusters, (p_y * values.reshape(p_y.shape)).sum(-1), gradient)
+    gradient = (f + np.add.reduce(g, 1, keepdims=True) / n).reshape(clusters.shape)
+    return _answer(logits, clusters, np.add.reduce(p_y * values.reshape(p_y.shape), -1), gradient)
 
 
 def wasserstein_ovo(logits: Tensor, affinity: Affinity | None) -> tuple[Tensor, Tensor]:
     """2 Σ_{a<b} p(a) p(b) W(a, b): the derivative by p(a|x_i) is the sum over b of 2 p(b) (f_i + g · b) / n."""
     n, K = logits.shape[-2:]
     clusters, p_y = _clusters(logits)
-    first, second, member = _pairs(K)
-    a, b = clusters[..., first, :], clusters[..., second, :]
-    values, f, g = _transport(a.reshape(-1, n), b.reshape(-1, n), affinity)
-    f, g, p_a, p_b = f.reshape(a.shape), g.reshape(b.shape), p_y[..., first], p_y[..., second]
-    # Sums over the pairs of a cluster are products with a matrix of few numbers.
-    others = np.concatenate([p_b, p_a], -1)[..., None, :]
-    gradient = (member * others) @ np.concatenate([f, g], -2)
-    means = [np.einsum("...n,...n", potentials, rows) / n for potentials, rows in ((g, b), (f, a))]
-    gradient += (np.concatenate(means, -1) @ member.T)[..., None]
-    value = 2 * (p_a * p_b * values.reshape(p_a.shape)).sum(-1)
-    return _answer(logits, clusters, value, 2 * gradient)
+    pairs = _pairs(K)
+    sides = clusters[..., pairs.sides, :]
+    m = len(pairs.sides) // 2
+    values, f, g = _transport(sides[..., :m, :].reshape(-1, n), sides[..., m:, :].reshape(-1, n), affinity)
+    shape = (*sides.shape[:-2], m, n)
+    potentials = np.concatenate([f.reshape(shape), g.reshape(shape)], -2)
+    others = p_y[..., pairs.others]
+    # Sums over the sides that a cluster is are products with a matrix of few numbers.
+    gradient = (pairs.is_side * others[..., None, :]) @ potentials
+    gradient += (np.einsum("...n,...n", potentials, sides) / n @ pairs.is_other.T)[..., None]
+    values = values.reshape(shape[:-1]) * others[..., :m] * others[..., m:]
+    return _answer(logits, clusters, 2 * np.add.reduce(values, -1), 2 * gradient)
+
+
+class _Pairs(NamedTuple):
+    """The clusters on the two sides of all pairs, first sides first (2 · pairs,), and those on the other side; and the
+    same as matrices (K, 2 · pairs) of zeros and ones."""
+
+    sides: NDArray[np.int64]
+    others: NDArray[np.int64]
+    is_side: Array
+    is_other: Array
 
 
 @functools.lru_cache(maxsize=8)
-def _pairs(K: int) -> tuple[NDArray[np.int64], NDArray[np.int64], Array]:
-    """The clusters of each pair; and which cluster (K,) is the first or second of which pair (2 · pairs,)."""
+def _pairs(K: int) -> _Pairs:
     first, second = np.triu_indices(K, 1)
-    return first, second, np.equal.outer(np.arange(K), np.concatenate([first, second])).astype(np.float64)
+    sides, others = np.concatenate([first, second]), np.concatenate([second, first])
+    return _Pairs(sides, others, *(np.equal.outer(np.arange(K), side).astype(np.float64) for side in (sides, others)))
 
 
 def _clusters(logits: Tensor) -> tuple[Array, Array]:
     """p(y|x) with a row for each cluster, (…, K, n), and p(y) (…, K); as arrays, since the solver takes those."""
-    scores = np.ascontiguousarray(logits.detach().mT.double().cpu().numpy())
+    scores = np.ascontiguousarray(np.swapaxes(logits.detach().to("cpu", torch.float64).numpy(), -2, -1))
     with np.errstate(invalid="ignore"):
-        clusters = np.exp(scores - scores.max(-2, keepdims=True))
-    clusters /= clusters.sum(-2, keepdims=True)
+        clusters = np.exp(scores - np.maximum.reduce(scores, -2, keepdims=True))
+    clusters /= np.add.reduce(clusters, -2, keepdims=True)
     # A cluster whose mass vanishes is a distribution all the same; it counts for nothing, whichever it is.
-    clusters += np.finfo(np.float64).tiny
-    return clusters, clusters.mean(-1)
+    clusters += _TINY
+    return clusters, np.add.reduce(clusters, -1) / clusters.shape[-1]
 
 
 def _transport(p: Array, q: Array, affinity: Affinity | None) -> tuple[Array, Array, Array]:
     assert affinity is not None
     assert not isinstance(affinity, Features)
+    check_symmetric(affinity)
     return solve_remembering(p, q, affinity)[:3]
 
 
 def _answer(logits: Tensor, clusters: Array, value: Array, gradient: Array) -> tuple[Tensor, Tensor]:
     """The value, and the gradient by logits from n times that by probabilities, both (…, K, n)."""
-    gradient *= clusters / logits.shape[-2]
-    gradient -= clusters * gradient.sum(-2, keepdims=True)
-    return torch.from_numpy(np.asarray(value)).to(logits), torch.from_numpy(gradient).mT.contiguous().to(logits)
+    gradient *= clusters / clusters.shape[-1]
+    gradient -= clusters * np.add.reduce(gradient, -2, keepdims=True)
+    back = np.ascontiguousarray(np.swapaxes(gradient, -2, -1))
+    return torch.from_numpy(np.asarray(value)).to(logits), torch.from_numpy(back).to(logits)
 
 
 def _through_softmax(p: Tensor, gradient: Tensor) -> Tensor:

@@ -11,17 +11,21 @@ from torch.autograd.function import once_differentiable
 
 from pollux.affinity import Paths
 from pollux.transport.exact import Array, Solution, State, prepare, solve
-from pollux.transport.ground import Ground
+from pollux.transport.ground import Costs, Ground
 from pollux.transport.memory import Memory
 
 
 def transport_cost(p: Tensor, q: Tensor, cost: Tensor | Paths) -> Tensor:
     """Optimal transport costs (…) between distributions p, q (…, n), broadcast, for unit costs (n, n).
 
-    The gradient with respect to p and q is the pair of optimal dual potentials. What was learned about a cost is
-    remembered as long as the tensor lives and is not written to: in a loop over the same tensor each call
-    starts where the last one ended.
+    Weights of any positive sums are scaled to one; the gradient is by p and q as they are given, and comes from the
+    optimal dual potentials. The costs are constants. What was learned about them is remembered as long as their tensor
+    lives and is not written to (writing past torch, to ``.data`` or a shared array, goes unnoticed): in a loop
+    over the same tensor each call starts where the last one ended. Where several potentials are optimal, as between
+    samples at equal distances, which of them is found depends on where it started.
     """
+    if isinstance(cost, Tensor) and cost.requires_grad:
+        raise ValueError("Costs are constants here and get no gradient: pass cost.detach().")
     p, q = torch.broadcast_tensors(p, q)  # type: ignore[no-untyped-call]
     values: Tensor = _TransportCost.apply(p, q, cost)  # type: ignore[no-untyped-call]
     return values
@@ -33,9 +37,13 @@ class _TransportCost(torch.autograd.Function):
         n = p.shape[-1]
         from_p, to_q = (weights.detach().reshape(-1, n).double().cpu().numpy() for weights in (p, q))
         solution = solve_remembering(from_p, to_q, cost)
-        ctx.save_for_backward(
-            *(torch.from_numpy(f).to(p).reshape(p.shape) for f in (solution.potentials_p, solution.potentials_q))
+        # Both distributions get half the value: without it, potentials do not feel a change of scale.
+        half = solution.values[:, None] / 2
+        by_p, by_q = (
+            (potentials - half) / weights.sum(1, keepdims=True)
+            for potentials, weights in ((solution.potentials_p, from_p), (solution.potentials_q, to_q))
         )
+        ctx.save_for_backward(*(torch.from_numpy(gradient).to(p).reshape(p.shape) for gradient in (by_p, by_q)))
         return torch.from_numpy(solution.values).to(p).reshape(p.shape[:-1])
 
     @staticmethod
@@ -77,14 +85,18 @@ def _recall(cost: Tensor | Paths) -> Known:
     if isinstance(cost, Paths):
         return remembered.recall(cost, 0, make)
     # Tensors made in inference mode do not count how often they were written to: what is known may not hold.
-    return make() if cost.is_inference() else remembered.recall(cost, cost._version, make)
+    return make() if cost.is_inference() else remembered.recall(cost, (cost._version, cost.data_ptr()), make)
+
+
+def check_symmetric(cost: Tensor | Paths) -> None:
+    """Raise a ValueError where it does not cost the same there and back, as between clusters it must."""
+    ground = _recall(cost).ground
+    if isinstance(ground, Costs) and not ground.symmetric:
+        raise ValueError("A Wasserstein objective needs symmetric distances: here there and back differ.")
 
 
 def _as_numbers(cost: Tensor | Paths) -> Paths | np.ndarray[Any, Any]:
     if isinstance(cost, Paths):
         return cost
     numbers = cost.detach().cpu()
-    if numbers.dtype == torch.float32:
-        return numbers.numpy()
-    # A copy: numbers that are changed behind the tensor's back must not meet what was learned about others.
-    return numbers.clone().numpy() if numbers.dtype == torch.float64 else numbers.double().numpy()
+    return (numbers if numbers.dtype in (torch.float32, torch.float64) else numbers.double()).numpy()

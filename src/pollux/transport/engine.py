@@ -18,15 +18,18 @@ class SlowTransportWarning(UserWarning):
 @functools.cache
 def native() -> ModuleType | None:
     """The compiled solvers, or None and one notice."""
-    if os.environ.get(VARIABLE, "native") == "pot":
+    wanted = os.environ.get(VARIABLE, "native")
+    if wanted not in ("native", "pot"):
+        raise ValueError(f"{VARIABLE} must be 'native' or 'pot', not {wanted!r}.")
+    if wanted == "pot":
         return None
     try:
         from pollux.transport import _native
     except ImportError as error:
         warnings.warn(
             f"Pollux was installed without its compiled transport solver ({error}): POT does the work, with the same "
-            f"results but many times slower. With a C++ compiler at hand, reinstall with: "
-            f"pip install --force-reinstall --no-deps pollux. Set {VARIABLE}=pot to use POT without this notice.",
+            f"results but many times slower. Install it again, from where you had it, with a C++ compiler at hand. "
+            f"{VARIABLE}=pot in the environment asks for POT, without this notice.",
             SlowTransportWarning,
             stacklevel=2,
         )

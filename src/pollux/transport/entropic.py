@@ -23,18 +23,22 @@ def sinkhorn_cost(
     cost : Tensor of shape (n, n)
         Unit costs.
     regularisation : float
-        The blur, as a share of the mean cost: smaller is closer to the exact cost and slower.
+        The blur, as a share of the mean cost: smaller is closer to the exact cost, and takes more iterations.
     iterations : int
-        Most iterations.
+        Most iterations; where they do not suffice, the value is too small.
     tolerance : float
         Stop when no potential moves by more than this share of the mean cost.
     """
     if not (regularisation > 0 and iterations >= 1):
         raise ValueError(f"regularisation and iterations must be positive, not {regularisation} and {iterations}.")
+    if cost.requires_grad:
+        raise ValueError("Costs are constants here and get no gradient: pass cost.detach().")
+    p, q = (weights / weights.sum(-1, keepdim=True) for weights in (p, q))
+    cost = cost.to(p)
     blur = regularisation * float(cost.mean()) or 1.0
     margin = tolerance / regularisation
     with torch.no_grad():
-        cost = cost.to(p) / blur
+        cost = cost / blur
         log_p, log_q = (weights.log().clamp_min(_TINY) for weights in (p, q))
         own_p, own_q = (_own_potential(weights, cost, iterations, margin) for weights in (log_p, log_q))
         log_p, log_q = torch.broadcast_tensors(log_p, log_q)  # type: ignore[no-untyped-call]

@@ -19,8 +19,13 @@ Array = NDArray[np.float64]
 # By how much costs may miss a law of metrics, as a share of the largest: the rounding of their own precision.
 _TOLERANCE = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 5e-7}
 _LOOKED_AT = 4
+# Looking at all triangles of so many samples is about the work of one problem from scratch.
+_TRIANGLES_A_PROBLEM = 70
+# By how much symmetric costs may differ there and back.
+_ROUNDING = 1e-5
 # The work of so many shortest paths, from one node to all others, is about that of one problem on the graph.
 _PATHS_A_PROBLEM = 20
+_MOST_DENSE = 20_000
 # Beyond these, sums and float32 copies of costs may leave the range of numbers.
 _SMALLEST, _LARGEST = 1e-30, 1e30
 
@@ -47,15 +52,21 @@ class Costs:
 
     Where they are a metric, mass that stays costs nothing and only differences of weights need to move; that
     is many times faster. Nobody has to say so: a few triangles tell whether it is worth trying. Answers are then
-    verified against all costs; and before an answer is used for the next one, all triangles are, once.
+    verified against all costs; and before an answer is used for the next one, all triangles are, once, as soon as
+    that is no more work than what was done from scratch.
     """
 
     def __init__(self, cost: Any) -> None:
         given = np.asarray(cost)
-        if given.ndim != 2 or given.shape[0] != given.shape[1]:
-            raise ValueError(f"Costs must be a square matrix (n, n), not of shape {given.shape}.")
+        if given.ndim != 2 or given.shape[0] != given.shape[1] or not given.size:
+            raise ValueError(
+                f"Costs must be a square matrix (n, n) of at least one sample, not of shape {given.shape}."
+            )
+        if given.dtype.kind not in "fiub":
+            raise TypeError(f"Costs must be real numbers, not {given.dtype}.")
         share = _TOLERANCE.get(given.dtype, _TOLERANCE[np.dtype(np.float64)])
-        matrix = np.ascontiguousarray(given, dtype=np.float64)
+        # A copy: what is learned about these numbers must not meet others that were written over them.
+        matrix = np.array(given, dtype=np.float64, order="C")
         self.n = len(matrix)
         largest, least, asymmetry, diagonal = self._describe(matrix)
         size = max(largest, -least)
@@ -63,8 +74,10 @@ class Costs:
         self.matrix = matrix if self.unit == 1 else matrix / self.unit
         self.size = size / self.unit
         self._tolerance = share * self.size
+        self.symmetric = not asymmetry > _ROUNDING * size
         flaw = max(asymmetry, diagonal, -least) / self.unit
         self._may_be_metric = self.finite and flaw <= self._tolerance and self._triangles(_LOOKED_AT)
+        self._solved = 0
         self._is_metric: bool | None = None
         self._single: NDArray[np.float32] | None = None
 
@@ -74,14 +87,15 @@ class Costs:
             self.finite, *numbers = engine.describe(matrix)
             return tuple(numbers)
         self.finite = bool(np.isfinite(matrix).all())
-        # POT makes no use of the laws of metrics.
-        return float(matrix.max(initial=0)), float(matrix.min(initial=0)), np.inf, np.inf
+        largest, least = float(matrix.max(initial=0)), float(matrix.min(initial=0))
+        # POT makes no use of the laws of metrics: the diagonal need not be looked at.
+        return largest, least, float(np.abs(matrix - matrix.T).max(initial=0)) if self.finite else 0.0, np.inf
 
-    def _triangles(self, points: int) -> bool:
-        """Whether no detour from so many of the points is shorter than the direct way."""
+    def _triangles(self, points: int, threads: int = 1) -> bool:
+        """Whether no detour from about so many of the points is shorter than the direct way."""
         engine = native()
         assert engine is not None
-        return bool(engine.triangles_hold(self.matrix, max(1, self.n // points), self._tolerance))
+        return bool(engine.triangles_hold(self.matrix, max(1, self.n // points), self._tolerance, threads))
 
     def solve(self, p: Array, q: Array, trees: Trees | None, threads: int) -> Answers:
         """Transport the rows of p (m, n) to those of q (m, n) or (1, n); of any positive sums."""
@@ -96,12 +110,15 @@ class Costs:
     def _metric(self, p: Array, q: Array, trees: Trees | None, threads: int) -> Answers:
         engine, m = native(), len(p)
         assert engine is not None
-        if trees is not None and self._is_metric is None:
-            self._is_metric = self._triangles(self.n)
+        if trees is not None and self._is_metric is None and _TRIANGLES_A_PROBLEM * self._solved >= self.n:
+            self._is_metric = self._triangles(self.n, threads)
+        self._solved += m
         tolerance = 0.0 if self._is_metric else self._tolerance
         if self._single is None:
             self._single = self.matrix.astype(np.float32)
-        trees = start(trees if self._is_metric else None, m, self.n)
+        trees = start(trees, m, self.n)
+        if not self._is_metric:
+            trees.parent[:] = NO_TREE
         values, potentials, gaps, report = room(m, self.n)
         engine.solve_metric(
             p, q, *trees, values, potentials, gaps, report, self.matrix, self._single, self.size, tolerance, threads
@@ -146,9 +163,10 @@ class Graph:
         self._paths = replace(paths)
         self._nodes = paths.nodes.cpu().numpy()
         self.n = len(self._nodes)
-        if "edges" not in paths.shared:
-            paths.shared["edges"] = Edges.of(paths)
-        self._edges: Edges = paths.shared["edges"]
+        known = paths.shared.get("edges")
+        if known is None or known[0] is not paths.graph or known[1] != paths.unreachable:
+            known = paths.shared["edges"] = (paths.graph, paths.unreachable, Edges.of(paths))
+        self._edges: Edges = known[2]
         nodes = self._edges.nodes
         self._whole = self.n == nodes and bool((self._nodes == np.arange(nodes)).all())
         self._dense: Costs | None = None
@@ -157,6 +175,8 @@ class Graph:
         """Transport the rows of p (m, n) to those of q (m, n) or (1, n); of any positive sums."""
         engine, m, nodes = native(), len(p), self._edges.nodes
         few_of_many = 2 * self.n < nodes and _PATHS_A_PROBLEM * m > self.n
+        if self._edges.undefined:
+            return not_a_number(m, self.n)
         if engine is None or few_of_many or not self._edges.finite:
             return self._by_matrix(p, q, trees, threads)
         trees = start(trees, m, nodes)
@@ -181,7 +201,11 @@ class Graph:
 
     def _by_matrix(self, p: Array, q: Array, trees: Trees | None, threads: int) -> Answers:
         if self._dense is None:
-            self._dense = Costs(self._paths.matrix().double().cpu().numpy())
+            if self.n > _MOST_DENSE:
+                raise RuntimeError(
+                    f"Transport among {self.n:,} samples of a graph was not solved: use smaller batches."
+                )
+            self._dense = Costs(self._paths.distances())
         return self._dense.solve(p, q, trees, threads)
 
 
@@ -194,6 +218,7 @@ class Edges(NamedTuple):
     lengths: Array
     unit: float
     finite: bool
+    undefined: bool
 
     @classmethod
     def of(cls, paths: Paths) -> Edges:
@@ -203,7 +228,8 @@ class Edges(NamedTuple):
         if lengths.size and lengths.min() < 0:
             raise ValueError("The edges of a graph must not have negative lengths.")
         unit = _unit(float(lengths.max(initial=0.0)))
-        return cls(graph.shape[0], starts, ends, lengths / unit, unit, bool(np.isfinite(lengths).all()))
+        finite, undefined = bool(np.isfinite(lengths).all()), bool(np.isnan(lengths).any())
+        return cls(graph.shape[0], starts, ends, lengths / unit, unit, finite, undefined)
 
 
 Ground: TypeAlias = Costs | Graph
@@ -217,6 +243,8 @@ def start(trees: Trees | None, m: int, n: int) -> Trees:
     """Copies of the trees, or none yet."""
     if trees is None:
         return Trees(np.full((m, n), NO_TREE, dtype=np.int32), np.zeros((m, n), dtype=np.int8))
+    if trees.parent.shape != (m, n):
+        raise ValueError(f"The state holds trees of shape {trees.parent.shape}, not {(m, n)}: it is of other costs.")
     return Trees(trees.parent.copy(), trees.up.copy())
 
 
@@ -262,8 +290,13 @@ def _unit(size: float) -> float:
 
 def _connected(paths: Paths) -> scipy.sparse.csr_array:
     """The graph; where it has several parts, with a hub that is half the length of no path away from every node."""
-    graph = paths.graph.copy()
-    graph.sort_indices()
+    graph = scipy.sparse.csr_array(paths.graph, copy=True)
+    graph.sum_duplicates()
+    back = scipy.sparse.csr_array(graph.T)
+    back.sort_indices()
+    same = np.array_equal(graph.indptr, back.indptr) and np.array_equal(graph.indices, back.indices)
+    if not same or not np.allclose(graph.data, back.data, rtol=_ROUNDING, atol=0, equal_nan=True):
+        raise ValueError("The graph of Paths must be symmetric: every edge in both directions, of the same length.")
     parts, _ = connected_components(graph, directed=False)
     if parts == 1:
         return graph

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 
 Value = TypeVar("Value")
@@ -13,9 +13,9 @@ class Memory(Generic[Value]):
     """Values by the identity of the objects they are about, and the version of those that may be written to."""
 
     def __init__(self) -> None:
-        self._kept: dict[int, tuple[weakref.ref[Any], int, Value]] = {}
+        self._kept: dict[int, tuple[weakref.ref[Any], Hashable, Value]] = {}
 
-    def recall(self, about: Any, version: int, make: Callable[[], Value]) -> Value:
+    def recall(self, about: Any, version: Hashable, make: Callable[[], Value]) -> Value:
         """What is remembered about the object, or what ``make`` gives, remembered from now on."""
         key = id(about)
         found = self._kept.get(key)

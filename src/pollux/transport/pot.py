@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-NEGATIVE = "Weights must not be negative; pass log=True where they are logarithms."
+NEGATIVE = "Weights must not be negative. (Where they are logarithms, say so: solve(…, log=True).)"
 _MAX_PIVOTS = 100_000_000
 _WHOLE = 2.0**50
 
@@ -28,7 +28,7 @@ def solve_one(p: Array, q: Array, cost: Array) -> Answer:
     """Transport p (n,) to q (n,), of any positive sums, at unit costs (n, n)."""
     if min(p.min(), q.min()) < 0:
         raise ValueError(NEGATIVE)
-    p, q = p / (p.sum() or np.nan), q / (q.sum() or np.nan)
+    p, q = _shares(p), _shares(q)
     if not (np.isfinite(p).all() and np.isfinite(q).all()):
         return Answer(np.nan, np.full_like(p, np.nan), np.full_like(q, np.nan), np.nan)
     # Its tolerances are absolute: costs of unit size, and weights in multiples of a unit, whose sums are exact.
@@ -50,3 +50,11 @@ def solve_one(p: Array, q: Array, cost: Array) -> Answer:
     middle = (by_p - by_q) / 2
     gap = max(float(log["cost"]) - by_p - by_q, 0.0)
     return Answer(size * (by_p + by_q), size * (f - middle), size * (g + middle), size * gap)
+
+
+def _shares(weights: Array) -> Array:
+    """Weights by the largest first, so that no sum overflows; NaN where there are none."""
+    with np.errstate(invalid="ignore"):
+        by_largest = weights / (weights.max() or np.nan)
+        shares: Array = by_largest / by_largest.sum()
+    return shares

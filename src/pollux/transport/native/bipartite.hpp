@@ -141,7 +141,7 @@ class Bipartite {
       int i, j;
     } found[CANDIDATES];
     const double* columns = tree.potential.data() + rows_;
-    const int cap = effort.pivots + 200 * tree.n + 1000;
+    const int64_t cap = effort.pivots + 200 * static_cast<int64_t>(tree.n) + 1000;
     int i = 0, clean = 0;
     while (true) {
       int count = 0;

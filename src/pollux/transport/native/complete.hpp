@@ -24,13 +24,11 @@ inline double violation(const Distances& distances, const double* potential) {
   return most;
 }
 
-// The distance between two points is at most that over any third one.
-inline bool triangles_hold(const Distances& distances, int step, double tolerance, Watch& watch) {
-  for (int i = 0; i < distances.n; i += step) {
-    if (watch.interrupted()) return false;
-    for (int j = step > 1 ? 0 : i + 1; j < distances.n; j++)
-      if (distances.row(i)[j] > least_sum(distances.row(i), distances.row(j), distances.n) + tolerance) return false;
-  }
+// Whether the distances from a point to all others are at most those over any third one.
+inline bool triangles_hold(const Distances& distances, int point, bool to_all, double tolerance) {
+  const double* row = distances.row(point);
+  for (int j = to_all ? 0 : point + 1; j < distances.n; j++)
+    if (row[j] > least_sum(row, distances.row(j), distances.n) + tolerance) return false;
   return true;
 }
 

@@ -142,7 +142,7 @@ class Sparse {
     tree.set_potentials();
     const auto& edges = graph_.edges();
     const size_t block = std::max<size_t>(64, static_cast<size_t>(std::sqrt(static_cast<double>(edges.size()))));
-    const int cap = effort.pivots + 200 * tree.n + 1000;
+    const int64_t cap = effort.pivots + 200 * static_cast<int64_t>(tree.n) + 1000;
     size_t at = 0, clean = 0;
     while (true) {
       double excess = 0;

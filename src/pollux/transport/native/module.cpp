@@ -28,7 +28,9 @@ class Array {
     const int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0);
     if (PyObject_GetBuffer(object, &view_, flags) != 0) throw PythonError{};
     const char* format = view_.format ? view_.format : "B";
-    if (format[0] != CODE || format[1] || view_.itemsize != sizeof(Number)) {
+    // Where a long has four bytes, that is what an int32 is called.
+    const bool known = format[0] == CODE || (CODE == 'i' && format[0] == 'l');
+    if (!known || format[1] || view_.itemsize != sizeof(Number)) {
       PyErr_Format(PyExc_TypeError, "%s holds numbers of type '%s', not '%c'", name, format, CODE);
       PyBuffer_Release(&view_);
       throw PythonError{};
@@ -115,7 +117,7 @@ void in_parallel(int count, int threads, Make make) {
         Listener watch(stop);
         work(watch);
       }));
-  } catch (const std::system_error&) {
+  } catch (...) {
     // No more threads to be had: those there are do the work.
   }
   SignalWatch watch(stop, released);
@@ -218,7 +220,7 @@ struct Problems {
         if (!verify(tree)) status = Status::GAVE_UP;
       }
     }
-    told[0] = static_cast<int>(status), told[1] = effort.pivots, told[2] = effort.cold;
+    told[0] = static_cast<int>(status), told[1] = static_cast<int>(std::min<int64_t>(effort.pivots, std::numeric_limits<int>::max())), told[2] = effort.cold;
     return status;
   }
 };
@@ -316,7 +318,7 @@ PyObject* solve_general(PyObject*, PyObject* arguments) {
           status = solver.solve(weights.p.data(), weights.q.data(), by_p.row(k, n), by_q.row(k, n), values.data()[k],
                                 gaps.data()[k], watch, effort);
         int* told = report.row(k, 3);
-        told[0] = static_cast<int>(status), told[1] = effort.pivots, told[2] = effort.cold;
+        told[0] = static_cast<int>(status), told[1] = static_cast<int>(std::min<int64_t>(effort.pivots, std::numeric_limits<int>::max())), told[2] = effort.cold;
         return status;
       };
     });
@@ -325,25 +327,26 @@ PyObject* solve_general(PyObject*, PyObject* arguments) {
 }
 
 const char TRIANGLES_DOC[] =
-    "triangles_hold(cost, step, tolerance)\n\n"
+    "triangles_hold(cost, step, tolerance, threads)\n\n"
     "Whether no way over a third point is shorter, by more than the tolerance, than the cost (n, n) between two; for\n"
     "every step-th point as one of the two.";
 
 PyObject* triangles(PyObject*, PyObject* arguments) {
   return guarded([&]() -> PyObject* {
     PyObject* cost_object;
-    int step;
+    int step, threads;
     double tolerance;
-    if (!PyArg_ParseTuple(arguments, "Oid", &cost_object, &step, &tolerance)) return nullptr;
+    if (!PyArg_ParseTuple(arguments, "Oidi", &cost_object, &step, &tolerance, &threads)) return nullptr;
     const Array<double> cost(cost_object, "cost");
     const int n = sizes(std::lround(std::sqrt(static_cast<double>(cost.size()))));
     cost.holds(static_cast<Py_ssize_t>(n) * n);
     if (step < 1) throw std::invalid_argument("a step is positive");
-    bool hold = false;
-    in_parallel(1, 1, [&] {
-      return [&](int, Watch& watch) {
-        hold = triangles_hold({cost.data(), nullptr, n, 0}, step, tolerance, watch);
-        return Status::OPTIMAL;
+    const Distances distances{cost.data(), nullptr, n, 0};
+    std::atomic<bool> hold{true};
+    in_parallel((n + step - 1) / step, threads, [&] {
+      return [&](int k, Watch& watch) {
+        if (hold && !triangles_hold(distances, k * step, step > 1, tolerance)) hold = false;
+        return watch.interrupted() ? Status::INTERRUPTED : Status::OPTIMAL;
       };
     });
     return PyBool_FromLong(hold);

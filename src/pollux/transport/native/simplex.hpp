@@ -24,17 +24,24 @@ constexpr double ROUNDING = 1e-14;
 
 // What a solver did, for the curious and for tests.
 struct Effort {
-  int pivots = 0;
+  int64_t pivots = 0;
   bool cold = false;
 };
 
 // Weights as shares of their sum.
 inline Status shares(const double* weights, int n, double* share) {
-  double total = 0, least = 0;
-  for (int i = 0; i < n; i++) total += weights[i], least = std::min(least, weights[i]);
+  double total = 0, least = 0, largest = 0;
+  for (int i = 0; i < n; i++) {
+    total += weights[i];
+    least = std::min(least, weights[i]), largest = std::max(largest, weights[i]);
+  }
   if (least < 0) return Status::NEGATIVE_WEIGHT;
+  // Sums may overflow where no weight does.
+  const double unit = total < INFINITE ? 1 : largest;
+  if (unit != 1) total = 0;
+  for (int i = 0; unit != 1 && i < n; i++) total += weights[i] / unit;
   if (!(total > 0 && total < INFINITE)) return Status::NO_NUMBER;
-  for (int i = 0; i < n; i++) share[i] = weights[i] / total;
+  for (int i = 0; i < n; i++) share[i] = weights[i] / unit / total;
   return Status::OPTIMAL;
 }
 
@@ -73,7 +80,7 @@ struct Entering {
 template <class Arcs>
 Status dual_simplex(SpanningTree& tree, Arcs& arcs, double most_wrong, Watch& watch, Effort& effort) {
   const int n = tree.n;
-  const int cap = effort.pivots + 20 * n + 100;
+  const int64_t cap = effort.pivots + 20 * static_cast<int64_t>(n) + 100;
   for (bool first = true;; first = false) {
     double worst = 0, gap = 0, value = 0;
     int top = -1, wrong = 0;
