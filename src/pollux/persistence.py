@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import tempfile
@@ -14,7 +15,7 @@ import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from pollux.geometry import DISTANCES, KERNELS, Pairwise, ShortestPath, resolve
 from pollux.models import FreeTable, build
@@ -22,8 +23,12 @@ from pollux.objectives import DIVERGENCES, Gemini
 from pollux.parameters import NOT_IN_FILE, check_device
 
 FORMAT = "pollux-model"
-VERSION = 1
+VERSION = 2
+"""Version 1 had no checksum."""
 
+_READABLE = ("1", "2")
+# Far more than any description; a header that claims more is not read at all.
+_MOST_HEADER_BYTES = 50_000_000
 
 Clustering = TypeVar("Clustering", bound=Any)
 
@@ -63,9 +68,13 @@ def load(
             _restore_module(clustering, tensors)
         if description["geometry_known"]:
             _restore_geometry(clustering, description["geometry_parameters"])
-    except (KeyError, TypeError, AttributeError) as error:
+    except _NOT_WHAT_IT_SAYS as error:
         raise ValueError(f"{path} is not a whole model file: {error!r}.") from error
     return clustering
+
+
+# What reading the wrong thing in the right place leads to.
+_NOT_WHAT_IT_SAYS = (KeyError, TypeError, AttributeError, IndexError, OverflowError, RuntimeError, MemoryError)
 
 
 def _parameters(path: str | Path, description: dict[str, Any], model: Any, device: str | None) -> dict[str, Any]:
@@ -100,6 +109,10 @@ def _restore_state(clustering: Any, tensors: dict[str, Tensor], description: dic
     clustering.history_, clustering.objective_ = description["history"], description["objective"]
     clustering.n_iter_, clustering.n_clusters_ = len(clustering.history_["objective"]), description["n_clusters"]
     clustering._order, clustering.labels_ = tensors.pop("order"), tensors.pop("labels").numpy()
+    if sorted(clustering._order.tolist()) != list(range(len(clustering._order))):
+        raise IndexError("the order of the clusters is none")
+    if len(clustering.hidden) > len(tensors):
+        raise IndexError("there are more layers than weights")
     # A matrix or a function is not in the file.
     clustering._resume = clustering.geometry_ = None
 
@@ -107,15 +120,29 @@ def _restore_state(clustering: Any, tensors: dict[str, Tensor], description: dic
 def _restore_module(clustering: Any, tensors: dict[str, Tensor]) -> None:
     weights = {name.removeprefix("module."): value for name, value in tensors.items()}
     shape = tuple(weights["logits"].shape[:1]) if clustering._is_free() else clustering._shape
+    if len(clustering._order) != clustering.n_clusters:
+        raise IndexError("the order is of another number of clusters")
+    if isinstance(clustering.model, str):
+        # Without memory first: a file may claim a network of any size.
+        with torch.device("meta"):
+            (skeleton,) = build(clustering.model, shape, clustering.n_clusters, **clustering._model_options())
+        _check_weights(skeleton, weights)
     (module,) = build(clustering.model, shape, clustering.n_clusters, **clustering._model_options())
+    _check_weights(module, weights)
     module.to(clustering.device, clustering._dtype)
-    try:
-        module.load_state_dict(weights)
-    except RuntimeError as error:
-        raise ValueError(f"The weights in the file are not those of this model: {error}") from error
+    module.load_state_dict(weights)
     clustering.module_ = module.eval()
     if isinstance(module, FreeTable):
         clustering._set_probabilities(clustering.labels_ >= 0)
+
+
+def _check_weights(module: nn.Module, weights: dict[str, Tensor]) -> None:
+    expected, found = (
+        {name: tuple(tensor.shape) for name, tensor in tensors.items()} for tensors in (module.state_dict(), weights)
+    )
+    if expected != found:
+        names = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
+        raise ValueError(f"The weights in the file are not those of this model: they differ in {', '.join(names)}.")
 
 
 def _restore_geometry(clustering: Any, parameters: dict[str, Any]) -> None:
@@ -131,13 +158,17 @@ def write(path: str | Path, tensors: dict[str, Tensor], description: dict[str, A
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"The folder {path.parent} does not exist: make it first.")
-    metadata = {"format": FORMAT, "version": str(VERSION), "description": json.dumps(description)}
     # Tensors of one storage (tied weights) are written as separate ones.
     contiguous = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    text = json.dumps(description)
+    checksum = _checksum(contiguous, text)
+    metadata = {"format": FORMAT, "version": str(VERSION), "description": text, "sha256": checksum}
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     os.close(handle)
     try:
         save_file(contiguous, temporary, metadata=metadata)
+        with open(temporary, "rb") as file:
+            os.fsync(file.fileno())
         # A temporary file is its owner's alone; the model gets the permissions of any new file.
         umask = os.umask(0)
         os.umask(umask)
@@ -154,19 +185,38 @@ def read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if not path.is_file():
         raise FileNotFoundError(f"There is no model file {path}.")
     try:
+        _check_header(path)
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
+            if metadata.get("format") != FORMAT:
+                raise ValueError(f"{path} is not a model file of this library.")
+            if metadata.get("version") not in _READABLE:
+                raise ValueError(
+                    f"{path} has format version {metadata.get('version')}; this release reads versions "
+                    f"{' and '.join(_READABLE)}. Load it with the release that wrote it."
+                )
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        if metadata.get("format") != FORMAT:
-            raise ValueError(f"{path} is not a model file of this library.")
-        if metadata.get("version") != str(VERSION):
-            raise ValueError(
-                f"{path} has format version {metadata.get('version')}; this release reads version {VERSION}. "
-                f"Load it with the release that wrote it."
-            )
+        if metadata["version"] != "1" and metadata["sha256"] != _checksum(tensors, metadata["description"]):
+            raise ValueError(f"{path} is damaged: its checksum is not that of its contents. Use a copy of it.")
         return tensors, json.loads(metadata["description"])
-    except (SafetensorError, json.JSONDecodeError, KeyError, UnicodeDecodeError) as error:
+    except (SafetensorError, json.JSONDecodeError, KeyError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{path} is not a whole model file: {error}.") from error
+
+
+def _check_header(path: Path) -> None:
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+    if size > min(_MOST_HEADER_BYTES, path.stat().st_size):
+        raise ValueError(f"{path} is not a whole model file: its header claims {size:,} bytes.")
+
+
+def _checksum(tensors: dict[str, Tensor], description: str) -> str:
+    """SHA-256 of the description and of all tensors, by their names, types, shapes and bytes."""
+    digest = hashlib.sha256(description.encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
+        digest.update(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def _as_json(value: Any) -> Any:
