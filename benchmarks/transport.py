@@ -169,7 +169,7 @@ def cold(task: Task, clock: Clock) -> float:
 def warm(task: Task, clock: Clock) -> float:
     """Seconds after all predictions have moved a little."""
     task = task.anew()
-    for _ in range(2):  # the second time it is settled whether the costs are a metric
+    for _ in range(12):  # by then it is settled whether the costs are a metric
         task.evaluate()
     moved = task._replace(logits=task.logits + 0.01 * torch.randn_like(task.logits))
     return timed(clock, moved.evaluate)[0]
