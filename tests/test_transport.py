@@ -2,6 +2,8 @@
 
 import functools
 import gc
+import os
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -22,8 +24,9 @@ from pollux import Gemini, GeminiClustering
 from pollux.affinity import Paths
 from pollux.geometry import ShortestPath
 from pollux.objectives.gradients import CLOSED_FORMS, value_and_gradient
-from pollux.transport import State, prepare, sinkhorn_cost, solve, transport_cost
+from pollux.transport import State, engine, prepare, sinkhorn_cost, solve, transport_cost
 from pollux.transport import cost as module
+from pollux.transport.engine import VARIABLE
 
 Array = NDArray[np.float64]
 Problem = tuple[Array, Array, Array]
@@ -573,6 +576,7 @@ def paths_of(n: int = 6) -> Paths:
     return Paths(ring(n), torch.arange(n), float(n))
 
 
+@pytest.mark.skipif("engine() == 'pot'", reason="POT always starts from scratch")
 @pytest.mark.parametrize("form", ["float64", "float32", "paths"])
 def test_the_same_cost_starts_where_the_last_one_ended(form: str, states: list[State | None]) -> None:
     p, q, matrix = problem_tensors()
@@ -818,6 +822,7 @@ def test_a_graph_may_be_stored_in_any_way() -> None:
         assert solve([1, 0, 0, 0, 0, 0], [0, 0, 0, 1, 0, 0], Paths(kind(ring(6)), torch.arange(6), 9.0)).values == [3]
 
 
+@pytest.mark.skipif("engine() == 'pot'", reason="POT always starts from scratch")
 def test_paths_of_float32_samples_stay_a_metric() -> None:
     """Few of many nodes and many problems go through a matrix: not rounded, so that it is recognised."""
     x = torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
@@ -842,3 +847,9 @@ def test_costs_that_are_none_are_refused(cost: Array, error: type[Exception]) ->
 
 def test_huge_weights_may_overflow_in_sum() -> None:
     assert solve([1e308, 1e308, 0], [0, 0, 1e308], line(3)).values == pytest.approx([1.5])
+
+
+@pytest.mark.skipif(shutil.which("c++") is None, reason="there is no compiler")
+@pytest.mark.skipif(VARIABLE in os.environ, reason="another engine was asked for")
+def test_where_there_is_a_compiler_there_is_the_compiled_engine() -> None:
+    assert engine() == "native"
