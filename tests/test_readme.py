@@ -1,4 +1,4 @@
-"""Every example of the README runs as it stands."""
+"""Every example of the README and of the pages for users runs as it stands, and links lead somewhere."""
 
 from __future__ import annotations
 
@@ -8,31 +8,50 @@ from pathlib import Path
 import matplotlib
 import pytest
 
-README = Path(__file__).parents[1] / "README.md"
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+# Those that speak to users; the architecture shows fragments of the source.
+FOR_USERS = [page for page in PAGES if page.name != "architecture.md"]
 FENCE = re.compile(r"^(?P<fence>`{3,}|~{3,})python[^\n]*\n(?P<code>.*?)^(?P=fence)[ \t]*$", re.MULTILINE | re.DOTALL)
 
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+every_page_for_users = pytest.mark.parametrize("page", FOR_USERS, ids=lambda page: page.name)
 
-def blocks() -> list[str]:
-    """The Python blocks in their order, each moved down to its line, so that errors point into the README."""
-    text = README.read_text(encoding="utf-8")
+
+def blocks(page: Path) -> list[str]:
+    """The Python blocks in their order, each moved down to its line, so that errors point into the page."""
+    text = page.read_text(encoding="utf-8")
     return ["\n" * text.count("\n", 0, match.start("code")) + match["code"] for match in FENCE.finditer(text)]
 
 
 def test_the_readme_shows_how_the_library_is_used() -> None:
-    found = blocks()
+    found = blocks(README)
     assert len(found) >= 2
-    # A fence that is spelled otherwise (indented, or "py") would not be run.
-    assert len(found) == len(re.findall(r"^\s*(?:`{3,}|~{3,})\s*(?:py|python|python3)\b", README.read_text(), re.M))
     assert any("GeminiClustering" in code for code in found)
 
 
-def test_every_block_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@every_page
+def test_no_block_goes_unnoticed(page: Path) -> None:
+    # A fence that is spelled otherwise (indented, or "py") would not be run.
+    fences = re.findall(r"^\s*(?:`{3,}|~{3,})\s*(?:py|python|python3)\b", page.read_text(encoding="utf-8"), re.M)
+    assert len(blocks(page)) == len(fences)
+
+
+@every_page_for_users
+def test_every_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # In one folder and in their order, so that a block may read a file that an earlier one wrote.
     monkeypatch.chdir(tmp_path)
     backend = matplotlib.get_backend()
     matplotlib.use("Agg")
     try:
-        for code in blocks():
-            exec(compile(code, str(README), "exec"), {"__name__": "__main__"})
+        for code in blocks(page):
+            exec(compile(code, str(page), "exec"), {"__name__": "__main__"})
     finally:
         matplotlib.use(backend)
+
+
+@every_page
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\((?!https?://|#)([^)#\s]+)", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}"
