@@ -16,7 +16,7 @@ from sklearn.decomposition import PCA
 from sklearn.neighbors import NearestNeighbors
 
 from pollux import GeminiClustering
-from pollux.geometry import ShortestPath
+from pollux.geometry import Paths, ShortestPath
 from pollux.metrics import adjusted_rand_index, hungarian_accuracy, normalised_mutual_information
 
 matplotlib.use("Agg")
@@ -43,8 +43,9 @@ def load() -> tuple[Array, Labels]:
 def graph_kernel(X: Array) -> torch.Tensor:
     """exp(−path² / (2 median²)) for the lengths of shortest paths between samples: X (n, d) → (n, n)."""
     paths = ShortestPath(neighbours=7, weighted=True).bind(X)(torch.arange(len(X)))
-    assert isinstance(paths, torch.Tensor)
-    return (-((paths / paths.median()) ** 2) / 2).exp()
+    assert isinstance(paths, Paths)
+    lengths = paths.matrix()
+    return (-((lengths / lengths.median()) ** 2) / 2).exp()
 
 
 def settings(random_state: int, verbose: bool = False) -> GeminiClustering:
