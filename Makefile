@@ -35,6 +35,7 @@ bench: .venv/installed-bench
 	$(BIN)/python benchmarks/core.py
 
 bench-transport: .venv/installed-bench .venv/installed-report
+	$(BIN)/python benchmarks/transport.py
 	$(BIN)/python benchmarks/transport.py --plot docs/images/transport.png
 
 # It shares the demo's data, kernel and settings, and so needs what the demo needs.

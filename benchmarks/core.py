@@ -30,11 +30,9 @@ from measure import (
     Work,
     alternate,
     environment,
-    json_text,
     limit_threads,
-    markdown_table,
+    publish,
     significant,
-    text_table,
 )
 from pollux.affinity import Affinity, Features
 from probes import in_own_process, linear_clustering
@@ -264,11 +262,7 @@ def main() -> None:
         for row in BENCHMARKS[name](options.quick):
             rows.append(row)
             print("    " + "  ".join(row.cells()), flush=True)
-    print("\n" + text_table(rows))
-    if options.markdown:
-        options.markdown.write_text(markdown_table(rows, where))
-    if options.json:
-        options.json.write_text(json_text(rows, where))
+    publish(rows, where, options.markdown, options.json)
 
 
 if __name__ == "__main__":

@@ -185,3 +185,12 @@ def markdown_table(rows: Sequence[Row], where: str) -> str:
 def json_text(rows: Sequence[Row], where: str) -> str:
     """The same table as JSON, with unrounded figures."""
     return json.dumps({"environment": where, "rows": [row.record() for row in rows]}, indent=2) + "\n"
+
+
+def publish(rows: Sequence[Row], where: str, markdown: Path | None, json: Path | None) -> None:
+    """Print the table, and write it where it was asked for."""
+    print("\n" + text_table(rows))
+    if markdown:
+        markdown.write_text(markdown_table(rows, where))
+    if json:
+        json.write_text(json_text(rows, where))

@@ -43,12 +43,10 @@ from measure import (
     aligned,
     alternate,
     environment,
-    json_text,
     limit_threads,
-    markdown_table,
+    publish,
     significant,
     take_turns,
-    text_table,
 )
 from pollux import Gemini
 from pollux.affinity import Paths
@@ -502,13 +500,9 @@ def main() -> None:
     rows, cells = measure(options.only, options.quick, options.verbose)
     if options.verbose:
         print("\n" + listing(cells))
-    print("\n" + text_table(rows))
+    publish(rows, where, options.markdown, options.json)
     if options.cells:
         options.cells.write_text(listing(cells) + "\n")
-    if options.markdown:
-        options.markdown.write_text(markdown_table(rows, where))
-    if options.json:
-        options.json.write_text(json_text(rows, where))
 
 
 if __name__ == "__main__":

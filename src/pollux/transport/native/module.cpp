@@ -154,6 +154,20 @@ int sizes(Py_ssize_t count) {
   return static_cast<int>(count);
 }
 
+// The n of costs (n, n).
+int side_of(const Array<double>& cost) {
+  const int n = sizes(std::lround(std::sqrt(static_cast<double>(cost.size()))));
+  cost.holds(static_cast<Py_ssize_t>(n) * n);
+  return n;
+}
+
+// What is reported of a problem: its status, the number of pivots, and whether it started from nothing.
+void tell(int* report, Status status, const Effort& effort) {
+  report[0] = static_cast<int>(status);
+  report[1] = static_cast<int>(std::min<int64_t>(effort.pivots, std::numeric_limits<int>::max()));
+  report[2] = effort.cold;
+}
+
 // The weights of one problem, as shares.
 struct Weights {
   std::vector<double> p, q, supply;
@@ -191,7 +205,7 @@ struct Problems {
   template <class Solver, class Verify>
   Status solve(int problem, Solver& solver, Weights& weights, Watch& watch, Verify verify) const {
     double &value = values.data()[problem], &gap = gaps.data()[problem], *potential = potentials.row(problem, n);
-    int *tree_parent = parent.row(problem, n), *told = report.row(problem, 3);
+    int* tree_parent = parent.row(problem, n);
     int8_t* tree_up = up.row(problem, n);
     Effort effort;
     value = gap = 0;
@@ -220,7 +234,7 @@ struct Problems {
         if (!verify(tree)) status = Status::GAVE_UP;
       }
     }
-    told[0] = static_cast<int>(status), told[1] = static_cast<int>(std::min<int64_t>(effort.pivots, std::numeric_limits<int>::max())), told[2] = effort.cold;
+    tell(report.row(problem, 3), status, effort);
     return status;
   }
 };
@@ -240,8 +254,8 @@ PyObject* solve_metric(PyObject*, PyObject* arguments) {
       return nullptr;
     const Array<double> cost(cost_object, "cost");
     const Array<float> single(single_object, "single");
-    const int n = sizes(std::lround(std::sqrt(static_cast<double>(cost.size()))));
-    cost.holds(static_cast<Py_ssize_t>(n) * n), single.holds(cost.size());
+    const int n = side_of(cost);
+    single.holds(cost.size());
     const Problems problems(o, n);
     const Distances distances{cost.data(), single.data(), n, largest};
     in_parallel(problems.count, threads, [&] {
@@ -304,10 +318,10 @@ PyObject* solve_general(PyObject*, PyObject* arguments) {
     const Array<double> values(o[3], "values", true), by_p(o[4], "potentials_p", true),
         by_q(o[5], "potentials_q", true), gaps(o[6], "gaps", true);
     const Array<int> report(o[7], "report", true);
-    const int n = sizes(std::lround(std::sqrt(static_cast<double>(cost.size()))));
+    const int n = side_of(cost);
     const int count = sizes(values.size());
     const Py_ssize_t all = static_cast<Py_ssize_t>(count) * n;
-    cost.holds(static_cast<Py_ssize_t>(n) * n), p.holds(all), by_p.holds(all), by_q.holds(all), gaps.holds(count);
+    p.holds(all), by_p.holds(all), by_q.holds(all), gaps.holds(count);
     report.holds(3 * count);
     if (q.size() != n) q.holds(all);
     in_parallel(count, threads, [&] {
@@ -317,8 +331,7 @@ PyObject* solve_general(PyObject*, PyObject* arguments) {
         if (status == Status::OPTIMAL)
           status = solver.solve(weights.p.data(), weights.q.data(), by_p.row(k, n), by_q.row(k, n), values.data()[k],
                                 gaps.data()[k], watch, effort);
-        int* told = report.row(k, 3);
-        told[0] = static_cast<int>(status), told[1] = static_cast<int>(std::min<int64_t>(effort.pivots, std::numeric_limits<int>::max())), told[2] = effort.cold;
+        tell(report.row(k, 3), status, effort);
         return status;
       };
     });
@@ -338,8 +351,7 @@ PyObject* triangles(PyObject*, PyObject* arguments) {
     double tolerance;
     if (!PyArg_ParseTuple(arguments, "Oidi", &cost_object, &step, &tolerance, &threads)) return nullptr;
     const Array<double> cost(cost_object, "cost");
-    const int n = sizes(std::lround(std::sqrt(static_cast<double>(cost.size()))));
-    cost.holds(static_cast<Py_ssize_t>(n) * n);
+    const int n = side_of(cost);
     if (step < 1) throw std::invalid_argument("a step is positive");
     const Distances distances{cost.data(), nullptr, n, 0};
     std::atomic<bool> hold{true};
@@ -361,8 +373,7 @@ const char DESCRIBE_DOC[] =
 PyObject* describe(PyObject*, PyObject* cost_object) {
   return guarded([&]() -> PyObject* {
     const Array<double> cost(cost_object, "cost");
-    const int n = sizes(std::lround(std::sqrt(static_cast<double>(cost.size()))));
-    cost.holds(static_cast<Py_ssize_t>(n) * n);
+    const int n = side_of(cost);
     double largest = 0, least = 0, asymmetry = 0, diagonal = 0, zero = 0;
     // Blocks whose rows and columns both stay in the cache.
     constexpr int BLOCK = 32;
