@@ -14,6 +14,8 @@ MOST_LINES = 450
 # What each part may import besides itself. A part that is not listed here has no place yet.
 ALLOWED: dict[str, set[str]] = {
     "affinity": set(),
+    "atomic": set(),
+    "errors": set(),
     "rows": set(),
     "threads": set(),
     "transport": {"affinity", "threads"},
@@ -23,14 +25,20 @@ ALLOWED: dict[str, set[str]] = {
     "objectives": {"affinity", "transport"},
     "geometry": {"affinity", "rows"},
     "training": {"affinity", "objectives", "threads"},
-    "report": {"metrics"},
-    "persistence": {"geometry", "models", "objectives", "parameters"},
+    "report": {"atomic", "metrics"},
+    "preprocessing": {"errors"},
+    "files": {"errors", "preprocessing"},
+    "persistence": {"atomic", "geometry", "models", "objectives", "parameters", "preprocessing"},
     "new_rows": set(),
 }
 BELOW_FITTING = {"affinity", "rows", "objectives", "geometry", "models", "training"}
 ALLOWED["fitting"] = BELOW_FITTING
 ALLOWED["parameters"] = BELOW_FITTING | {"fitting"}
-ALLOWED["estimators"] = BELOW_FITTING | {"fitting", "new_rows", "parameters", "persistence", "metrics"}
+ALLOWED["estimators"] = BELOW_FITTING | {"fitting", "new_rows", "parameters", "persistence", "metrics", "preprocessing"}
+ALLOWED["export"] = {"atomic", "errors", "estimators", "preprocessing"}
+ALLOWED["runs"] = {"atomic", "errors", "estimators", "files", "metrics", "preprocessing", "report", "training"} | {
+    *("export", "fitting", "geometry", "models", "parameters", "persistence")
+}
 ALLOWED["experiments"] = {"estimators", "datasets", "metrics", "geometry", "models", "training", "objectives"}
 LIBRARY = set(ALLOWED)
 ALLOWED["cli"] = LIBRARY

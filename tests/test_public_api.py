@@ -17,9 +17,9 @@ import pytest
 from torch import Tensor, nn
 
 import pollux
-from pollux import GeminiClustering, geometry, metrics, models, objectives, training, transport
+from pollux import GeminiClustering, geometry, metrics, models, objectives, report, training, transport
 
-MODULES = [pollux, geometry, metrics, models, objectives, training, transport]
+MODULES = [pollux, geometry, metrics, models, objectives, report, training, transport]
 every_module = pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
 
 X = np.random.default_rng(0).normal(size=(12, 2))
@@ -30,7 +30,7 @@ X = np.random.default_rng(0).normal(size=(12, 2))
 
 def test_the_top_level_names_are_these() -> None:
     assert set(pollux.__all__) >= {"Gemini", "GeminiClustering", "f_divergence", "load"}
-    assert set(pollux.__all__) >= {"geometry", "metrics", "models", "objectives", "training", "transport"}
+    assert set(pollux.__all__) >= {"geometry", "metrics", "models", "objectives", "report", "training", "transport"}
 
 
 def test_the_objectives_have_their_names() -> None:

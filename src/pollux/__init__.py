@@ -1,8 +1,12 @@
 """Discriminative clustering: any model p(y|x), trained to maximise a generalised mutual information."""
 
-from pollux import geometry, metrics, models, objectives, training, transport
-from pollux.estimators import GeminiClustering, load
-from pollux.objectives import Divergence, Gemini, f_divergence
+import importlib
+import typing
+
+if typing.TYPE_CHECKING:
+    from pollux import geometry, metrics, models, objectives, report, training, transport
+    from pollux.estimators import GeminiClustering, load
+    from pollux.objectives import Divergence, Gemini, f_divergence
 
 __all__ = [
     "Divergence",
@@ -14,7 +18,33 @@ __all__ = [
     "metrics",
     "models",
     "objectives",
+    "report",
     "training",
     "transport",
 ]
 __version__ = "0.1.0"
+
+# torch and scikit-learn take seconds to import: the command line answers --help, and complains, sooner than that.
+_HOMES = {
+    "Divergence": "pollux.objectives",
+    "Gemini": "pollux.objectives",
+    "GeminiClustering": "pollux.estimators",
+    "f_divergence": "pollux.objectives",
+    "load": "pollux.estimators",
+}
+
+
+if not typing.TYPE_CHECKING:
+
+    def __getattr__(name):
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if name in _HOMES:
+            globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
+        else:
+            importlib.import_module(f"{__name__}.{name}")
+        return globals()[name]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,40 @@
+"""Files that appear whole or not at all: a crash never leaves half of one in place of a good one."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def in_place(path: str | Path) -> Iterator[Path]:
+    """A temporary path beside the given one, which takes its place once the block has ended well."""
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"The folder {path.parent} does not exist: make it first.")
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder: name a file.")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        # A temporary file is its owner's alone; this one gets the permissions of any new file.
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o666 & ~umask)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a text file, whole or not at all."""
+    with in_place(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")

@@ -1,0 +1,31 @@
+"""What was found, shown: a page for people, and figures."""
+
+from pollux.report.describing import as_pictures, describe
+from pollux.report.figures import (
+    plot_confusion,
+    plot_decision_regions,
+    plot_entropy_map,
+    plot_images,
+    plot_map,
+    plot_profiles,
+    plot_training,
+)
+from pollux.report.findings import Findings
+from pollux.report.page import render_page, write_page
+from pollux.report.places import principal_map
+
+__all__ = [
+    "Findings",
+    "as_pictures",
+    "describe",
+    "plot_confusion",
+    "plot_decision_regions",
+    "plot_entropy_map",
+    "plot_images",
+    "plot_map",
+    "plot_profiles",
+    "plot_training",
+    "principal_map",
+    "render_page",
+    "write_page",
+]

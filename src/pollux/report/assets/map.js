@@ -1,0 +1,486 @@
+/* The map: samples are drawn into a pixel buffer by hand, which is as fast without a graphics card as with one. */
+
+const bytesOf = (text) => {
+  const binary = atob(text);
+  const bytes = new Uint8Array(binary.length);
+  for (let i = 0; i < bytes.length; i++) bytes[i] = binary.charCodeAt(i);
+  return bytes.buffer;
+};
+
+const FULL = 65535;
+const MARGIN = 16;
+const CELLS = 96;
+const RAMP = 64;
+const MOST_ZOOM = 400;
+
+/* 0xAABBGGRR, as the buffer of a canvas holds it. */
+const pixel = (colour) => {
+  const value = parseInt(colour.slice(1), 16);
+  return (0xff000000 | ((value & 255) << 16) | (value & 0xff00) | (value >> 16)) >>> 0;
+};
+
+const mixed = (from, to, share) => {
+  let text = "#";
+  for (let at = 1; at < 7; at += 2) {
+    const a = parseInt(from.slice(at, at + 2), 16);
+    const b = parseInt(to.slice(at, at + 2), 16);
+    text += Math.round(a + (b - a) * share).toString(16).padStart(2, "0");
+  }
+  return text;
+};
+
+/* Coverage of a disc, for four positions within a pixel: offsets into the buffer and weights up to 256. */
+const discs = (radius, opacity, stride) => {
+  const reach = Math.ceil(radius + 1);
+  return [0, 1, 2, 3].map((quarter) => {
+    const cx = quarter & 1 ? 0.25 : -0.25;
+    const cy = quarter & 2 ? 0.25 : -0.25;
+    const offsets = [];
+    const weights = [];
+    for (let dy = -reach; dy <= reach; dy++) {
+      for (let dx = -reach; dx <= reach; dx++) {
+        const cover = Math.min(1, Math.max(0, radius + 0.5 - Math.hypot(dx - cx, dy - cy)));
+        const weight = Math.round(256 * cover * opacity);
+        if (weight > 0) {
+          offsets.push(dy * stride + dx);
+          weights.push(weight);
+        }
+      }
+    }
+    return { offsets: Int32Array.from(offsets), weights: Int32Array.from(weights) };
+  });
+};
+
+/* Which samples lie in which cell of a square grid: those of cell c are members[starts[c]] up to starts[c + 1]. */
+const gridOf = (x, y) => {
+  const cell = (i) => ((y[i] * CELLS) >> 16) * CELLS + ((x[i] * CELLS) >> 16);
+  const starts = new Uint32Array(CELLS * CELLS + 1);
+  for (let i = 0; i < x.length; i++) starts[cell(i) + 1]++;
+  for (let c = 0; c < CELLS * CELLS; c++) starts[c + 1] += starts[c];
+  const next = starts.slice();
+  const members = new Uint32Array(x.length);
+  for (let i = 0; i < x.length; i++) members[next[cell(i)]++] = i;
+  return { starts, members };
+};
+
+const niceStep = (span, most) => {
+  const rough = span / most;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  return power * [1, 2, 5, 10].find((step) => step * power >= rough);
+};
+
+const createMap = (canvas, data, told) => {
+  const { samples } = data;
+  const x = new Uint16Array(bytesOf(samples.x));
+  const y = new Uint16Array(bytesOf(samples.y));
+  const label = new Uint16Array(bytesOf(samples.label));
+  const sure = new Uint16Array(bytesOf(samples.p));
+  const entropy = new Uint16Array(bytesOf(samples.entropy));
+  const known = samples.class ? new Uint16Array(bytesOf(samples.class)) : null;
+  const grid = gridOf(x, y);
+  const context = canvas.getContext("2d", { alpha: false });
+  const calm = matchMedia("(prefers-reduced-motion: reduce)");
+  const view = { zoom: 1, x: FULL / 2, y: FULL / 2 };
+  const size = { width: 0, height: 0, ratio: 1 };
+  const fit = { x: 1, y: 1 };
+  let image = null;
+  let buffer = null;
+  let mode = "cluster";
+  let picked = -1;
+  let hovered = -1;
+  let cross = false;
+  let theme = null;
+  let waiting = 0;
+  let stroll = 0;
+
+  const codesOf = {
+    cluster: () => label,
+    class: () => known,
+    confidence: () => Uint8Array.from(sure, (p) => {
+      const share = (p / FULL - data.least) / (1 - data.least || 1);
+      return Math.max(0, Math.min(RAMP - 1, Math.floor(share * RAMP)));
+    }),
+    entropy: () => Uint8Array.from(entropy, (h) => Math.min(RAMP - 1, Math.floor((1 - h / FULL) * RAMP))),
+  };
+  let codes = label;
+
+  const coloursOf = () => {
+    if (mode === "cluster") return theme.clusters.map(pixel);
+    if (mode === "class") return theme.classes.map(pixel);
+    return Array.from({ length: RAMP }, (_, at) => {
+      const share = at / (RAMP - 1);
+      return pixel(share < 0.5
+        ? mixed(theme.low, theme.middle, 2 * share)
+        : mixed(theme.middle, theme.high, 2 * share - 1));
+    });
+  };
+
+  const scaleX = () => fit.x * view.zoom;
+  const scaleY = () => fit.y * view.zoom;
+  const screenX = (at) => size.width / 2 + (at - view.x) * scaleX();
+  const screenY = (at) => size.height / 2 - (at - view.y) * scaleY();
+  const radius = () => {
+    const base = Math.min(4.5, Math.max(1.5, 11 / Math.max(1, samples.n) ** 0.18));
+    return Math.min(6, base * view.zoom ** 0.3);
+  };
+
+  const measure = () => {
+    const box = canvas.getBoundingClientRect();
+    size.ratio = Math.min(window.devicePixelRatio || 1, 3);
+    size.width = Math.max(1, box.width);
+    size.height = Math.max(1, box.height);
+    canvas.width = Math.round(size.width * size.ratio);
+    canvas.height = Math.round(size.height * size.ratio);
+    image = context.createImageData(canvas.width + 2 * MARGIN * 2, canvas.height + 2 * MARGIN * 2);
+    buffer = new Uint32Array(image.data.buffer);
+    const room = {
+      x: Math.max(20, size.width - Math.min(104, 0.2 * size.width)),
+      y: Math.max(20, size.height - 84),
+    };
+    fit.x = room.x / FULL;
+    fit.y = room.y / FULL;
+    /* Distances mean the same in both directions, unless one axis would shrink to nothing. */
+    const unit = { x: room.x / samples.span[0], y: room.y / samples.span[1] };
+    const least = Math.min(unit.x, unit.y);
+    if (Math.max(unit.x, unit.y) < 5 * least) {
+      fit.x = least * samples.span[0] / FULL;
+      fit.y = least * samples.span[1] / FULL;
+    }
+  };
+
+  const drawLines = (stride) => {
+    const colour = pixel(theme.grid);
+    const marks = { x: [], y: [] };
+    for (const [axis, extent, scale, index] of [["x", size.width, scaleX(), 0], ["y", size.height, scaleY(), 1]]) {
+      const perUnit = scale * FULL / samples.span[index];
+      const origin = samples.low[index];
+      const centre = origin + view[axis] / FULL * samples.span[index];
+      const half = extent / 2 / perUnit;
+      const step = niceStep(2 * half, Math.max(2, extent / 110));
+      for (let at = Math.ceil((centre - half) / step) * step; at <= centre + half; at += step) {
+        const place = axis === "x" ? extent / 2 + (at - centre) * perUnit : extent / 2 - (at - centre) * perUnit;
+        marks[axis].push([place, Math.abs(at) < step / 1e6 ? 0 : at, step]);
+        const line = Math.round(place * size.ratio) + 2 * MARGIN;
+        if (axis === "x") for (let row = 0; row < image.height; row++) buffer[row * stride + line] = colour;
+        else buffer.fill(colour, line * stride, (line + 1) * stride);
+      }
+    }
+    return marks;
+  };
+
+  /* Samples of one cluster, or of all others, or all (−1), in their own colours or in one. */
+  const drawDots = (stride, only, others, colours, single, dotRadius, opacity) => {
+    const shapes = discs(dotRadius * size.ratio, opacity, stride);
+    const ax = scaleX() * size.ratio;
+    const ay = scaleY() * size.ratio;
+    const bx = screenX(0) * size.ratio + 2 * MARGIN;
+    const by = screenY(0) * size.ratio + 2 * MARGIN;
+    const right = image.width - MARGIN - 4;
+    const bottom = image.height - MARGIN - 4;
+    const reach = MARGIN + 4;
+    for (let i = 0; i < x.length; i++) {
+      if (only >= 0 && (label[i] === only) === others) continue;
+      const px = x[i] * ax + bx;
+      const py = by - y[i] * ay;
+      if (!(px > reach && py > reach && px < right && py < bottom)) continue;
+      const ix = Math.floor(px);
+      const iy = Math.floor(py);
+      const { offsets, weights } = shapes[(px - ix >= 0.5 ? 1 : 0) | (py - iy >= 0.5 ? 2 : 0)];
+      const at = iy * stride + ix;
+      const colour = single || colours[codes[i]];
+      const redBlue = colour & 0xff00ff;
+      const green = colour & 0xff00;
+      for (let t = 0; t < offsets.length; t++) {
+        const spot = at + offsets[t];
+        const weight = weights[t];
+        const below = buffer[spot];
+        const rest = 256 - weight;
+        buffer[spot] = 0xff000000
+          | (((Math.imul(redBlue, weight) + Math.imul(below & 0xff00ff, rest)) >>> 8) & 0xff00ff)
+          | (((Math.imul(green, weight) + Math.imul(below & 0xff00, rest)) >>> 8) & 0xff00);
+      }
+    }
+  };
+
+  const writeMarks = (marks) => {
+    context.font = `11px ${theme.font}`;
+    context.fillStyle = theme.quiet;
+    const digits = (value, step) => {
+      const places = Math.max(0, Math.min(8, -Math.floor(Math.log10(step) + 1e-9)));
+      const big = Math.abs(value) >= 1e5 || (step < 1e-6);
+      return (big ? value.toPrecision(3) : value.toFixed(places)).replace("-", "−");
+    };
+    context.textBaseline = "alphabetic";
+    context.textAlign = "center";
+    const { across, up } = canvas.dataset;
+    for (const [place, value, step] of marks.x) {
+      if (place > 44 && place < size.width - 30) context.fillText(digits(value, step), place, size.height - 24);
+    }
+    context.textAlign = "left";
+    for (const [place, value, step] of marks.y) {
+      if (place > 36 && place < size.height - 46) context.fillText(digits(value, step), 8, place + 4);
+    }
+    context.fillStyle = theme.ink;
+    context.font = `12px ${theme.font}`;
+    context.textAlign = "right";
+    context.fillText(`${across} →`, size.width - 10, size.height - 8, size.width - 20);
+    context.textAlign = "left";
+    context.fillText(`↑ ${up}`, 8, 18, size.width - 70);
+  };
+
+  /* Numbers at the heart of their clusters, moved apart where they would cover each other. */
+  const writeNumbers = () => {
+    context.font = `600 12px ${theme.font}`;
+    context.textAlign = "center";
+    context.textBaseline = "middle";
+    const tags = [];
+    for (const [cluster, qx, qy] of samples.places) {
+      const tag = { cluster, x: screenX(qx), y: screenY(qy) };
+      tag.width = context.measureText(cluster).width + 13;
+      if (tag.x > 8 && tag.y > 8 && tag.x < size.width - 8 && tag.y < size.height - 8) tags.push(tag);
+    }
+    for (let round = 0; round < 24; round++) {
+      let moved = false;
+      for (let i = 0; i < tags.length; i++) {
+        for (let j = 0; j < i; j++) {
+          const [a, b] = [tags[i], tags[j]];
+          const across = (a.width + b.width) / 2 + 2 - Math.abs(a.x - b.x);
+          const down = 22 - Math.abs(a.y - b.y);
+          if (across <= 0 || down <= 0) continue;
+          moved = true;
+          if (down < across) {
+            const push = (a.y < b.y ? -down : down) / 2;
+            a.y += push; b.y -= push;
+          } else {
+            const push = (a.x < b.x ? -across : across) / 2;
+            a.x += push; b.x -= push;
+          }
+        }
+      }
+      if (!moved) break;
+    }
+    for (const tag of tags) {
+      context.globalAlpha = picked < 0 || picked === tag.cluster ? 1 : 0.3;
+      context.fillStyle = theme.paper;
+      context.strokeStyle = mode === "cluster" ? theme.clusters[tag.cluster] : theme.quiet;
+      context.lineWidth = 1.75;
+      context.beginPath();
+      context.roundRect(tag.x - tag.width / 2, tag.y - 10, tag.width, 20, 10);
+      context.fill();
+      context.stroke();
+      context.fillStyle = theme.ink;
+      context.fillText(tag.cluster, tag.x, tag.y + 0.5);
+    }
+    context.globalAlpha = 1;
+  };
+
+  const draw = () => {
+    waiting = 0;
+    const stride = image.width;
+    buffer.fill(pixel(theme.paper));
+    const marks = drawLines(stride);
+    const colours = coloursOf();
+    const dot = radius();
+    const opacity = samples.n > 20000 ? 0.62 : samples.n > 3000 ? 0.72 : 0.85;
+    if (picked >= 0) {
+      drawDots(stride, picked, true, colours, pixel(theme.all), dot, 0.55);
+      drawDots(stride, picked, false, colours, 0, dot, Math.min(1, opacity + 0.1));
+    } else {
+      drawDots(stride, -1, false, colours, 0, dot, opacity);
+    }
+    const inset = 2 * MARGIN;
+    context.setTransform(1, 0, 0, 1, 0, 0);
+    context.putImageData(image, -inset, -inset, inset, inset, canvas.width, canvas.height);
+    context.setTransform(size.ratio, 0, 0, size.ratio, 0, 0);
+    writeMarks(marks);
+    writeNumbers();
+    if (cross) {
+      context.strokeStyle = theme.quiet;
+      context.lineWidth = 1;
+      context.beginPath();
+      context.moveTo(size.width / 2 - 9, size.height / 2);
+      context.lineTo(size.width / 2 + 9, size.height / 2);
+      context.moveTo(size.width / 2, size.height / 2 - 9);
+      context.lineTo(size.width / 2, size.height / 2 + 9);
+      context.stroke();
+    }
+    if (hovered >= 0) {
+      context.strokeStyle = theme.ink;
+      context.lineWidth = 2;
+      context.beginPath();
+      context.arc(screenX(x[hovered]), screenY(y[hovered]), dot + 3, 0, 2 * Math.PI);
+      context.stroke();
+    }
+  };
+  const redraw = () => {
+    if (!waiting) waiting = requestAnimationFrame(draw);
+  };
+
+  const nearest = (px, py, reach) => {
+    const cell = (at) => Math.max(0, Math.min(CELLS - 1, Math.floor(at * CELLS / (FULL + 1))));
+    const qx = view.x + (px - size.width / 2) / scaleX();
+    const qy = view.y - (py - size.height / 2) / scaleY();
+    let best = -1;
+    let closest = reach * reach;
+    for (let row = cell(qy - reach / scaleY()); row <= cell(qy + reach / scaleY()); row++) {
+      for (let column = cell(qx - reach / scaleX()); column <= cell(qx + reach / scaleX()); column++) {
+        const at = row * CELLS + column;
+        for (let m = grid.starts[at]; m < grid.starts[at + 1]; m++) {
+          const i = grid.members[m];
+          if (picked >= 0 && label[i] !== picked) continue;
+          const dx = (x[i] - qx) * scaleX();
+          const dy = (y[i] - qy) * scaleY();
+          const distance = dx * dx + dy * dy;
+          if (distance < closest) { closest = distance; best = i; }
+        }
+      }
+    }
+    return best;
+  };
+
+  const hover = (sample) => {
+    if (sample === hovered) return;
+    hovered = sample;
+    told.hover(sample, sample < 0 ? null : [screenX(x[sample]), screenY(y[sample])]);
+    redraw();
+  };
+
+  const settle = () => {
+    view.zoom = Math.max(0.8, Math.min(MOST_ZOOM, view.zoom));
+    view.x = Math.max(0, Math.min(FULL, view.x));
+    view.y = Math.max(0, Math.min(FULL, view.y));
+    canvas.classList.toggle("zoomed", view.zoom > 1.05);
+    redraw();
+  };
+  const zoomAt = (factor, px, py) => {
+    const before = { x: scaleX(), y: scaleY() };
+    const goal = Math.max(0.8, Math.min(MOST_ZOOM, view.zoom * factor));
+    view.zoom = goal;
+    view.x += (px - size.width / 2) * (1 / before.x - 1 / scaleX());
+    view.y -= (py - size.height / 2) * (1 / before.y - 1 / scaleY());
+    settle();
+  };
+  const moveBy = (dx, dy) => {
+    view.x -= dx / scaleX();
+    view.y += dy / scaleY();
+    settle();
+  };
+  /* A short glide, so that the eye can follow. */
+  const glide = (goal, after = () => {}) => {
+    cancelAnimationFrame(stroll);
+    const from = { ...view };
+    const began = performance.now();
+    const duration = calm.matches ? 0 : 160;
+    const step = (now) => {
+      const share = duration ? Math.min(1, Math.max(0, (now - began) / duration)) : 1;
+      const eased = 1 - (1 - share) ** 3;
+      view.zoom = from.zoom * (goal.zoom / from.zoom) ** eased;
+      view.x = from.x + (goal.x - from.x) * eased;
+      view.y = from.y + (goal.y - from.y) * eased;
+      settle();
+      if (share < 1) stroll = requestAnimationFrame(step);
+      else after();
+    };
+    step(duration ? began : began + 1);
+  };
+  const zoomBy = (factor, after) => glide({ ...view, zoom: Math.max(0.8, Math.min(MOST_ZOOM, view.zoom * factor)) }, after);
+  const reset = (after) => glide({ zoom: 1, x: FULL / 2, y: FULL / 2 }, after);
+
+  listen();
+
+  function listen() {
+    const fingers = new Map();
+    let start = null;
+    let travelled = 0;
+    const place = (event) => {
+      const box = canvas.getBoundingClientRect();
+      return [event.clientX - box.left, event.clientY - box.top];
+    };
+    canvas.addEventListener("wheel", (event) => {
+      const factor = Math.exp(-event.deltaY * (event.deltaMode ? 0.05 : 0.0016));
+      /* Beyond the whole picture the wheel moves the page again. */
+      if (factor < 1 && view.zoom <= 0.8001) return;
+      event.preventDefault();
+      hover(-1);
+      zoomAt(factor, ...place(event));
+    }, { passive: false });
+    canvas.addEventListener("pointerdown", (event) => {
+      if (event.button) return;
+      cross = false;
+      cancelAnimationFrame(stroll);
+      fingers.set(event.pointerId, place(event));
+      start = place(event);
+      travelled = fingers.size > 1 ? 99 : 0;
+      canvas.setPointerCapture(event.pointerId);
+    });
+    canvas.addEventListener("pointermove", (event) => {
+      const now = place(event);
+      if (!fingers.has(event.pointerId)) {
+        cross = false;
+        hover(nearest(...now, 14));
+        return;
+      }
+      const before = fingers.get(event.pointerId);
+      if (fingers.size === 2) {
+        const [other] = [...fingers].filter(([id]) => id !== event.pointerId).map(([, spot]) => spot);
+        const apart = (spot) => Math.max(12, Math.hypot(spot[0] - other[0], spot[1] - other[1]));
+        zoomAt(apart(now) / apart(before), (now[0] + other[0]) / 2, (now[1] + other[1]) / 2);
+        moveBy((now[0] - before[0]) / 2, (now[1] - before[1]) / 2);
+      } else {
+        travelled = Math.max(travelled, Math.hypot(now[0] - start[0], now[1] - start[1]));
+        if (travelled > 4) {
+          hover(-1);
+          canvas.classList.add("moving");
+          moveBy(now[0] - before[0], now[1] - before[1]);
+        }
+      }
+      fingers.set(event.pointerId, now);
+    });
+    const lift = (event) => {
+      const held = fingers.delete(event.pointerId);
+      canvas.classList.remove("moving");
+      if (!held || event.type !== "pointerup" || travelled > 4) return;
+      const sample = nearest(...place(event), event.pointerType === "touch" ? 24 : 14);
+      hover(sample);
+      if (event.pointerType !== "touch" && sample >= 0) told.choose(label[sample]);
+    };
+    canvas.addEventListener("pointerup", lift);
+    canvas.addEventListener("pointercancel", lift);
+    canvas.addEventListener("pointerleave", (event) => {
+      if (event.pointerType !== "touch") hover(-1);
+    });
+    canvas.addEventListener("dblclick", () => { hover(-1); reset(); });
+    canvas.addEventListener("blur", () => { cross = false; hover(-1); redraw(); });
+    canvas.addEventListener("keydown", (event) => {
+      if (event.ctrlKey || event.metaKey || event.altKey) return;
+      const stride = 0.12 * Math.min(size.width, size.height);
+      const read = () => hover(nearest(size.width / 2, size.height / 2, 40));
+      const moves = { ArrowLeft: [stride, 0], ArrowRight: [-stride, 0], ArrowUp: [0, stride], ArrowDown: [0, -stride] };
+      hover(-1);
+      if (moves[event.key]) {
+        cross = true;
+        const [dx, dy] = moves[event.key];
+        glide({ zoom: view.zoom, x: view.x - dx / scaleX(), y: view.y + dy / scaleY() }, read);
+      } else if (event.key === "+" || event.key === "=") zoomBy(1.5);
+      else if (event.key === "-" || event.key === "−") zoomBy(1 / 1.5);
+      else if (event.key === "0") reset();
+      else if (event.key === "Enter" && cross) {
+        const sample = nearest(size.width / 2, size.height / 2, 40);
+        if (sample >= 0) told.choose(label[sample]);
+      } else return;
+      event.preventDefault();
+    });
+    new ResizeObserver(() => { if (theme) { measure(); hover(-1); draw(); } }).observe(canvas);
+  }
+
+  return {
+    zoomBy,
+    reset,
+    dress(next) { theme = next; measure(); draw(); },
+    colourBy(next) { mode = next; codes = codesOf[mode](); redraw(); },
+    pick(cluster) { picked = cluster; hover(-1); redraw(); },
+    screen: (sample) => [screenX(x[sample]), screenY(y[sample])],
+    state: () => ({ ...view, mode, picked, hovered }),
+    size,
+  };
+};

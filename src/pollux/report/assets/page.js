@@ -1,0 +1,219 @@
+/* One cluster is picked, or none; everything on the page follows. */
+
+const data = JSON.parse(document.getElementById("data").textContent);
+const root = document.documentElement;
+const every = (selector, within = document) => [...within.querySelectorAll(selector)];
+root.classList.add("scripted");
+
+const samples = data.samples;
+const rows = new Uint32Array(bytesOf(samples.row));
+const labels = new Uint16Array(bytesOf(samples.label));
+const following = new Uint16Array(bytesOf(samples.next));
+const sureness = new Uint16Array(bytesOf(samples.p));
+const nextSureness = new Uint16Array(bytesOf(samples.nextP));
+const entropies = new Uint16Array(bytesOf(samples.entropy));
+const classCodes = samples.class ? new Uint16Array(bytesOf(samples.class)) : null;
+const values = samples.values ? new Float32Array(bytesOf(samples.values)) : null;
+const classes = data.classes.length ? data.classes[0] : null;
+const canvas = document.querySelector("#map canvas");
+const tip = document.getElementById("tip");
+const said = document.getElementById("said");
+let picked = -1;
+
+const percent = (share) => {
+  const shown = 100 * share;
+  if (shown === 0 || shown === 100) return `${shown}%`;
+  if (shown < 0.05) return "<0.1%";
+  if (shown > 99.95) return ">99.9%";
+  return `${shown.toFixed(1)}%`;
+};
+const written = (value) => {
+  if (!Number.isFinite(value)) return "missing";
+  const size = Math.abs(value);
+  const text = size && (size < 1e-4 || size >= 1e9)
+    ? value.toExponential(3)
+    : value.toLocaleString("en-GB", { maximumSignificantDigits: size >= 1e5 ? 7 : 5 });
+  return text.replace("-", "−");
+};
+const element = (name, text, kind) => {
+  const made = document.createElement(name);
+  if (text !== undefined) made.textContent = text;
+  if (kind) made.className = kind;
+  return made;
+};
+const chip = (cluster) => {
+  const made = element("i", undefined, "chip");
+  made.style.setProperty("--c", `var(--k${cluster})`);
+  return made;
+};
+const nameOf = (sample) => (samples.names ? samples.names[sample] : `Sample ${rows[sample]}`);
+
+/* What is known of a sample: pairs of a name and a value. */
+const factsOf = (sample) => {
+  const cluster = labels[sample];
+  const facts = [[`Cluster ${cluster}`, percent(sureness[sample] / 65535), cluster]];
+  if (nextSureness[sample] && following[sample] !== cluster) {
+    facts.push([`Next, ${following[sample]}`, percent(nextSureness[sample] / 65535)]);
+  }
+  facts.push(["Entropy", written(Number((entropies[sample] / 65535 * data.highest).toPrecision(3)))]);
+  if (classCodes) facts.push(["Class", classes.names[classCodes[sample]]]);
+  if (values) {
+    samples.columns[cluster].forEach((feature, at) => {
+      const [name, isShare] = samples.features[feature];
+      const value = values[sample * samples.width + at];
+      facts.push([name, isShare && Number.isFinite(value) ? (value ? "yes" : "no") : written(value)]);
+    });
+  }
+  return facts;
+};
+
+const showTip = (sample, place) => {
+  tip.hidden = sample < 0;
+  if (sample < 0) return;
+  tip.replaceChildren();
+  const pictured = Boolean(data.thumbs) && sample < data.thumbs[0];
+  tip.classList.toggle("pictured", pictured);
+  if (pictured) {
+    const [, across, down] = data.thumbs;
+    const thumb = element("i", undefined, "thumb");
+    const share = (at, most) => (most > 1 ? 100 * at / (most - 1) : 0);
+    thumb.style.backgroundPosition = `${share(sample % across, across)}% ${share(Math.floor(sample / across), down)}%`;
+    tip.append(thumb);
+  }
+  const title = element("b");
+  title.append(element("bdi", nameOf(sample)));
+  const list = element("dl");
+  for (const [name, value, cluster] of factsOf(sample)) {
+    const term = element("dt");
+    if (cluster !== undefined) term.append(chip(cluster));
+    term.append(element("bdi", name));
+    const told = element("dd");
+    told.append(element("bdi", value));
+    list.append(term, told);
+  }
+  tip.append(title, list);
+  tip.dataset.row = rows[sample];
+  const box = tip.getBoundingClientRect();
+  const left = place[0] + 16 + box.width > map.size.width - 4 ? place[0] - 16 - box.width : place[0] + 16;
+  const top = Math.max(4, Math.min(map.size.height - box.height - 4, place[1] - box.height / 2));
+  tip.style.transform = `translate(${Math.round(Math.max(4, Math.min(map.size.width - box.width - 4, left)))}px, ${Math.round(top)}px)`;
+  if (document.activeElement === canvas) {
+    said.textContent = `${nameOf(sample)}: ${factsOf(sample).map(([name, value]) => `${name} ${value}`).join(", ")}`;
+  }
+};
+
+const pick = (cluster) => {
+  picked = cluster === picked ? -1 : cluster;
+  root.classList.toggle("has-pick", picked >= 0);
+  every("[data-pick]").forEach((button) => button.setAttribute("aria-pressed", String(+button.dataset.pick === picked)));
+  every("[data-cluster]").forEach((part) => part.classList.toggle("on", +part.dataset.cluster === picked));
+  every("[data-of]").forEach((part) => part.classList.toggle("on", +part.dataset.of === picked));
+  document.getElementById("picked").hidden = picked < 0;
+  if (picked >= 0) {
+    const name = document.getElementById("picked-name");
+    name.replaceChildren(chip(picked), `Cluster ${picked}`);
+    said.textContent = `Cluster ${picked} picked: ${data.sizes[picked].toLocaleString("en-GB")} samples.`;
+  } else {
+    said.textContent = "All clusters are shown.";
+  }
+  map.pick(picked);
+};
+
+const map = createMap(canvas, data, { hover: showTip, choose: pick });
+
+/* Colours are those of the style sheet, so that the drawing follows a dark or light setting, and paper. */
+const dress = (light) => {
+  const style = getComputedStyle(root);
+  const dark = !light && matchMedia("(prefers-color-scheme: dark)").matches && !matchMedia("print").matches;
+  const tone = dark ? "dark" : "light";
+  const named = (name) => style.getPropertyValue(`--${name}`).trim();
+  const names = ["paper", "ink", "quiet", "grid", "all", "low", "middle", "high"];
+  const theme = Object.fromEntries(names.map((name) => [name, named(name)]));
+  theme.clusters = data.colours[tone];
+  theme.classes = classes ? classes.colours[tone] : [];
+  theme.font = getComputedStyle(document.body).fontFamily;
+  every("[data-class]").forEach((part) => part.style.setProperty("--c", theme.classes[+part.dataset.class]));
+  map.dress(theme);
+};
+dress(false);
+for (const query of ["(prefers-color-scheme: dark)", "print"]) {
+  matchMedia(query).addEventListener("change", () => dress(false));
+}
+addEventListener("beforeprint", () => dress(true));
+addEventListener("afterprint", () => dress(false));
+
+every("[data-pick]").forEach((button) => button.addEventListener("click", () => pick(+button.dataset.pick)));
+document.querySelector("[data-clear]").addEventListener("click", () => { pick(picked); canvas.focus({ preventScroll: true }); });
+every("[data-step]").forEach((button) => button.addEventListener("click", () => {
+  const used = data.sizes.flatMap((size, cluster) => (size ? [cluster] : []));
+  pick(used[(used.indexOf(picked) + +button.dataset.step + used.length) % used.length]);
+}));
+addEventListener("keydown", (event) => {
+  if (event.key === "Escape" && picked >= 0) pick(picked);
+});
+every("[data-zoom]").forEach((button) => button.addEventListener("click", () => {
+  if (button.dataset.zoom === "reset") map.reset();
+  else map.zoomBy(button.dataset.zoom === "in" ? 1.5 : 1 / 1.5);
+}));
+every("input[name=colour]").forEach((input) => input.addEventListener("change", () => {
+  every("[data-legend]").forEach((part) => { part.hidden = part.dataset.legend !== input.value; });
+  map.colourBy(input.value);
+}));
+const remembered = document.querySelector("input[name=colour]:checked");
+if (remembered && remembered.value !== "cluster") remembered.dispatchEvent(new Event("change"));
+
+every("[data-copy]").forEach((button) => button.addEventListener("click", async () => {
+  const source = document.getElementById(button.dataset.copy);
+  try {
+    await navigator.clipboard.writeText(source.textContent);
+  } catch {
+    getSelection().selectAllChildren(source);
+    document.execCommand("copy");
+  }
+  button.textContent = "Copied";
+  setTimeout(() => { button.textContent = "Copy"; }, 1500);
+}));
+
+/* Curves are read together: the same epoch in all of them. */
+const curves = every("[data-curve]").map((figure) => ({
+  pairs: data.history[figure.dataset.curve],
+  base: +figure.dataset.base,
+  extent: +figure.dataset.extent,
+  plot: figure.querySelector(".plot"),
+  output: figure.querySelector("output"),
+  rest: figure.querySelector("output").textContent,
+  mark: element("i"),
+}));
+const lastEpoch = Math.max(2, ...curves.map(({ pairs }) => pairs[pairs.length - 1][0]));
+const readCurves = (share) => {
+  for (const { pairs, base, extent, plot, output, rest, mark } of curves) {
+    if (share === null) {
+      mark.remove();
+      output.textContent = rest;
+      continue;
+    }
+    const goal = 1 + share * (lastEpoch - 1);
+    const [epoch, value] = pairs.reduce((best, pair) => (Math.abs(pair[0] - goal) < Math.abs(best[0] - goal) ? pair : best));
+    mark.style.left = `${100 * (epoch - 1) / (lastEpoch - 1)}%`;
+    mark.style.setProperty("--y", `${100 * (1 - (value - base) / extent)}%`);
+    plot.append(mark);
+    output.textContent = `${written(Number(value.toPrecision(4)))} at epoch ${epoch}`;
+  }
+};
+for (const { plot } of curves) {
+  plot.addEventListener("pointermove", (event) => {
+    const box = plot.getBoundingClientRect();
+    readCurves(Math.min(1, Math.max(0, (event.clientX - box.left) / box.width)));
+  });
+  plot.addEventListener("pointerleave", () => readCurves(null));
+}
+
+/* For scripts that read the page: where a row of the data lies on the screen, and what is shown. */
+window.pollux = {
+  state: map.state,
+  locate(row) {
+    const box = canvas.getBoundingClientRect();
+    const [left, top] = map.screen(rows.indexOf(row));
+    return [box.left + left, box.top + top];
+  },
+};

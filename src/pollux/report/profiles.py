@@ -1,0 +1,112 @@
+"""What sets a cluster apart: its features against those of all other samples."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from pollux.report.findings import Array
+from pollux.report.markup import shortened
+
+BINS = 24
+COLUMNS_AT_ONCE = 64
+NOTABLE, STRONG = 0.5, 1.5
+
+
+@dataclass(frozen=True)
+class Contrasts:
+    """Means of (K, d): of a cluster, of the rest, and (cluster − rest) / standard deviation of all."""
+
+    inside: Array
+    outside: Array
+    scaled: Array
+    missing: Array
+
+    def ranked(self, cluster: int, most: int) -> list[int]:
+        """The features that differ, largest standardised difference first."""
+        sizes = np.abs(self.scaled[cluster])
+        order = np.argsort(-sizes, kind="stable")[:most]
+        return [int(feature) for feature in order if sizes[feature] > 0]
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Shares of each bin between two ends: of all (B,) and of each cluster (K, B)."""
+
+    low: float
+    high: float
+    everyone: Array
+    clusters: Array
+
+
+def contrasts(features: Array, labels: NDArray[np.int64], clusters: int) -> Contrasts:
+    """Features (n, d) of clusters 0 … K − 1; values that are missing or infinite are passed over."""
+    n, d = features.shape
+    members = csr_array((np.ones(n), (labels, np.arange(n))), shape=(clusters, n))
+    blocks = [_contrasts(features[:, at : at + COLUMNS_AT_ONCE], members) for at in range(0, d, COLUMNS_AT_ONCE)]
+    if not blocks:
+        return Contrasts(*(np.zeros((clusters, 0)) for _ in range(4)))
+    return Contrasts(*(np.concatenate(parts, axis=1) for parts in zip(*blocks, strict=True)))
+
+
+def _contrasts(features: Array, members: csr_array) -> tuple[Array, Array, Array, Array]:
+    """The same for a few columns: inside, outside, scaled, missing."""
+    values = np.asarray(features, dtype=np.float64)
+    known = np.isfinite(values)
+    total = known.sum(0)
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        centre = np.where(known, values, 0.0).sum(0) / total
+        # From the centre, so that a column of large numbers keeps the digits in which clusters differ.
+        centred = np.where(known, values - centre, 0.0)
+        spread = np.sqrt((centred**2).sum(0) / total)
+        counts, sums = members @ known.astype(np.float64), members @ centred
+        inside = centre + sums / counts
+        outside = centre + (centred.sum(0) - sums) / (total - counts)
+        varies = spread > 1e-12 * np.abs(centre)
+        scaled = np.where(varies, (inside - outside) / spread, 0.0)
+        missing = 1 - counts / np.asarray(members.sum(1)).reshape(-1, 1)
+    return inside, outside, np.nan_to_num(scaled, nan=0.0, posinf=0.0, neginf=0.0), missing
+
+
+def histogram(values: Array, labels: NDArray[np.int64], clusters: int) -> Histogram:
+    """How a feature (n,) is spread, over all and in each cluster. The outermost bins hold what lies beyond them."""
+    known = np.isfinite(values)
+    kept, owners = np.asarray(values[known], dtype=np.float64), labels[known]
+    least, most = float(kept.min()), float(kept.max())
+    if most - least < BINS and np.array_equal(kept, np.rint(kept)):
+        low, high, bins = least, most, int(most - least) + 1
+        codes = (kept - least).astype(np.int64)
+    else:
+        low, high = (float(end) for end in np.quantile(kept, (0.005, 0.995)))
+        low, high = (low, high) if high > low else (least, most)
+        bins = BINS if high > low else 1
+        codes = np.clip((kept - low) / ((high - low) or 1.0) * bins, 0, bins - 1).astype(np.int64)
+    table = np.bincount(owners * bins + codes, minlength=clusters * bins).reshape(clusters, bins)
+    shares = table / np.maximum(table.sum(1, keepdims=True), 1)
+    return Histogram(low, high, table.sum(0) / len(kept), shares)
+
+
+def in_words(found: Contrasts, cluster: int, names: Sequence[str], shares: Collection[str]) -> str:
+    """'petal length very high, sepal width low'."""
+    said = []
+    for feature in found.ranked(cluster, 3):
+        size = float(found.scaled[cluster, feature])
+        if abs(size) >= NOTABLE:
+            name = shortened(names[feature], 40)
+            inside = float(found.inside[cluster, feature])
+            said.append(_share(name, inside, size) if names[feature] in shares else _level(name, size))
+    return ", ".join(said) or "close to the average in every feature"
+
+
+def _level(name: str, size: float) -> str:
+    return f"{name} {'very ' if abs(size) >= STRONG else ''}{'high' if size > 0 else 'low'}"
+
+
+def _share(name: str, inside: float, size: float) -> str:
+    if size > 0:
+        return f"mostly {name}" if inside >= 0.5 else f"more {name}"
+    return f"hardly any {name}" if inside <= 0.1 else f"less {name}"
