@@ -8,7 +8,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Self, cast
 
 import numpy as np
 import scipy.sparse
@@ -26,7 +26,9 @@ from pollux.fitting import (
     all_or_nothing,
     arithmetic,
     check_columns,
+    check_predictions,
     for_new_rows,
+    free_probabilities,
     number_clusters,
     precomputed,
     rows_kept,
@@ -41,6 +43,7 @@ from pollux.new_rows import OnNewRows
 from pollux.objectives import Divergence, Gemini
 from pollux.objectives.penalties import Penalty
 from pollux.parameters import check_parameters, resolve_callbacks, resolve_objective, resolve_penalties
+from pollux.preprocessing import Preprocessing
 from pollux.rows import Rows
 from pollux.training import (
     Batches,
@@ -61,8 +64,6 @@ from pollux.training import (
     train,
     train_restarts,
 )
-
-Self = TypeVar("Self", bound="GeminiClustering")
 
 _PREDICTED_ROWS = 10_000
 
@@ -134,6 +135,8 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         The geometry, with what it takes from the data fixed.
     probabilities_ : array of shape (n, n_clusters)
         Soft assignments of the rows, for a free table only.
+    preprocessing_ : Preprocessing or None
+        Of a model that ``pollux fit`` made: how it reads the columns of a data frame that it is given.
 
     Examples
     --------
@@ -191,7 +194,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         self.verbose = verbose
         self.callbacks = callbacks
 
-    def fit(self: Self, X: Any, y: Any = None, *, sample_weight: Any = None, affinity: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, affinity: Any = None) -> Self:
         """Find the clusters of X.
 
         Parameters
@@ -224,7 +227,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             self._finish(X, kept, problem, fitted.evaluation)
         return self
 
-    def partial_fit(self: Self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
+    def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
         """One more epoch, on these rows; the first call starts the model.
 
         Clusters are numbered anew, by their size among these rows, and ``labels_`` are theirs.
@@ -325,13 +328,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             log_probabilities(self.module_, rows[index], self.n_clusters).cpu()[:, self._order].exp()
             for index in torch.split(torch.arange(len(rows)), _PREDICTED_ROWS)
         ]
-        probabilities = torch.cat(parts).numpy()
-        if not np.isfinite(probabilities).all():
-            raise ValueError(
-                "The model returned NaN for some rows: their values are too large for its arithmetic. "
-                "Scale them as the training data were."
-            )
-        return probabilities
+        return check_predictions(torch.cat(parts).numpy())
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "labels_")
@@ -339,6 +336,10 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     # The parts of fit, in its order.
 
     def _validate(self, X: Any, *, reset: bool, fewest: int) -> Any:
+        if reset:
+            self.preprocessing_: Preprocessing | None = None
+        elif self.preprocessing_ is not None:
+            X = self.preprocessing_.encode(X)
         check_columns(X)
         X = validate_data(self, X, reset=reset, accept_sparse="csr", allow_nd=True, ensure_min_samples=fewest)
         if not reset and tuple(X.shape[1:]) != self._shape:
@@ -423,9 +424,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
 
     def _set_probabilities(self, kept: NDArray[np.bool_]) -> None:
         """Soft assignments of a free table; none of the rows it has not seen."""
-        table = cast("FreeTable", self.module_).logits.detach().cpu().softmax(1)[:, self._order].numpy()
-        self.probabilities_ = np.full((len(kept), self.n_clusters), 1 / self.n_clusters, dtype=table.dtype)
-        self.probabilities_[kept] = table
+        self.probabilities_ = free_probabilities(cast("FreeTable", self.module_), self._order, kept)
 
 
 # Here rather than as decorators, because scikit-learn wraps transform when the class is made.

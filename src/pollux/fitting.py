@@ -125,6 +125,24 @@ def start_at_seeds(table: FreeTable, X: Any, random: np.random.RandomState) -> N
     table.logits.add_(torch.nn.functional.one_hot(nearest, n_clusters))
 
 
+def free_probabilities(table: FreeTable, order: Tensor, kept: NDArray[np.bool_]) -> NDArray[np.floating[Any]]:
+    """p(y|x) (n, K) of a free table that has seen the rows of a mask (n,); even for the others."""
+    seen = table.logits.detach().cpu().softmax(1)[:, order].numpy()
+    probabilities = np.full((len(kept), seen.shape[1]), 1 / seen.shape[1], dtype=seen.dtype)
+    probabilities[kept] = seen
+    return probabilities
+
+
+def check_predictions(probabilities: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
+    """The probabilities (n, K), or an error where they are none."""
+    if not np.isfinite(probabilities).all():
+        raise ValueError(
+            "The model returned NaN for some rows: their values are too large for its arithmetic. "
+            "Scale them as the training data were."
+        )
+    return probabilities
+
+
 def check_columns(X: Any) -> None:
     """Name the columns of a data frame that do not hold numbers."""
     if not (hasattr(X, "dtypes") and hasattr(X, "columns")):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -17,16 +15,18 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from pollux.atomic import in_place
 from pollux.geometry import DISTANCES, KERNELS, Pairwise, ShortestPath, resolve
 from pollux.models import FreeTable, build
 from pollux.objectives import DIVERGENCES, Gemini
 from pollux.parameters import NOT_IN_FILE, check_device
+from pollux.preprocessing import from_json
 
 FORMAT = "pollux-model"
-VERSION = 2
-"""Version 1 had no checksum."""
+VERSION = 3
+"""Version 1 had no checksum, version 2 no preprocessing."""
 
-_READABLE = ("1", "2")
+_READABLE = ("1", "2", "3")
 # Far more than any description; a header that claims more is not read at all.
 _MOST_HEADER_BYTES = 50_000_000
 
@@ -52,6 +52,7 @@ def save(clustering: Any, path: str | Path) -> None:
         "history": clustering.history_,
         "objective": clustering.objective_,
         "n_clusters": clustering.n_clusters_,
+        "preprocessing": None if clustering.preprocessing_ is None else clustering.preprocessing_.as_json(),
     }
     write(path, tensors, description)
 
@@ -113,6 +114,8 @@ def _restore_state(clustering: Any, tensors: dict[str, Tensor], description: dic
         raise IndexError("the order of the clusters is none")
     if len(clustering.hidden) > len(tensors):
         raise IndexError("there are more layers than weights")
+    preprocessing = description.get("preprocessing")
+    clustering.preprocessing_ = None if preprocessing is None else from_json(preprocessing)
     # A matrix or a function is not in the file.
     clustering._resume = clustering.geometry_ = None
 
@@ -155,28 +158,13 @@ def _restore_geometry(clustering: Any, parameters: dict[str, Any]) -> None:
 
 def write(path: str | Path, tensors: dict[str, Tensor], description: dict[str, Any]) -> None:
     """Tensors and a JSON description in one file, which appears whole or not at all."""
-    path = Path(path)
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"The folder {path.parent} does not exist: make it first.")
     # Tensors of one storage (tied weights) are written as separate ones.
     contiguous = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     text = json.dumps(description)
     checksum = _checksum(contiguous, text)
     metadata = {"format": FORMAT, "version": str(VERSION), "description": text, "sha256": checksum}
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
-    try:
+    with in_place(path) as temporary:
         save_file(contiguous, temporary, metadata=metadata)
-        with open(temporary, "rb") as file:
-            os.fsync(file.fileno())
-        # A temporary file is its owner's alone; the model gets the permissions of any new file.
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -193,7 +181,7 @@ def read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             if metadata.get("version") not in _READABLE:
                 raise ValueError(
                     f"{path} has format version {metadata.get('version')}; this release reads versions "
-                    f"{' and '.join(_READABLE)}. Load it with the release that wrote it."
+                    f"{', '.join(_READABLE)}. Load it with the release that wrote it."
                 )
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         if metadata["version"] != "1" and metadata["sha256"] != _checksum(tensors, metadata["description"]):

@@ -1,7 +1,7 @@
 """Training: batches, the loop, restarts, callbacks."""
 
 from pollux.training.batches import Batch, Batches
-from pollux.training.callbacks import Callback, Epoch, ProgressBar, TensorBoard
+from pollux.training.callbacks import Callback, Epoch, Interruptible, ProgressBar, TensorBoard
 from pollux.training.evaluation import Evaluation, evaluate, log_probabilities
 from pollux.training.loop import History, NotFiniteError, NumericalWarning, Trained, train
 from pollux.training.optimisers import OPTIMISERS, make_optimiser
@@ -18,6 +18,7 @@ __all__ = [
     "Evaluation",
     "Fitted",
     "History",
+    "Interruptible",
     "NotFiniteError",
     "NumericalWarning",
     "ProgressBar",

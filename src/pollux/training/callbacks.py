@@ -1,6 +1,7 @@
 """Callbacks: called after each epoch with its figures; one that returns True ends the training.
 
-A callback that is a context manager is entered before the first epoch and left after the last.
+A callback that is a context manager is entered before the first epoch and left after the last. If it swallows an
+exception, training ends there with the weights of the last whole epoch.
 """
 
 from __future__ import annotations
@@ -54,6 +55,33 @@ class ProgressBar:
         self._progress.stop()
         # Neither can be copied, and an estimator that is cloned copies its callbacks.
         del self._progress, self._task
+
+
+class Interruptible:
+    """Ctrl-C ends the training, and what was learned by then is kept; a second one is let through.
+
+    Attributes
+    ----------
+    interrupted : bool
+        Whether that happened.
+    """
+
+    def __init__(self) -> None:
+        self.interrupted = False
+
+    def __call__(self, epoch: Epoch) -> None:
+        """Nothing to do after an epoch."""
+
+    def __enter__(self) -> Interruptible:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if not isinstance(error, KeyboardInterrupt) or self.interrupted:
+            return False
+        self.interrupted = True
+        return True
 
 
 class TensorBoard:

@@ -43,10 +43,11 @@ class History:
 
 
 class Trained(NamedTuple):
-    """What training leaves: its figures, and the way back to the last good weights."""
+    """What training leaves: its figures, the way back to the last good weights, and whether it was broken off."""
 
     history: History
     restore: Callable[[], None]
+    broken_off: bool
 
 
 def train(
@@ -63,12 +64,14 @@ def train(
     """Train the model by steps on batches, for at most ``max_epochs``.
 
     With ``patience``, training ends after that many epochs in which the objective has not risen by the
-    share ``tol`` of its best value.
+    share ``tol`` of its best value. A callback that is a context manager may swallow an exception, such as Ctrl-C: the
+    weights are then those of the last whole epoch.
     """
     history = History()
     guard = Guard(model)
     patient = Patience(tol, patience)
     model.train()
+    broken_off = True
     with contextlib.ExitStack() as stack:
         stack.enter_context(_threads_for(model, batches))
         for callback in callbacks:
@@ -90,9 +93,12 @@ def train(
             stops = [bool(callback(epoch)) for callback in callbacks]
             if any(stops) or patient.ends(values):
                 break
+        broken_off = False
+    if broken_off:
+        guard.to_last_epoch()
     model.train(False)
     model.sync()
-    return Trained(history, guard.restore)
+    return Trained(history, guard.restore, broken_off)
 
 
 class Tally:
@@ -168,12 +174,19 @@ class Guard:
         self._good, self._candidate = self._candidate, self._copy()
         return True
 
+    def to_last_epoch(self) -> None:
+        """Go back to the weights at the end of the last whole epoch."""
+        self._put(self._candidate)
+
     @torch.no_grad()
+    def _put(self, weights: list[Tensor]) -> None:
+        for tensor, kept in zip(self._model.state(), weights, strict=True):
+            tensor.copy_(kept)
+        self._model.sync()
+
     def restore(self, warn: bool = True) -> None:
         """Go back to the last good weights."""
-        for tensor, good in zip(self._model.state(), self._good, strict=True):
-            tensor.copy_(good)
-        self._model.sync()
+        self._put(self._good)
         if warn:
             warnings.warn(
                 "The objective or the weights were no longer finite: training stopped, and the last good weights "

@@ -64,6 +64,8 @@ def train_restarts(
         results += [
             Fitted(module, evaluations[r], trained.history.of_model(r)) for r, module in enumerate(model.modules)
         ]
+        if trained.broken_off:
+            break
     if not results and failure is not None:
         raise failure
     # A restart whose numbers are not finite is compared as the worst.

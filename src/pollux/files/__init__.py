@@ -1,0 +1,70 @@
+"""Data in files: tables, arrays and folders of images, as a whole or a part at a time."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+
+from pollux.errors import InputError
+from pollux.files.source import Part, Source
+
+__all__ = ["FORMATS", "Part", "Reading", "Source", "open_data"]
+
+FORMATS = {
+    "CSV": (".csv", ".txt"),
+    "TSV": (".tsv", ".tab"),
+    "Parquet": (".parquet", ".pq"),
+    "Feather/Arrow": (".feather", ".arrow", ".ipc"),
+    "numpy": (".npy", ".npz"),
+}
+"""Formats, and how the names of their files end; a folder holds images."""
+
+_COMPRESSED = (".gz", ".bz2", ".zst")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a file does not say of itself: of CSV files, of .npz files, of images."""
+
+    delimiter: str | None = None
+    header: bool = True
+    missing_marks: tuple[str, ...] = ()
+    text: tuple[str, ...] = ()
+    array: str | None = None
+    image_size: int | None = None
+
+
+def open_data(path: str | Path, reading: Reading | None = None) -> Source:
+    """The data in a file or folder; what it holds is read later."""
+    path, how = Path(path), reading or Reading()
+    if path.is_dir():
+        from pollux.files.images import ImageFolder
+
+        return ImageFolder(path, how.image_size)
+    if not path.exists():
+        raise InputError(f"There is no file {path}.")
+    suffix = path.suffix.lower()
+    compressed = suffix in _COMPRESSED
+    if compressed:
+        suffix = path.with_suffix("").suffix.lower()
+    if suffix in FORMATS["numpy"] and not compressed:
+        from pollux.files.arrays import NpyArray, NpzArrays
+
+        return NpyArray(path) if suffix == ".npy" else NpzArrays(path, how.array)
+    if suffix not in (known for endings in FORMATS.values() for known in endings) or (
+        compressed and suffix not in (*FORMATS["CSV"], *FORMATS["TSV"])
+    ):
+        known = "; ".join(f"{name} ({', '.join(endings)})" for name, endings in FORMATS.items())
+        raise InputError(
+            f"{path} is of no known format, by the end of its name. Known are {known}; a folder of images."
+        )
+    if importlib.util.find_spec("pyarrow") is None:
+        raise InputError("Tables are read by pyarrow: pip install 'pollux[files]'.")
+    from pollux.files.tables import ArrowTable, CsvTable, ParquetTable
+
+    if suffix in FORMATS["Parquet"]:
+        return ParquetTable(path)
+    if suffix in FORMATS["Feather/Arrow"]:
+        return ArrowTable(path)
+    return CsvTable(path, how.delimiter, how.header, how.missing_marks, how.text)

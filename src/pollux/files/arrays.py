@@ -1,0 +1,108 @@
+"""Arrays in files, by numpy: .npy, read in place, and .npz. Nothing in them is unpickled."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pollux.errors import InputError
+from pollux.files.source import Part
+from pollux.preprocessing import ArrayPreprocessing, Preprocessing
+
+ROWS_AT_ONCE = 16_384
+_CHANNELS = (1, 3, 4)
+
+
+@dataclass(frozen=True)
+class NpyArray:
+    """One array: rows (n, d), or images (n, H, W), (n, C, H, W) or (n, H, W, C)."""
+
+    path: Path
+
+    def read(self) -> Part:
+        return Part(_as_samples(self._load(), self.path))
+
+    def stream(self, preprocessing: Preprocessing, beside: Sequence[str]) -> Iterator[Part]:
+        return _parts(self.read(), preprocessing, self.path)
+
+    def _load(self) -> NDArray[Any]:
+        try:
+            return np.asanyarray(np.load(self.path, mmap_mode="r", allow_pickle=False))
+        except (ValueError, EOFError, SyntaxError) as error:
+            raise InputError(f"{self.path} is not an array of numbers: {error}") from error
+
+
+@dataclass(frozen=True)
+class NpzArrays:
+    """Several arrays: the samples, and beside them arrays (n,) such as labels.
+
+    ``array`` names the samples where more than one could be meant.
+    """
+
+    path: Path
+    array: str | None = None
+
+    def read(self) -> Part:
+        try:
+            with np.load(self.path, allow_pickle=False) as arrays:
+                return self._part({name: arrays[name] for name in arrays.files})
+        except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(f"{self.path} is not a file of arrays: {error}") from error
+
+    def stream(self, preprocessing: Preprocessing, beside: Sequence[str]) -> Iterator[Part]:
+        return _parts(self.read(), preprocessing, self.path)
+
+    def _part(self, arrays: dict[str, NDArray[Any]]) -> Part:
+        if {"indptr", "indices", "data"} <= arrays.keys():
+            raise InputError(f"{self.path} holds a sparse matrix: load it in Python and use GeminiClustering.")
+        several = [name for name, array in arrays.items() if array.ndim > 1]
+        if self.array is None and len(several) != 1:
+            likely = [name for name in several if name in ("X", "x", "data", "images")]
+            if len(likely) != 1:
+                raise InputError(f"{self.path} holds the arrays {_shapes(arrays)}: say which to cluster, --array NAME.")
+            several = likely
+        name = self.array or several[0]
+        if name not in arrays:
+            raise InputError(f"{self.path} has no array {name!r} (--array); it holds {_shapes(arrays)}.")
+        samples = _as_samples(arrays[name], self.path)
+        return Part(
+            samples, beside={k: v for k, v in arrays.items() if k != name and v.ndim == 1 and len(v) == len(samples)}
+        )
+
+
+def _as_samples(array: NDArray[Any], path: Path) -> NDArray[Any]:
+    """(n, d), or (n, C, H, W) where the channels may come last or be left out."""
+    if array.dtype.kind not in "bifu" or array.ndim not in (1, 2, 3, 4):
+        raise InputError(
+            f"{path} holds an array of {array.dtype} and shape {array.shape}; what can be clustered are numbers: rows "
+            f"(n, d), or images (n, H, W), (n, C, H, W) or (n, H, W, C)."
+        )
+    if array.ndim == 1:
+        array = array[:, None]
+    if array.ndim == 3:
+        array = array[:, None]
+    elif array.ndim == 4 and array.shape[1] not in _CHANNELS and array.shape[3] in _CHANNELS:
+        array = np.moveaxis(array, 3, 1)
+    if not array.size:
+        raise InputError(f"{path} holds an empty array, of shape {array.shape}.")
+    return array
+
+
+def _parts(whole: Part, preprocessing: Preprocessing, path: Path) -> Iterator[Part]:
+    if not isinstance(preprocessing, ArrayPreprocessing):
+        raise InputError(f"The model was trained on a table, but {path} holds arrays.")
+    for first in range(0, len(whole), ROWS_AT_ONCE):
+        part = slice(first, first + ROWS_AT_ONCE)
+        yield Part(whole.rows[part], first, {name: values[part] for name, values in whole.beside.items()})
+
+
+def _shapes(arrays: dict[str, NDArray[Any]]) -> str:
+    return ", ".join(f"{name} {array.shape}" for name, array in arrays.items())

@@ -1,0 +1,165 @@
+"""``pollux report``: what a run has found, gathered for its page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pollux.errors import InputError
+from pollux.files import open_data
+from pollux.files.source import Part
+from pollux.preprocessing import Preprocessing
+from pollux.report import Findings, as_pictures, principal_map
+from pollux.runs import folder
+from pollux.runs.assignments import row_numbers
+from pollux.runs.fit import classes_of, identifiers_of
+from pollux.runs.predict import load_for, reading_of
+from pollux.runs.settings import Settings
+
+
+def findings(
+    run: str | Path,
+    data: str | Path | None = None,
+    *,
+    label: str | None = None,
+    place: str | None = None,
+    missing: str | None = None,
+) -> Findings:
+    """What the model of a run says of data: its own, or others.
+
+    Parameters
+    ----------
+    run : path
+        The folder of a run, or a model file.
+    data : path, optional
+        The rows, if not those of the run.
+    label : str, optional
+        The column of known classes, if not that of the run; "" for none.
+    place : str, optional
+        Where the rows lie on the map: two columns, "a,b", or a .npy file (n, 2); else their principal components.
+    missing : {"error", "mean", "drop"}, optional
+        What to do with rows that lack values, if not what was done in training.
+    """
+    settings = folder.settings_of(run) if Path(run).is_dir() else None
+    if data is None and settings is None:
+        raise InputError(f"{run} does not say which data it was trained on: pass them, pollux report RUN DATA.")
+    clustering = load_for(run, missing, with_free=True)
+    preprocessing = clustering.preprocessing_
+    assert preprocessing is not None
+    settings = settings or Settings()
+    part = open_data(settings.data if data is None else data, reading_of(run, preprocessing)).read()
+    whole, kept = len(part), np.ones(len(part), dtype=bool)
+    if preprocessing.missing == "drop":
+        kept = preprocessing.complete(part.rows)
+    numbers, part = row_numbers(part, kept), part if kept.all() else part.kept(kept)
+    label = _label(label, settings.label, part)
+    X = preprocessing.encode(part.rows)
+    if clustering.model == "free":
+        if len(clustering.labels_) != len(part):
+            raise InputError("A free table tells only of the rows it was trained on, and these are others.")
+        probabilities = clustering.probabilities_
+    else:
+        probabilities = clustering.predict_proba(part.rows)
+    points, axes = _points(place, X, part, kept)
+    is_image = X.ndim == 4
+    summary = folder.summary_of(run) if Path(run).is_dir() else {}
+    return Findings(
+        title=Path(settings.data if data is None else data).name,
+        probabilities=probabilities,
+        points=points,
+        axes=axes,
+        features=None if is_image else preprocessing.raw(part.rows),
+        feature_names=[] if is_image else _names(preprocessing),
+        shares=preprocessing.shares,
+        images=as_pictures(part.rows) if is_image else None,
+        row_names=_row_names(part, preprocessing, numbers, whole),
+        classes=classes_of(part, label),
+        history=clustering.history_,
+        settings=_for_people(settings, clustering),
+        notes=_notes(preprocessing, summary, whole - len(part), data is not None),
+        command=settings.command() if settings.data else "",
+    )
+
+
+def _label(asked: str | None, own: str, part: Part) -> str:
+    if asked is not None:
+        return asked
+    # Other data may come without the classes of those the run was trained on.
+    return own if own in part.names else ""
+
+
+def _names(preprocessing: Preprocessing) -> list[str]:
+    names = preprocessing.feature_names
+    return [f"column {name}" for name in names] if all(name.isdigit() for name in names) else names
+
+
+def _points(
+    place: str | None, X: NDArray[np.float32], part: Part, kept: NDArray[np.bool_]
+) -> tuple[NDArray[Any], tuple[str, str]]:
+    if place is None:
+        return principal_map(X.reshape(len(X), -1))
+    if place.endswith(".npy"):
+        rows = open_data(place).read().rows
+        if rows.shape != (len(kept), 2):
+            raise InputError(f"{place} has shape {rows.shape}; the map needs ({len(kept)}, 2).")
+        return np.asarray(rows[kept], dtype=np.float64), ("first coordinate", "second coordinate")
+    names = place.split(",")
+    if len(names) != 2:
+        raise InputError(f"The map has two axes: --map COLUMN,COLUMN or a .npy file, not {place!r}.")
+    if isinstance(part.rows, np.ndarray) and part.rows.ndim == 2 and all(name.isdigit() for name in names):
+        width = part.rows.shape[1]
+        if max(map(int, names)) >= width:
+            raise InputError(f"There are columns 0 … {width - 1} for the map, not {place!r}.")
+        columns = [part.rows[:, int(name)] for name in names]
+    else:
+        columns = [part.column(name) for name in names]
+    try:
+        points = np.stack([np.asarray(column, dtype=np.float64) for column in columns], axis=1)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"The columns of the map must hold numbers (--map {place}).") from error
+    # Where a value is missing the point lies in the middle.
+    return np.where(np.isfinite(points), points, np.nanmean(points, axis=0)), (names[0], names[1])
+
+
+def _row_names(part: Part, preprocessing: Preprocessing, numbers: NDArray[np.int64], whole: int) -> list[str] | None:
+    identifiers = [name for name in identifiers_of(part, preprocessing) if name in part.names]
+    if identifiers:
+        return [str(value) for value in part.column(identifiers[0])]
+    return None if len(numbers) == whole else [f"row {number}" for number in numbers]
+
+
+def _for_people(settings: Settings, clustering: Any) -> dict[str, str]:
+    parameters = clustering.get_params(deep=False)
+    network = " + ".join(map(str, parameters["hidden"])) if parameters["model"] == "mlp" else ""
+    told = {
+        "Data": settings.data,
+        "Clusters, at most": str(parameters["n_clusters"]),
+        "Objective": str(parameters["objective"]),
+        "Geometry": settings.geometry,
+        "Model": f"{parameters['model']}, {network} hidden units" if network else str(parameters["model"]),
+        "Epochs": f"{clustering.n_iter_} of {parameters['max_epochs']}",
+        "Batch size": str(parameters["batch_size"]),
+        "Learning rate": f"{parameters['learning_rate']:g}",
+        "Starts": str(parameters["n_init"]),
+        "Penalties": ", ".join(settings.penalty),
+        "Seed": str(parameters["random_state"]),
+        "Missing values": settings.missing,
+        "Objective reached": f"{clustering.objective_:.6g}",
+    }
+    return {name: value for name, value in told.items() if value}
+
+
+def _notes(preprocessing: Preprocessing, summary: dict[str, Any], dropped: int, other_data: bool) -> list[str]:
+    notes = [f"Column {name} was left out: {reason}." for name, reason in preprocessing.left_out.items()]
+    if len(notes) > 12:
+        notes = [*notes[:11], f"{len(notes) - 11} further columns were left out."]
+    if dropped:
+        notes.append(f"{dropped:,} rows that lack values were left out.")
+    if summary.get("interrupted"):
+        notes.append("The training was interrupted before its end.")
+    if other_data:
+        notes.append("The rows shown here are not those that the model was trained on, or need not be.")
+    return [*notes, *(str(note) for note in summary.get("notes", []))]
