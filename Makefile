@@ -1,8 +1,10 @@
-# make demo            clusters scikit-learn's digits, prints what was found and writes pictures into demo/
-# make test            all tests
+# make demo            clusters scikit-learn's digits, prints what was found and writes a report into demo/
+# make test            all tests; those of the report in a browser only where Chromium is installed
+# make test-browser    installs Chromium (Debian, Ubuntu) and runs those
 # make check           style, types
 # make bench           the table of speed and memory, side by side with GemClus
 # make bench-transport the same for Wasserstein objectives and their solver
+# make bench-files     the command line on large files: time and memory
 # make bench-accuracy  the table of adjusted Rand indices: k-means, GemClus, Pollux
 # Each builds its own environment in .venv; nothing needs to be installed first but Python 3.11+ and make.
 
@@ -11,7 +13,7 @@ BIN := .venv/bin
 # Two test processes share the cores; one thread each keeps them from fighting.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q
 
-.PHONY: demo test check bench bench-transport bench-accuracy clean
+.PHONY: demo test test-browser check bench bench-transport bench-files bench-accuracy clean
 
 NATIVE := $(wildcard src/pollux/transport/native/*)
 
@@ -26,6 +28,10 @@ demo: .venv/installed-report
 test: .venv/installed-dev
 	$(PYTEST)
 
+test-browser: .venv/installed-dev
+	command -v chromium || (apt-get update && apt-get install --yes chromium)
+	$(PYTEST) tests/test_report_browser.py
+
 check: .venv/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -37,6 +43,9 @@ bench: .venv/installed-bench
 bench-transport: .venv/installed-bench .venv/installed-report
 	$(BIN)/python benchmarks/transport.py
 	$(BIN)/python benchmarks/transport.py --plot docs/images/transport.png
+
+bench-files: .venv/installed-bench .venv/installed-files
+	$(BIN)/python benchmarks/files.py
 
 # It shares the demo's data, kernel and settings, and so needs what the demo needs.
 bench-accuracy: .venv/installed-bench .venv/installed-report

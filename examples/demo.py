@@ -1,4 +1,4 @@
-"""Cluster scikit-learn's digits without their labels: print how it went, and draw it into demo/.
+"""Cluster scikit-learn's digits without their labels: print how it went, and write a report of it into demo/.
 
 The network reads pixels. The kernel follows a graph of neighbours, so two digits are alike when a chain of
 similar digits joins them. Fifteen clusters are allowed; the surplus is expected to stay empty.
@@ -7,29 +7,17 @@ similar digits joins them. Fifteen clusters are allowed; the surplus is expected
 from pathlib import Path
 from time import perf_counter
 
-import matplotlib
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
-from sklearn.decomposition import PCA
-from sklearn.neighbors import NearestNeighbors
 
 from pollux import GeminiClustering
 from pollux.geometry import Paths, ShortestPath
 from pollux.metrics import adjusted_rand_index, hungarian_accuracy, normalised_mutual_information
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from pollux.report import describe, plot_images, plot_map, plot_training, principal_map, write_page
 
 FOLDER = Path("demo")
-INK, QUIET = "#1f2933", "#616e7c"
-COLOURS = (
-    *("#2f6fb2", "#d1495b", "#3b8f5a", "#e08e29", "#7b4fa3", "#17a2a2", "#8c5a3c", "#d65da8"),
-    *("#7f8c1c", "#3d4fa8", "#b2381a", "#6aa2dc", "#4a4a55", "#b58a00", "#9b1b5a"),
-)
 Array = NDArray[np.float32]
 Labels = NDArray[np.int64]
 
@@ -63,64 +51,16 @@ def settings(random_state: int, verbose: bool = False) -> GeminiClustering:
     )
 
 
-def draw_clusters(images: Array, labels: Labels, classes: Labels) -> None:
-    """The mean image of each cluster, with its size and the share of its commonest digit."""
-    count = int(labels.max()) + 1
-    rows = -(-count // 6)
-    figure, axes = plt.subplots(rows, 6, figsize=(9, 2.1 * rows), squeeze=False, layout="constrained")
-    for axis in axes.flat[count:]:
-        axis.remove()
-    for cluster, axis in zip(range(count), axes.flat, strict=False):
-        members = labels == cluster
-        digits = np.bincount(classes[members])
-        axis.imshow(images[members].mean(0), cmap="Greys", vmin=0, vmax=1, interpolation="bicubic")
-        axis.set(xticks=[], yticks=[])
-        axis.spines[:].set(color=COLOURS[cluster], linewidth=2)
-        axis.set_title(f"{cluster}: {members.sum()} images", color=COLOURS[cluster], weight="bold", fontsize=11)
-        axis.set_xlabel(f"{digits.max() / digits.sum():.0%} are {digits.argmax()}s", color=QUIET)
-    save(figure, "clusters.png")
-
-
-def draw_training(history: dict[str, list[float]], asked: int) -> None:
-    """The objective, the clusters in use and the mean entropy of the predictions, epoch by epoch."""
-    titles = {"objective": "Objective (is maximised)", "clusters": "Clusters in use", "entropy": "Entropy (nats)"}
-    figure, axes = plt.subplots(1, 3, figsize=(10, 2.9), layout="constrained")
-    for (name, title), colour, axis in zip(titles.items(), COLOURS, axes, strict=False):
-        axis.plot(range(1, len(history[name]) + 1), history[name], color=colour, linewidth=2.2)
-        axis.set_title(title, loc="left", color=INK, fontsize=10)
-        axis.set_xlabel("epoch", color=QUIET)
-        axis.set_ylim(bottom=0, top=1.08 * (asked if name == "clusters" else max(history[name])))
-        axis.margins(x=0.01)
-        axis.grid(axis="y", color="#e4e7eb")
-        axis.tick_params(colors=QUIET, length=0)
-        axis.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
-        axis.spines[["top", "right", "left"]].set_visible(False)
-    axes[1].axhline(asked, color=QUIET, linestyle="--", linewidth=1)
-    axes[1].annotate("asked for", (1, asked), (0, -3), textcoords="offset points", va="top", color=QUIET)
-    save(figure, "training.png")
-
-
-def draw_map(X: Array, labels: Labels) -> None:
-    """The samples on their first two principal components; each number is where its cluster is purest."""
-    points = PCA(2, random_state=0).fit_transform(X)
-    neighbours = NearestNeighbors(n_neighbors=40).fit(points).kneighbors(return_distance=False)
-    purity = (labels[neighbours] == labels[:, None]).mean(1)
-    figure, axis = plt.subplots(figsize=(7, 6), layout="constrained")
-    axis.scatter(points[:, 0], points[:, 1], s=14, c=[COLOURS[label] for label in labels], alpha=0.7, linewidths=0)
-    for cluster in range(labels.max() + 1):
-        x, y = points[np.where(labels == cluster, purity, -1).argmax()]
-        axis.scatter(x, y, s=260, color=COLOURS[cluster], edgecolors="white", linewidths=1.5)
-        axis.text(x, y, str(cluster), color="white", weight="bold", ha="center", va="center_baseline")
-    title = "The digits on two of 64 principal components (clusters that overlap here may lie apart)"
-    axis.set_title(title, loc="left", color=INK, fontsize=10)
-    axis.set_aspect("equal")
-    axis.axis("off")
-    save(figure, "map.png")
-
-
-def save(figure: Figure, name: str) -> None:
-    figure.savefig(FOLDER / name, dpi=130, facecolor="white")
-    plt.close(figure)
+def draw(clustering: GeminiClustering, X: Array, classes: Labels) -> None:
+    """Pictures of the clusters, of the training and of the map into demo/."""
+    labels = clustering.labels_
+    pictures = {
+        "clusters": plot_images(X.reshape(-1, 8, 8), labels, classes=classes),
+        "training": plot_training(clustering.history_, n_clusters=clustering.n_clusters),
+        "map": plot_map(principal_map(X)[0], labels),
+    }
+    for name, figure in pictures.items():
+        figure.savefig(FOLDER / f"{name}.png", dpi=130)
 
 
 def main() -> None:
@@ -137,10 +77,13 @@ def main() -> None:
     print(f"accuracy              {hungarian_accuracy(classes, labels):.3f} (clusters matched with digits)")
     print(f"time                  {seconds:.1f} s for {clustering.n_init} starts of {clustering.n_iter_} epochs")
     FOLDER.mkdir(exist_ok=True)
-    draw_clusters(X.reshape(-1, 8, 8), labels, classes)
-    draw_training(clustering.history_, clustering.n_clusters)
-    draw_map(X, labels)
+    draw(clustering, X, classes)
+    images = (255 * X).astype(np.uint8).reshape(-1, 8, 8)
+    write_page(
+        describe(clustering, X, title="Handwritten digits", images=images, classes=classes), FOLDER / "report.html"
+    )
     print(f"pictures              {', '.join(sorted(str(path) for path in FOLDER.glob('*.png')))}")
+    print(f"report                {(FOLDER / 'report.html').resolve().as_uri()}")
 
 
 if __name__ == "__main__":

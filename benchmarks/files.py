@@ -1,0 +1,100 @@
+"""The command line on real files: how soon it answers, what a fit spends besides training, how fast rows are predicted.
+
+python benchmarks/files.py [--quick] [--markdown FILE] [--json FILE]
+
+Each command runs as users run it, in a process of its own, so that imports count. The peer of a row is a limit that we
+set ourselves. Files are made in a temporary folder: 100,000 rows of CSV, and 5 million rows of Parquet (900 MB).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from measure import Row, environment, publish
+
+POLLUX = Path(sys.executable).with_name("pollux")
+FEATURES = 20
+
+
+def table(rng: np.random.Generator, n: int, centres: np.ndarray) -> pa.Table:
+    """n rows around some centres."""
+    X = centres[rng.integers(len(centres), size=n)] + rng.normal(size=(n, FEATURES))
+    return pa.table({f"x{column}": X[:, column] for column in range(FEATURES)})
+
+
+def make_files(folder: Path, millions: int) -> None:
+    """fit.csv of 100,000 rows, one.parquet of a million and all.parquet of all of them."""
+    rng = np.random.default_rng(0)
+    centres = 3 * rng.normal(size=(8, FEATURES))
+    pyarrow.csv.write_csv(table(rng, 100_000, centres), folder / "fit.csv")
+    for name, count in (("one", 1), ("all", millions)):
+        parts = (table(rng, 200_000, centres) for _ in range(5 * count))
+        first = next(parts)
+        with pyarrow.parquet.ParquetWriter(folder / f"{name}.parquet", first.schema) as writer:
+            writer.write_table(first)
+            for part in parts:
+                writer.write_table(part)
+
+
+def run(*arguments: str, folder: Path) -> tuple[float, float, str]:
+    """Seconds, peak memory in MB and standard output of a command."""
+    start = time.perf_counter()
+    process = subprocess.Popen([POLLUX, *arguments], cwd=folder, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    output = process.stdout.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise RuntimeError(f"pollux {' '.join(arguments)} ended with {process.returncode}")
+    return time.perf_counter() - start, usage.ru_maxrss / 1000, output
+
+
+def rows(folder: Path, millions: int) -> list[Row]:
+    run("--help", folder=folder)
+    help_seconds = statistics.median(run("--help", folder=folder)[0] for _ in range(9))
+    whole, _, output = run("fit", "fit.csv", "--json", "--out", "run", folder=folder)
+    training = json.loads(output)["seconds"]["training"]
+    _, small, _ = run("predict", "run", "one.parquet", "--out", "one.out.parquet", folder=folder)
+    seconds, large, _ = run("predict", "run", "all.parquet", "--out", "all.out.parquet", folder=folder)
+    csv_seconds, _, _ = run("predict", "run", "one.parquet", "--out", "one.out.csv", folder=folder)
+    n = 1_000_000 * millions
+    return [
+        Row("pollux --help, warm", help_seconds, 0.4, 1, faster=False),
+        Row(f"fit, 100,000 × {FEATURES} CSV: what is not training, of all", whole - training, whole, 0.2, faster=False),
+        Row(f"predict, {n:,} × {FEATURES} Parquet to Parquet, MLP", seconds, n / 200_000, 1, faster=False,
+            note=f"{n / seconds:,.0f} rows a second, imports included"),
+        Row(f"predict, {n:,} rows, peak memory", large, 1000, 1, faster=False, unit="MB",
+            note=f"{small:,.0f} MB for a million rows of the same file"),
+        Row("predict, 1,000,000 rows, Parquet to CSV", csv_seconds, 5, 1, faster=False,
+            note=f"{1_000_000 / csv_seconds:,.0f} rows a second, imports included"),
+    ]  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="one million rows in place of five")
+    parser.add_argument("--markdown", type=Path, help="write the table there too")
+    parser.add_argument("--json", type=Path, help="write the figures there too")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        millions = 1 if options.quick else 5
+        make_files(folder, millions)
+        publish(rows(folder, millions), environment(2), options.markdown, options.json)
+
+
+if __name__ == "__main__":
+    main()
