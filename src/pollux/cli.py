@@ -96,6 +96,7 @@ def _add_fit(commands: Any) -> None:
     output = fit.add_argument_group("output")
     output.add_argument("--out", metavar="DIR", help="folder of the run (default: runs/NAME, a new one)")
     output.add_argument("--overwrite", action="store_true", help="the folder may hold an older run")
+    output.add_argument("--resume", metavar="RUN", help="go on with a run that was stopped, in its folder")
     output.add_argument("--config", metavar="FILE", help="settings from a TOML file, such as a run's run.toml")
     output.add_argument("--json", action="store_true", help="print what was found as JSON")
     output.add_argument("--quiet", action="store_true", help="print nothing but errors")
@@ -216,25 +217,12 @@ def _count_or_auto(text: str) -> int | str:
 
 
 def _fit(options: argparse.Namespace) -> int:
-    from pollux.errors import InputError
-    from pollux.runs.settings import NAMES, Settings, from_toml
+    from pollux.runs.fit import NOTHING_LEARNED
 
-    given = {name: value for name, value in vars(options).items() if name in NAMES}
-    settings = from_toml(options.config, given) if hasattr(options, "config") else Settings(**given)
-    if not settings.data:
-        raise InputError("Name the file to cluster: pollux fit DATA.")
     as_json, quiet = (getattr(options, name, False) for name in ("json", "quiet"))
     tell = _nothing if as_json or quiet else print
-    from pollux.runs.fit import NOTHING_LEARNED, fit
-
     try:
-        outcome = fit(
-            settings,
-            getattr(options, "out", None),
-            overwrite=getattr(options, "overwrite", False),
-            show_progress=sys.stderr.isatty() and not quiet,
-            tell=tell,
-        )
+        outcome = _train(options, {"show_progress": sys.stderr.isatty() and not quiet, "tell": tell})
     except KeyboardInterrupt:
         _say(NOTHING_LEARNED)
         return STOPPED
@@ -247,14 +235,35 @@ def _fit(options: argparse.Namespace) -> int:
         _say(f"note: {note}")
     tell(f"saved in {outcome.folder}")
     if summary["interrupted"]:
+        again = f"--config {outcome.folder}/run.toml" if summary["model"] == "free" else f"--resume {outcome.folder}"
         _say(
-            f"Stopped after {summary['epochs']} of {settings.epochs} epochs; what was learned by then is in "
-            f"{outcome.folder} and can be used as it is. To train to the end: "
-            f"pollux fit --config {outcome.folder}/run.toml"
+            f"Stopped after {summary['epochs']} epochs. What was learned by then is in {outcome.folder} and can be "
+            f"used as it is. To go on: pollux fit {again}"
         )
         return STOPPED
     tell(f"next: pollux report {outcome.folder}    or: pollux predict {outcome.folder} NEW_DATA")
     return GOOD
+
+
+def _train(options: argparse.Namespace, how: dict[str, Any]) -> Any:
+    """A new run, or one that goes on."""
+    from pollux.errors import InputError
+    from pollux.runs.settings import NAMES, Settings, from_toml
+
+    given = {name: value for name, value in vars(options).items() if name in NAMES}
+    if hasattr(options, "resume"):
+        from pollux.runs.resume import resume
+
+        others = [*(name for name in given if name != "epochs"), *({"out", "config"} & vars(options).keys())]
+        if others:
+            raise InputError(f"A run goes on with its own settings: only --epochs may be given too, not {others[0]}.")
+        return resume(options.resume, epochs=given.get("epochs"), **how)
+    settings = from_toml(options.config, given) if hasattr(options, "config") else Settings(**given)
+    if not settings.data:
+        raise InputError("Name the file to cluster: pollux fit DATA.")
+    from pollux.runs.fit import fit
+
+    return fit(settings, getattr(options, "out", None), overwrite=getattr(options, "overwrite", False), **how)
 
 
 def _found(summary: dict[str, Any]) -> Iterator[str]:

@@ -40,6 +40,14 @@ class Data:
 
 
 @dataclass(frozen=True)
+class Trained:
+    """Whether Ctrl-C ended the training, and what the user should know of it."""
+
+    interrupted: bool
+    notes: list[str]
+
+
+@dataclass(frozen=True)
 class Outcome:
     """What a run has found, and where it is."""
 
@@ -75,27 +83,42 @@ def fit(
     place = folder.claim(out, settings.data, overwrite)
     data = read(settings)
     clustering = _clustering(settings, len(data.numbers))
-    for line in _about(data):
+    for line in about(data):
         tell(line)
     X = data.preprocessing.encode(data.part.rows)
     is_new = not place.exists()
     folder.make(place)
     before = perf_counter()
     try:
-        interrupted, notes = _train(clustering, X, show_progress)
+        trained = _train(clustering, X, show_progress)
         seconds = {"reading": before - start, "training": perf_counter() - before}
-        probabilities = clustering.probabilities_ if settings.model == "free" else clustering.predict_proba(X)
-        clustering.preprocessing_ = data.preprocessing
-        summary = _summary(settings, data, clustering, probabilities, interrupted, notes)
-        # That of an older run in this folder would no longer be true.
-        (place / folder.REPORT).unlink(missing_ok=True)
-        _write(place, settings, data, clustering, probabilities)
-        summary["seconds"] = {**seconds, "total": perf_counter() - start}
-        write_text(place / folder.SUMMARY, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
+        return conclude(place, settings, data, X, clustering, trained, seconds)
     except BaseException:
         if is_new:
             shutil.rmtree(place, ignore_errors=True)
         raise
+
+
+def conclude(
+    place: Path,
+    settings: Settings,
+    data: Data,
+    X: NDArray[np.float32],
+    clustering: GeminiClustering,
+    trained: Trained,
+    seconds: dict[str, float],
+) -> Outcome:
+    """Write what a training has led to into the folder of its run."""
+    before = perf_counter()
+    clustering.preprocessing_ = None
+    probabilities = clustering.probabilities_ if settings.model == "free" else clustering.predict_proba(X)
+    clustering.preprocessing_ = data.preprocessing
+    summary = _summary(settings, data, clustering, probabilities, trained)
+    # That of an older run in this folder would no longer be true.
+    (place / folder.REPORT).unlink(missing_ok=True)
+    _write(place, settings, data, clustering, probabilities)
+    summary["seconds"] = {**seconds, "writing": perf_counter() - before}
+    write_text(place / folder.SUMMARY, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
     return Outcome(place, summary)
 
 
@@ -205,9 +228,7 @@ def _geometry(text: str, needs: Any) -> Any:
     return geometry if parameters else name
 
 
-def _train(clustering: GeminiClustering, X: NDArray[np.float32], show_progress: bool) -> tuple[bool, list[str]]:
-    """Train; whether Ctrl-C ended it, and what the user should know."""
-    from pollux.fitting import CollapseWarning
+def _train(clustering: GeminiClustering, X: NDArray[np.float32], show_progress: bool) -> Trained:
     from pollux.training import Interruptible, ProgressBar
 
     interruptible = Interruptible()
@@ -221,8 +242,15 @@ def _train(clustering: GeminiClustering, X: NDArray[np.float32], show_progress: 
     clustering.callbacks = ()
     if interruptible.interrupted and not clustering.n_iter_:
         raise KeyboardInterrupt
+    return Trained(interruptible.interrupted, in_words(caught))
+
+
+def in_words(caught: Sequence[warnings.WarningMessage]) -> list[str]:
+    """Warnings of a training, each once, in the words of the command line."""
+    from pollux.fitting import CollapseWarning
+
     notes = [COLLAPSED if warning.category is CollapseWarning else str(warning.message) for warning in caught]
-    return interruptible.interrupted, list(dict.fromkeys(notes))
+    return list(dict.fromkeys(notes))
 
 
 COLLAPSED = (
@@ -232,12 +260,7 @@ COLLAPSED = (
 
 
 def _summary(
-    settings: Settings,
-    data: Data,
-    clustering: GeminiClustering,
-    probabilities: NDArray[Any],
-    interrupted: bool,
-    notes: Sequence[str],
+    settings: Settings, data: Data, clustering: GeminiClustering, probabilities: NDArray[Any], trained: Trained
 ) -> dict[str, Any]:
     from pollux.metrics import LABEL_METRICS, conditional_entropy
 
@@ -250,6 +273,7 @@ def _summary(
     ]
     return {
         "pollux": version("pollux"),
+        "model": settings.model,
         "rows": len(labels),
         "rows_dropped": data.dropped,
         "features": int(np.prod(clustering._shape)),
@@ -261,8 +285,8 @@ def _summary(
         "objective": clustering.objective_,
         "entropy": conditional_entropy(probabilities),
         "epochs": clustering.n_iter_,
-        "interrupted": interrupted,
-        "notes": list(notes),
+        "interrupted": trained.interrupted,
+        "notes": trained.notes,
         "scores": None
         if classes is None
         else {name: metric(classes, labels) for name, metric in LABEL_METRICS.items()},
@@ -285,7 +309,7 @@ def identifiers_of(part: Part, preprocessing: Preprocessing) -> list[str]:
     return [*preprocessing.identifiers, *(["file"] if "file" in part.beside else [])]
 
 
-def _about(data: Data) -> list[str]:
+def about(data: Data) -> list[str]:
     """What was read, for people."""
     preprocessing = data.preprocessing
     names = preprocessing.feature_names
