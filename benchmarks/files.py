@@ -69,7 +69,6 @@ def rows(folder: Path, millions: int) -> list[Row]:
     training = json.loads(output)["seconds"]["training"]
     _, small, _ = run("predict", "run", "one.parquet", "--out", "one.out.parquet", folder=folder)
     seconds, large, _ = run("predict", "run", "all.parquet", "--out", "all.out.parquet", folder=folder)
-    csv_seconds, _, _ = run("predict", "run", "one.parquet", "--out", "one.out.csv", folder=folder)
     n = 1_000_000 * millions
     return [
         Row("pollux --help, warm", help_seconds, 0.4, 1, faster=False),
@@ -78,8 +77,6 @@ def rows(folder: Path, millions: int) -> list[Row]:
             note=f"{n / seconds:,.0f} rows a second, imports included"),
         Row(f"predict, {n:,} rows, peak memory", large, 1000, 1, faster=False, unit="MB",
             note=f"{small:,.0f} MB for a million rows of the same file"),
-        Row("predict, 1,000,000 rows, Parquet to CSV", csv_seconds, 5, 1, faster=False,
-            note=f"{1_000_000 / csv_seconds:,.0f} rows a second, imports included"),
     ]  # fmt: skip
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import ot
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
@@ -26,6 +25,9 @@ class Answer(NamedTuple):
 
 def solve_one(p: Array, q: Array, cost: Array) -> Answer:
     """Transport p (n,) to q (n,), of any positive sums, at unit costs (n, n)."""
+    # Seldom needed, and half a second to import.
+    import ot
+
     if min(p.min(), q.min()) < 0:
         raise ValueError(NEGATIVE)
     p, q = _shares(p), _shares(q)
