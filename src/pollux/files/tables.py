@@ -102,11 +102,12 @@ class CsvTable:
             raise InputError(f"{self.path} is not UTF-8 text. {_TO_UTF8}") from error
 
     def _delimiter(self, head: str) -> str:
-        if self.delimiter is not None:
+        unquoted = re.sub(r'"[^"]*"', "", head.splitlines()[0])
+        # That of the training data, where this file has it too.
+        if self.delimiter is not None and self.delimiter in unquoted:
             return self.delimiter
         if {".tsv", ".tab"} & set(self.path.suffixes):
             return "\t"
-        unquoted = re.sub(r'"[^"]*"', "", head.splitlines()[0])
         return max(_DELIMITERS, key=unquoted.count)
 
     def _names(self) -> list[str]:

@@ -46,6 +46,8 @@ def findings(
     settings = folder.settings_of(run) if Path(run).is_dir() else None
     if data is None and settings is None:
         raise InputError(f"{run} does not say which data it was trained on: pass them, pollux report RUN DATA.")
+    if data is None and settings is not None and not Path(settings.data).exists():
+        raise InputError(f"{settings.data} is no longer there: say where the data are, pollux report RUN DATA.")
     clustering = load_for(run, missing, with_free=True)
     preprocessing = clustering.preprocessing_
     assert preprocessing is not None
@@ -79,7 +81,7 @@ def findings(
         classes=classes_of(part, label),
         history=clustering.history_,
         settings=_for_people(settings, clustering),
-        notes=_notes(preprocessing, summary, whole - len(part), data is not None),
+        notes=_notes(preprocessing, summary, whole, len(part), data is not None),
         command=settings.command() if settings.data else "",
     )
 
@@ -152,12 +154,17 @@ def _for_people(settings: Settings, clustering: Any) -> dict[str, str]:
     return {name: value for name, value in told.items() if value}
 
 
-def _notes(preprocessing: Preprocessing, summary: dict[str, Any], dropped: int, other_data: bool) -> list[str]:
+def _notes(
+    preprocessing: Preprocessing, summary: dict[str, Any], whole: int, shown: int, other_data: bool
+) -> list[str]:
     notes = [f"Column {name} was left out: {reason}." for name, reason in preprocessing.left_out.items()]
     if len(notes) > 12:
         notes = [*notes[:11], f"{len(notes) - 11} further columns were left out."]
-    if dropped:
-        notes.append(f"{dropped:,} rows that lack values were left out.")
+    if shown < whole:
+        notes.append(f"{whole - shown:,} rows that lack values were left out.")
+    rows = summary.get("rows", 0) + summary.get("rows_dropped", 0)
+    if not other_data and rows and rows != whole:
+        notes.append(f"The file had {rows:,} rows when the model was trained, and has {whole:,} now.")
     if summary.get("interrupted"):
         notes.append("The training was interrupted before its end.")
     if other_data:

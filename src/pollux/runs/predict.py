@@ -124,7 +124,7 @@ def reading_of(run: str | Path, preprocessing: Preprocessing) -> Reading:
     reading = (settings or Settings()).reading
     if isinstance(preprocessing, TablePreprocessing):
         text = [column.name for column in preprocessing.columns if isinstance(column, Category) and not column.boolean]
-        return replace(reading, text=tuple(text), delimiter=None)
+        return replace(reading, text=tuple(text))
     return reading
 
 
