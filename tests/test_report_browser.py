@@ -313,7 +313,10 @@ def test_paper_is_light_and_has_no_controls(visit: Open) -> None:
     assert page.locator(".profile:visible").count() == 3
     corner = "[...document.querySelector('#map canvas').getContext('2d').getImageData(3, 3, 1, 1).data]"
     page.wait_for_function(f"{corner}[0] > 200")
-    assert page.pdf(format="A4").startswith(b"%PDF")
+    paper = page.pdf(format="A4")
+    assert paper.startswith(b"%PDF")
+    # The dots of the map; nothing else of this page is a picture.
+    assert b"/Subtype /Image" in paper
 
 
 def test_tables_are_read_without_javascript(visit: Open) -> None:

@@ -90,6 +90,7 @@ const createMap = (canvas, data, told) => {
   let hovered = -1;
   let cross = false;
   let theme = null;
+  let onPaper = false;
   let waiting = 0;
   let stroll = 0;
 
@@ -290,7 +291,14 @@ const createMap = (canvas, data, told) => {
     }
     const inset = 2 * MARGIN;
     context.setTransform(1, 0, 0, 1, 0, 0);
-    context.putImageData(image, -inset, -inset, inset, inset, canvas.width, canvas.height);
+    if (onPaper) {
+      /* What is printed is the drawing told again, and pixels that were put are not told: an image is. */
+      const picture = new OffscreenCanvas(canvas.width, canvas.height);
+      picture.getContext("2d").putImageData(image, -inset, -inset, inset, inset, canvas.width, canvas.height);
+      context.drawImage(picture, 0, 0);
+    } else {
+      context.putImageData(image, -inset, -inset, inset, inset, canvas.width, canvas.height);
+    }
     context.setTransform(size.ratio, 0, 0, size.ratio, 0, 0);
     writeMarks(marks);
     writeNumbers();
@@ -476,7 +484,7 @@ const createMap = (canvas, data, told) => {
   return {
     zoomBy,
     reset,
-    dress(next) { theme = next; measure(); draw(); },
+    dress(next, printed) { theme = next; onPaper = printed; measure(); draw(); },
     colourBy(next) { mode = next; codes = codesOf[mode](); redraw(); },
     pick(cluster) { picked = cluster; hover(-1); redraw(); },
     screen: (sample) => [screenX(x[sample]), screenY(y[sample])],

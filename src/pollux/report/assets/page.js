@@ -124,7 +124,8 @@ const map = createMap(canvas, data, { hover: showTip, choose: pick });
 /* Colours are those of the style sheet, so that the drawing follows a dark or light setting, and paper. */
 const dress = (light) => {
   const style = getComputedStyle(root);
-  const dark = !light && matchMedia("(prefers-color-scheme: dark)").matches && !matchMedia("print").matches;
+  const printed = light || matchMedia("print").matches;
+  const dark = !printed && matchMedia("(prefers-color-scheme: dark)").matches;
   const tone = dark ? "dark" : "light";
   const named = (name) => style.getPropertyValue(`--${name}`).trim();
   const names = ["paper", "ink", "quiet", "grid", "all", "low", "middle", "high"];
@@ -133,7 +134,7 @@ const dress = (light) => {
   theme.classes = classes ? classes.colours[tone] : [];
   theme.font = getComputedStyle(document.body).fontFamily;
   every("[data-class]").forEach((part) => part.style.setProperty("--c", theme.classes[+part.dataset.class]));
-  map.dress(theme);
+  map.dress(theme, printed);
 };
 dress(false);
 for (const query of ["(prefers-color-scheme: dark)", "print"]) {
