@@ -12,7 +12,10 @@ from pathlib import Path
 @contextmanager
 def in_place(path: str | Path) -> Iterator[Path]:
     """A temporary path beside the given one, which takes its place once the block has ended well."""
-    path = Path(path)
+    # Through links, to what they stand for.
+    path = Path(path).resolve()
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise OSError(f"{path} is no ordinary file, so it cannot be replaced: name another.")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"The folder {path.parent} does not exist: make it first.")
     if path.is_dir():

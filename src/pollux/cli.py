@@ -30,11 +30,18 @@ FORMATS = "CSV, TSV, Parquet, Feather/Arrow, .npy, .npz, or a folder of images"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit code is 0 if all went well, 2 for bad input, 1 if it is our fault, 130 after Ctrl-C."""
-    options = parser().parse_args(arguments)
+    commands = parser()
+    options = commands.parse_args(arguments)
+    if options.command is None:
+        commands.print_help(sys.stderr)
+        return BAD_INPUT
+    # Torch's threads otherwise wait in loops that keep the cores busy: where these are shared with other programs, a
+    # training becomes many times slower. It is read when torch is imported.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         return int(options.run(options))
     except KeyboardInterrupt:
-        _say("Stopped. Nothing was written.")
+        _say("Stopped; nothing was written.")
         return STOPPED
     except BrokenPipeError:
         # Whoever read our output has seen enough; Python must not complain of it at exit.
@@ -52,7 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _is_users(error: Exception) -> bool:
     from pollux.errors import InputError
 
-    return isinstance(error, InputError | OSError)
+    # What is lacking names what to install.
+    return isinstance(error, InputError | OSError) or (isinstance(error, ImportError) and "pip install" in str(error))
 
 
 def parser() -> argparse.ArgumentParser:
@@ -61,9 +69,10 @@ def parser() -> argparse.ArgumentParser:
         prog="pollux",
         description="Cluster tables, arrays and images with a model of your choice, without labels.",
         epilog="Start with: pollux fit data.csv, then: pollux report runs/data",
+        allow_abbrev=False,
     )
     top.add_argument("--version", action=Version, nargs=0, help="show the version and leave")
-    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND")
     _add_fit(commands)
     _add_predict(commands)
     _add_report(commands)
@@ -77,12 +86,14 @@ class Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         from importlib.metadata import version
 
-        parser.exit(message=f"pollux {version('pollux')}\n")
+        print(f"pollux {version('pollux')}")
+        parser.exit()
 
 
 def _add_fit(commands: Any) -> None:
     fit = commands.add_parser(
         "fit",
+        allow_abbrev=False,
         help="find clusters in a file and save the model",
         description=f"Find clusters in DATA ({FORMATS}) and write the model, the cluster of each row and the settings "
         "into the folder of a run. Numbers are standardised, text of few values becomes zeros and ones, identifiers "
@@ -147,11 +158,13 @@ def _add_training(group: Any) -> None:
     group.add_argument("--penalty", metavar="NAME=X", action="append", help=f"joins the loss; of {PENALTIES}")
     group.add_argument("--seed", metavar="N", type=int, help="of all randomness (default: 0)")
     group.add_argument("--device", metavar="NAME", help="cpu (default) or cuda")
+    group.add_argument("--threads", metavar="N", type=int, help="most threads of the training (default: one a core)")
 
 
 def _add_predict(commands: Any) -> None:
     predict = commands.add_parser(
         "predict",
+        allow_abbrev=False,
         help="tell the cluster of each row of a file",
         description="Write the cluster, the probabilities and the entropy of each row of DATA, beside its number and "
         "identifiers. Columns are found by name. Files may be larger than memory.",
@@ -168,6 +181,7 @@ def _add_predict(commands: Any) -> None:
 def _add_report(commands: Any) -> None:
     report = commands.add_parser(
         "report",
+        allow_abbrev=False,
         help="make a page of what was found",
         description="Write one HTML file, for any browser, that shows the clusters: their sizes and confidence, a map "
         "of the rows, what sets each cluster apart, the training, and scores where classes are known.",
@@ -184,6 +198,7 @@ def _add_report(commands: Any) -> None:
 def _add_export(commands: Any) -> None:
     export = commands.add_parser(
         "export",
+        allow_abbrev=False,
         help="write the model for other programs",
         description="Write the model and its preprocessing as ONNX: columns of numbers and text in, probabilities and "
         "clusters out.",
@@ -217,21 +232,21 @@ def _count_or_auto(text: str) -> int | str:
 
 
 def _fit(options: argparse.Namespace) -> int:
-    from pollux.runs.fit import NOTHING_LEARNED
-
     as_json, quiet = (getattr(options, name, False) for name in ("json", "quiet"))
     tell = _nothing if as_json or quiet else print
     try:
         outcome = _train(options, {"show_progress": sys.stderr.isatty() and not quiet, "tell": tell})
-    except KeyboardInterrupt:
-        _say(NOTHING_LEARNED)
+    except KeyboardInterrupt as stop:
+        if type(stop).__name__ != "NothingLearned":
+            raise
+        _say("Stopped before the first epoch had ended: there was nothing to keep, and nothing was written.")
         return STOPPED
     summary = outcome.summary
     if as_json:
         print(json.dumps({"folder": str(outcome.folder), **summary}, ensure_ascii=False))
     for line in _found(summary):
         tell(line)
-    for note in summary["notes"]:
+    for note in [] if quiet else summary["notes"]:
         _say(f"note: {note}")
     tell(f"saved in {outcome.folder}")
     if summary["interrupted"]:
@@ -252,7 +267,7 @@ def _train(options: argparse.Namespace, how: dict[str, Any]) -> Any:
 
     given = {name: value for name, value in vars(options).items() if name in NAMES}
     if hasattr(options, "resume"):
-        from pollux.runs.resume import resume
+        from pollux.runs.resuming import resume
 
         others = [*(name for name in given if name != "epochs"), *({"out", "config"} & vars(options).keys())]
         if others:
@@ -261,7 +276,7 @@ def _train(options: argparse.Namespace, how: dict[str, Any]) -> Any:
     settings = from_toml(options.config, given) if hasattr(options, "config") else Settings(**given)
     if not settings.data:
         raise InputError("Name the file to cluster: pollux fit DATA.")
-    from pollux.runs.fit import fit
+    from pollux.runs.fitting import fit
 
     return fit(settings, getattr(options, "out", None), overwrite=getattr(options, "overwrite", False), **how)
 
@@ -269,23 +284,24 @@ def _train(options: argparse.Namespace, how: dict[str, Any]) -> Any:
 def _found(summary: dict[str, Any]) -> Iterator[str]:
     """What was found, for people."""
     yield (
-        f"found {summary['clusters_found']} clusters of at most {summary['clusters_asked_for']} in "
-        f"{summary['epochs']} epochs, {summary['seconds']['training']:.1f} s"
+        f"found {_counted(summary['clusters_found'], 'cluster')} of at most {summary['clusters_asked_for']} in "
+        f"{_counted(summary['epochs'], 'epoch')}, {summary['seconds']['training']:.1f} s"
     )
     yield "  cluster      rows   share  confidence"
     for cluster in summary["clusters"]:
         share = cluster["rows"] / summary["rows"]
         yield f"  {cluster['cluster']:7}  {cluster['rows']:8,}  {share:6.1%}  {cluster['confidence']:10.3f}"
     if summary["scores"]:
-        names = {name: name.replace("_", " ") for name in summary["scores"]}
-        yield "against the known classes: " + ", ".join(
-            f"{names[name]} {value:.3f}" for name, value in summary["scores"].items()
-        )
+        scores = dict(summary["scores"])
+        known = scores.pop("rows_with_a_class")
+        told = ", ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in scores.items())
+        of = "" if known == summary["rows"] else f" of {known:,} rows"
+        yield f"against the known classes{of}: {told}"
 
 
 def _predict(options: argparse.Namespace) -> int:
     from pollux.errors import InputError
-    from pollux.runs.predict import predict
+    from pollux.runs.predicting import predict
 
     if options.json and options.out is None:
         raise InputError("--json prints what was done, so the rows must go elsewhere: --out FILE.")
@@ -311,13 +327,17 @@ def _predict(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> int:
+    from pollux.errors import InputError
     from pollux.report import write_page
     from pollux.runs.findings import findings
-    from pollux.runs.folder import REPORT
+    from pollux.runs.folder import REPORT, keep_apart, model_of
 
     run = Path(options.run_folder)
+    if options.out and Path(options.out).suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"The report is a page: give it a name that ends in .html, not {options.out}.")
     found = findings(run, options.data, label=options.label, place=options.map, missing=options.missing)
     out = Path(options.out) if options.out else (run if run.is_dir() else run.parent) / REPORT
+    keep_apart(out, *([options.data] if options.data else []), model_of(run))
     write_page(found, out)
     print(f"report written to {out}")
     return GOOD
@@ -325,8 +345,10 @@ def _report(options: argparse.Namespace) -> int:
 
 def _export(options: argparse.Namespace) -> int:
     from pollux.export import to_onnx
-    from pollux.runs.predict import load_for
+    from pollux.runs.folder import keep_apart, model_of
+    from pollux.runs.predicting import load_for
 
+    keep_apart(Path(options.onnx), model_of(options.run_folder))
     told = to_onnx(load_for(options.run_folder), options.onnx)
     print(f"model written to {options.onnx}: {told}")
     return GOOD
@@ -350,6 +372,10 @@ def _row_counter() -> Iterator[Callable[[int], None]]:
         yield count
     finally:
         print(file=sys.stderr)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def _nothing(*_: Any) -> None:

@@ -1,5 +1,16 @@
 """What is wrong with what the user gave, apart from what is wrong with us."""
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 
 class InputError(ValueError):
     """A file, column or option that cannot be used; its message says what to do."""
+
+
+def did_you_mean(name: str, valid: Iterable[str]) -> str:
+    """ " Did you mean 'age'?" for 'agee'; nothing where no valid name is like it."""
+    valid = list(valid)
+    by_lower = {other.lower(): other for other in valid}
+    alike = [by_lower[name.lower()]] if name.lower() in by_lower else get_close_matches(name, valid, 1)
+    return f" Did you mean {alike[0]!r}?" if alike else ""

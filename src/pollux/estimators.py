@@ -440,7 +440,7 @@ def load(
     Parameters
     ----------
     path : path
-        The file.
+        The file, or the folder of a run of ``pollux fit``.
     model : nn.Module or callable, optional
         The network, where it was the user's own: the file holds only its weights.
     device : str, optional

@@ -64,6 +64,13 @@ def seeded(random_state: Any, device: str) -> Iterator[tuple[int, torch.Generato
         yield seed, torch.Generator().manual_seed(seed)
 
 
+def batch_rows(batch_size: int | str | None, n: int) -> int:
+    """Rows of a step: those asked for; all n for None, and for "auto" where there are few."""
+    if batch_size == "auto":
+        batch_size = None if n <= _WHOLE_UP_TO else _AUTO_BATCH
+    return n if batch_size is None else int(batch_size)
+
+
 class Problem(NamedTuple):
     """n samples as the model, the objective and the weights see them."""
 
@@ -78,9 +85,7 @@ class Problem(NamedTuple):
         Reshuffling "auto" keeps batches where the objective has so many transport problems, which are solved faster
         the second time, and where what is kept for that has room.
         """
-        if batch_size == "auto":
-            batch_size = None if self.n <= _WHOLE_UP_TO else _AUTO_BATCH
-        size = self.n if batch_size is None else int(batch_size)
+        size = batch_rows(batch_size, self.n)
         if reshuffle_every == "auto":
             # For each pair of a batch its distance and two copies, for each problem a tree of five bytes a node; trees
             # in a graph span all of its nodes.

@@ -26,9 +26,13 @@ FORMAT = "pollux-model"
 VERSION = 3
 """Version 1 had no checksum, version 2 no preprocessing."""
 
+_HISTORY: dict[str, Callable[[Any], float]] = {"objective": float, "clusters": int, "entropy": float}
 _READABLE = ("1", "2", "3")
 # Far more than any description; a header that claims more is not read at all.
 _MOST_HEADER_BYTES = 50_000_000
+
+IN_RUN = "model.safetensors"
+"""The model file in the folder of a run."""
 
 Clustering = TypeVar("Clustering", bound=Any)
 
@@ -107,8 +111,10 @@ def _restore_state(clustering: Any, tensors: dict[str, Tensor], description: dic
     clustering.n_features_in_ = clustering._shape[0]
     if description["feature_names"]:
         clustering.feature_names_in_ = np.array(description["feature_names"], dtype=object)
-    clustering.history_, clustering.objective_ = description["history"], description["objective"]
-    clustering.n_iter_, clustering.n_clusters_ = len(clustering.history_["objective"]), description["n_clusters"]
+    history = description["history"]
+    clustering.history_ = {name: [kind(value) for value in history[name]] for name, kind in _HISTORY.items()}
+    clustering.objective_, clustering.n_clusters_ = float(description["objective"]), int(description["n_clusters"])
+    clustering.n_iter_ = len(clustering.history_["objective"])
     clustering._order, clustering.labels_ = tensors.pop("order"), tensors.pop("labels").numpy()
     if sorted(clustering._order.tolist()) != list(range(len(clustering._order))):
         raise IndexError("the order of the clusters is none")
@@ -116,6 +122,8 @@ def _restore_state(clustering: Any, tensors: dict[str, Tensor], description: dic
         raise IndexError("there are more layers than weights")
     preprocessing = description.get("preprocessing")
     clustering.preprocessing_ = None if preprocessing is None else from_json(preprocessing)
+    if clustering.preprocessing_ is not None and clustering.preprocessing_.encoded_shape != clustering._shape:
+        raise IndexError("the columns are not those of the network")
     # A matrix or a function is not in the file.
     clustering._resume = clustering.geometry_ = None
 
@@ -170,6 +178,8 @@ def write(path: str | Path, tensors: dict[str, Tensor], description: dict[str, A
 def read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors and the description of a file that :func:`write` made."""
     path = Path(path)
+    if path.is_dir():
+        path /= IN_RUN
     if not path.is_file():
         raise FileNotFoundError(f"There is no model file {path}.")
     try:

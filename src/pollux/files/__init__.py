@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pollux.errors import InputError
-from pollux.files.source import Part, Source
+from pollux.files.source import Part, Source, gather
 
-__all__ = ["FORMATS", "Part", "Reading", "Source", "open_data"]
+__all__ = ["FORMATS", "Part", "Reading", "Source", "gather", "open_data"]
 
 FORMATS = {
     "CSV": (".csv", ".txt"),
@@ -30,7 +30,6 @@ class Reading:
     delimiter: str | None = None
     header: bool = True
     missing_marks: tuple[str, ...] = ()
-    text: tuple[str, ...] = ()
     array: str | None = None
     image_size: int | None = None
 
@@ -38,6 +37,9 @@ class Reading:
 def open_data(path: str | Path, reading: Reading | None = None) -> Source:
     """The data in a file or folder; what it holds is read later."""
     path, how = Path(path), reading or Reading()
+    # Also where none is read, because one is written.
+    if importlib.util.find_spec("pyarrow") is None:
+        raise InputError("Tables are read and written by pyarrow: pip install 'pollux[files]'.")
     if path.is_dir():
         from pollux.files.images import ImageFolder
 
@@ -59,12 +61,10 @@ def open_data(path: str | Path, reading: Reading | None = None) -> Source:
         raise InputError(
             f"{path} is of no known format, by the end of its name. Known are {known}; a folder of images."
         )
-    if importlib.util.find_spec("pyarrow") is None:
-        raise InputError("Tables are read by pyarrow: pip install 'pollux[files]'.")
     from pollux.files.tables import ArrowTable, CsvTable, ParquetTable
 
     if suffix in FORMATS["Parquet"]:
         return ParquetTable(path)
     if suffix in FORMATS["Feather/Arrow"]:
         return ArrowTable(path)
-    return CsvTable(path, how.delimiter, how.header, how.missing_marks, how.text)
+    return CsvTable(path, how.delimiter, how.header, how.missing_marks)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +17,9 @@ from pollux.errors import InputError
 from pollux.files.source import Part
 from pollux.preprocessing import ArrayPreprocessing, Preprocessing
 
-ROWS_AT_ONCE = 16_384
+ROWS_AT_ONCE = 65_536
+# Large samples come in fewer, so that a part has a bounded size.
+NUMBERS_AT_ONCE = 8_000_000
 _CHANNELS = (1, 3, 4)
 
 
@@ -28,19 +32,25 @@ class NpyArray:
     def read(self) -> Part:
         return Part(_as_samples(self._load(), self.path))
 
+    def as_written(self, part: Part, names: Sequence[str]) -> Part:
+        return part
+
     def stream(self, preprocessing: Preprocessing, beside: Sequence[str]) -> Iterator[Part]:
         return _parts(self.read(), preprocessing, self.path)
 
     def _load(self) -> NDArray[Any]:
         try:
-            return np.asanyarray(np.load(self.path, mmap_mode="r", allow_pickle=False))
-        except (ValueError, EOFError, SyntaxError) as error:
+            with warnings.catch_warnings():
+                # Of sizes that cannot be; the error that follows says so.
+                warnings.simplefilter("ignore", RuntimeWarning)
+                return np.asanyarray(np.load(self.path, mmap_mode="r", allow_pickle=False))
+        except (ValueError, EOFError, SyntaxError, MemoryError, OverflowError) as error:
             raise InputError(f"{self.path} is not an array of numbers: {error}") from error
 
 
 @dataclass(frozen=True)
 class NpzArrays:
-    """Several arrays: the samples, and beside them arrays (n,) such as labels.
+    """Several arrays: the samples, beside them arrays (n,) such as labels, and ``feature_names`` (d,) of the columns.
 
     ``array`` names the samples where more than one could be meant.
     """
@@ -50,12 +60,17 @@ class NpzArrays:
 
     def read(self) -> Part:
         try:
-            with np.load(self.path, allow_pickle=False) as arrays:
-                return self._part({name: arrays[name] for name in arrays.files})
-        except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
-            if isinstance(error, InputError):
-                raise
+            # Opened here, because numpy leaves a file open that it cannot read.
+            with self.path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+                entries = {name: arrays[name] for name in arrays.files}
+            return self._part({name: entry for name, entry in entries.items() if isinstance(entry, np.ndarray)})
+        except InputError:
+            raise
+        except (ValueError, EOFError, OSError, MemoryError, OverflowError, zipfile.BadZipFile) as error:
             raise InputError(f"{self.path} is not a file of arrays: {error}") from error
+
+    def as_written(self, part: Part, names: Sequence[str]) -> Part:
+        return part
 
     def stream(self, preprocessing: Preprocessing, beside: Sequence[str]) -> Iterator[Part]:
         return _parts(self.read(), preprocessing, self.path)
@@ -63,6 +78,8 @@ class NpzArrays:
     def _part(self, arrays: dict[str, NDArray[Any]]) -> Part:
         if {"indptr", "indices", "data"} <= arrays.keys():
             raise InputError(f"{self.path} holds a sparse matrix: load it in Python and use GeminiClustering.")
+        if not arrays:
+            raise InputError(f"{self.path} holds no arrays.")
         several = [name for name, array in arrays.items() if array.ndim > 1]
         if self.array is None and len(several) != 1:
             likely = [name for name in several if name in ("X", "x", "data", "images")]
@@ -73,9 +90,16 @@ class NpzArrays:
         if name not in arrays:
             raise InputError(f"{self.path} has no array {name!r} (--array); it holds {_shapes(arrays)}.")
         samples = _as_samples(arrays[name], self.path)
-        return Part(
-            samples, beside={k: v for k, v in arrays.items() if k != name and v.ndim == 1 and len(v) == len(samples)}
-        )
+        lists = {other: array for other, array in arrays.items() if other != name and array.ndim == 1}
+        beside = {other: array for other, array in lists.items() if len(array) == len(samples)}
+        return Part(samples, beside=beside, feature_names=_feature_names(lists.get("feature_names"), samples))
+
+
+def _feature_names(names: NDArray[Any] | None, samples: NDArray[Any]) -> list[str] | None:
+    """Names of the columns of rows (n, d), where there are d different ones."""
+    if names is None or samples.ndim != 2 or len(set(names.tolist())) != samples.shape[1]:
+        return None
+    return [str(name) for name in names]
 
 
 def _as_samples(array: NDArray[Any], path: Path) -> NDArray[Any]:
@@ -99,8 +123,9 @@ def _as_samples(array: NDArray[Any], path: Path) -> NDArray[Any]:
 def _parts(whole: Part, preprocessing: Preprocessing, path: Path) -> Iterator[Part]:
     if not isinstance(preprocessing, ArrayPreprocessing):
         raise InputError(f"The model was trained on a table, but {path} holds arrays.")
-    for first in range(0, len(whole), ROWS_AT_ONCE):
-        part = slice(first, first + ROWS_AT_ONCE)
+    rows = max(1, min(ROWS_AT_ONCE, NUMBERS_AT_ONCE // math.prod(whole.rows.shape[1:])))
+    for first in range(0, len(whole), rows):
+        part = slice(first, first + rows)
         yield Part(whole.rows[part], first, {name: values[part] for name, values in whole.beside.items()})
 
 

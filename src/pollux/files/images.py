@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +18,7 @@ from pollux.preprocessing import ArrayPreprocessing, Preprocessing
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
 ROWS_AT_ONCE = 1_024
+NUMBERS_AT_ONCE = 8_000_000
 
 
 @dataclass(frozen=True)
@@ -39,12 +42,16 @@ class ImageFolder:
             raise InputError(f"The images of {self.path} have different sizes ({some} …): pass --image-size 32, or so.")
         return self._part(files, [np.broadcast_to(array, (channels, *array.shape[1:])) for array in arrays], 0)
 
+    def as_written(self, part: Part, names: Sequence[str]) -> Part:
+        return part
+
     def stream(self, preprocessing: Preprocessing, beside: Sequence[str]) -> Iterator[Part]:
         if not (isinstance(preprocessing, ArrayPreprocessing) and preprocessing.is_image):
             raise InputError(f"The model was not trained on images, but {self.path} is a folder.")
         files = self._files()
-        for first in range(0, len(files), ROWS_AT_ONCE):
-            some = files[first : first + ROWS_AT_ONCE]
+        rows = max(1, min(ROWS_AT_ONCE, NUMBERS_AT_ONCE // math.prod(preprocessing.shape)))
+        for first in range(0, len(files), rows):
+            some = files[first : first + rows]
             yield self._part(some, [self._load(file, preprocessing.shape) for file in some], first)
 
     def _files(self) -> list[Path]:
@@ -63,21 +70,27 @@ class ImageFolder:
 
     def _load(self, file: Path, shape: tuple[int, ...] | None) -> NDArray[np.uint8]:
         """(C, H, W) of bytes: of the given shape, or else as it is, or scaled to ``size``."""
-        image_module = _pillow()
+        library = _pillow()
         try:
-            with image_module.open(file) as image:
-                grey = image.mode in ("1", "L", "LA", "I", "I;16") if shape is None else shape[0] == 1
-                # Sixteen bits are brought to eight.
-                if image.mode.startswith("I"):
-                    image = image.point(lambda value: value / 256).convert("L")
-                converted = image.convert("L" if grey else "RGB")
-                size = (shape[2], shape[1]) if shape is not None else (self.size, self.size) if self.size else None
-                if size is not None and converted.size != size:
-                    converted = converted.resize(size, image_module.Resampling.LANCZOS)
-                array = np.asarray(converted, dtype=np.uint8)
-        except (OSError, ValueError, SyntaxError, image_module.DecompressionBombError) as error:
+            with warnings.catch_warnings():
+                # Large images are welcome; absurd ones are an error.
+                warnings.simplefilter("ignore", library.DecompressionBombWarning)
+                with library.open(file) as image:
+                    return self._as_array(image, shape)
+        except (OSError, ValueError, SyntaxError, library.DecompressionBombError) as error:
             raise InputError(f"{file} cannot be read as an image: {error}") from error
-        return array[None] if grey else np.moveaxis(array, 2, 0)
+
+    def _as_array(self, image: Any, shape: tuple[int, ...] | None) -> NDArray[np.uint8]:
+        is_grey = image.mode in ("1", "L", "LA", "I", "I;16") if shape is None else shape[0] == 1
+        # Sixteen bits are brought to eight.
+        if image.mode.startswith("I"):
+            image = image.point(lambda value: value / 256).convert("L")
+        converted = image.convert("L" if is_grey else "RGB")
+        size = (shape[2], shape[1]) if shape is not None else (self.size, self.size) if self.size else None
+        if size is not None and converted.size != size:
+            converted = converted.resize(size, _pillow().Resampling.LANCZOS)
+        array = np.asarray(converted, dtype=np.uint8)
+        return array[None] if is_grey else np.moveaxis(array, 2, 0)
 
 
 def _pillow() -> Any:

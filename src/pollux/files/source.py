@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -10,17 +10,21 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pollux.errors import InputError
-from pollux.preprocessing import Preprocessing
+from pollux.errors import InputError, did_you_mean
+from pollux.preprocessing import Preprocessing, plain
 
 
 @dataclass(frozen=True)
 class Part:
-    """Rows of a file in a row: an Arrow table, or an array (n, …) with what the file names beside it."""
+    """Rows of a file in a row: an Arrow table, or an array (n, …) with what the file names beside it.
+
+    ``feature_names`` are those of the columns of an array (n, d), where the file has them.
+    """
 
     rows: Any
     first: int = 0
     beside: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    feature_names: Sequence[str] | None = None
 
     def __len__(self) -> int:
         return int(self.rows.shape[0])
@@ -36,13 +40,38 @@ class Part:
             return self.beside[name]
         if name in getattr(self.rows, "column_names", []):
             return np.asarray(self.rows.column(name).to_numpy())
-        raise InputError(f"There is no column {name!r}. There are: {', '.join(map(repr, self.names)) or 'none'}.")
+        if not self.names:
+            raise InputError(
+                f"There is no column {name!r}: an array alone has none. Put others beside it, in an .npz file."
+            )
+        there = ", ".join(map(repr, self.names))
+        raise InputError(f"There is no column {name!r}.{did_you_mean(name, self.names)} There are: {there}.")
+
+    def written(self, name: str) -> Any:
+        """A column for a file that is written: whatever it holds, with its gaps."""
+        if name in self.beside:
+            return self.beside[name]
+        return plain(self.rows.column(name))
 
     def kept(self, mask: NDArray[np.bool_]) -> Part:
         """The rows of a mask (n,); the first row's number is no longer known."""
         beside = {name: values[mask] for name, values in self.beside.items()}
         rows = self.rows[mask] if isinstance(self.rows, np.ndarray) else self.rows.filter(mask)
-        return Part(rows, self.first, beside)
+        return Part(rows, self.first, beside, self.feature_names)
+
+
+def gather(parts: Iterable[Part]) -> Part:
+    """Parts that follow each other as one."""
+    every = list(parts)
+    if len(every) == 1:
+        return every[0]
+    first = every[0]
+    if isinstance(first.rows, np.ndarray):
+        beside = {name: np.concatenate([part.beside[name] for part in every]) for name in first.beside}
+        return Part(np.concatenate([part.rows for part in every]), first.first, beside, first.feature_names)
+    import pyarrow as pa
+
+    return Part(pa.concat_tables([part.rows for part in every]), first.first)
 
 
 class Source(Protocol):
@@ -54,6 +83,9 @@ class Source(Protocol):
 
     def read(self) -> Part:
         """All rows."""
+
+    def as_written(self, part: Part, names: Sequence[str]) -> Part:
+        """All rows with these columns as the file has them: 0007 is text, though it was read as a number."""
 
     def stream(self, preprocessing: Preprocessing, beside: Sequence[str]) -> Iterator[Part]:
         """The rows in parts, with the columns that are read and those of ``beside`` that the file has."""

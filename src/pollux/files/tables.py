@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,125 +11,100 @@ from pathlib import Path
 from typing import Any
 
 from pollux.errors import InputError
+from pollux.files.dialect import TO_UTF8, Dialect, look
 from pollux.files.source import Part
-from pollux.preprocessing import Category, Preprocessing, TablePreprocessing
+from pollux.preprocessing import Category, Number, Preprocessing, TablePreprocessing
 
 ROWS_AT_ONCE = 65_536
-_HEAD_BYTES = 65_536
-_DELIMITERS = ",;\t|"
+# Wide rows come in fewer, so that a part has a bounded size.
+NUMBERS_AT_ONCE = 8_000_000
 
 
 @dataclass(frozen=True)
 class CsvTable:
-    """A text file of delimited values.
-
-    The delimiter is guessed from the first line; with semicolons, a decimal comma from the numbers. Without a header
-    columns are called column_0, column_1, … ``missing_marks`` stand for a missing value, beside the usual ones, and
-    ``text`` names columns whose values are text though they look like numbers.
-    """
+    """A text file of delimited values; ``missing_marks`` stand for a missing value, beside the usual ones."""
 
     path: Path
     delimiter: str | None = None
     header: bool = True
     missing_marks: tuple[str, ...] = ()
-    text: tuple[str, ...] = ()
 
     def read(self) -> Part:
-        import pyarrow as pa
-        import pyarrow.csv as arrow_csv
+        return Part(self._read({}))
 
-        with _in_words(self.path):
-            table = arrow_csv.read_csv(self._open(), **self._options(dict.fromkeys(self.text, pa.string())))
-        binary = [field.name for field in table.schema if pa.types.is_binary(field.type)]
-        if binary:
-            raise InputError(f"{self.path} is not UTF-8 text: see column {binary[0]!r}. {_TO_UTF8}")
-        if not table.num_rows:
-            raise InputError(f"{self.path} has a header but no rows.")
-        return Part(table)
+    def as_written(self, part: Part, names: Sequence[str]) -> Part:
+        import pyarrow as pa
+
+        table = part.rows
+        numbers = [name for name in names if not pa.types.is_string(table.schema.field(name).type)]
+        if numbers:
+            text = self._read(dict.fromkeys(numbers, pa.string()), numbers)
+            for name in numbers:
+                table = table.set_column(table.column_names.index(name), name, text.column(name))
+        return Part(table, part.first)
 
     def stream(self, preprocessing: Preprocessing, beside: Sequence[str]) -> Iterator[Part]:
         import pyarrow as pa
         import pyarrow.csv as arrow_csv
 
-        columns = _columns_of(preprocessing, self.path)
-        types = {name: pa.string() for name in beside} | {
-            name: pa.float64() if not isinstance(column, Category) else pa.bool_() if column.boolean else pa.string()
-            for name, column in columns.items()
-        }
-        there = self._names()
-        # Columns that are lacking are named by the preprocessing, which knows what it needs.
-        include = [name for name in there if name in types]
+        dialect = self._look()
+        columns = _columns_of(preprocessing, self.path, dialect.names)
+        types = dict.fromkeys(beside, pa.string()) | {name: _type_of(column) for name, column in columns.items()}
+        include = [name for name in dialect.names if name in types]
+        with _in_words(self.path, dialect.names):
+            batches = arrow_csv.open_csv(self._open(), **self._options(dialect, types, include)) if include else []
+            yield from _parts(batches if dialect.has_rows else [], include)
+
+    def _read(self, types: dict[str, Any], include: Sequence[str] = ()) -> Any:
+        import pyarrow as pa
+        import pyarrow.csv as arrow_csv
+
+        dialect = self._look()
+        if not dialect.has_rows:
+            raise InputError(f"{self.path} has a header but no rows.")
+        with _in_words(self.path, dialect.names):
+            types = dict.fromkeys(dialect.codes, pa.string()) | types
+            table = arrow_csv.read_csv(self._open(), **self._options(dialect, types, include))
+        binary = [field.name for field in table.schema if pa.types.is_binary(field.type)]
+        if binary:
+            raise InputError(f"{self.path} is not UTF-8 text: see column {binary[0]!r}. {TO_UTF8}")
+        return _not_empty(table, self.path)
+
+    def _look(self) -> Dialect:
         with _in_words(self.path):
-            reader = arrow_csv.open_csv(self._open(), **self._options(types, include))
-            yield from _parts(reader, include)
+            return look(self.path, self._open, self.delimiter, self.header)
 
     def _open(self) -> Any:
         import pyarrow as pa
 
         return pa.input_stream(str(self.path))
 
-    def _options(self, types: Mapping[str, Any], include: Sequence[str] = ()) -> dict[str, Any]:
+    def _options(self, dialect: Dialect, types: Mapping[str, Any], include: Sequence[str]) -> dict[str, Any]:
         import pyarrow.csv as arrow_csv
 
-        head = self._head()
-        delimiter = self._delimiter(head)
         usual = arrow_csv.ConvertOptions().null_values
         return {
             "read_options": arrow_csv.ReadOptions(
-                column_names=self._names(), skip_rows=int(self.header), block_size=4_000_000
+                column_names=dialect.names, skip_rows_after_names=dialect.skipped, block_size=4_000_000
             ),
-            "parse_options": arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values='"' in head),
+            "parse_options": arrow_csv.ParseOptions(delimiter=dialect.delimiter, newlines_in_values=True),
             "convert_options": arrow_csv.ConvertOptions(
                 column_types=types,
                 include_columns=include,
                 null_values=[*usual, *self.missing_marks],
                 strings_can_be_null=True,
-                decimal_point="," if delimiter == ";" and _DECIMAL_COMMA.search(head) else ".",
+                decimal_point=dialect.decimal_point,
             ),
         }
 
-    def _head(self) -> str:
-        with _in_words(self.path), self._open() as stream:
-            head = stream.read(_HEAD_BYTES)
-        if not head.strip():
-            raise InputError(f"{self.path} is empty.")
-        if b"\0" in head:
-            raise InputError(f"{self.path} is not a text file of comma-separated values.")
-        try:
-            # The last character may have been cut in two.
-            return str(head[: head.rfind(b"\n") if b"\n" in head else None].decode("utf-8-sig"))
-        except UnicodeDecodeError as error:
-            raise InputError(f"{self.path} is not UTF-8 text. {_TO_UTF8}") from error
 
-    def _delimiter(self, head: str) -> str:
-        unquoted = re.sub(r'"[^"]*"', "", head.splitlines()[0])
-        # That of the training data, where this file has it too.
-        if self.delimiter is not None and self.delimiter in unquoted:
-            return self.delimiter
-        if {".tsv", ".tab"} & set(self.path.suffixes):
-            return "\t"
-        return max(_DELIMITERS, key=unquoted.count)
+def _type_of(column: Number | Category) -> Any:
+    """How to read a column that a model knows."""
+    import pyarrow as pa
 
-    def _names(self) -> list[str]:
-        head = self._head()
-        first = next(csv.reader(head.splitlines(), delimiter=self._delimiter(head)))
-        if not self.header:
-            return [f"column_{index}" for index in range(len(first))]
-        if all(_NUMBER.fullmatch(name.strip()) for name in first):
-            raise InputError(
-                f"The first line of {self.path} holds numbers, not names of columns: add a line of names, or pass "
-                f"--no-header."
-            )
-        names = [name.strip() or f"unnamed_{index}" for index, name in enumerate(first)]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise InputError(f"{self.path} has more than one column called {', '.join(map(repr, twice))}: rename them.")
-        return names
-
-
-_NUMBER = re.compile(r"[-+]?(\d+([.,]\d*)?|[.,]\d+)([eE][-+]?\d+)?")
-_DECIMAL_COMMA = re.compile(r"(^|;)\"?[-+]?\d+,\d+\"?(;|$)", re.MULTILINE)
-_TO_UTF8 = "Convert it, for instance with: iconv -f WINDOWS-1252 -t UTF-8 OLD.csv > NEW.csv"
+    if isinstance(column, Number) or column.number:
+        return pa.float64()
+    return pa.bool_() if column.boolean else pa.string()
 
 
 @dataclass(frozen=True)
@@ -145,13 +120,17 @@ class ParquetTable:
             table = parquet.ParquetFile(self.path).read()
         return Part(_not_empty(table, self.path))
 
+    def as_written(self, part: Part, names: Sequence[str]) -> Part:
+        return part
+
     def stream(self, preprocessing: Preprocessing, beside: Sequence[str]) -> Iterator[Part]:
         import pyarrow.parquet as parquet
 
-        wanted = [*_columns_of(preprocessing, self.path), *beside]
         with _in_words(self.path), parquet.ParquetFile(self.path, pre_buffer=False) as file:
-            include = [name for name in file.schema_arrow.names if name in wanted]
-            yield from _parts(file.iter_batches(ROWS_AT_ONCE, columns=include), include)
+            names = file.schema_arrow.names
+            wanted = {*_columns_of(preprocessing, self.path, names), *beside}
+            include = [name for name in names if name in wanted]
+            yield from _parts(file.iter_batches(_rows_at_once(include), columns=include), include)
 
 
 @dataclass(frozen=True)
@@ -164,9 +143,12 @@ class ArrowTable:
         with _in_words(self.path), self._open() as reader:
             return Part(_not_empty(reader.read_all(), self.path))
 
+    def as_written(self, part: Part, names: Sequence[str]) -> Part:
+        return part
+
     def stream(self, preprocessing: Preprocessing, beside: Sequence[str]) -> Iterator[Part]:
-        wanted = [*_columns_of(preprocessing, self.path), *beside]
         with _in_words(self.path), self._open() as reader:
+            wanted = {*_columns_of(preprocessing, self.path, reader.schema.names), *beside}
             include = [name for name in reader.schema.names if name in wanted]
             count = getattr(reader, "num_record_batches", None)
             batches = reader if count is None else (reader.get_batch(index) for index in range(count))
@@ -181,42 +163,56 @@ class ArrowTable:
         return pa.ipc.open_file(file) if is_file else pa.ipc.open_stream(file)
 
 
+def _rows_at_once(include: Sequence[str]) -> int:
+    return max(1, min(ROWS_AT_ONCE, NUMBERS_AT_ONCE // max(1, len(include))))
+
+
 def _parts(batches: Any, include: Sequence[str]) -> Iterator[Part]:
     """Batches as parts of a bounded number of rows; at least one, so that lacking columns are noticed."""
     import pyarrow as pa
 
-    first = 0
+    first, rows = 0, _rows_at_once(include)
     for batch in batches:
-        for start in range(0, batch.num_rows, ROWS_AT_ONCE):
-            table = pa.Table.from_batches([batch.slice(start, ROWS_AT_ONCE)])
+        for start in range(0, batch.num_rows, rows):
+            table = pa.Table.from_batches([batch.slice(start, rows)])
             yield Part(table, first)
             first += table.num_rows
     if not first:
         yield Part(pa.table({name: [] for name in include}))
 
 
-def _columns_of(preprocessing: Preprocessing, path: Path) -> dict[str, Any]:
+def _columns_of(preprocessing: Preprocessing, path: Path, there: Sequence[str]) -> dict[str, Any]:
+    """The columns that are read, by name, if they are there."""
     if not isinstance(preprocessing, TablePreprocessing):
         raise InputError(f"The model was trained on an array or on images, but {path} is a table.")
+    preprocessing.check_there(there)
     return {column.name: column for column in preprocessing.columns}
 
 
 def _not_empty(table: Any, path: Path) -> Any:
     if not table.num_rows:
         raise InputError(f"{path} has no rows.")
-    names = table.column_names
-    twice = sorted({name for name in names if names.count(name) > 1})
+    twice = sorted(name for name, times in Counter(table.column_names).items() if times > 1)
     if twice:
         raise InputError(f"{path} has more than one column called {', '.join(map(repr, twice))}: rename them.")
     return table
 
 
 @contextmanager
-def _in_words(path: Path) -> Iterator[None]:
-    """What pyarrow finds wrong with a file, as our error."""
+def _in_words(path: Path, names: Sequence[str] = ()) -> Iterator[None]:
+    """What pyarrow finds wrong with a file, as our error; columns that it counts are called by their names."""
     import pyarrow as pa
+
+    def called(match: re.Match[str]) -> str:
+        index = int(match[1])
+        return f"column {names[index]!r}" if index < len(names) else match[0]
 
     try:
         yield
-    except (pa.ArrowException, EOFError) as error:
-        raise InputError(f"{path} cannot be read: {error}") from error
+    except InputError:
+        raise
+    except (pa.ArrowException, EOFError, OSError) as error:
+        reason = re.sub(r"CSV column #(\d+)", called, str(error))
+        if re.search(r"Expected \d+ columns", reason):
+            reason += ". (If another character stands between values, name it: --delimiter.)"
+        raise InputError(f"{path} cannot be read: {reason}") from error

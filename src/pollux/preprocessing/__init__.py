@@ -1,15 +1,11 @@
 """From the columns of a table, or an array, to the numbers a model reads."""
 
-from pollux.preprocessing.encoding import (
-    MISSING,
-    ArrayPreprocessing,
-    Category,
-    Number,
-    Preprocessing,
-    TablePreprocessing,
-    from_json,
-)
+from pollux.preprocessing.array import ArrayPreprocessing
+from pollux.preprocessing.arrow import as_text, plain
+from pollux.preprocessing.common import MISSING
 from pollux.preprocessing.planning import Choices, plan_array, plan_table, split_names
+from pollux.preprocessing.stored import Preprocessing, from_json
+from pollux.preprocessing.table import Category, Number, TablePreprocessing
 
 __all__ = [
     "MISSING",
@@ -19,7 +15,9 @@ __all__ = [
     "Number",
     "Preprocessing",
     "TablePreprocessing",
+    "as_text",
     "from_json",
+    "plain",
     "plan_array",
     "plan_table",
     "split_names",

@@ -10,18 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pollux.errors import InputError
-from pollux.preprocessing.encoding import (
-    ArrayPreprocessing,
-    Category,
-    Number,
-    TablePreprocessing,
-    as_numbers,
-    as_text,
-    describe_missing,
-    is_missing,
-    moments,
-)
+from pollux.errors import InputError, did_you_mean
+from pollux.preprocessing.array import ArrayPreprocessing, parts_of
+from pollux.preprocessing.arrow import as_numbers, as_text, is_missing, numbers_as_text, plain
+from pollux.preprocessing.common import describe_missing, moments
+from pollux.preprocessing.table import Category, Number, TablePreprocessing
 
 MOST_VALUES = 20
 """Text with more different values than this is left out, unless it was asked for by name."""
@@ -54,9 +47,9 @@ class Choices:
         for option in _OPTIONS:
             absent = [name for name in getattr(self, option) if name not in there]
             if absent:
-                raise InputError(f"There is no column {_listed(absent)} (--{_OPTIONS[option]}). {_there_are(there)}")
+                raise InputError(_no_column(absent, _OPTIONS[option], there))
         if self.label is not None and self.label not in there:
-            raise InputError(f"There is no column {self.label!r} (--label). {_there_are(there)}")
+            raise InputError(_no_column([self.label], "label", there))
 
 
 _OPTIONS = {"columns": "columns", "drop": "drop", "categories": "categories", "identifiers": "id"}
@@ -64,7 +57,7 @@ _OPTIONS = {"columns": "columns", "drop": "drop", "categories": "categories", "i
 
 def split_names(names: Sequence[str], there: Sequence[str]) -> tuple[str, ...]:
     """Names of columns, from a list in which "a,b" stands for two unless there is a column of that name."""
-    return tuple(part for name in names for part in ([name] if name in there else name.split(",")))
+    return tuple(dict.fromkeys(part for name in names for part in ([name] if name in there else name.split(","))))
 
 
 class LeaveOutError(Exception):
@@ -80,7 +73,7 @@ def plan_table(table: Any, choices: Choices) -> TablePreprocessing:
     for name in choices.columns or table.column_names:
         if name == choices.label or name in choices.drop or name in choices.identifiers:
             continue
-        values = table.column(name)
+        values = plain(table.column(name))
         asked = name in choices.columns
         try:
             if not asked and _is_identifier(name, values, name in choices.categories):
@@ -88,6 +81,8 @@ def plan_table(table: Any, choices: Choices) -> TablePreprocessing:
                 raise LeaveOutError("an identifier: each row has its own value")
             columns.append(_plan_column(name, values, asked, name in choices.categories))
         except LeaveOutError as reason:
+            if asked:
+                raise InputError(f"Column {name!r} was asked for (--columns), but cannot be used: {reason}.") from None
             left_out[name] = str(reason)
     if not columns:
         reasons = "; ".join(f"{name!r}: {reason}" for name, reason in left_out.items())
@@ -103,8 +98,6 @@ def _plan_column(name: str, values: Any, asked: bool, as_category: bool) -> Numb
     import pyarrow as pa
 
     kind = values.type
-    if pa.types.is_dictionary(kind):
-        values, kind = values.cast(kind.value_type), kind.value_type
     if pa.types.is_null(kind) or is_missing(values).all():
         raise LeaveOutError("it has no values")
     if pa.types.is_boolean(kind):
@@ -112,9 +105,10 @@ def _plan_column(name: str, values: Any, asked: bool, as_category: bool) -> Numb
     is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
     if is_number and not as_category:
         return _plan_number(name, as_numbers(name, values))
-    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-    if is_number or is_text:
-        return _plan_category(name, values, asked or as_category, boolean=False)
+    if is_number or (as_category and pa.types.is_string(kind) and _all_numbers(values)):
+        return _plan_category(name, values, True, number=True)
+    if pa.types.is_string(kind):
+        return _plan_category(name, values, asked or as_category)
     if pa.types.is_temporal(kind):
         raise LeaveOutError("dates and times are not read; turn it into a number to use it")
     raise LeaveOutError(f"values of type {kind} are not read")
@@ -133,10 +127,10 @@ def _plan_number(name: str, numbers: NDArray[np.float64]) -> Number:
     return Number(name, mean, scale)
 
 
-def _plan_category(name: str, values: Any, asked: bool, *, boolean: bool) -> Category:
+def _plan_category(name: str, values: Any, asked: bool, *, boolean: bool = False, number: bool = False) -> Category:
     import pyarrow.compute as pc
 
-    text = as_text(values).drop_null()
+    text = (numbers_as_text(name, values) if number else as_text(values)).drop_null()
     counts = {row["values"]: row["counts"] for row in pc.value_counts(text).to_pylist()}
     if len(counts) == 1:
         raise LeaveOutError("it has one value throughout")
@@ -146,7 +140,7 @@ def _plan_category(name: str, values: Any, asked: bool, *, boolean: bool) -> Cat
             raise InputError(f"Column {name!r} has {len(counts):,} different values; at most {most:,} can be used.")
         raise LeaveOutError(f"text with {len(counts):,} different values{_almost_numbers(counts)}")
     shares = {value: counts[value] / len(text) for value in sorted(counts)}
-    return Category(name, tuple(shares), tuple(shares.values()), boolean)
+    return Category(name, tuple(shares), tuple(shares.values()), boolean, number)
 
 
 def _almost_numbers(counts: Mapping[str, int]) -> str:
@@ -173,34 +167,44 @@ def _is_identifier(name: str, values: Any, is_category: bool) -> bool:
     kind = values.type
     if is_category or len(values) < _FEWEST_ROWS_OF_IDENTIFIERS or values.null_count:
         return False
-    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    is_text = pa.types.is_string(kind)
     if not (is_text or pa.types.is_integer(kind)) or pc.count_distinct(values).as_py() < len(values):
         return False
     if is_text:
-        return not _all_numbers(values)
+        return not _mostly_numbers(values)
     numbers = values.to_numpy()
     # Rows that are numbered one by one, or a name that says so.
     return bool((np.diff(numbers) == 1).all()) or _IDENTIFIER.search(name) is not None
 
 
 def _all_numbers(values: Any) -> bool:
-    return all(_is_number(value) for value in values.slice(0, 100).to_pylist())
+    # Codes such as 007 are text.
+    return all(_is_number(value) and not re.match(r"0\d", value) for value in values.drop_null().unique().to_pylist())
 
 
-def plan_array(array: Any, choices: Choices) -> ArrayPreprocessing:
-    """How to read rows (n, d) of numbers, or images (n, C, H, W)."""
+def _mostly_numbers(values: Any) -> bool:
+    some = values.slice(0, 1_000).to_pylist()
+    return 2 * sum(map(_is_number, some)) > len(some)
+
+
+def plan_array(array: Any, choices: Choices, columns: Sequence[str] | None = None) -> ArrayPreprocessing:
+    """How to read rows (n, d) of numbers, or images (n, C, H, W); ``columns`` are names of the d columns."""
+    identifiers = tuple(choices.identifiers)
     shape = tuple(int(size) for size in array.shape[1:])
     if len(shape) == 3:
         return _plan_images(array, shape, choices)
-    names = [str(index) for index in range(shape[0])]
-    choices = choices.among([*names, *([choices.label] if choices.label else []), *choices.identifiers])
+    if choices.categories:
+        raise InputError("An array holds numbers throughout: leave out --categories, or use a table.")
+    names = [str(index) for index in range(shape[0])] if columns is None else list(columns)
+    choices = replace(choices, label=None, identifiers=()).among(names)
     kept, mean, scale = [], [], []
     left_out: dict[str, str] = {}
     lacking: dict[str, int] = {}
     for name in choices.columns or names:
         if name in choices.drop:
             continue
-        values = np.asarray(array[:, int(name)], dtype=np.float64)
+        index = names.index(name)
+        values = np.asarray(array[:, index], dtype=np.float64)
         try:
             if np.isnan(values).all():
                 raise LeaveOutError("it has no values")
@@ -210,27 +214,45 @@ def plan_array(array: Any, choices: Choices) -> ArrayPreprocessing:
             continue
         if np.isnan(values).any():
             lacking[name] = int(np.isnan(values).sum())
-        kept.append(int(name))
+        kept.append(index)
         mean.append(number.mean)
         scale.append(number.scale)
     if not kept:
         raise InputError("No column is left to cluster by: none of them varies.")
     if lacking and choices.missing == "error":
         raise InputError(describe_missing(lacking, len(array)))
-    return ArrayPreprocessing(shape, tuple(mean), tuple(scale), tuple(kept), choices.missing, left_out)
+    return ArrayPreprocessing(
+        shape, tuple(mean), tuple(scale), tuple(kept), choices.missing, identifiers, left_out, tuple(columns or ())
+    )
+
+
+def _moments_in_parts(array: Any) -> tuple[float, float]:
+    """Mean and standard deviation of an array of any size."""
+    count, mean, square = 0, 0.0, 0.0
+    for rows in parts_of(array):
+        values = np.asarray(array[rows], dtype=np.float64).ravel()
+        values = values[~np.isnan(values)]
+        if not values.size:
+            continue
+        with np.errstate(over="ignore", invalid="ignore"):
+            own, difference = float(values.mean()), float(values.mean()) - mean
+            square += float(((values - own) ** 2).sum()) + difference**2 * count * values.size / (count + values.size)
+        count += values.size
+        mean += difference * values.size / count
+    return (mean, (square / count) ** 0.5) if count else (np.nan, np.nan)
 
 
 def _plan_images(array: Any, shape: tuple[int, ...], choices: Choices) -> ArrayPreprocessing:
     if choices.columns or choices.drop or choices.categories:
         raise InputError("Images have no columns to choose from: leave out --columns, --drop and --categories.")
-    channels = [moments(np.asarray(array[:, channel], dtype=np.float64).ravel()) for channel in range(shape[0])]
+    channels = [_moments_in_parts(array[:, channel]) for channel in range(shape[0])]
     if not all(np.isfinite(mean) and np.isfinite(scale) for mean, scale in channels):
         raise InputError("The images hold infinite values: correct them, or leave those images out.")
     mean, scale = zip(*channels, strict=True)
     if not any(scale):
         raise InputError("The images hold the same value throughout: there is nothing to cluster by.")
     scale = tuple(value or 1.0 for value in scale)
-    plan = ArrayPreprocessing(shape, mean, scale, None, choices.missing)
+    plan = ArrayPreprocessing(shape, mean, scale, None, choices.missing, tuple(choices.identifiers))
     if choices.missing == "error" and not plan.complete(array).all():
         raise InputError(describe_missing({"the images": int((~plan.complete(array)).sum())}, len(array)))
     return plan
@@ -242,5 +264,6 @@ def _listed(names: Sequence[str], most: int = 5) -> str:
     )
 
 
-def _there_are(names: Sequence[str]) -> str:
-    return f"There are: {_listed(list(names), 30)}."
+def _no_column(absent: Sequence[str], option: str, there: Sequence[str]) -> str:
+    alike = did_you_mean(absent[0], there)
+    return f"There is no column {_listed(absent)} (--{option}).{alike} There are: {_listed(list(there), 30)}."

@@ -26,7 +26,7 @@ def assignments(
 
     ``numbers`` (n,) are those of the rows in the file, from 0; ``probabilities`` are (n, K).
     """
-    told = {"row": numbers}
+    told: dict[str, Any] = {"row": numbers}
     results = {"cluster": probabilities.argmax(1)}
     results |= {f"p_{k}": probabilities[:, k] for k in range(probabilities.shape[1])}
     results["entropy"] = entr(probabilities).sum(1)
@@ -34,7 +34,7 @@ def assignments(
     for name in identifiers:
         if name in part.names:
             # Of another meaning than ours, it gets another name.
-            told[f"{name}_in_file" if name in taken else name] = part.column(name)
+            told[f"{name}_in_file" if name in taken else name] = part.written(name)
     return told | results
 
 

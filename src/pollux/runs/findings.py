@@ -9,14 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pollux.errors import InputError
-from pollux.files import open_data
+from pollux.files import gather, open_data
 from pollux.files.source import Part
-from pollux.preprocessing import Preprocessing
+from pollux.fitting import batch_rows
+from pollux.preprocessing import Category, Preprocessing, TablePreprocessing
 from pollux.report import Findings, as_pictures, principal_map
 from pollux.runs import folder
 from pollux.runs.assignments import row_numbers
-from pollux.runs.fit import classes_of, identifiers_of
-from pollux.runs.predict import load_for, reading_of
+from pollux.runs.fitting import classes_of, fingerprint, identifiers_of
+from pollux.runs.predicting import load_for, reading_of
 from pollux.runs.settings import Settings
 
 
@@ -43,6 +44,7 @@ def findings(
     missing : {"error", "mean", "drop"}, optional
         What to do with rows that lack values, if not what was done in training.
     """
+    folder.model_of(run)
     settings = folder.settings_of(run) if Path(run).is_dir() else None
     if data is None and settings is None:
         raise InputError(f"{run} does not say which data it was trained on: pass them, pollux report RUN DATA.")
@@ -52,35 +54,42 @@ def findings(
     preprocessing = clustering.preprocessing_
     assert preprocessing is not None
     settings = settings or Settings()
-    part = open_data(settings.data if data is None else data, reading_of(run, preprocessing)).read()
+    beside = [*preprocessing.identifiers, *filter(None, [settings.label, label]), *(place or "").split(",")]
+    source = open_data(settings.data if data is None else data, reading_of(run))
+    # As they are read for prediction: guessing types anew, from other rows, could find others.
+    part = gather(source.stream(preprocessing, beside))
     whole, kept = len(part), np.ones(len(part), dtype=bool)
     if preprocessing.missing == "drop":
         kept = preprocessing.complete(part.rows)
     numbers, part = row_numbers(part, kept), part if kept.all() else part.kept(kept)
     label = _label(label, settings.label, part)
     X = preprocessing.encode(part.rows)
+    summary = folder.summary_of(run) if Path(run).is_dir() else {}
     if clustering.model == "free":
-        if len(clustering.labels_) != len(part):
-            raise InputError("A free table tells only of the rows it was trained on, and these are others.")
+        is_own = summary.get("fingerprint", fingerprint(X)) == fingerprint(X)
+        if len(clustering.labels_) != len(part) or not is_own:
+            raise InputError(
+                "A free table tells only of the rows it was trained on, in their order, and these are others."
+            )
         probabilities = clustering.probabilities_
     else:
         probabilities = clustering.predict_proba(part.rows)
     points, axes = _points(place, X, part, kept)
     is_image = X.ndim == 4
-    summary = folder.summary_of(run) if Path(run).is_dir() else {}
+    features, names = (None, []) if is_image else _features(preprocessing, part)
     return Findings(
         title=Path(settings.data if data is None else data).name,
         probabilities=probabilities,
         points=points,
         axes=axes,
-        features=None if is_image else preprocessing.raw(part.rows),
-        feature_names=[] if is_image else _names(preprocessing),
+        features=features,
+        feature_names=names,
         shares=preprocessing.shares,
         images=as_pictures(part.rows) if is_image else None,
         row_names=_row_names(part, preprocessing, numbers, whole),
         classes=classes_of(part, label),
         history=clustering.history_,
-        settings=_for_people(settings, clustering),
+        settings=_for_people(settings, clustering, len(part)),
         notes=_notes(preprocessing, summary, whole, len(part), data is not None),
         command=settings.command() if settings.data else "",
     )
@@ -93,9 +102,16 @@ def _label(asked: str | None, own: str, part: Part) -> str:
     return own if own in part.names else ""
 
 
-def _names(preprocessing: Preprocessing) -> list[str]:
+def _features(preprocessing: Preprocessing, part: Part) -> tuple[NDArray[np.float64], list[str]]:
+    """What the model reads, in its own units, and the names of it; of true and false, true is enough."""
     names = preprocessing.feature_names
-    return [f"column {name}" for name in names] if all(name.isdigit() for name in names) else names
+    twins = set()
+    if isinstance(preprocessing, TablePreprocessing):
+        booleans = [column for column in preprocessing.columns if isinstance(column, Category) and column.boolean]
+        twins = {f"{column.name}=false" for column in booleans if len(column.values) == 2}
+    kept = [index for index, name in enumerate(names) if name not in twins]
+    told = [f"column {name}" if name.isdigit() else name for name in names]
+    return preprocessing.raw(part.rows)[:, kept], [told[index] for index in kept]
 
 
 def _points(
@@ -133,17 +149,17 @@ def _row_names(part: Part, preprocessing: Preprocessing, numbers: NDArray[np.int
     return None if len(numbers) == whole else [f"row {number}" for number in numbers]
 
 
-def _for_people(settings: Settings, clustering: Any) -> dict[str, str]:
+def _for_people(settings: Settings, clustering: Any, n: int) -> dict[str, str]:
     parameters = clustering.get_params(deep=False)
     network = " + ".join(map(str, parameters["hidden"])) if parameters["model"] == "mlp" else ""
     told = {
         "Data": settings.data,
         "Clusters, at most": str(parameters["n_clusters"]),
         "Objective": str(parameters["objective"]),
-        "Geometry": settings.geometry,
+        "Geometry": _geometry(settings, clustering),
         "Model": f"{parameters['model']}, {network} hidden units" if network else str(parameters["model"]),
         "Epochs": f"{clustering.n_iter_} of {parameters['max_epochs']}",
-        "Batch size": str(parameters["batch_size"]),
+        "Batch size": f"{batch_rows(parameters['batch_size'], n):,}",
         "Learning rate": f"{parameters['learning_rate']:g}",
         "Starts": str(parameters["n_init"]),
         "Penalties": ", ".join(settings.penalty),
@@ -152,6 +168,13 @@ def _for_people(settings: Settings, clustering: Any) -> dict[str, str]:
         "Objective reached": f"{clustering.objective_:.6g}",
     }
     return {name: value for name, value in told.items() if value}
+
+
+def _geometry(settings: Settings, clustering: Any) -> str:
+    """The kernel or distance, also where it was left to us."""
+    own = getattr(clustering.geometry_, "name", "")
+    kind = getattr(clustering.geometry_, "kind", "")
+    return f"{own if settings.geometry == 'auto' else settings.geometry} {kind}".strip() if own or kind else ""
 
 
 def _notes(
@@ -165,6 +188,9 @@ def _notes(
     rows = summary.get("rows", 0) + summary.get("rows_dropped", 0)
     if not other_data and rows and rows != whole:
         notes.append(f"The file had {rows:,} rows when the model was trained, and has {whole:,} now.")
+    if summary.get("resumed_after"):
+        stops = ", ".join(map(str, summary["resumed_after"]))
+        notes.append(f"The training was resumed after epoch {stops}; the command below trains without that break.")
     if summary.get("interrupted"):
         notes.append("The training was interrupted before its end.")
     if other_data:

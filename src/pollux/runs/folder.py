@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from pollux.errors import InputError
+from pollux.files import FORMATS
 from pollux.runs.settings import Settings, from_toml
 
 MODEL = "model.safetensors"
@@ -17,42 +21,86 @@ SUMMARY = "summary.json"
 CLUSTERS = "clusters.csv"
 REPORT = "report.html"
 
+_KINDS: dict[str, Any] = {"notes": list, "rows": int, "rows_dropped": int, "resumed_after": list, "fingerprint": str}
+_DATA = tuple(ending for endings in FORMATS.values() for ending in endings)
 
-def claim(path: str | Path | None, data: str | Path, overwrite: bool) -> Path:
-    """A folder for a new run of the data; one that was given must be new or empty, unless it may be overwritten."""
-    if path is None:
-        name = Path(data).resolve().name.split(".")[0] or "run"
-        return next(folder for folder in _candidates(Path("runs"), name) if not folder.exists())
+
+def check_free(path: str | Path, overwrite: bool) -> None:
+    """Raise an InputError where a run cannot go into this folder: it must be new or empty, unless it may be lost."""
     folder = Path(path)
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file: --out names a folder.")
     if folder.is_dir() and any(folder.iterdir()) and not overwrite:
         raise InputError(f"The folder {folder} is not empty: choose another (--out), or pass --overwrite.")
-    return folder
 
 
-def _candidates(parent: Path, name: str) -> Iterator[Path]:
-    yield parent / name
-    number = 2
-    while True:
-        yield parent / f"{name}-{number}"
-        number += 1
+@contextmanager
+def made(path: str | Path | None, data: str | Path) -> Iterator[Path]:
+    """The folder of a new run, made before work that would be lost without it; should that fail, it is gone again.
 
-
-def make(folder: Path) -> None:
-    """Make the folder, before work that would be lost without it."""
+    Without a path it is named after the data.
+    """
+    new: list[Path] = []
+    is_ours = False
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        for folder in _candidates(Path(data)) if path is None else [Path(path)]:
+            new = [place for place in (folder, *folder.parents) if not place.exists()]
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                # Two runs that start together must not get the same folder.
+                folder.mkdir()
+                is_ours = True
+            except FileExistsError:
+                if path is None:
+                    continue
+            break
         with tempfile.TemporaryFile(dir=folder):
             pass
-    except OSError as error:
-        raise InputError(f"Nothing can be written into {folder}: {error}") from error
+        yield folder
+    except BaseException as error:
+        if is_ours:
+            shutil.rmtree(folder, ignore_errors=True)
+        for place in new:
+            # Another run may have been put there since.
+            with suppress(OSError):
+                place.rmdir()
+        if isinstance(error, OSError):
+            raise InputError(f"Nothing can be written into {path or 'runs'}: {error}") from error
+        raise
+
+
+def _candidates(data: Path) -> Iterator[Path]:
+    name = data.resolve().name.split(".")[0] or "run"
+    yield Path("runs") / name
+    for number in itertools.count(2):
+        yield Path("runs") / f"{name}-{number}"
+
+
+@contextmanager
+def all_together(folder: Path) -> Iterator[Path]:
+    """A folder beside the files of a run: what is written there takes their places at the end, and not before."""
+    new = Path(tempfile.mkdtemp(dir=folder, prefix=".new-"))
+    try:
+        yield new
+        for file in sorted(new.iterdir()):
+            file.replace(folder / file.name)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def keep_apart(out: Path, *inputs: str | Path) -> None:
+    """Raise an InputError where a file that is to be written is one of those that are read."""
+    for path in inputs:
+        if out.exists() and Path(path).exists() and out.samefile(path):
+            raise InputError(f"{out} is read by this command, and would be lost: name another file (--out).")
 
 
 def model_of(run: str | Path) -> Path:
     """The model file of a run folder; a model file itself will do."""
     path = Path(run)
     if path.is_file():
+        if path.suffix.lower() in _DATA:
+            raise InputError(f"{path} is not a run: first comes the run, then the data.")
         return path
     if not path.is_dir():
         raise InputError(f"There is no run {path}: pass the folder that pollux fit has written.")
@@ -74,4 +122,7 @@ def summary_of(run: str | Path) -> dict[str, Any]:
         summary = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     except (ValueError, OSError) as error:
         raise InputError(f"{path} cannot be read: {error}") from error
-    return summary if isinstance(summary, dict) else {}
+    if not isinstance(summary, dict):
+        return {}
+    # Whoever edits the file may put anything there.
+    return {name: value for name, value in summary.items() if isinstance(value, _KINDS.get(name, object))}

@@ -44,19 +44,28 @@ class Settings:
     penalty: tuple[str, ...] = ()
     seed: int = 0
     device: str = "cpu"
+    threads: int = 0
 
     def __post_init__(self) -> None:
         for field in fields(self):
             object.__setattr__(self, field.name, _checked(field.name, getattr(self, field.name), field.default))
+        if "\0" in self.data or not _is_text(self.data):
+            raise InputError(f"{self.data!r} cannot be the name of a file here: rename it.")
         if self.missing not in MISSING:
             raise InputError(f"missing is one of {', '.join(MISSING)}; not {self.missing!r}.")
-        if len(self.delimiter) > 1:
-            raise InputError(f"The delimiter is one character, not {self.delimiter!r}.")
+        if self.delimiter == r"\t":
+            object.__setattr__(self, "delimiter", "\t")
+        if len(self.delimiter) > 1 or not self.delimiter.isascii() or self.delimiter in ("\r", "\n", '"'):
+            raise InputError(f"The delimiter is one plain character such as ; or |, not {self.delimiter!r}.")
+        if not all(1 <= width <= _WIDEST for width in self.hidden):
+            raise InputError(f"hidden layers have 1 to {_WIDEST:,} units, not {', '.join(map(str, self.hidden))}.")
+        if self.restarts != "auto" and int(self.restarts) > _MOST_STARTS:
+            raise InputError(f"restarts can be at most {_MOST_STARTS:,}, not {self.restarts:,}.")
         for name in ("clusters", "epochs", "restarts", "batch_size"):
             value = getattr(self, name)
             if value != "auto" and value < 1:
                 raise InputError(f"{name} must be at least 1, not {value}.")
-        for name in ("patience", "image_size", "seed"):
+        for name in ("patience", "image_size", "seed", "threads"):
             if getattr(self, name) < 0:
                 raise InputError(f"{name} must be at least 0, not {getattr(self, name)}.")
 
@@ -66,9 +75,7 @@ class Settings:
 
     @property
     def reading(self) -> Reading:
-        # Which of these are columns is known only once the file is open.
-        text = (*self.categories, *(part for name in self.categories for part in name.split(",")))
-        return Reading(self.delimiter or None, self.header, self.na, text, self.array or None, self.image_size or None)
+        return Reading(self.delimiter or None, self.header, self.na, self.array or None, self.image_size or None)
 
     def starts(self, n: int) -> int:
         """How many starts for n rows: five where they take little, else one."""
@@ -86,7 +93,8 @@ class Settings:
 
     def command(self) -> str:
         """The command that repeats the run."""
-        words = ["pollux", "fit", self.data]
+        # What begins with a dash would be read as an option.
+        words = ["pollux", "fit", *([] if self.data.startswith("-") else [self.data])]
         for name, value in self.changed().items():
             option = f"--{name.replace('_', '-')}"
             if name == "header":
@@ -95,18 +103,18 @@ class Settings:
                 words += [option, ",".join(map(str, value))]
             else:
                 for item in value if isinstance(value, tuple) else [value]:
-                    # A value such as -1 would be read as an option.
                     words += [f"{option}={item}"] if str(item).startswith("-") else [option, str(item)]
-        return shlex.join(words)
+        return shlex.join([*words, *(["--", self.data] if self.data.startswith("-") else [])])
 
     def to_toml(self) -> str:
         """A file for ``pollux fit --config``."""
-        # What JSON writes of these values is TOML too.
-        lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in asdict(self).items()]
-        return "\n".join(lines) + "\n"
+        # What JSON writes of these values is TOML too, but for one character.
+        lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in asdict(self).items()]
+        return "".join(lines).replace("\x7f", "\\u007f")
 
 
 _FEW_ROWS = 10_000
+_WIDEST, _MOST_STARTS = 100_000, 1_000
 _COUNTED_UNLESS_AUTO = ("batch_size", "restarts")
 NAMES = tuple(field.name for field in fields(Settings))
 
@@ -123,10 +131,19 @@ def from_toml(path: str | Path, over: Mapping[str, Any]) -> Settings:
     unknown = [name for name in values if name not in NAMES]
     if unknown:
         raise InputError(f"{path} has settings that are not known: {', '.join(unknown)}. Known are {', '.join(NAMES)}.")
-    if values.get("data") and not Path(values["data"]).is_absolute():
+    if isinstance(values.get("data"), str) and not Path(values["data"]).is_absolute():
         # As everywhere in such files: beside the file, wherever the command is given.
         values["data"] = str(path.parent / values["data"])
     return Settings(**{**values, **over})
+
+
+def _is_text(name: str) -> bool:
+    """Whether a name can be written in UTF-8."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def with_path(settings: Settings) -> Settings:

@@ -3,7 +3,7 @@
 from pollux.training.batches import Batch, Batches
 from pollux.training.callbacks import Callback, Epoch, Interruptible, ProgressBar, TensorBoard
 from pollux.training.evaluation import Evaluation, evaluate, log_probabilities
-from pollux.training.loop import History, NotFiniteError, NumericalWarning, Trained, train
+from pollux.training.loop import History, NotFiniteError, NumericalWarning, Patience, Trained, train
 from pollux.training.optimisers import OPTIMISERS, make_optimiser
 from pollux.training.restarts import Fitted, Recipe, evaluate_sound, train_restarts
 from pollux.training.steps import Step, Trainable, taped_step
@@ -21,6 +21,7 @@ __all__ = [
     "Interruptible",
     "NotFiniteError",
     "NumericalWarning",
+    "Patience",
     "ProgressBar",
     "Recipe",
     "SingleModel",

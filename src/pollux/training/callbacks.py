@@ -58,29 +58,38 @@ class ProgressBar:
 
 
 class Interruptible:
-    """Ctrl-C ends the training, and what was learned by then is kept; a second one is let through.
+    """Ctrl-C ends the training, and what was learned by then is kept; a second one is let through. Of use for one fit.
 
     Attributes
     ----------
     interrupted : bool
-        Whether that happened.
+        Whether the training was ended.
+    begun, in_training : bool
+        Whether a training has begun, and whether one is under way.
+    asked_to_stop : bool
+        Set it to end the training after its epoch.
     """
 
     def __init__(self) -> None:
-        self.interrupted = False
+        self.interrupted = self.begun = self.in_training = self.asked_to_stop = False
 
-    def __call__(self, epoch: Epoch) -> None:
-        """Nothing to do after an epoch."""
+    def __call__(self, epoch: Epoch) -> bool:
+        """Whether to end the training here."""
+        if self.asked_to_stop and epoch.number < epoch.of:
+            self.interrupted = True
+        return self.asked_to_stop
 
     def __enter__(self) -> Interruptible:
+        self.begun = self.in_training = True
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        if not isinstance(error, KeyboardInterrupt) or self.interrupted:
+        self.in_training = False
+        if not isinstance(error, KeyboardInterrupt) or self.asked_to_stop:
             return False
-        self.interrupted = True
+        self.interrupted = self.asked_to_stop = True
         return True
 
 

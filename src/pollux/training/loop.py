@@ -208,7 +208,7 @@ class NotFiniteError(ValueError):
 
 
 class Patience:
-    """Ends a training when no model has improved for a while."""
+    """Ends a training when no model has risen by the share ``tol`` for ``patience`` epochs; None: never."""
 
     def __init__(self, tol: float, patience: int | None) -> None:
         self._tol, self._patience = tol, patience
@@ -216,6 +216,7 @@ class Patience:
         self._waited = 0
 
     def ends(self, values: Tensor) -> bool:
+        """Whether to end after an epoch with these objectives (R,)."""
         if self._patience is None:
             return False
         improved = self._best is None or bool((values > self._best + self._tol * self._best.abs()).any())

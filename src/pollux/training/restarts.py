@@ -61,6 +61,9 @@ def train_restarts(
             # One start may fail where another does not.
             failure = error
             continue
+        if trained.broken_off and not trained.history.objective and results:
+            # It has learned nothing, and others have.
+            break
         results += [
             Fitted(module, evaluations[r], trained.history.of_model(r)) for r, module in enumerate(model.modules)
         ]

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from time import perf_counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,11 +14,15 @@ from numpy.typing import NDArray
 
 from pollux.errors import InputError
 from pollux.runs import folder
-from pollux.runs.fit import Outcome, Trained, about, conclude, in_words, read
-from pollux.runs.predict import load_for
+from pollux.runs.fitting import Clock, Outcome, Trained, about, at_most, conclude, heeded_interrupts, in_words, read
+from pollux.runs.predicting import load_for
+from pollux.runs.settings import Settings
 
 if TYPE_CHECKING:
     from pollux.estimators import GeminiClustering
+    from pollux.training import Interruptible
+
+FIGURES = ("objective", "clusters", "entropy")
 
 
 def resume(
@@ -44,7 +47,7 @@ def resume(
     tell : callable
         Called with what the user is told before training.
     """
-    start = perf_counter()
+    clock = Clock()
     settings = folder.settings_of(run)
     if settings is None:
         raise InputError(f"{run} has no {folder.SETTINGS}: pass the folder of a run.")
@@ -55,40 +58,72 @@ def resume(
     done = clustering.n_iter_
     if done >= settings.epochs:
         raise InputError(f"The run has had its {done} epochs: ask for more of them (--epochs).")
+    _check_unchanged(settings, clustering)
+    clock.lap("importing")
     data = read(settings)
     if data.preprocessing != clustering.preprocessing_:
         raise InputError(f"{settings.data} is no longer what the run was trained on: start a new one, pollux fit.")
     for line in (*about(data), f"going on after epoch {done} of {settings.epochs}"):
         tell(line)
     X = data.preprocessing.encode(data.part.rows)
+    clock.lap("reading")
+    before = folder.summary_of(run).get("resumed_after", [])
     clustering.preprocessing_, clustering.max_epochs = None, settings.epochs
-    before = perf_counter()
-    trained = _train_further(clustering, X, settings.epochs, show_progress)
-    seconds = {"reading": before - start, "training": perf_counter() - before}
-    return conclude(Path(run), settings, data, X, clustering, trained, seconds)
+    with heeded_interrupts() as interruptible:
+        with at_most(settings.threads):
+            notes = _train_further(clustering, X, settings, interruptible, show_progress)
+        clock.lap("training")
+        trained = Trained(interruptible.interrupted, notes, [*before, done])
+        return conclude(Path(run), settings, data, X, clustering, trained, clock)
 
 
-def _train_further(clustering: GeminiClustering, X: NDArray[np.float32], epochs: int, show_progress: bool) -> Trained:
+def _check_unchanged(settings: Settings, clustering: GeminiClustering) -> None:
+    """Raise an InputError where the settings are no longer those that the model was trained with."""
+    own = clustering.get_params(deep=False)
+    said = {
+        "n_clusters": settings.clusters,
+        "model": settings.model,
+        "objective": settings.objective,
+        "batch_size": settings.batch_size,
+        "learning_rate": settings.learning_rate,
+        "random_state": settings.seed,
+    }
+    changed = [name for name, value in said.items() if own[name] != value]
+    if changed:
+        raise InputError(
+            f"{folder.SETTINGS} was changed since the model was trained ({', '.join(changed)}): start anew."
+        )
+
+
+def _train_further(
+    clustering: GeminiClustering,
+    X: NDArray[np.float32],
+    settings: Settings,
+    interruptible: Interruptible,
+    show_progress: bool,
+) -> list[str]:
     """Epoch by epoch; one that Ctrl-C breaks off leaves the clustering as it was before it."""
-    from pollux.training import Epoch, ProgressBar
+    import torch
 
-    first = clustering.n_iter_
+    from pollux.runs.interrupts import NothingLearned
+    from pollux.training import Epoch, Patience, ProgressBar
+
+    first, patience = clustering.n_iter_, Patience(clustering.tol, settings.patience or None)
     with ExitStack() as stack:
         caught = stack.enter_context(warnings.catch_warnings(record=True))
         warnings.simplefilter("always")
         bar = stack.enter_context(ProgressBar()) if show_progress else None
         try:
-            for number in range(first + 1, epochs + 1):
-                clustering.partial_fit(X)
-                if bar is not None:
-                    history = clustering.history_
-                    figures = (history[name][-1] for name in ("objective", "clusters", "entropy"))
-                    objective, clusters, entropy = figures
-                    bar(Epoch(number, epochs, objective, int(clusters), entropy))
-        except KeyboardInterrupt:
-            if clustering.n_iter_ == first:
-                raise
-            return Trained(True, in_words(caught))
+            with interruptible:
+                for number in range(first + 1, settings.epochs + 1):
+                    clustering.partial_fit(X)
+                    objective, clusters, entropy = (clustering.history_[name][-1] for name in FIGURES)
+                    if bar is not None:
+                        bar(Epoch(number, settings.epochs, objective, int(clusters), entropy))
+                    if patience.ends(torch.tensor([objective])):
+                        break
         except (ValueError, TypeError) as error:
             raise InputError(str(error)) from error
-        return Trained(False, in_words(caught))
+    if clustering.n_iter_ == first:
+        raise NothingLearned
+    return in_words(caught)

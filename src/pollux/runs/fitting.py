@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-import shutil
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
@@ -16,17 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pollux.atomic import write_text
-from pollux.errors import InputError
+from pollux.errors import InputError, did_you_mean
 from pollux.files import Part, open_data
-from pollux.preprocessing import Preprocessing, plan_array, plan_table, split_names
+from pollux.preprocessing import Choices, Preprocessing, as_text, plan_array, plan_table, split_names
 from pollux.runs import folder
 from pollux.runs.assignments import assignments, row_numbers, writer
 from pollux.runs.settings import Settings, with_path
 
 if TYPE_CHECKING:
     from pollux.estimators import GeminiClustering
+    from pollux.training import Interruptible
 
-NOTHING_LEARNED = "Stopped before the first epoch had ended: there was nothing to keep, and nothing was written."
+
+_MOST_CLASSES = 1_000
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,7 @@ class Trained:
 
     interrupted: bool
     notes: list[str]
+    resumed_after: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -78,25 +82,23 @@ def fit(
     tell : callable
         Called with what the user is told before training.
     """
-    start = perf_counter()
+    clock = Clock()
     settings = with_path(settings)
-    place = folder.claim(out, settings.data, overwrite)
+    if out is not None:
+        folder.check_free(out, overwrite)
     data = read(settings)
+    clock.lap("reading")
     clustering = _clustering(settings, len(data.numbers))
+    clock.lap("importing")
     for line in about(data):
         tell(line)
     X = data.preprocessing.encode(data.part.rows)
-    is_new = not place.exists()
-    folder.make(place)
-    before = perf_counter()
-    try:
-        trained = _train(clustering, X, show_progress)
-        seconds = {"reading": before - start, "training": perf_counter() - before}
-        return conclude(place, settings, data, X, clustering, trained, seconds)
-    except BaseException:
-        if is_new:
-            shutil.rmtree(place, ignore_errors=True)
-        raise
+    clock.lap("encoding")
+    with folder.made(out, settings.data) as place, heeded_interrupts() as interruptible:
+        with at_most(settings.threads):
+            trained = _train(clustering, X, interruptible, show_progress)
+        clock.lap("training")
+        return conclude(place, settings, data, X, clustering, trained, clock)
 
 
 def conclude(
@@ -106,31 +108,74 @@ def conclude(
     X: NDArray[np.float32],
     clustering: GeminiClustering,
     trained: Trained,
-    seconds: dict[str, float],
+    clock: Clock,
 ) -> Outcome:
     """Write what a training has led to into the folder of its run."""
-    before = perf_counter()
     clustering.preprocessing_ = None
     probabilities = clustering.probabilities_ if settings.model == "free" else clustering.predict_proba(X)
     clustering.preprocessing_ = data.preprocessing
     summary = _summary(settings, data, clustering, probabilities, trained)
-    # That of an older run in this folder would no longer be true.
-    (place / folder.REPORT).unlink(missing_ok=True)
-    _write(place, settings, data, clustering, probabilities)
-    summary["seconds"] = {**seconds, "writing": perf_counter() - before}
-    write_text(place / folder.SUMMARY, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
+    summary["fingerprint"] = fingerprint(X)
+    if (place / folder.REPORT).exists():
+        summary["notes"].append(f"{folder.REPORT} showed an older model and was removed: make it again, pollux report.")
+    with folder.all_together(place) as new:
+        _write(new, settings, data, clustering, probabilities)
+        clock.lap("writing")
+        summary["seconds"] = clock.laps
+        write_text(new / folder.SUMMARY, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
+        (place / folder.REPORT).unlink(missing_ok=True)
     return Outcome(place, summary)
+
+
+class Clock:
+    """Seconds of each part of the work."""
+
+    def __init__(self) -> None:
+        self.laps: dict[str, float] = {}
+        self._last = perf_counter()
+
+    def lap(self, name: str) -> None:
+        """What was done since the last call was this."""
+        now = perf_counter()
+        self.laps[name], self._last = now - self._last, now
+
+
+def fingerprint(X: NDArray[np.float32]) -> str:
+    """Of the rows and their order."""
+    return hashlib.sha256(np.ascontiguousarray(X).data).hexdigest()
+
+
+@contextmanager
+def at_most(threads: int) -> Iterator[None]:
+    """No more threads than these; 0 leaves them alone."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(min(threads, before) or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def heeded_interrupts() -> Iterator[Interruptible]:
+    # Imported late, because it brings torch.
+    from pollux.runs.interrupts import heeded
+    from pollux.training import Interruptible
+
+    interruptible = Interruptible()
+    with heeded(interruptible):
+        yield interruptible
 
 
 def read(settings: Settings) -> Data:
     """The rows of the data file, and the columns of it that are to be read."""
-    part = open_data(settings.data, settings.reading).read()
+    source = open_data(settings.data, settings.reading)
+    part = source.read()
     choices = replace(settings.choices, identifiers=split_names(settings.id, part.names))
-    for name in (*choices.identifiers, *([settings.label] if settings.label else [])):
-        part.column(name)
-    is_array = isinstance(part.rows, np.ndarray)
-    plan: Callable[..., Preprocessing] = plan_array if is_array else plan_table
-    preprocessing = plan(part.rows, choices)
+    _check_names(part, choices)
+    preprocessing = _plan(part, choices)
     numbers, dropped = row_numbers(part, None), 0
     if settings.missing == "drop":
         kept = preprocessing.complete(part.rows)
@@ -139,21 +184,39 @@ def read(settings: Settings) -> Data:
         if not kept.all():
             numbers, dropped, part = row_numbers(part, kept), int((~kept).sum()), part.kept(kept)
             # Means, and which columns vary, are those of the rows that remain.
-            preprocessing = plan(part.rows, choices)
+            preprocessing = _plan(part, choices)
+    part = source.as_written(part, preprocessing.identifiers)
     if len(part) < 2:
         raise InputError(f"{settings.data} has {len(part)} row to cluster; there must be at least 2.")
     return Data(part, numbers, preprocessing, dropped)
 
 
+def _plan(part: Part, choices: Choices) -> Preprocessing:
+    if isinstance(part.rows, np.ndarray):
+        return plan_array(part.rows, choices, part.feature_names)
+    return plan_table(part.rows, choices)
+
+
+def _check_names(part: Part, choices: Choices) -> None:
+    """Raise an InputError where the label or an identifier is not a column, or not one that can be written."""
+    for name in (*choices.identifiers, *([choices.label] if choices.label else [])):
+        part.column(name)
+        kind = str(getattr(part.written(name), "type", ""))
+        if kind.startswith(("list", "large_list", "fixed_size", "struct", "map", "binary", "large_binary")):
+            raise InputError(f"Column {name!r} holds values of type {kind}, which cannot name rows or classes.")
+
+
 def classes_of(part: Part, label: str) -> NDArray[np.str_] | None:
-    """Known classes (n,) as text; "missing" where there is none."""
+    """Known classes (n,) as text, "" where there is none."""
     if not label:
         return None
     values = part.column(label)
-    if values.dtype.kind == "f" and np.all(np.isnan(values) | (values == np.round(values))):
-        # Whole numbers with gaps among them were read as 1.0, 2.0, …
-        return np.array(["missing" if np.isnan(value) else str(int(value)) for value in values])
-    return np.array(["missing" if value is None or value != value else str(value) for value in values.tolist()])
+    if label not in part.beside:
+        values = as_text(part.written(label)).to_pylist()
+    classes = np.array(["" if value is None or value != value else str(value) for value in values])
+    if len(set(classes)) > _MOST_CLASSES:
+        raise InputError(f"Column {label!r} has more than {_MOST_CLASSES:,} different values: these are no classes.")
+    return classes
 
 
 def _clustering(settings: Settings, n: int) -> GeminiClustering:
@@ -178,20 +241,25 @@ def _clustering(settings: Settings, n: int) -> GeminiClustering:
         device=settings.device,
     )
     try:
+        _check_names_of_parts(settings)
         check_parameters(clustering.get_params(deep=False))
-        needs = clustering._objective().needs
-        clustering.geometry = _geometry(settings.geometry, needs)
-        _check_model(settings.model)
+        clustering.geometry = _geometry(settings, clustering._objective().needs)
     except (ValueError, TypeError) as error:
         raise InputError(str(error)) from error
     return clustering
 
 
-def _check_model(model: str) -> None:
+def _check_names_of_parts(settings: Settings) -> None:
     from pollux.models import MODELS
+    from pollux.objectives import GEMINIS
 
-    if model not in MODELS:
-        raise InputError(f"Unknown model {model!r}. Valid names: {', '.join(MODELS)}.")
+    valid = {"model": tuple(MODELS), "objective": ("mi", *GEMINIS)}
+    for option, names in valid.items():
+        name = getattr(settings, option)
+        # What is refused for a reason of its own, as chi2_ovo, is told that reason elsewhere.
+        if name not in names and name != "chi2_ovo":
+            alike = did_you_mean(name, names)
+            raise InputError(f"Unknown {option} {name!r}.{alike} Valid names: {', '.join(names)}.")
 
 
 def _penalties(texts: Sequence[str]) -> dict[Any, float]:
@@ -206,32 +274,43 @@ def _penalties(texts: Sequence[str]) -> dict[Any, float]:
     return penalties
 
 
-def _geometry(text: str, needs: Any) -> Any:
+def _geometry(settings: Settings, needs: Any) -> Any:
     """A named geometry, as "rbf", or with parameters, "rbf:gamma=0.5"."""
-    from pollux.geometry import resolve
+    from pollux.geometry import DISTANCES, KERNELS, resolve
 
-    name, _, rest = text.partition(":")
+    name, _, rest = settings.geometry.partition(":")
     if needs is None:
-        if text != "auto":
+        if settings.geometry != "auto":
             raise InputError("The objective compares predictions only: it needs no --geometry, so leave it out.")
         return "auto"
+    kernels, distances = ("auto", *KERNELS), ("auto", *DISTANCES, "shortest_path")
+    valid, others = (kernels, distances) if needs == "kernel" else (distances, kernels)
+    if name not in valid:
+        is_other = f" {name} is a {'distance' if needs == 'kernel' else 'kernel'}."
+        hint = is_other if name in others else did_you_mean(name, valid)
+        raise InputError(
+            f"{settings.objective} needs a {needs}: {', '.join(valid)}; not {name!r}.{hint} "
+            f"Kernels go with mmd objectives, distances with wasserstein."
+        )
     parameters = {}
     for item in filter(None, rest.split(",")):
         key, _, value = item.partition("=")
         try:
             parameters[key] = json.loads(value)
-        except ValueError as error:
-            raise InputError(
-                f"Parameters of a geometry are numbers, as in rbf:gamma=0.5; {item!r} is not one."
-            ) from error
+        except ValueError:
+            parameters[key] = None
+        if not isinstance(parameters[key], int | float):
+            raise InputError(f"Parameters of a geometry are numbers, as in rbf:gamma=0.5; {item!r} is not one.")
     geometry = resolve(name, needs, **parameters)
     return geometry if parameters else name
 
 
-def _train(clustering: GeminiClustering, X: NDArray[np.float32], show_progress: bool) -> Trained:
-    from pollux.training import Interruptible, ProgressBar
+def _train(
+    clustering: GeminiClustering, X: NDArray[np.float32], interruptible: Interruptible, show_progress: bool
+) -> Trained:
+    from pollux.runs.interrupts import NothingLearned
+    from pollux.training import ProgressBar
 
-    interruptible = Interruptible()
     clustering.callbacks = [interruptible, *([ProgressBar()] if show_progress else [])]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -241,7 +320,7 @@ def _train(clustering: GeminiClustering, X: NDArray[np.float32], show_progress: 
             raise InputError(str(error)) from error
     clustering.callbacks = ()
     if interruptible.interrupted and not clustering.n_iter_:
-        raise KeyboardInterrupt
+        raise NothingLearned
     return Trained(interruptible.interrupted, in_words(caught))
 
 
@@ -262,7 +341,7 @@ COLLAPSED = (
 def _summary(
     settings: Settings, data: Data, clustering: GeminiClustering, probabilities: NDArray[Any], trained: Trained
 ) -> dict[str, Any]:
-    from pollux.metrics import LABEL_METRICS, conditional_entropy
+    from pollux.metrics import conditional_entropy
 
     labels = clustering.labels_
     confidence = probabilities.max(1)
@@ -286,12 +365,21 @@ def _summary(
         "entropy": conditional_entropy(probabilities),
         "epochs": clustering.n_iter_,
         "interrupted": trained.interrupted,
-        "notes": trained.notes,
-        "scores": None
-        if classes is None
-        else {name: metric(classes, labels) for name, metric in LABEL_METRICS.items()},
+        "resumed_after": trained.resumed_after,
+        "notes": list(trained.notes),
+        "scores": _scores(classes, labels),
         "command": settings.command(),
     }
+
+
+def _scores(classes: NDArray[np.str_] | None, labels: NDArray[np.int64]) -> dict[str, float] | None:
+    """Scores of the rows whose class is known, and how many these are."""
+    from pollux.metrics import LABEL_METRICS
+
+    if classes is None or not (known := classes != "").any():
+        return None
+    scores = {name: metric(classes[known], labels[known]) for name, metric in LABEL_METRICS.items()}
+    return {**scores, "rows_with_a_class": int(known.sum())}
 
 
 def _write(

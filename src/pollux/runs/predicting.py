@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from pollux.errors import InputError
 from pollux.files import Part, Reading, open_data
-from pollux.preprocessing import Category, Preprocessing, TablePreprocessing, split_names
+from pollux.preprocessing import Preprocessing, split_names
 from pollux.runs import folder
 from pollux.runs.assignments import assignments, row_numbers, writer
-from pollux.runs.fit import identifiers_of
+from pollux.runs.fitting import identifiers_of
 from pollux.runs.settings import Settings
 
 if TYPE_CHECKING:
@@ -58,13 +58,15 @@ def predict(
     progress : callable
         Told the number of rows done.
     """
+    if out is not None:
+        folder.keep_apart(Path(out), data, folder.model_of(run))
     clustering = load_for(run, missing)
     preprocessing = clustering.preprocessing_
     assert preprocessing is not None
     asked = list(identifiers)
     # Which of these are columns is known only once the file is open.
     wanted = [*preprocessing.identifiers, *asked, *(part for name in asked for part in name.split(","))]
-    source = open_data(data, reading_of(run, preprocessing))
+    source = open_data(data, reading_of(run))
     unseen: Counter[str] = Counter()
     done = left_out = 0
     with writer(None if out is None else Path(out)) as write:
@@ -118,14 +120,10 @@ def load_for(run: str | Path, missing: str | None = None, *, with_free: bool = F
     return clustering
 
 
-def reading_of(run: str | Path, preprocessing: Preprocessing) -> Reading:
+def reading_of(run: str | Path) -> Reading:
     """How to read files for a run: as its own data were, but for what each file says itself."""
     settings = folder.settings_of(run) if Path(run).is_dir() else None
-    reading = (settings or Settings()).reading
-    if isinstance(preprocessing, TablePreprocessing):
-        text = [column.name for column in preprocessing.columns if isinstance(column, Category) and not column.boolean]
-        return replace(reading, text=tuple(text))
-    return reading
+    return (settings or Settings()).reading
 
 
 def _there(asked: Sequence[str], part: Part) -> tuple[str, ...]:
