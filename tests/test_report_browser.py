@@ -72,7 +72,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     images = np.zeros((300, 8, 8), np.uint8)
     images[np.arange(300), np.arange(300) % 8] = 255
+    far = blobs(classes=np.array(["a", "", "c"] * 100))
+    far.points[:5] *= 500
+    shares = blobs(
+        features=np.column_stack([blobs().features, np.eye(3)[np.arange(300) % 3]]),
+        feature_names=["width", "height", "depth", "town=Bonn", "town=Köln", "town=x=y"],
+        shares=frozenset(["town=Bonn", "town=Köln", "town=x=y"]),
+    )
     pages = {
+        "far": far,
+        "shares": shares,
         "blobs": blobs(),
         "hostile": hostile,
         "images": blobs(images=images),
@@ -187,8 +196,8 @@ def test_picking_a_cluster_marks_and_filters_everything(visit: Open) -> None:
     assert page.evaluate("pollux.state().picked") == 1
     assert [page.locator(f".profile[data-cluster='{k}']").is_visible() for k in range(3)] == [False, True, False]
     assert page.locator(".spread path.own:visible").count() == 2
-    assert page.locator(".doubtful tbody tr:visible").count() == 10
-    assert page.locator(".doubtful tbody tr[data-cluster='1']:visible").count() == 10
+    assert page.locator(".uncertain tbody tr:visible").count() == 10
+    assert page.locator(".uncertain tbody tr[data-cluster='1']:visible").count() == 10
     assert page.locator("#picked-name").inner_text() == "Cluster 1"
     page.locator("[data-step='1']").click()
     assert page.locator("#picked-name").inner_text() == "Cluster 2"
@@ -233,12 +242,107 @@ def test_the_map_moves_by_wheel_drag_and_button(visit: Open) -> None:
     page.mouse.up()
     assert locate(page, 0) == pytest.approx((x + 60, y + 30), abs=1)
     assert page.evaluate(state)["picked"] == -1
-    page.locator("[data-zoom='reset']").click()
+    page.locator(".zoom [data-zoom='reset']").click()
     assert page.evaluate(state)["zoom"] == pytest.approx(1)
     page.locator("[data-zoom='in']").click()
     assert page.evaluate(state)["zoom"] == pytest.approx(1.5)
     page.mouse.dblclick(x + 2, y + 2)
     page.wait_for_function("Math.abs(pollux.state().zoom - 1) < 1e-9")
+
+
+def test_the_first_view_fits_the_bulk_and_everything_is_a_step_away(visit: Open) -> None:
+    page = visit("far", reduced_motion="reduce")
+    note, button = page.locator("#map-beyond"), page.locator("#map-beyond button")
+    assert "5 of 300 samples lie outside the first view" in note.inner_text()
+    box = page.locator("#map canvas").bounding_box()
+    apart = np.ptp([locate(page, row) for row in range(5, 300)], axis=0)
+    assert apart[0] > 0.3 * box["width"]
+    assert apart[1] > 0.5 * box["height"]
+    assert not page.evaluate("pollux.state().everything")
+
+    def all_within() -> bool:
+        page.evaluate(TWO_FRAMES)
+        within: bool = page.evaluate(
+            """() => {
+                const box = document.querySelector("#map canvas").getBoundingClientRect();
+                return [...Array(300).keys()].map(pollux.locate).every(
+                    ([x, y]) => x > box.left && x < box.right && y > box.top && y < box.bottom);
+            }"""
+        )
+        return within
+
+    corner = page.locator(".zoom [data-zoom='reset']")
+    assert not all_within()
+    for way in (button.click, corner.click, lambda: page.locator("#map canvas").press("0")):
+        assert (button.inner_text(), corner.get_attribute("title")) == ("Show everything", "Show everything")
+        way()
+        assert all_within()
+        assert button.inner_text() == corner.get_attribute("aria-label") == "Back to the first view"
+        page.set_viewport_size({"width": 900, "height": 800})
+        assert all_within()
+        page.set_viewport_size({"width": 1200, "height": 850})
+        way()
+        assert page.evaluate("pollux.state().zoom") == pytest.approx(1)
+    # From anywhere else the way leads to everything first; out there samples answer as well.
+    page.locator("[data-zoom='in']").click()
+    page.locator("#map canvas").dblclick(position={"x": 300, "y": 12})
+    assert all_within()
+    page.mouse.move(*locate(page, 0))
+    assert "row 0" in page.locator("#tip").inner_text()
+    # Nothing is said of it where the first view is everything.
+    assert visit("blobs").locator("#map-beyond").is_hidden()
+
+
+def test_paper_shows_the_first_view(visit: Open) -> None:
+    page = visit("far")
+    page.emulate_media(media="print")
+    page.evaluate(TWO_FRAMES)
+    assert page.locator("#map-beyond").is_visible()
+    assert page.locator("#map-beyond button").is_hidden()
+    assert page.evaluate("pollux.state().zoom") == 1
+
+
+def test_a_class_that_is_not_known_is_grey_and_not_told(visit: Open) -> None:
+    page = visit("far", reduced_motion="reduce")
+    page.locator("input[value='class']").check()
+    assert page.locator("[data-legend='class'] li").all_inner_texts() == ["a", "c", "not known"]
+    chip = "document.querySelector('[data-class=\"2\"]')"
+    assert page.evaluate(f"getComputedStyle({chip}).backgroundColor") == "rgb(179, 188, 198)"
+    points = blobs().points
+    lonely = np.argsort([np.sort(((points - spot) ** 2).sum(1))[1] for spot in points])
+    for row in [row for row in lonely.tolist() if row >= 5 and row % 3 < 2][-4:]:
+        page.mouse.move(*locate(page, row))
+        told = page.locator("#tip").inner_text()
+        assert f"row {row}" in told
+        assert ("Class" in told) == (row % 3 == 0)
+
+
+def test_a_sample_is_told_the_shares_it_has(visit: Open) -> None:
+    page = visit("shares")
+    points = blobs().points
+    lonely = np.argsort([np.sort(((points - spot) ** 2).sum(1))[1] for spot in points])[-4:]
+    for row in lonely.tolist():
+        page.mouse.move(*locate(page, row))
+        told = page.locator("#tip").inner_text()
+        assert re.search(rf"town\s+{['Bonn', 'Köln', 'x=y'][row % 3]}\s", told + "\n")
+        assert told.count("town") == 1
+        assert all(name in told for name in ("width", "height", "depth"))
+
+
+def test_no_text_is_cut_off_on_paper(visit: Open) -> None:
+    for name in ("far", "images", "shares"):
+        page = visit(name, width=760)
+        page.emulate_media(media="print")
+        page.evaluate(TWO_FRAMES)
+        assert overflow(page) <= 0
+        cut = page.evaluate(
+            """() => [...document.querySelectorAll("main *, header *")].filter(
+                (node) => node.offsetParent && getComputedStyle(node).overflow !== "visible"
+                    && !node.closest(".unseen, .needs-script canvas") && !(node instanceof SVGElement)
+                    && (node.scrollWidth > node.clientWidth + 1 || node.scrollHeight > node.clientHeight + 1)
+            ).map((node) => node.className + ": " + node.textContent.slice(0, 40))"""
+        )
+        assert cut == []
 
 
 def test_everything_can_be_done_with_the_keyboard(visit: Open) -> None:

@@ -7,6 +7,7 @@ import itertools
 import json
 import re
 import time
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -19,13 +20,13 @@ from scipy.special import softmax
 from sklearn.datasets import load_digits, load_iris
 from sklearn.metrics import adjusted_rand_score
 
-from pollux.report import Findings, render_page, write_page
-from pollux.report.encode import chosen
+from pollux.report import Findings, describe, render_page, write_page
+from pollux.report.encode import chosen, first_view
 from pollux.report.markup import number, percent, shortened
 from pollux.report.palette import colours
 from pollux.report.pictures import thumbnails
 from pollux.report.profiles import contrasts, histogram, in_words
-from pollux.report.summary import DOUBT, ON_DARK, READABLE, contrast, on_dark, summarise
+from pollux.report.summary import CERTAIN, DOUBT, ON_DARK, READABLE, contrast, on_dark, summarise
 
 VOID = {"meta", "input", "br", "link", "img"}
 HOSTILE = "</script><script>alert(1)</script> \"quoted\" 'single' & 🦋 مرحبا <b>\x00\ud800"
@@ -248,11 +249,11 @@ def test_a_histogram_holds_every_known_value() -> None:
         np.testing.assert_allclose(spread.clusters.sum(1), 1)
 
 
-def test_the_most_doubtful_come_first() -> None:
+def test_the_least_certain_come_first() -> None:
     findings = some(row_names=[f"row {j}" for j in range(200)])
     ordered = np.sort(findings.probabilities, axis=1)
-    expected = np.argsort(ordered[:, -1] - ordered[:, -2], kind="stable")[:10]
-    table = parse(render_page(findings)).one("table", kind="doubtful")
+    expected = np.argsort(ordered[:, -1] - ordered[:, -2], kind="stable")[: min(10, (ordered[:, -1] < 0.99).sum())]
+    table = parse(render_page(findings)).one("table", kind="uncertain")
     rows = [row for row in table.one("tbody").every("tr") if row.attributes.get("class") != "more"]
     assert [row.one("th").text for row in rows] == [f"row {j}" for j in expected]
 
@@ -263,8 +264,8 @@ def test_points_and_values_come_back_from_their_bytes() -> None:
     rows = unpacked(samples["row"], "<u4")
     assert sorted(rows) == list(range(300))
     for axis, name in enumerate("xy"):
-        back = samples["low"][axis] + unpacked(samples[name], "<u2") / 65535 * samples["span"][axis]
-        np.testing.assert_allclose(back, findings.points[rows, axis], atol=samples["span"][axis] / 65535)
+        back = samples["low"][axis] + unpacked(samples[name], "<f4") * samples["span"][axis]
+        np.testing.assert_allclose(back, findings.points[rows, axis], atol=1e-6 * samples["span"][axis])
     labels = unpacked(samples["label"], "<u2")
     np.testing.assert_array_equal(labels, findings.labels[rows])
     np.testing.assert_allclose(unpacked(samples["p"], "<u2") / 65535, findings.probabilities.max(1)[rows], atol=1e-5)
@@ -272,6 +273,215 @@ def test_points_and_values_come_back_from_their_bytes() -> None:
     columns = np.array(samples["columns"])[labels]
     assert findings.features is not None
     np.testing.assert_allclose(values, findings.features[rows[:, None], columns], rtol=1e-6)
+
+
+def test_the_first_view_fits_the_bulk() -> None:
+    generator = np.random.default_rng(0)
+    points = generator.normal(size=(3000, 2)) * (3, 1)
+    low, span = first_view(points)
+    np.testing.assert_array_equal(low, points.min(0))
+    np.testing.assert_allclose(low + span, points.max(0))
+    points[generator.random(3000) < 0.01, 0] *= 20
+    points[7] = (1e9, 0)
+    low, span = first_view(points)
+    assert low[1] == points[:, 1].min()
+    assert 15 < span[0] < 40
+    assert 0.98 < ((points >= low) & (points <= low + span)).all(1).mean() < 1
+    # What is alike in nearly every sample, what is at either end, and what is far too little, has no bulk.
+    for column in (np.arange(3000) == 5, np.arange(3000) % 2 * 1e6, np.repeat([0.0, 1.0], [2900, 100])):
+        low, span = first_view(np.stack([column, points[:, 1]], axis=1).astype(float))
+        assert (low[0], span[0]) == (column.min(), column.max())
+    assert first_view(np.array([[0.0, 0.0], [1.0, 1.0], [100.0, 2.0]]))[1].tolist() == [100, 2]
+
+
+def test_outliers_take_no_digits_from_the_bulk_and_do_not_move_its_numbers() -> None:
+    findings = some(n=2000)
+    points = findings.points.copy()
+    points[:8, 0] = 1e7
+    near = data_of(parse(render_page(findings)))["samples"]
+    samples = data_of(parse(render_page(replace(findings, points=points))))["samples"]
+    rows = unpacked(samples["row"], "<u4")
+    back = samples["low"][0] + unpacked(samples["x"], "<f4") * samples["span"][0]
+    bulk = rows >= 8
+    np.testing.assert_allclose(back[bulk], points[rows[bulk], 0], atol=1e-5)
+    assert samples["extent"][0][1] == pytest.approx((1e7 - samples["low"][0]) / samples["span"][0])
+
+    def hearts(found: dict[str, Any]) -> np.ndarray:
+        return np.array(found["low"]) + np.array(found["places"])[:, 1:] * found["span"]
+
+    np.testing.assert_allclose(hearts(samples), hearts(near), atol=0.8)
+
+
+def test_confidence_is_not_called_quality() -> None:
+    tree = parse(render_page(iris()))
+    assert "does not tell whether they are right" in tree.one("header").text
+    assert "does not tell whether they are right" in tree.one(id="confidence").text
+
+
+def partly_known() -> tuple[Findings, np.ndarray]:
+    findings = iris()
+    unknown = np.random.default_rng(0).random(150) < 0.3
+    return replace(findings, classes=np.where(unknown, "", findings.classes)), unknown
+
+
+def test_samples_of_no_known_class_are_left_out_of_the_scores() -> None:
+    findings, unknown = partly_known()
+    assert findings.classes is not None
+    tree = parse(render_page(findings))
+    labels = findings.labels
+    score = adjusted_rand_score(findings.classes[~unknown], labels[~unknown])
+    assert f"Adjusted Rand index{score:.3f}" in tree.one("dl", kind="scores").text
+    told = f"{(~unknown).sum()} of 150 samples have a known class"
+    assert told in tree.one("header").text
+    assert told in tree.one(id="classes").text
+    last = list(tree.one("table", kind="confusion").one("tbody").every("tr"))[-1]
+    assert last.one("th").text == "not known"
+    counts = [str((unknown & (labels == k)).sum()) for k in range(3)]
+    assert [cell.text.replace("·", "0") for cell in last.every("td")] == [*counts, str(unknown.sum())]
+    samples = data_of(tree)["samples"]
+    codes = unpacked(samples["class"], "<u2")
+    np.testing.assert_array_equal(codes == 3, unknown[unpacked(samples["row"], "<u4")])
+    assert [item.text for item in tree.one(data_legend="class").every("li")][-1] == "not known"
+    # All are known: nothing of the kind is said.
+    assert "known class" not in render_page(iris())
+
+
+def test_classes_of_which_none_is_known_are_none() -> None:
+    findings = iris()
+    assert render_page(replace(findings, classes=np.full(150, ""))) == render_page(replace(findings, classes=None))
+
+
+def test_what_differs_from_sample_to_sample_is_not_a_class() -> None:
+    some(n=1001, classes=np.array(["", *(str(j) for j in range(1000))]))
+    with pytest.raises(ValueError, match=r"1,001 different values for 1,001 samples.*is not a class"):
+        some(n=1001, classes=np.array([str(j) for j in range(1001)]))
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["a", None, "b", float("nan")], ["a", "", "b", ""]),
+        ([1.0, np.nan, 2.0, 1.0], ["1", "", "2", "1"]),
+        ([1.5, np.nan, 2.0, 1.0], ["1.5", "", "2.0", "1.0"]),
+        ([3, 1, 2, 1], ["3", "1", "2", "1"]),
+    ],
+)
+def test_missing_classes_are_described_as_not_known(given: list[Any], expected: list[str]) -> None:
+    class Fitted:
+        probabilities_, history_ = np.eye(4), {}
+
+        def get_params(self, deep: bool) -> dict[str, Any]:
+            return {}
+
+    findings = describe(Fitted(), np.eye(4), classes=np.array(given, dtype=object if None in given else None))
+    assert findings.classes is not None
+    assert findings.classes.tolist() == expected
+
+
+def strips(tree: Node, cluster: int) -> dict[str, Node]:
+    profile = tree.one("article", data_cluster=str(cluster))
+    return {strip.one("figcaption").text: strip for strip in profile.every("figure", kind="strip")}
+
+
+def test_certain_and_typical_samples_are_not_called_least_certain() -> None:
+    findings = some(n=60, images=np.zeros((60, 8, 8), np.uint8))
+    p = np.tile([0.996, 0.001, 0.001, 0.001, 0.001], (60, 1))
+    p[20:35] = (0.05, 0.9, 0.05, 0, 0)
+    p[35:40, :3] = (0.05, 0.15, 0.8)
+    p[40:44] = (0.6, 0.4, 0, 0, 0)
+    p /= p.sum(1, keepdims=True)
+    tree = parse(render_page(replace(findings, probabilities=p)))
+
+    def shown(cluster: int, name: str) -> list[int]:
+        labels = [thumb.attributes["aria-label"] or "" for thumb in strips(tree, cluster)[name].every("i")]
+        return [int(label.split(",")[0].removeprefix("Sample ")) for label in labels]
+
+    assert shown(0, "Least certain") == [40, 41, 42, 43]
+    assert not set(shown(0, "Most typical")) & {40, 41, 42, 43}
+    for cluster in (1, 2):
+        typical, least = shown(cluster, "Most typical"), shown(cluster, "Least certain")
+        assert not set(typical) & set(least)
+        assert least
+    rows = tree.one("table", kind="uncertain").one("tbody").every("tr")
+    listed = [int(row.one("th").text.removeprefix("Sample ")) for row in rows]
+    assert (p.max(1)[listed] < CERTAIN).all()
+
+    p[:44] = np.eye(5)[np.arange(44) % 2]
+    p[0] = (0.6, 0.4, 0, 0, 0)
+    tree = parse(render_page(replace(findings, probabilities=p)))
+    assert strips(tree, 1)["Least certain"].text.endswith("Every sample is certain.")
+    assert "Every sample of cluster 1 is certain." in tree.one("table", kind="uncertain").text
+    tree = parse(render_page(replace(findings, probabilities=np.eye(5)[p.argmax(1)])))
+    assert "Every sample is certain" in tree.one(id="confidence").text
+    assert not list(tree.every("table", kind="uncertain"))
+
+
+def test_of_a_sample_those_shares_are_told_that_it_has() -> None:
+    findings = some(n=400)
+    generator = np.random.default_rng(0)
+    cities = np.array([f"city=town {j}" for j in range(300)])
+    home = generator.integers(0, 300, 400)
+    X = np.column_stack([home[:, None] == np.arange(300), findings.labels == 0, findings.labels > 0]).astype(float)
+    X = np.column_stack([X, generator.normal(size=(400, 3))])
+    names = [*cities, "gold=a=b", "gold=no", "x", "y", "z"]
+    findings = replace(findings, features=X, feature_names=names, shares=frozenset(names[:302]))
+    samples = data_of(parse(render_page(findings)))["samples"]
+    rows, labels = unpacked(samples["row"], "<u4"), unpacked(samples["label"], "<u2")
+    which = unpacked(samples["which"], "<u1").reshape(400, 5)
+    values = unpacked(samples["values"], "<f4").reshape(400, 5)
+    found = 0
+    for at, row in enumerate(rows):
+        told = {}
+        for place in range(5):
+            if which[at, place] != 255:
+                feature = samples["columns"][labels[at]][which[at, place]]
+                assert values[at, place] == pytest.approx(X[row, feature], rel=1e-6)
+                name, *value = samples["features"][str(feature)]
+                told[name] = value
+        assert {"x", "y", "z"} <= set(told)
+        assert told["gold"] == (["a=b"] if findings.labels[row] == 0 else ["no"])
+        if "city" in told:
+            found += 1
+            assert told["city"] == [f"town {home[row]}"]
+    assert found > 200
+
+
+def test_the_order_of_shares_is_explained() -> None:
+    assert "percentage points" not in render_page(iris())
+    findings = some()
+    X = np.asarray(findings.features).copy()
+    X[:, 3] = findings.labels == 0
+    names = ["a", "b", "c", "colour=red"]
+    tree = parse(render_page(replace(findings, features=X, feature_names=names, shares=frozenset(names[3:]))))
+    assert "Shares are given in percentage points, but ordered by sd like the others." in tree.one(id="profiles").text
+    marks = [mark for mark in tree.one("article", data_cluster="0").every(kind="gap") if "points" in mark.text]
+    size = (X[findings.labels == 0, 3].mean() - X[findings.labels != 0, 3].mean()) / X[:, 3].std()
+    assert [mark.attributes["title"] for mark in marks] == [f"{size:+.1f} sd"]
+
+
+def test_words_say_once_what_follows_from_each_other() -> None:
+    labels = np.repeat([0, 1], 50)
+    own = (labels == 0).astype(float)
+    own[3] = 0
+    X = np.stack([1 - own, own, np.arange(100) % 3 + 2.0 * labels], axis=1)
+    names = ["premium=false", "premium=true", "visits"]
+    found = contrasts(X, labels, 2)
+    assert in_words(found, 0, names, set(names[:2])) == "mostly premium=true, visits very low"
+    assert in_words(found, 1, names, set(names[:2])) == "mostly premium=false, visits very high"
+    # Of three values: nearly all of one is little of the others, but less of one is not more of another.
+    town = np.where(labels == 0, 0, 1 + np.arange(100) % 2)
+    cities = ["city=Bonn", "city=Köln", "city=Leipzig"]
+    found = contrasts((town[:, None] == np.arange(3)).astype(float), labels, 2)
+    assert in_words(found, 0, cities, set(cities)) == "mostly city=Bonn"
+    assert "city=Köln" in in_words(found, 1, cities, set(cities))
+
+
+def test_a_histogram_shows_the_bulk() -> None:
+    values = np.random.default_rng(0).normal(10, 1, 3000)
+    values[:30] *= 200
+    spread = histogram(values, np.zeros(3000, dtype=np.int64), 1)
+    assert spread.high < 20
+    assert spread.everyone[-1] >= 0.01
 
 
 def test_the_map_keeps_small_clusters() -> None:
@@ -438,6 +648,30 @@ def test_fifty_thousand_rows_are_rendered_soon() -> None:
     began = time.perf_counter()
     render_page(findings)
     assert time.perf_counter() - began < 6
+
+
+def test_a_million_rows_need_few_copies_of_the_features() -> None:
+    n, d = 1_000_000, 12
+    generator = np.random.default_rng(0)
+    labels = generator.integers(0, 6, n)
+    X = generator.normal(size=(n, d)) + labels[:, None]
+    findings = Findings(
+        title="Many",
+        probabilities=np.full((6, 6), 0.04)[labels] + 0.76 * np.eye(6)[labels],
+        points=X[:, :2],
+        axes=("one", "two"),
+        features=X,
+        feature_names=[f"feature {j}" for j in range(d)],
+        classes=np.array(["", "a", "b"])[generator.integers(0, 3, n)],
+    )
+    began = time.perf_counter()
+    render_page(findings)
+    assert time.perf_counter() - began < 15
+    tracemalloc.start()
+    render_page(findings)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 3 * X.nbytes
 
 
 def test_writing_replaces_the_file_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

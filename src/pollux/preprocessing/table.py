@@ -128,7 +128,8 @@ class TablePreprocessing:
 
     def check_there(self, names: Sequence[str]) -> None:
         """Raise an InputError that names the columns that are read and not there."""
-        absent = [name for name in self.names if name not in set(names)]
+        there = set(names)
+        absent = [name for name in self.names if name not in there]
         if absent:
             raise InputError(
                 f"The model reads columns that are not there: {quoted(absent)}.{did_you_mean(absent[0], names)} "

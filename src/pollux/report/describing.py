@@ -36,7 +36,7 @@ def describe(
     feature_names : sequence of str, optional
         Names of the d columns; those of a data frame are its own.
     classes : array of shape (n,), optional
-        Known classes, to compare with.
+        Known classes, to compare with; None, NaN or "" where the class of a sample is not known.
     images : array of shape (n, H, W) or (n, H, W, 3), uint8, optional
         The samples as pictures, where X holds their pixels as rows.
     points : array of shape (n, 2), optional
@@ -74,7 +74,7 @@ def describe(
         shares=frozenset() if preprocessing is None else preprocessing.shares,
         images=images,
         row_names=row_names,
-        classes=None if classes is None else np.asarray(classes).astype(str),
+        classes=None if classes is None else _as_text(classes),
         history=clustering.history_,
         settings={name: str(value) for name, value in clustering.get_params(deep=False).items() if _tells(value)},
     )
@@ -86,6 +86,20 @@ def as_pictures(images: NDArray[Any]) -> NDArray[np.uint8]:
         low, high = float(np.nanmin(images)), float(np.nanmax(images))
         images = ((np.nan_to_num(images) - low) * (255 / (high - low or 1.0))).astype(np.uint8)
     return images[:, 0] if images.shape[1] not in (3, 4) else np.moveaxis(images[:, :3], 1, 3)
+
+
+def _as_text(classes: ArrayLike) -> NDArray[np.str_]:
+    """Classes (n,) as text, "" where there is none."""
+    known = np.asarray(classes)
+    if known.dtype.kind not in "fO":
+        return known.astype(str)
+    # Only missing values differ from themselves; that of pandas does not say whether it does.
+    present = [value is not None and str(value) != "<NA>" and value == value for value in known.tolist()]
+    whole = known.dtype.kind == "f" and bool(np.all(known[present] == np.round(known[present])))
+    # Whole numbers with gaps among them come as 1.0, 2.0, …
+    return np.array(
+        [str(int(value) if whole else value) if has else "" for value, has in zip(known.tolist(), present, strict=True)]
+    )
 
 
 def _names(given: Sequence[str] | None, X: Any, preprocessing: Any, array: NDArray[Any]) -> list[str]:

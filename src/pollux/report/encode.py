@@ -11,13 +11,16 @@ from scipy.ndimage import gaussian_filter
 
 from pollux.report.findings import Array, Findings
 from pollux.report.markup import shortened
-from pollux.report.profiles import Contrasts
-from pollux.report.summary import Summary, known_classes
+from pollux.report.places import TAIL, bulk_of
+from pollux.report.profiles import Contrasts, column_and_value
+from pollux.report.summary import Classes, Summary
 
 MOST_ON_MAP = 50_000
 VALUES = 5
 FULL = 65_535
-CELLS = 40
+CELLS = 24
+# How far down its list of telling features a sample is searched for shares that it has.
+DEEP, NOTHING = 250, 255
 
 
 def packed(values: NDArray[Any], kind: str) -> str:
@@ -49,17 +52,25 @@ def chosen(findings: Findings, summary: Summary, most: int = MOST_ON_MAP) -> NDA
     return generator.permutation(drawn)
 
 
-def samples(findings: Findings, summary: Summary, rows: NDArray[np.intp], found: Contrasts | None) -> dict[str, Any]:
-    """Everything that the map draws, and that it tells of a sample under the pointer."""
+def samples(
+    findings: Findings, summary: Summary, rows: NDArray[np.intp], found: Contrasts | None, classes: Classes | None
+) -> dict[str, Any]:
+    """Everything that the map draws, and that it tells of a sample under the pointer.
+
+    Places are in units of the first view, which goes from 0 to 1 both ways: what lies beyond it takes no digits from
+    what lies within.
+    """
     points = np.asarray(findings.points, dtype=np.float64)[rows]
-    low, span = _frame(points)
-    places = np.rint((points - low) / span * FULL) if len(rows) else np.zeros((0, 2))
+    low, span = first_view(points)
+    # Beyond this numbers of four bytes come to an end, and so does every screen.
+    places = ((points - low) / span).clip(-1e30, 1e30)
     data: dict[str, Any] = {
         "n": len(rows),
         "low": low.tolist(),
         "span": span.tolist(),
-        "x": packed(places[:, 0], "<u2"),
-        "y": packed(places[:, 1], "<u2"),
+        "extent": [[float(own.min(initial=0.0)), float(own.max(initial=1.0))] for own in places.T],
+        "x": packed(places[:, 0], "<f4"),
+        "y": packed(places[:, 1], "<f4"),
         "row": packed(rows, "<u4"),
         "label": packed(summary.labels[rows], "<u2"),
         "next": packed(summary.following[rows], "<u2"),
@@ -70,60 +81,97 @@ def samples(findings: Findings, summary: Summary, rows: NDArray[np.intp], found:
     }
     if findings.row_names is not None:
         data["names"] = [shortened(findings.row_names[row], 100) for row in rows]
-    if findings.classes is not None:
-        data["class"] = packed(known_classes(findings)[1][rows], "<u2")
+    if classes is not None:
+        data["class"] = packed(classes.codes[rows], "<u2")
     if findings.features is not None and found is not None:
         data |= _telling_values(findings, summary, rows, found)
     return data
 
 
-def _frame(points: Array) -> tuple[Array, Array]:
-    """The lower corner and the extent of points (n, 2); an extent of nothing becomes one."""
+def first_view(points: Array) -> tuple[Array, Array]:
+    """The lower corner and the extent of what the map shows first, of points (n, 2).
+
+    It is all of them, unless few of them take most of the room: then it is the bulk and a little around it. An extent
+    of nothing becomes one.
+    """
     if not len(points):
         return np.zeros(2), np.ones(2)
     low, high = points.min(0), points.max(0)
+    ends = np.array([bulk_of(values) for values in points.T])
+    around = 0.05 * (ends[:, 1] - ends[:, 0])
+    low, high = np.maximum(low, ends[:, 0] - around), np.minimum(high, ends[:, 1] + around)
     flat = high <= low
     return np.where(flat, low - 0.5, low), np.where(flat, 1.0, high - low)
 
 
-def _label_places(places: Array, summary: Summary, labels: NDArray[np.int64]) -> list[list[int]]:
+def _label_places(places: Array, summary: Summary, labels: NDArray[np.int64]) -> list[list[float]]:
     """For each cluster its number and the densest spot of its members; [] for those that are not drawn."""
     found = []
     for cluster in summary.clusters:
         own = places[labels == cluster]
         if not len(own):
             continue
-        cells = np.minimum(own * (CELLS / (FULL + 1)), CELLS - 1).astype(np.int64)
+        seen = own[((own >= 0) & (own <= 1)).all(1)]
+        own = seen if 10 * len(seen) >= len(own) else own
+        # In cells of its own size: those of a wide map would hold a small cluster, or all but the outliers, in one.
+        low, high = np.quantile(own, (TAIL, 1 - TAIL), axis=0)
+        size = np.where(high > low, high - low, 1.0) / CELLS
+        cells = np.floor((own - low) / size).clip(0, CELLS - 1).astype(np.int64)
         table = np.bincount(cells[:, 0] * CELLS + cells[:, 1], minlength=CELLS**2).reshape(CELLS, CELLS)
         # Wide enough to find the heart of a scattered cluster rather than a chance pair in it.
-        smooth = gaussian_filter(table.astype(np.float64), sigma=1.5, mode="constant")
-        heart = (np.array(np.unravel_index(smooth.argmax(), smooth.shape)) + 0.5) * (FULL / CELLS)
-        near = own[((own - heart) ** 2).sum(1).argsort(kind="stable")[: max(1, len(own) // 10)]]
-        found.append([cluster, *(round(float(middle)) for middle in np.median(near, axis=0))])
+        smooth = gaussian_filter(table.astype(np.float64), sigma=2.0, mode="constant")
+        heart = low + (np.array(np.unravel_index(smooth.argmax(), smooth.shape)) + 0.5) * size
+        near = own[(((own - heart) / size) ** 2).sum(1).argsort(kind="stable")[: max(1, len(own) // 10)]]
+        found.append([cluster, *(float(f"{middle:.6g}") for middle in np.median(near, axis=0))])
     return found
 
 
 def _telling_values(findings: Findings, summary: Summary, rows: NDArray[np.intp], found: Contrasts) -> dict[str, Any]:
-    """For each cluster its most telling features, and their values for each of its samples."""
-    features = np.asarray(findings.features)
+    """For each cluster its most telling features; for each sample which of them are told of it, and their values.
+
+    Of the shares those are told that a sample has.
+    """
+    features, names = np.asarray(findings.features), findings.feature_names
+    is_share = np.array([name in findings.shares for name in names])
     width = min(VALUES, features.shape[1])
-    every = list(range(features.shape[1]))
-    told: dict[int, list[int]] = {}
-    for cluster in summary.clusters:
-        best = found.ranked(cluster, width)
-        told[cluster] = best + [other for other in every[: 2 * width] if other not in best][: width - len(best)]
-    columns = np.array([told.get(cluster, every[:width]) for cluster in range(len(summary.sizes))]).reshape(-1, width)
-    picked = columns[summary.labels[rows]]
-    named = sorted({feature for best in told.values() for feature in best})
-    return {
+    telling = {cluster: _most_telling(found, cluster, is_share, width) for cluster in summary.clusters}
+    which = np.full((len(rows), width), NOTHING, dtype=np.uint8)
+    values = np.full((len(rows), width), np.nan, dtype=np.float32)
+    labels = summary.labels[rows]
+    for cluster, best in telling.items():
+        own = np.flatnonzero(labels == cluster)
+        with np.errstate(over="ignore"):
+            here = features[rows[own][:, None], best].astype(np.float32)
+        told = ~is_share[best] | (here > 0.5)
+        order = np.argsort(~told, axis=1, kind="stable")[:, :width]
+        which[own, : order.shape[1]] = np.where(np.take_along_axis(told, order, axis=1), order, NOTHING)
+        values[own, : order.shape[1]] = np.take_along_axis(here, order, axis=1)
+    data = {
         "width": width,
-        "columns": columns.tolist(),
-        "values": packed(features[rows[:, None], picked], "<f4"),
+        "columns": [telling.get(cluster, []) for cluster in range(len(summary.sizes))],
+        "values": packed(values, "<f4"),
         "features": {
-            feature: [
-                shortened(findings.feature_names[feature], 60),
-                findings.feature_names[feature] in findings.shares,
-            ]
-            for feature in named
+            feature: [shortened(part, 60) for part in _in_two(names[feature], bool(is_share[feature]))]
+            for feature in sorted({feature for best in telling.values() for feature in best})
         },
     }
+    # Without shares the features of a sample are the first ones of its cluster.
+    return data | ({"which": packed(which, "<u1")} if is_share.any() else {})
+
+
+def _most_telling(found: Contrasts, cluster: int, is_share: NDArray[np.bool_], width: int) -> list[int]:
+    """Features, the most telling first: so many that are no shares, and shares enough to find those a sample has."""
+    d = len(is_share)
+    ranked = found.ranked(cluster, d)
+    ranked += np.setdiff1d(np.arange(d), ranked).tolist()
+    plain = [feature for feature in ranked if not is_share[feature]][:width]
+    kept = {*plain, *[feature for feature in ranked if is_share[feature]][: DEEP - len(plain)]}
+    return [feature for feature in ranked if feature in kept]
+
+
+def _in_two(name: str, is_share: bool) -> list[str]:
+    """The name of a feature; of a share that of its column, and its value."""
+    if not is_share:
+        return [name]
+    column, value = column_and_value(name)
+    return [column, value or "yes"]

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.floating[Any]]
+MOST_CLASSES = 1_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +39,8 @@ class Findings:
     row_names : sequence of str, optional
         A name for each sample; its number is used otherwise.
     classes : array of str of shape (n,), optional
-        Known classes. They were not used for training.
+        Known classes, at most 1,000 different ones; ``""`` where the class of a sample is not known. They were not used
+        for training.
     history : mapping
         ``objective``, ``clusters`` and ``entropy`` of each epoch.
     settings : mapping of str
@@ -72,6 +74,12 @@ class Findings:
                 raise ValueError(f"There are {n} rows of probabilities, but {len(value)} of {name}.")
         if self.features is not None and self.features.shape[1] != len(self.feature_names):
             raise ValueError(f"{self.features.shape[1]} features have {len(self.feature_names)} names.")
+        different = 0 if self.classes is None else len(set(np.asarray(self.classes).tolist()) - {""})
+        if different > MOST_CLASSES:
+            raise ValueError(
+                f"classes holds {different:,} different values for {n:,} samples, and at most {MOST_CLASSES:,} can be "
+                "compared with: what differs from sample to sample is not a class."
+            )
 
     @property
     def labels(self) -> NDArray[np.int64]:

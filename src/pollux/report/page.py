@@ -59,7 +59,8 @@ def render_page(findings: Findings) -> str:
         An HTML document, to be written as UTF-8.
     """
     summary = summarise(findings)
-    classes, _ = known_classes(findings)
+    classes = known_classes(findings)
+    names = classes.names if classes else []
     found = None
     if findings.features is not None and findings.features.shape[1]:
         found = contrasts(findings.features, summary.labels, len(summary.sizes))
@@ -68,25 +69,25 @@ def render_page(findings: Findings) -> str:
     if findings.images is not None:
         gallery = pictures.gallery(findings.images, summary)
         thumbs = pictures.thumbnails(findings.images[rows[: pictures.MOST_THUMBNAILS]])
-    scores = tables.scores(findings, summary)
+    scores = tables.scores(classes, summary)
     training, history = tables.training_section(findings)
     parts = {
         "map": sections.map_section(findings, summary, len(rows), thumbs.tiles if thumbs else 0, classes),
         "clusters": sections.clusters_section(findings, summary, found, gallery),
         "profiles": sections.profiles_section(findings, summary, found, gallery),
-        "confidence": tables.confidence_section(findings, summary, gallery),
-        "classes": tables.classes_section(findings, summary, scores),
+        "confidence": tables.confidence_section(findings, summary, gallery, classes),
+        "classes": tables.classes_section(classes, summary, scores),
         "training": training,
         "settings": tables.settings_section(findings),
     }
-    cluster_colours, class_colours = both_colours(len(summary.sizes)), both_colours(len(classes))
+    cluster_colours, class_colours = both_colours(len(summary.sizes)), both_colours(len(names))
     data: dict[str, Any] = {
-        "samples": encode.samples(findings, summary, rows, found),
+        "samples": encode.samples(findings, summary, rows, found, classes),
         "sizes": summary.sizes.tolist(),
         "least": 1 / summary.limit,
         "highest": summary.highest_entropy,
         "colours": cluster_colours,
-        "classes": [{"names": [shortened(name, 60) for name in classes], "colours": class_colours}] if classes else [],
+        "classes": [{"names": [shortened(name, 60) for name in names], "colours": class_colours}] if names else [],
         "history": history,
         "thumbs": thumbs and [thumbs.tiles, thumbs.columns, thumbs.rows, thumbs.width, thumbs.height],
     }
@@ -95,12 +96,12 @@ def render_page(findings: Findings) -> str:
         heading=isolated(findings.title),
         lead=_lead(summary),
         style=_asset("page.css") + _colour_style(cluster_colours) + _picture_style(gallery, thumbs),
-        figures=sections.key_figures(findings, summary, scores),
+        figures=sections.key_figures(findings, summary, scores, classes),
         links="".join(f'<li><a href="#{name}">{PARTS[name]}</a></li>' for name, part in parts.items() if part),
         parts="\n".join(part for part in parts.values() if part),
         made_by=tables.made_by(),
         data=script_data(data),
-        script=_asset("map.js") + _asset("page.js"),
+        script=_asset("dots.js") + _asset("map.js") + _asset("page.js"),
     )
 
 

@@ -1,4 +1,4 @@
-"""Samples that are images: means, typical and doubtful ones, and thumbnails for the map, in few large pictures."""
+"""Samples that are images: means, typical and uncertain ones, and thumbnails for the map, in few large pictures."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ class Sheet:
 
 @dataclass(frozen=True)
 class Gallery:
-    """The mean of each cluster, its typical and its doubtful samples: tile numbers in one sheet."""
+    """The mean of each cluster, its typical and its least certain samples: tile numbers in one sheet."""
 
     sheet: Sheet
     sharp: bool
     mean: dict[int, int]
     tile: dict[int, int]
     typical: dict[int, list[int]]
-    doubtful: dict[int, list[int]]
+    uncertain: dict[int, list[int]]
 
 
 def _pillow() -> Any:
@@ -100,10 +100,11 @@ def gallery(images: Images, summary: Summary) -> Gallery:
     """What a reader looks at for each cluster."""
     sharp = max(images.shape[1:3]) <= PIXELATED
     typical = {cluster: summary.most_typical(cluster, SHOWN).tolist() for cluster in summary.clusters}
-    doubtful = {
-        cluster: summary.most_doubtful(summary.members(cluster), SHOWN).tolist() for cluster in summary.clusters
+    uncertain = {
+        cluster: summary.least_certain(np.setdiff1d(summary.members(cluster), typical[cluster]), SHOWN).tolist()
+        for cluster in summary.clusters
     }
-    rows = sorted({row for own in (*typical.values(), *doubtful.values()) for row in own})
+    rows = sorted({row for own in (*typical.values(), *uncertain.values()) for row in own})
     means = [
         np.rint(images[summary.members(cluster)].mean(0, dtype=np.float64)).astype(np.uint8)
         for cluster in summary.clusters
@@ -116,7 +117,7 @@ def gallery(images: Images, summary: Summary) -> Gallery:
         mean={cluster: tile for tile, cluster in enumerate(summary.clusters)},
         tile={row: tile for tile, row in enumerate(rows, start=len(means))},
         typical=typical,
-        doubtful=doubtful,
+        uncertain=uncertain,
     )
 
 

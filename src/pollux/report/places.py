@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 
 _FITTED_ROWS = 20_000
+# At most this share of the values, at either end, may lie outside the bulk.
+TAIL = 0.02
 
 
 def principal_map(X: NDArray[Any]) -> tuple[NDArray[np.float64], tuple[str, str]]:
@@ -27,3 +29,18 @@ def principal_map(X: NDArray[Any]) -> tuple[NDArray[np.float64], tuple[str, str]
     shares = [*np.nan_to_num(components.explained_variance_ratio_), 0.0][:2]
     first, second = (f"principal component {k} ({share:.0%} of the variance)" for k, share in enumerate(shares, 1))
     return points, (first, second)
+
+
+def bulk_of(values: NDArray[Any]) -> tuple[float, float]:
+    """The ends of values (n,), n > 0; of the bulk of them, where few take more than half of the room.
+
+    The bulk lies within the quantiles TAIL and 1 − TAIL, or at most half their distance beyond them.
+    """
+    low, high = float(values.min()), float(values.max())
+    least, most = (float(end) for end in np.quantile(values, (TAIL, 1 - TAIL)))
+    beyond = 0.5 * (most - least)
+    bulk = values[(values >= least - beyond) & (values <= most + beyond)]
+    # Where nearly all values are the same there is no bulk to speak of.
+    if not len(bulk) or not 0 < np.ptp(bulk) < 0.45 * (high - low):
+        return low, high
+    return float(bulk.min()), float(bulk.max())

@@ -11,9 +11,10 @@ from scipy.sparse import csr_array
 
 from pollux.report.findings import Array
 from pollux.report.markup import shortened
+from pollux.report.places import bulk_of
 
 BINS = 24
-COLUMNS_AT_ONCE = 64
+VALUES_AT_ONCE = 4_000_000
 NOTABLE, STRONG = 0.5, 1.5
 
 
@@ -47,7 +48,8 @@ def contrasts(features: Array, labels: NDArray[np.int64], clusters: int) -> Cont
     """Features (n, d) of clusters 0 … K − 1; values that are missing or infinite are passed over."""
     n, d = features.shape
     members = csr_array((np.ones(n), (labels, np.arange(n))), shape=(clusters, n))
-    blocks = [_contrasts(features[:, at : at + COLUMNS_AT_ONCE], members) for at in range(0, d, COLUMNS_AT_ONCE)]
+    width = min(64, max(1, VALUES_AT_ONCE // max(n, 1)))
+    blocks = [_contrasts(features[:, at : at + width], members) for at in range(0, d, width)]
     if not blocks:
         return Contrasts(*(np.zeros((clusters, 0)) for _ in range(4)))
     return Contrasts(*(np.concatenate(parts, axis=1) for parts in zip(*blocks, strict=True)))
@@ -81,7 +83,7 @@ def histogram(values: Array, labels: NDArray[np.int64], clusters: int) -> Histog
         low, high, bins = least, most, int(most - least) + 1
         codes = (kept - least).astype(np.int64)
     else:
-        low, high = (float(end) for end in np.quantile(kept, (0.005, 0.995)))
+        low, high = bulk_of(np.clip(kept, *np.quantile(kept, (0.005, 0.995))))
         low, high = (low, high) if high > low else (least, most)
         bins = BINS if high > low else 1
         codes = np.clip((kept - low) / ((high - low) or 1.0) * bins, 0, bins - 1).astype(np.int64)
@@ -90,16 +92,35 @@ def histogram(values: Array, labels: NDArray[np.int64], clusters: int) -> Histog
     return Histogram(low, high, table.sum(0) / len(kept), shares)
 
 
+def column_and_value(name: str) -> tuple[str, str]:
+    """'city=Bonn' → ('city', 'Bonn'); without '=' the value is empty."""
+    column, _, value = name.partition("=")
+    return column, value
+
+
 def in_words(found: Contrasts, cluster: int, names: Sequence[str], shares: Collection[str]) -> str:
     """'petal length very high, sepal width low'."""
-    said = []
-    for feature in found.ranked(cluster, 3):
-        size = float(found.scaled[cluster, feature])
-        if abs(size) >= NOTABLE:
-            name = shortened(names[feature], 40)
-            inside = float(found.inside[cluster, feature])
-            said.append(_share(name, inside, size) if names[feature] in shares else _level(name, size))
-    return ", ".join(said) or "close to the average in every feature"
+    scaled, inside = found.scaled[cluster], found.inside[cluster]
+    notable = [feature for feature in found.ranked(cluster, 30) if abs(scaled[feature]) >= NOTABLE]
+    of_column: dict[str, list[int]] = {}
+    for feature, name in enumerate(names):
+        if name in shares:
+            of_column.setdefault(column_and_value(name)[0], []).append(feature)
+    said: list[str] = []
+    for feature in notable:
+        if names[feature] not in shares:
+            said.append(_level(shortened(names[feature], 40), float(scaled[feature])))
+        elif not _said_by_another(feature, of_column[column_and_value(names[feature])[0]], scaled, inside):
+            said.append(_share(shortened(names[feature], 40), float(inside[feature]), float(scaled[feature])))
+    return ", ".join(said[:3]) or "close to the average in every feature"
+
+
+def _said_by_another(feature: int, values: Sequence[int], scaled: Array, inside: Array) -> bool:
+    """Whether less of a value follows from more of another of its column: from the only other, or from most of it."""
+    if scaled[feature] >= 0:
+        return False
+    more = [other for other in values if scaled[other] >= NOTABLE]
+    return any(len(values) == 2 or inside[other] >= 0.5 for other in more)
 
 
 def _level(name: str, size: float) -> str:

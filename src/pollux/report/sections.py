@@ -11,12 +11,14 @@ from pollux.report.findings import Findings
 from pollux.report.markup import count, counted, escaped, isolated, number, percent, signed
 from pollux.report.pictures import Gallery
 from pollux.report.profiles import Contrasts, histogram, in_words
-from pollux.report.summary import DOUBT, Summary, histograms
+from pollux.report.summary import CERTAIN, DOUBT, Classes, Summary, histograms
 
 FEATURES_SHOWN = 8
 
 
-def key_figures(findings: Findings, summary: Summary, scores: Sequence[tuple[str, str, float, str]]) -> str:
+def key_figures(
+    findings: Findings, summary: Summary, scores: Sequence[tuple[str, str, float, str]], classes: Classes | None
+) -> str:
     """The numbers a reader looks for first."""
     figures = [
         ("Samples", count(len(summary.labels)), ""),
@@ -28,12 +30,22 @@ def key_figures(findings: Findings, summary: Summary, scores: Sequence[tuple[str
     if objective:
         epochs = counted(len(findings.history["objective"]), "epoch")
         figures.append(("Objective", number(float(objective[-1])), f"after {epochs}"))
-    figures += [(name, f"{score:.3f}".replace("-", "−"), "") for name, _, score, _ in scores[:3]]
+    labelled = "" if classes is None or classes.complete else f"of {count(classes.known.sum())} samples"
+    figures += [(name, f"{score:.3f}".replace("-", "−"), labelled) for name, _, score, _ in scores[:3]]
     items = "".join(
         f"<div><dt>{escaped(name)}</dt><dd>{value}" + (f" <small>{note}</small>" if note else "") + "</dd></div>"
         for name, value, note in figures
     )
-    return f'<dl class="figures">{items}</dl>'
+    told = "Confidence is how sure the model is of its own clusters; it does not tell whether they are right."
+    if classes is not None and not classes.complete:
+        told += f" {how_many_known(classes)}."
+    return f'<dl class="figures">{items}</dl><p class="aside">{told}</p>'
+
+
+def how_many_known(classes: Classes) -> str:
+    """'120 of 150 samples have a known class'."""
+    known = int(classes.known.sum())
+    return f"{count(known)} of {counted(len(classes.codes), 'sample')} {'has' if known == 1 else 'have'} a known class"
 
 
 def _highest(summary: Summary) -> str:
@@ -53,10 +65,10 @@ def pick_button(cluster: int, after: str = "") -> str:
     )
 
 
-def map_section(findings: Findings, summary: Summary, drawn: int, thumbnails: int, classes: Sequence[str]) -> str:
+def map_section(findings: Findings, summary: Summary, drawn: int, thumbnails: int, classes: Classes | None) -> str:
     """Where the script draws the samples, with its legend and its text alternative."""
     modes = [("cluster", "Cluster"), ("confidence", "Confidence"), ("entropy", "Entropy")]
-    if classes:
+    if classes is not None:
         modes.append(("class", "Class"))
     options = "".join(
         f'<label><input type="radio" name="colour" value="{mode}"{" checked" if mode == "cluster" else ""}>'
@@ -84,13 +96,15 @@ def map_section(findings: Findings, summary: Summary, drawn: int, thumbnails: in
  aria-label="Map of {counted(drawn, "sample")} in {counted(len(summary.clusters), "cluster")}"
  aria-describedby="map-told map-keys"></canvas>
 <div class="zoom controls">{buttons}</div><div class="tip" id="tip" hidden></div></div>
-{_legend(findings, summary, classes)}</div>
+{_legend(summary, classes)}</div>
+<p id="map-beyond" class="hint" hidden><span></span>
+ <button type="button" class="controls" data-zoom="reset">Show everything</button></p>
 <p id="map-keys" class="hint controls">Drag to move, turn the wheel or pinch to zoom, double-click to see everything.
- Click a dot to pick its cluster. With the keyboard: arrows, <kbd>+</kbd>, <kbd>−</kbd>, <kbd>0</kbd>;
+ Click a dot to pick its cluster. With the keyboard: arrows, <kbd>+</kbd>, <kbd>−</kbd>, <kbd>0</kbd> for everything;
  <kbd>Esc</kbd> lets go.</p></div></section>"""
 
 
-def _legend(findings: Findings, summary: Summary, classes: Sequence[str]) -> str:
+def _legend(summary: Summary, classes: Classes | None) -> str:
     picks = "".join(
         f"<li>{pick_button(cluster, f'<small>{count(summary.sizes[cluster])}</small>')}</li>"
         for cluster in summary.clusters
@@ -104,10 +118,11 @@ def _legend(findings: Findings, summary: Summary, classes: Sequence[str]) -> str
         '<p class="ends"><span>high</span><span>low</span></p>'
         f"<p>From {_highest(summary)} nats, a guess, to 0.</p></div>",
     ]
-    if classes:
+    if classes is not None:
+        every = [isolated(name, 40) for name in classes.names] + ["not known"] * (not classes.complete)
         names = "".join(
-            f'<li><i class="chip" data-class="{code}" aria-hidden="true"></i>{isolated(name, 40)}</li>'
-            for code, name in enumerate(classes)
+            f'<li><i class="chip" data-class="{code}" aria-hidden="true"></i>{name}</li>'
+            for code, name in enumerate(every)
         )
         parts.append(f'<div data-legend="class" hidden><h3>Classes</h3><ul class="names">{names}</ul></div>')
     return f'<div class="legend" role="group" aria-label="Legend">{"".join(parts)}</div>'
@@ -184,7 +199,9 @@ def profiles_section(findings: Findings, summary: Summary, found: Contrasts | No
     if figures:
         told = [
             "Features in order of the difference between the cluster and all other samples, in standard deviations",
-            " (sd) of all samples. Colour is the cluster, grey is everyone, each on its own scale of shares. ",
+            " (sd) of all samples. ",
+            "Shares are given in percentage points, but ordered by sd like the others. " if findings.shares else "",
+            "Colour is the cluster, grey is everyone, each on its own scale of shares. ",
             *told,
         ]
     brief = " brief" if len(summary.clusters) > 5 else ""
@@ -194,19 +211,20 @@ def profiles_section(findings: Findings, summary: Summary, found: Contrasts | No
 
 
 def _pictures(findings: Findings, summary: Summary, gallery: Gallery, cluster: int) -> str:
-    def strip(name: str, rows: Sequence[int]) -> str:
+    def strip(name: str, rows: Sequence[int], told: str = "") -> str:
         tiles = "".join(
             picture(gallery, gallery.tile[row], f"{row_name(findings, row)}, {percent(float(summary.confidence[row]))}")
             for row in rows
         )
-        return f'<figure class="strip"><figcaption>{name}</figcaption><div>{tiles}</div></figure>'
+        return f'<figure class="strip"><figcaption>{name}</figcaption><div>{tiles or told}</div></figure>'
 
     tile = picture(gallery, gallery.mean[cluster], "Mean image")
     mean = f'<figure class="strip one"><figcaption>Mean</figcaption><div>{tile}</div></figure>'
-    return (
-        f'<div class="pictures">{mean}{strip("Most typical", gallery.typical[cluster])}'
-        f"{strip('Most doubtful', gallery.doubtful[cluster])}</div>"
-    )
+    uncertain = gallery.uncertain[cluster]
+    certain = bool((summary.confidence[summary.members(cluster)] >= CERTAIN).all())
+    # Of a sample that is alone in its cluster there is nothing left to show.
+    last = strip("Least certain", uncertain, "Every sample is certain.") if uncertain or certain else ""
+    return f'<div class="pictures">{mean}{strip("Most typical", gallery.typical[cluster])}{last}</div>'
 
 
 def row_name(findings: Findings, row: int) -> str:
@@ -224,19 +242,21 @@ def _feature_figures(findings: Findings, summary: Summary, found: Contrasts) -> 
         inside, outside = float(found.inside[cluster, feature]), float(found.outside[cluster, feature])
         size, missing = float(found.scaled[cluster, feature]), float(found.missing[cluster, feature])
         name = isolated(findings.feature_names[feature], 60)
+        title = ""
         if feature in spreads:
             spread = spreads[feature]
             drawn, mark = two_histograms(spread, cluster), f"{signed(size)} sd"
             ends = f'<p class="ends"><span>{number(spread.low)}</span><span>{number(spread.high)}</span></p>'
             values = f"<b>{number(inside)}</b> here, {number(outside)} elsewhere"
         else:
-            drawn, mark, ends = two_bars(inside, outside), f"{signed(100 * (inside - outside), 0)} points", ""
+            drawn, mark = two_bars(inside, outside), f"{signed(100 * (inside - outside), 0)} points"
+            title = f' title="{signed(size)} sd"'
             ends = '<p class="ends"><span>0%</span><span>100%</span></p>'
             values = f"<b>{percent(inside)}</b> here, {percent(outside)} elsewhere"
         if missing > 0:
             values += f"; missing in {percent(missing)}"
         return (
-            f'<li><figure class="feature"><figcaption>{name} <span class="gap">{mark}</span></figcaption>'
+            f'<li><figure class="feature"><figcaption>{name} <span class="gap"{title}>{mark}</span></figcaption>'
             f'{drawn}{ends}<p class="values">{values}</p></figure></li>'
         )
 

@@ -14,6 +14,9 @@ from pollux.report.palette import colours
 
 # A sample is doubtful where its own cluster has less than this probability.
 DOUBT = 0.6
+# Nobody need look at one of at least this probability.
+CERTAIN = 0.99
+ROWS_AT_ONCE = 100_000
 BINS = 20
 ON_DARK, READABLE = "#14181d", 4.8
 
@@ -45,31 +48,40 @@ class Summary:
         return np.flatnonzero(self.labels == cluster)
 
     def most_typical(self, cluster: int, most: int) -> NDArray[np.intp]:
-        """Rows of the highest probability, best first."""
+        """Rows of the highest probability, best first; of a small cluster half, if the others are uncertain."""
         members = self.members(cluster)
+        certain = int((self.confidence[members] >= CERTAIN).sum())
+        most = min(most, max(certain, -(-len(members) // 2)))
         return members[np.argsort(-self.confidence[members], kind="stable")[:most]]
 
-    def most_doubtful(self, rows: NDArray[np.intp], most: int) -> NDArray[np.intp]:
-        """Those of the rows whose next cluster is nearest in probability, worst first."""
-        margin = (self.confidence - self.following_probability)[rows]
+    def least_certain(self, rows: NDArray[np.intp], most: int) -> NDArray[np.intp]:
+        """Those of the rows whose next cluster is nearest in probability, worst first; none that is certain."""
+        rows = rows[self.confidence[rows] < CERTAIN]
+        margin = self.confidence[rows] - self.following_probability[rows]
         return rows[np.argsort(margin, kind="stable")[:most]]
 
 
 def summarise(findings: Findings) -> Summary:
-    """Read the probabilities once."""
-    rows = np.array(findings.probabilities, dtype=np.float64)
-    entropy = renyi_entropy(rows, order=1.0)
-    every = np.arange(len(rows))
+    """Read the probabilities once, some rows at a time."""
+    n, limit = findings.probabilities.shape
     labels = findings.labels
-    confidence = rows[every, labels]
-    rows[every, labels] = -1.0
-    following = rows.argmax(1) if rows.shape[1] > 1 else labels
-    following_probability = np.maximum(rows[every, following], 0.0)
+    following = labels.copy()
+    confidence, following_probability, entropy = (np.empty(n) for _ in range(3))
+    for start in range(0, n, ROWS_AT_ONCE):
+        part = slice(start, start + ROWS_AT_ONCE)
+        rows = np.array(findings.probabilities[part], dtype=np.float64)
+        every, own = np.arange(len(rows)), labels[part]
+        entropy[part] = renyi_entropy(rows, order=1.0)
+        confidence[part] = rows[every, own]
+        rows[every, own] = -1.0
+        if limit > 1:
+            following[part] = rows.argmax(1)
+        following_probability[part] = np.maximum(rows[every, following[part]], 0.0)
     return Summary(
-        limit=rows.shape[1],
+        limit=limit,
         sizes=np.asarray(findings.sizes),
         labels=labels,
-        following=np.asarray(following, dtype=np.int64),
+        following=following,
         confidence=confidence,
         following_probability=following_probability,
         entropy=entropy,
@@ -84,14 +96,39 @@ def histograms(values: Array, highest: float, summary: Summary) -> tuple[Array, 
     return table.sum(0) / len(values), own
 
 
-def known_classes(findings: Findings) -> tuple[list[str], NDArray[np.intp]]:
-    """The names of the known classes, whole numbers in their own order, and the class (n,) of each sample."""
+@dataclass(frozen=True)
+class Classes:
+    """Names of the known classes, whole numbers in their own order, and the class (n,) of each sample.
+
+    A class that is not known is the number of names, one beyond the last of them.
+    """
+
+    names: list[str]
+    codes: NDArray[np.int64]
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """Whether the class of each sample is known, (n,)."""
+        return self.codes < len(self.names)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every class is known."""
+        return bool(self.known.all())
+
+
+def known_classes(findings: Findings) -> Classes | None:
+    """The classes of the samples; None where not one is known."""
     if findings.classes is None:
-        return [], np.zeros(0, dtype=np.intp)
-    names, codes = np.unique(np.asarray(findings.classes).astype(str), return_inverse=True)
-    whole = all(name.removeprefix("-").isdecimal() for name in names)
-    order = np.argsort([int(name) for name in names], kind="stable") if whole else np.arange(len(names))
-    return [str(name) for name in names[order]], np.argsort(order)[codes.reshape(-1)]
+        return None
+    given = np.asarray(findings.classes).astype(str).tolist()
+    names = sorted(set(given) - {""})
+    if not names:
+        return None
+    if all(name.removeprefix("-").isdecimal() for name in names):
+        names.sort(key=int)
+    places = {name: code for code, name in enumerate([*names, ""])}
+    return Classes(names, np.fromiter((places[name] for name in given), np.int64, len(given)))
 
 
 def luminance(colour: str) -> float:

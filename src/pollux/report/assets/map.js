@@ -1,78 +1,12 @@
 /* The map: samples are drawn into a pixel buffer by hand, which is as fast without a graphics card as with one. */
 
-const bytesOf = (text) => {
-  const binary = atob(text);
-  const bytes = new Uint8Array(binary.length);
-  for (let i = 0; i < bytes.length; i++) bytes[i] = binary.charCodeAt(i);
-  return bytes.buffer;
-};
-
-const FULL = 65535;
-const MARGIN = 16;
-const CELLS = 96;
-const RAMP = 64;
-const MOST_ZOOM = 400;
-
-/* 0xAABBGGRR, as the buffer of a canvas holds it. */
-const pixel = (colour) => {
-  const value = parseInt(colour.slice(1), 16);
-  return (0xff000000 | ((value & 255) << 16) | (value & 0xff00) | (value >> 16)) >>> 0;
-};
-
-const mixed = (from, to, share) => {
-  let text = "#";
-  for (let at = 1; at < 7; at += 2) {
-    const a = parseInt(from.slice(at, at + 2), 16);
-    const b = parseInt(to.slice(at, at + 2), 16);
-    text += Math.round(a + (b - a) * share).toString(16).padStart(2, "0");
-  }
-  return text;
-};
-
-/* Coverage of a disc, for four positions within a pixel: offsets into the buffer and weights up to 256. */
-const discs = (radius, opacity, stride) => {
-  const reach = Math.ceil(radius + 1);
-  return [0, 1, 2, 3].map((quarter) => {
-    const cx = quarter & 1 ? 0.25 : -0.25;
-    const cy = quarter & 2 ? 0.25 : -0.25;
-    const offsets = [];
-    const weights = [];
-    for (let dy = -reach; dy <= reach; dy++) {
-      for (let dx = -reach; dx <= reach; dx++) {
-        const cover = Math.min(1, Math.max(0, radius + 0.5 - Math.hypot(dx - cx, dy - cy)));
-        const weight = Math.round(256 * cover * opacity);
-        if (weight > 0) {
-          offsets.push(dy * stride + dx);
-          weights.push(weight);
-        }
-      }
-    }
-    return { offsets: Int32Array.from(offsets), weights: Int32Array.from(weights) };
-  });
-};
-
-/* Which samples lie in which cell of a square grid: those of cell c are members[starts[c]] up to starts[c + 1]. */
-const gridOf = (x, y) => {
-  const cell = (i) => ((y[i] * CELLS) >> 16) * CELLS + ((x[i] * CELLS) >> 16);
-  const starts = new Uint32Array(CELLS * CELLS + 1);
-  for (let i = 0; i < x.length; i++) starts[cell(i) + 1]++;
-  for (let c = 0; c < CELLS * CELLS; c++) starts[c + 1] += starts[c];
-  const next = starts.slice();
-  const members = new Uint32Array(x.length);
-  for (let i = 0; i < x.length; i++) members[next[cell(i)]++] = i;
-  return { starts, members };
-};
-
-const niceStep = (span, most) => {
-  const rough = span / most;
-  const power = 10 ** Math.floor(Math.log10(rough));
-  return power * [1, 2, 5, 10].find((step) => step * power >= rough);
-};
-
 const createMap = (canvas, data, told) => {
   const { samples } = data;
-  const x = new Uint16Array(bytesOf(samples.x));
-  const y = new Uint16Array(bytesOf(samples.y));
+  /* In units of the first view: from 0 to 1 both ways, and beyond where a few samples lie far from the others. */
+  const x = new Float32Array(bytesOf(samples.x));
+  const y = new Float32Array(bytesOf(samples.y));
+  const [extentX, extentY] = samples.extent;
+  const whole = extentX[0] === 0 && extentX[1] === 1 && extentY[0] === 0 && extentY[1] === 1;
   const label = new Uint16Array(bytesOf(samples.label));
   const sure = new Uint16Array(bytesOf(samples.p));
   const entropy = new Uint16Array(bytesOf(samples.entropy));
@@ -80,7 +14,11 @@ const createMap = (canvas, data, told) => {
   const grid = gridOf(x, y);
   const context = canvas.getContext("2d", { alpha: false });
   const calm = matchMedia("(prefers-reduced-motion: reduce)");
-  const view = { zoom: 1, x: FULL / 2, y: FULL / 2 };
+  /* Stretch is how much more y is enlarged than in the first view: that of everything may have another shape. */
+  const first = { zoom: 1, stretch: 1, x: 0.5, y: 0.5 };
+  const view = { ...first };
+  let everything = first;
+  let atEverything = whole;
   const size = { width: 0, height: 0, ratio: 1 };
   const fit = { x: 1, y: 1 };
   let image = null;
@@ -117,12 +55,12 @@ const createMap = (canvas, data, told) => {
   };
 
   const scaleX = () => fit.x * view.zoom;
-  const scaleY = () => fit.y * view.zoom;
+  const scaleY = () => fit.y * view.zoom * view.stretch;
   const screenX = (at) => size.width / 2 + (at - view.x) * scaleX();
   const screenY = (at) => size.height / 2 - (at - view.y) * scaleY();
   const radius = () => {
     const base = Math.min(4.5, Math.max(1.5, 11 / Math.max(1, samples.n) ** 0.18));
-    return Math.min(6, base * view.zoom ** 0.3);
+    return Math.min(6, base * Math.max(1, view.zoom) ** 0.3);
   };
 
   const measure = () => {
@@ -138,24 +76,38 @@ const createMap = (canvas, data, told) => {
       x: Math.max(20, size.width - Math.min(104, 0.2 * size.width)),
       y: Math.max(20, size.height - 84),
     };
-    fit.x = room.x / FULL;
-    fit.y = room.y / FULL;
-    /* Distances mean the same in both directions, unless one axis would shrink to nothing. */
-    const unit = { x: room.x / samples.span[0], y: room.y / samples.span[1] };
+    [fit.x, fit.y] = fitted(room, samples.span[0], samples.span[1]);
+    const wide = extentX[1] - extentX[0];
+    const high = extentY[1] - extentY[0];
+    const [wideFit, highFit] = fitted(room, wide * samples.span[0], high * samples.span[1]);
+    const [zoomX, zoomY] = [wideFit / wide / fit.x, highFit / high / fit.y];
+    const middle = ([low, top]) => (low + top) / 2;
+    everything = whole ? first : { zoom: zoomX, stretch: zoomY / zoomX, x: middle(extentX), y: middle(extentY) };
+    if (atEverything) Object.assign(view, everything);
+    told.beyond(whole ? [] : beyond());
+  };
+  /* Pixels for all of a width and of a height: distances mean the same in both directions, unless one axis would shrink
+     to nothing. */
+  const fitted = (room, width, height) => {
+    const unit = { x: room.x / width, y: room.y / height };
     const least = Math.min(unit.x, unit.y);
-    if (Math.max(unit.x, unit.y) < 5 * least) {
-      fit.x = least * samples.span[0] / FULL;
-      fit.y = least * samples.span[1] / FULL;
-    }
+    return Math.max(unit.x, unit.y) < 5 * least ? [least * width, least * height] : [room.x, room.y];
+  };
+  /* The samples that the first view leaves out. */
+  const beyond = () => {
+    const [halfX, halfY] = [size.width / 2 / fit.x, size.height / 2 / fit.y];
+    const found = [];
+    for (let i = 0; i < x.length; i++) if (Math.abs(x[i] - 0.5) > halfX || Math.abs(y[i] - 0.5) > halfY) found.push(i);
+    return found;
   };
 
   const drawLines = (stride) => {
     const colour = pixel(theme.grid);
     const marks = { x: [], y: [] };
     for (const [axis, extent, scale, index] of [["x", size.width, scaleX(), 0], ["y", size.height, scaleY(), 1]]) {
-      const perUnit = scale * FULL / samples.span[index];
+      const perUnit = scale / samples.span[index];
       const origin = samples.low[index];
-      const centre = origin + view[axis] / FULL * samples.span[index];
+      const centre = origin + view[axis] * samples.span[index];
       const half = extent / 2 / perUnit;
       const step = niceStep(2 * half, Math.max(2, extent / 110));
       for (let at = Math.ceil((centre - half) / step) * step; at <= centre + half; at += step) {
@@ -208,8 +160,9 @@ const createMap = (canvas, data, told) => {
     context.fillStyle = theme.quiet;
     const digits = (value, step) => {
       const places = Math.max(0, Math.min(8, -Math.floor(Math.log10(step) + 1e-9)));
-      const big = Math.abs(value) >= 1e5 || (step < 1e-6);
-      return (big ? value.toPrecision(3) : value.toFixed(places)).replace("-", "−");
+      const big = Math.abs(value) >= 1e7 || (step < 1e-6);
+      const fraction = { minimumFractionDigits: places, maximumFractionDigits: places };
+      return (big ? value.toExponential(2) : value.toLocaleString("en-GB", fraction)).replace("-", "−").replace("+", "");
     };
     context.textBaseline = "alphabetic";
     context.textAlign = "center";
@@ -240,26 +193,7 @@ const createMap = (canvas, data, told) => {
       tag.width = context.measureText(cluster).width + 13;
       if (tag.x > 8 && tag.y > 8 && tag.x < size.width - 8 && tag.y < size.height - 8) tags.push(tag);
     }
-    for (let round = 0; round < 24; round++) {
-      let moved = false;
-      for (let i = 0; i < tags.length; i++) {
-        for (let j = 0; j < i; j++) {
-          const [a, b] = [tags[i], tags[j]];
-          const across = (a.width + b.width) / 2 + 2 - Math.abs(a.x - b.x);
-          const down = 22 - Math.abs(a.y - b.y);
-          if (across <= 0 || down <= 0) continue;
-          moved = true;
-          if (down < across) {
-            const push = (a.y < b.y ? -down : down) / 2;
-            a.y += push; b.y -= push;
-          } else {
-            const push = (a.x < b.x ? -across : across) / 2;
-            a.x += push; b.x -= push;
-          }
-        }
-      }
-      if (!moved) break;
-    }
+    moveApart(tags);
     for (const tag of tags) {
       context.globalAlpha = picked < 0 || picked === tag.cluster ? 1 : 0.3;
       context.fillStyle = theme.paper;
@@ -325,13 +259,12 @@ const createMap = (canvas, data, told) => {
   };
 
   const nearest = (px, py, reach) => {
-    const cell = (at) => Math.max(0, Math.min(CELLS - 1, Math.floor(at * CELLS / (FULL + 1))));
     const qx = view.x + (px - size.width / 2) / scaleX();
     const qy = view.y - (py - size.height / 2) / scaleY();
     let best = -1;
     let closest = reach * reach;
-    for (let row = cell(qy - reach / scaleY()); row <= cell(qy + reach / scaleY()); row++) {
-      for (let column = cell(qx - reach / scaleX()); column <= cell(qx + reach / scaleX()); column++) {
+    for (let row = cellOf(qy - reach / scaleY()); row <= cellOf(qy + reach / scaleY()); row++) {
+      for (let column = cellOf(qx - reach / scaleX()); column <= cellOf(qx + reach / scaleX()); column++) {
         const at = row * CELLS + column;
         for (let m = grid.starts[at]; m < grid.starts[at + 1]; m++) {
           const i = grid.members[m];
@@ -353,17 +286,20 @@ const createMap = (canvas, data, told) => {
     redraw();
   };
 
+  const within = (zoom) => Math.max(0.8 * everything.zoom, Math.min(MOST_ZOOM, zoom));
   const settle = () => {
-    view.zoom = Math.max(0.8, Math.min(MOST_ZOOM, view.zoom));
-    view.x = Math.max(0, Math.min(FULL, view.x));
-    view.y = Math.max(0, Math.min(FULL, view.y));
+    view.zoom = within(view.zoom);
+    view.x = Math.max(extentX[0], Math.min(extentX[1], view.x));
+    view.y = Math.max(extentY[0], Math.min(extentY[1], view.y));
     canvas.classList.toggle("zoomed", view.zoom > 1.05);
+    const near = (name) => Math.abs(view[name] - everything[name]) <= 1e-6 * Math.abs(everything[name]);
+    atEverything = Object.keys(view).every(near);
+    told.shown(atEverything && !whole);
     redraw();
   };
   const zoomAt = (factor, px, py) => {
     const before = { x: scaleX(), y: scaleY() };
-    const goal = Math.max(0.8, Math.min(MOST_ZOOM, view.zoom * factor));
-    view.zoom = goal;
+    view.zoom = within(view.zoom * factor);
     view.x += (px - size.width / 2) * (1 / before.x - 1 / scaleX());
     view.y -= (py - size.height / 2) * (1 / before.y - 1 / scaleY());
     settle();
@@ -383,6 +319,7 @@ const createMap = (canvas, data, told) => {
       const share = duration ? Math.min(1, Math.max(0, (now - began) / duration)) : 1;
       const eased = 1 - (1 - share) ** 3;
       view.zoom = from.zoom * (goal.zoom / from.zoom) ** eased;
+      view.stretch = from.stretch * (goal.stretch / from.stretch) ** eased;
       view.x = from.x + (goal.x - from.x) * eased;
       view.y = from.y + (goal.y - from.y) * eased;
       settle();
@@ -391,8 +328,9 @@ const createMap = (canvas, data, told) => {
     };
     step(duration ? began : began + 1);
   };
-  const zoomBy = (factor, after) => glide({ ...view, zoom: Math.max(0.8, Math.min(MOST_ZOOM, view.zoom * factor)) }, after);
-  const reset = (after) => glide({ zoom: 1, x: FULL / 2, y: FULL / 2 }, after);
+  const zoomBy = (factor, after) => glide({ ...view, zoom: within(view.zoom * factor) }, after);
+  /* Everything; and from there back to the first view. */
+  const reset = (after) => glide(atEverything ? first : everything, after);
 
   listen();
 
@@ -407,7 +345,7 @@ const createMap = (canvas, data, told) => {
     canvas.addEventListener("wheel", (event) => {
       const factor = Math.exp(-event.deltaY * (event.deltaMode ? 0.05 : 0.0016));
       /* Beyond the whole picture the wheel moves the page again. */
-      if (factor < 1 && view.zoom <= 0.8001) return;
+      if (factor < 1 && view.zoom <= 0.8001 * everything.zoom) return;
       event.preventDefault();
       hover(-1);
       zoomAt(factor, ...place(event));
@@ -468,7 +406,7 @@ const createMap = (canvas, data, told) => {
       if (moves[event.key]) {
         cross = true;
         const [dx, dy] = moves[event.key];
-        glide({ zoom: view.zoom, x: view.x - dx / scaleX(), y: view.y + dy / scaleY() }, read);
+        glide({ ...view, x: view.x - dx / scaleX(), y: view.y + dy / scaleY() }, read);
       } else if (event.key === "+" || event.key === "=") zoomBy(1.5);
       else if (event.key === "-" || event.key === "−") zoomBy(1 / 1.5);
       else if (event.key === "0") reset();
@@ -488,7 +426,7 @@ const createMap = (canvas, data, told) => {
     colourBy(next) { mode = next; codes = codesOf[mode](); redraw(); },
     pick(cluster) { picked = cluster; hover(-1); redraw(); },
     screen: (sample) => [screenX(x[sample]), screenY(y[sample])],
-    state: () => ({ ...view, mode, picked, hovered }),
+    state: () => ({ ...view, mode, picked, hovered, everything: atEverything }),
     size,
   };
 };

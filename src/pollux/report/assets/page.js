@@ -13,6 +13,7 @@ const sureness = new Uint16Array(bytesOf(samples.p));
 const nextSureness = new Uint16Array(bytesOf(samples.nextP));
 const entropies = new Uint16Array(bytesOf(samples.entropy));
 const classCodes = samples.class ? new Uint16Array(bytesOf(samples.class)) : null;
+const which = samples.which ? new Uint8Array(bytesOf(samples.which)) : null;
 const values = samples.values ? new Float32Array(bytesOf(samples.values)) : null;
 const classes = data.classes.length ? data.classes[0] : null;
 const canvas = document.querySelector("#map canvas");
@@ -56,13 +57,15 @@ const factsOf = (sample) => {
     facts.push([`Next, ${following[sample]}`, percent(nextSureness[sample] / 65535)]);
   }
   facts.push(["Entropy", written(Number((entropies[sample] / 65535 * data.highest).toPrecision(3)))]);
-  if (classCodes) facts.push(["Class", classes.names[classCodes[sample]]]);
-  if (values) {
-    samples.columns[cluster].forEach((feature, at) => {
-      const [name, isShare] = samples.features[feature];
-      const value = values[sample * samples.width + at];
-      facts.push([name, isShare && Number.isFinite(value) ? (value ? "yes" : "no") : written(value)]);
-    });
+  /* The code of a class that is not known has no name. */
+  if (classCodes && classCodes[sample] < classes.names.length) facts.push(["Class", classes.names[classCodes[sample]]]);
+  for (let at = 0; values && at < samples.width; at++) {
+    const place = sample * samples.width + at;
+    const feature = samples.columns[cluster][which ? which[place] : at];
+    if (feature === undefined) continue;
+    /* A share that the sample has is told as its column and its value. */
+    const [name, share] = samples.features[feature];
+    facts.push([name, share === undefined ? written(values[place]) : share]);
   }
   return facts;
 };
@@ -119,7 +122,33 @@ const pick = (cluster) => {
   map.pick(picked);
 };
 
-const map = createMap(canvas, data, { hover: showTip, choose: pick });
+/* What lies beyond the first view of the map, and how it is shown. */
+const tellBeyond = (beyond) => {
+  const note = document.getElementById("map-beyond");
+  note.hidden = !beyond.length;
+  const left = new Map();
+  for (const sample of beyond) left.set(labels[sample], (left.get(labels[sample]) || 0) + 1);
+  const drawn = new Map();
+  for (const cluster of left.size ? labels : []) drawn.set(cluster, (drawn.get(cluster) || 0) + 1);
+  const gone = [...left.keys()].filter((cluster) => left.get(cluster) === drawn.get(cluster)).sort((a, b) => a - b);
+  const among = gone.length ? `, all of cluster${gone.length > 1 ? "s" : ""} ${gone.join(", ")} among them` : "";
+  const rest = data.sizes.reduce((sum, size) => sum + size, 0) > samples.n;
+  const written = (number) => number.toLocaleString("en-GB");
+  note.querySelector("span").textContent = `${written(beyond.length)} of ${written(samples.n)} samples${rest ? " drawn" : ""} `
+    + `${beyond.length === 1 ? "lies" : "lie"} outside the first view, far from the others${among}.`;
+};
+const tellShown = (everything) => {
+  const name = everything ? "Back to the first view" : "Show everything";
+  for (const button of every("[data-zoom=reset]")) {
+    if (button.title) {
+      button.title = name;
+      button.setAttribute("aria-label", name);
+      button.textContent = everything ? "⤡" : "⤢";
+    } else button.textContent = name;
+  }
+};
+
+const map = createMap(canvas, data, { hover: showTip, choose: pick, beyond: tellBeyond, shown: tellShown });
 
 /* Colours are those of the style sheet, so that the drawing follows a dark or light setting, and paper. */
 const dress = (light) => {
@@ -131,7 +160,7 @@ const dress = (light) => {
   const names = ["paper", "ink", "quiet", "grid", "all", "low", "middle", "high"];
   const theme = Object.fromEntries(names.map((name) => [name, named(name)]));
   theme.clusters = data.colours[tone];
-  theme.classes = classes ? classes.colours[tone] : [];
+  theme.classes = classes ? [...classes.colours[tone], named("all-edge")] : [];
   theme.font = getComputedStyle(document.body).fontFamily;
   every("[data-class]").forEach((part) => part.style.setProperty("--c", theme.classes[+part.dataset.class]));
   map.dress(theme, printed);
