@@ -198,6 +198,7 @@ def test_numbers_text_and_booleans(n: int, mixed: tuple[GeminiClustering, Run, P
     assert_same(run(**table_inputs(frame)), clustering, frame)
 
 
+@pytest.mark.filterwarnings("ignore::pollux.preprocessing.UnseenWarning")
 def test_missing_and_unknown_values(mixed: tuple[GeminiClustering, Run, Path]) -> None:
     clustering, run, _ = mixed
     frame = mixed_table(6).astype({"fast": object})
@@ -274,6 +275,7 @@ def test_a_table_of_text_alone(tmp_path: Path) -> None:
     assert_same(runner(tmp_path / "m.onnx")(categories=frame.to_numpy(object)), clustering, frame)
 
 
+@pytest.mark.filterwarnings("ignore::pollux.preprocessing.UnseenWarning")
 def test_empty_text_may_be_a_value(tmp_path: Path) -> None:
     clustering = fitted(normal(40, 3).astype(np.float32), model="linear")
     # A column of numbers whose name looks like that of a value.

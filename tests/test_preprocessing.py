@@ -30,6 +30,7 @@ from pollux.preprocessing import (
     Number,
     Preprocessing,
     TablePreprocessing,
+    UnseenWarning,
     from_json,
     plan_array,
     plan_table,
@@ -117,7 +118,9 @@ def test_missing_values_are_refused_with_their_counts() -> None:
 def test_values_that_training_has_not_seen_are_zeros() -> None:
     plan = plan_table(table(a=[1.0, 2.0, 4.0], b=["x", "y", "x"]), Choices())
     new = table(a=[1.0, 2.0, 4.0], b=["z", "y", "w"])
-    np.testing.assert_array_equal(plan.encode(new)[:, 1:], [[0, 0], [0, 1], [0, 0]])
+    with pytest.warns(UnseenWarning, match="2 values of column 'b'"):
+        encoded = plan.encode(new)
+    np.testing.assert_array_equal(encoded[:, 1:], [[0, 0], [0, 1], [0, 0]])
     assert plan.unseen(new) == {"b": 2}
 
 
@@ -425,6 +428,7 @@ def test_a_model_that_is_fitted_anew_forgets_its_preprocessing(model: Path) -> N
 
 def test_a_plan_may_be_made_by_hand() -> None:
     plan = TablePreprocessing((Number("a", 1.0, 2.0), Category("b", ("x", "y"), (0.25, 0.75))), "mean")
-    encoded = plan.encode({"b": ["y", None, "z"], "a": [3.0, None, 1.0]})
+    with pytest.warns(UnseenWarning):
+        encoded = plan.encode({"b": ["y", None, "z"], "a": [3.0, None, 1.0]})
     np.testing.assert_array_equal(encoded, np.array([[1, 0, 1], [0, 0.25, 0.75], [0, 0, 0]], dtype=np.float32))
     assert through_json(plan) == plan

@@ -20,6 +20,7 @@ from pollux.atomic import in_place
 from pollux.errors import InputError, did_you_mean
 from pollux.files import open_data
 from pollux.runs import Settings, fitting, folder, interrupts
+from pollux.runs.data import classes_of, read
 from pollux.runs.fitting import fit
 from pollux.training import Epoch, Interruptible
 
@@ -211,22 +212,22 @@ def test_rows_without_a_class_are_not_scored(data: Path) -> None:
 
 def test_dates_are_classes_as_they_are_written() -> None:
     write_bytes(Path("d.csv"), "x,day\n" + "".join(f"{i * i % 7},2020-01-0{1 + i % 2}\n" for i in range(12)))
-    data = fitting.read(Settings(data="d.csv", label="day"))
-    classes = fitting.classes_of(data.part, "day")
+    data = read(Settings(data="d.csv", label="day"))
+    classes = classes_of(data.part, "day")
     assert classes is not None
     assert set(classes) == {"2020-01-01", "2020-01-02"}
 
 
 def test_thousands_of_values_are_no_classes() -> None:
     write_bytes(Path("many.csv"), "x,who\n" + "".join(f"{i % 7},w{i}\n" for i in range(1500)))
-    data = fitting.read(Settings(data="many.csv", label="who"))
+    data = read(Settings(data="many.csv", label="who"))
     with pytest.raises(InputError, match="no classes"):
-        fitting.classes_of(data.part, "who")
+        classes_of(data.part, "who")
 
 
 def test_numbers_that_begin_with_zero_are_codes() -> None:
     write_bytes(Path("zip.csv"), "zip,x\n" + "".join(f"{['01067', '10115'][i % 2]},{i * i % 5}\n" for i in range(12)))
-    assert fitting.read(Settings(data="zip.csv")).preprocessing.feature_names == ["zip=01067", "zip=10115", "x"]
+    assert read(Settings(data="zip.csv")).preprocessing.feature_names == ["zip=01067", "zip=10115", "x"]
 
 
 def test_a_decimal_comma_is_seen_before_any_line_end() -> None:
@@ -239,7 +240,7 @@ def test_arrays_may_bring_the_names_of_their_columns() -> None:
     np.savez("named.npz", X=random.normal(size=(20, 2)), feature_names=np.array(["width", "height"]))
     outcome = fit(settings(Path("named.npz")), "run")
     assert load(outcome.folder).preprocessing_.feature_names == ["width", "height"]
-    assert fitting.read(Settings(data="named.npz", columns=("height",))).preprocessing.feature_names == ["height"]
+    assert read(Settings(data="named.npz", columns=("height",))).preprocessing.feature_names == ["height"]
 
 
 @pytest.mark.parametrize(
@@ -259,3 +260,127 @@ def test_threads_are_limited_for_the_training_only(data: Path) -> None:
         assert torch.get_num_threads() == 1
     assert torch.get_num_threads() == before
     assert fit(settings(data, threads=1), "run").summary["epochs"] == 3
+
+
+# Identifiers
+
+
+@pytest.mark.parametrize("first", ["100", "0000", "12345678901234567890"], ids=["numbers", "codes", "many digits"])
+@pytest.mark.parametrize("missing", ["mean", "drop"])
+def test_identifiers_of_any_look_are_written_as_they_are(first: str, missing: str) -> None:
+    names = [str(int(first) + i).zfill(len(first)) for i in range(30)]
+    rows = "".join(f"{name},{'' if i % 7 == 3 else i * i % 11},{i % 5}\n" for i, name in enumerate(names))
+    write_bytes(Path("d.csv"), "id,x,y\n" + rows)
+    outcome = fit(settings(Path("d.csv"), missing=missing), "run")
+    assert outcome.summary["identifiers"] == ["id"]
+    written = pd.read_csv("run/clusters.csv", dtype={"id": str})
+    assert written["id"].tolist() == [names[row] for row in written["row"]]
+    assert pollux("predict", "run", "d.csv").out == Path("run/clusters.csv").read_text()
+
+
+def test_codes_are_seen_wherever_they_stand() -> None:
+    late = "".join(f"{1 + i % 5},{i % 7}\n" for i in range(20_000)) + "01,3\n05,4\n"
+    write_bytes(Path("late.csv"), "code,x\n" + late)
+    assert "code=05" in read(Settings(data="late.csv")).preprocessing.feature_names
+
+
+def test_a_class_that_is_no_number_is_none() -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as parquet
+
+    labels = [float("nan") if i % 3 == 0 else float(i % 2) for i in range(30)]
+    parquet.write_table(pa.table({"x": np.arange(30) ** 2 % 11, "y": labels}), "d.parquet")
+    classes = classes_of(read(Settings(data="d.parquet", label="y")).part, "y")
+    assert classes is not None
+    assert set(classes) == {"", "0", "1"}
+
+
+def test_values_not_seen_in_training_are_warned_of(data: Path) -> None:
+    fit(settings(data), "run")
+    rows = pd.read_csv(data)
+    text = next(name for name in rows if load("run").preprocessing_.names.count(name) and rows[name].dtype == "str")
+    with pytest.warns(UserWarning, match=f"column '{text}' were not seen"):
+        load("run").predict(rows.assign(**{text: "never"}))
+
+
+@pytest.mark.parametrize("command", ["fit", "predict"])
+def test_lists_cannot_name_rows(command: str) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as parquet
+
+    parquet.write_table(pa.table({"x": np.arange(30) ** 2 % 11, "y": [[i] for i in range(30)]}), "d.parquet")
+    fit(settings(Path("d.parquet")), "run")
+    words = ["fit", "d.parquet", *FAST] if command == "fit" else ["predict", "run", "d.parquet"]
+    answer = pollux(*words, "--id", "y")
+    assert answer.code == 2
+    assert "'y'" in answer.err
+    assert not answer.out
+
+
+# Reports and resumed runs
+
+
+def test_a_report_says_that_the_file_has_changed(data: Path) -> None:
+    fit(settings(data), "run")
+    assert pollux("report", "run").code == 0
+    assert "has changed since" not in Path("run/report.html").read_text()
+    rows = pd.read_csv(data)
+    rows.assign(size=2 * rows["size"]).to_csv(data, index=False)
+    assert pollux("report", "run").code == 0
+    assert "has changed since" in Path("run/report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes"),
+    [
+        ('geometry = "auto"', 'geometry = "rbf"'),
+        ("hidden = [100]", "hidden = [7]"),
+        ("penalty = []", 'penalty = ["vat"]'),
+    ],
+)
+def test_no_setting_is_changed_on_the_way(data: Path, was: str, becomes: str) -> None:
+    fit(settings(data), "run")
+    path = Path("run/run.toml")
+    assert was in path.read_text()
+    path.write_text(path.read_text().replace(was, becomes))
+    answer = pollux("fit", "--resume", "run", "--epochs", "5")
+    assert answer.code == 2
+    assert "was changed" in answer.err
+
+
+@pytest.mark.parametrize("geometry", ["rbf", "rbf:gamma=0.5", "fourier"])
+def test_settings_as_they_were_are_resumed(data: Path, geometry: str) -> None:
+    fit(settings(data, geometry=geometry, penalty=("entropy=0.1",)), "run")
+    assert pollux("fit", "--resume", "run", "--epochs", "5").code == 0
+    assert len(pd.read_csv("run/clusters.csv")) == 30
+
+
+def test_an_interrupt_between_two_figures_leaves_whole_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pollux import GeminiClustering
+    from pollux.training import loop
+
+    calls = []
+    entropy = loop.Tally.entropy
+
+    def interrupted(self: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return entropy(self)
+
+    monkeypatch.setattr(loop.Tally, "entropy", interrupted)
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    clustering = GeminiClustering(2, max_epochs=9, callbacks=[Interruptible()], random_state=0).fit(X)
+    assert {len(values) for values in clustering.history_.values()} == {2}
+
+
+def test_a_quote_that_is_not_closed_is_said() -> None:
+    write_bytes(Path("q.csv"), '"x,y\n' + "1,2\n" * 60_000)
+    answer = pollux("fit", "q.csv")
+    assert answer.code == 2
+    assert "quote" in answer.err
+
+
+def test_commas_between_thousands_are_no_decimal_commas() -> None:
+    write_bytes(Path("t.csv"), "a;b\n" + "".join(f"{i},234;{i}.5\n" for i in range(9)))
+    assert open_data("t.csv").read().rows.column("b").to_pylist()[3] == 3.5

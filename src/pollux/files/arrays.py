@@ -14,12 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pollux.errors import InputError
-from pollux.files.source import Part
+from pollux.files.source import Part, at_once
 from pollux.preprocessing import ArrayPreprocessing, Preprocessing
 
 ROWS_AT_ONCE = 65_536
-# Large samples come in fewer, so that a part has a bounded size.
-NUMBERS_AT_ONCE = 8_000_000
 _CHANNELS = (1, 3, 4)
 
 
@@ -32,7 +30,7 @@ class NpyArray:
     def read(self) -> Part:
         return Part(_as_samples(self._load(), self.path))
 
-    def as_written(self, part: Part, names: Sequence[str]) -> Part:
+    def as_written(self, part: Part, names: Sequence[str], numbers: NDArray[np.int64]) -> Part:
         return part
 
     def stream(self, preprocessing: Preprocessing, beside: Sequence[str]) -> Iterator[Part]:
@@ -69,7 +67,7 @@ class NpzArrays:
         except (ValueError, EOFError, OSError, MemoryError, OverflowError, zipfile.BadZipFile) as error:
             raise InputError(f"{self.path} is not a file of arrays: {error}") from error
 
-    def as_written(self, part: Part, names: Sequence[str]) -> Part:
+    def as_written(self, part: Part, names: Sequence[str], numbers: NDArray[np.int64]) -> Part:
         return part
 
     def stream(self, preprocessing: Preprocessing, beside: Sequence[str]) -> Iterator[Part]:
@@ -123,7 +121,7 @@ def _as_samples(array: NDArray[Any], path: Path) -> NDArray[Any]:
 def _parts(whole: Part, preprocessing: Preprocessing, path: Path) -> Iterator[Part]:
     if not isinstance(preprocessing, ArrayPreprocessing):
         raise InputError(f"The model was trained on a table, but {path} holds arrays.")
-    rows = max(1, min(ROWS_AT_ONCE, NUMBERS_AT_ONCE // math.prod(whole.rows.shape[1:])))
+    rows = at_once(ROWS_AT_ONCE, math.prod(whole.rows.shape[1:]))
     for first in range(0, len(whole), rows):
         part = slice(first, first + rows)
         yield Part(whole.rows[part], first, {name: values[part] for name, values in whole.beside.items()})

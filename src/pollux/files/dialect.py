@@ -6,8 +6,7 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,22 +19,18 @@ DELIMITERS = ",;\t|"
 _FIRST_BYTES, _MOST_BYTES = 65_536, 64_000_000
 _NUMBER = re.compile(r"[-+]?(\d+([.,]\d*)?|[.,]\d+)([eE][-+]?\d+)?")
 _DECIMAL_COMMA = re.compile(r"(^|;)\"?[-+]?\d+,\d+\"?\r?(;|$)", re.MULTILINE)
-_CODE = re.compile(r"0\d+")
+_DECIMAL_POINT = re.compile(r"(^|;)\"?[-+]?\d+\.\d+\"?\r?(;|$)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """What the head of a file shows. ``skipped`` rows come before the first of data, if there is any.
-
-    ``codes`` are columns with values such as 01067: they look like numbers, and are none.
-    """
+    """What the head of a file shows. ``skipped`` rows come before the first of data, if there is any."""
 
     delimiter: str
     names: list[str]
     decimal_point: str
     skipped: int
     has_rows: bool
-    codes: frozenset[str]
 
 
 def look(path: Path, open_file: Callable[[], Any], delimiter: str | None, header: bool) -> Dialect:
@@ -50,27 +45,22 @@ def look(path: Path, open_file: Callable[[], Any], delimiter: str | None, header
         chosen = _delimiter(path, head, delimiter)
         lines = io.StringIO(head, newline="")
         rows = csv.reader(lines, delimiter=chosen)
-        blank, first = 0, next(rows, [])
-        while not first and lines.tell() < len(head):
-            blank, first = blank + 1, next(rows, [])
+        try:
+            blank, first = 0, next(rows, [])
+            while not first and lines.tell() < len(head):
+                blank, first = blank + 1, next(rows, [])
+        except csv.Error as error:
+            raise InputError(f"The first line of {path} cannot be read ({error}): is a quote not closed?") from error
         rest = head[lines.tell() :]
         if rest or is_whole:
             break
         if size >= _MOST_BYTES:
             raise InputError(f"{path} has no end of line in its first {size:,} bytes: it is not a CSV file.")
         size *= 8
-    comma = chosen == ";" and _DECIMAL_COMMA.search(head)
+    # A comma beside decimal points stands between thousands.
+    comma = chosen == ";" and _DECIMAL_COMMA.search(head) and not _DECIMAL_POINT.search(head)
     names = _names(path, first) if header else [f"column_{index}" for index in range(len(first))]
-    codes = _codes(names, csv.reader(io.StringIO(rest if header else head, newline=""), delimiter=chosen))
-    return Dialect(chosen, names, "," if comma else ".", blank + int(header), bool(rest.strip()) or not header, codes)
-
-
-def _codes(names: list[str], rows: Iterator[list[str]]) -> frozenset[str]:
-    found = set()
-    with suppress(csv.Error):
-        for row in rows:
-            found |= {name for name, value in zip(names, row, strict=False) if _CODE.fullmatch(value)}
-    return frozenset(found)
+    return Dialect(chosen, names, "," if comma else ".", blank + int(header), bool(rest.strip()) or not header)
 
 
 def _head(path: Path, open_file: Callable[[], Any], size: int) -> tuple[str, bool]:

@@ -13,12 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pollux.errors import InputError
-from pollux.files.source import Part
+from pollux.files.source import Part, at_once
 from pollux.preprocessing import ArrayPreprocessing, Preprocessing
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
 ROWS_AT_ONCE = 1_024
-NUMBERS_AT_ONCE = 8_000_000
 
 
 @dataclass(frozen=True)
@@ -42,14 +41,14 @@ class ImageFolder:
             raise InputError(f"The images of {self.path} have different sizes ({some} …): pass --image-size 32, or so.")
         return self._part(files, [np.broadcast_to(array, (channels, *array.shape[1:])) for array in arrays], 0)
 
-    def as_written(self, part: Part, names: Sequence[str]) -> Part:
+    def as_written(self, part: Part, names: Sequence[str], numbers: NDArray[np.int64]) -> Part:
         return part
 
     def stream(self, preprocessing: Preprocessing, beside: Sequence[str]) -> Iterator[Part]:
         if not (isinstance(preprocessing, ArrayPreprocessing) and preprocessing.is_image):
             raise InputError(f"The model was not trained on images, but {self.path} is a folder.")
         files = self._files()
-        rows = max(1, min(ROWS_AT_ONCE, NUMBERS_AT_ONCE // math.prod(preprocessing.shape)))
+        rows = at_once(ROWS_AT_ONCE, math.prod(preprocessing.shape))
         for first in range(0, len(files), rows):
             some = files[first : first + rows]
             yield self._part(some, [self._load(file, preprocessing.shape) for file in some], first)

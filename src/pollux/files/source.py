@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from pollux.errors import InputError, did_you_mean
 from pollux.preprocessing import Preprocessing, plain
 
+_NUMBERS_AT_ONCE = 8_000_000
+
 
 @dataclass(frozen=True)
 class Part:
@@ -54,10 +56,15 @@ class Part:
         return plain(self.rows.column(name))
 
     def kept(self, mask: NDArray[np.bool_]) -> Part:
-        """The rows of a mask (n,); the first row's number is no longer known."""
+        """The rows of a mask (n,), which need not follow each other in the file any more."""
         beside = {name: values[mask] for name, values in self.beside.items()}
         rows = self.rows[mask] if isinstance(self.rows, np.ndarray) else self.rows.filter(mask)
         return Part(rows, self.first, beside, self.feature_names)
+
+
+def at_once(most: int, numbers: int) -> int:
+    """Rows of a part: at most so many, and fewer of rows of many numbers, so that a part has a bounded size."""
+    return max(1, min(most, _NUMBERS_AT_ONCE // max(1, numbers)))
 
 
 def gather(parts: Iterable[Part]) -> Part:
@@ -84,8 +91,8 @@ class Source(Protocol):
     def read(self) -> Part:
         """All rows."""
 
-    def as_written(self, part: Part, names: Sequence[str]) -> Part:
-        """All rows with these columns as the file has them: 0007 is text, though it was read as a number."""
+    def as_written(self, part: Part, names: Sequence[str], numbers: NDArray[np.int64]) -> Part:
+        """Rows of these numbers, with some columns as the file has them: 0007 is text, though read as a number."""
 
     def stream(self, preprocessing: Preprocessing, beside: Sequence[str]) -> Iterator[Part]:
         """The rows in parts, with the columns that are read and those of ``beside`` that the file has."""

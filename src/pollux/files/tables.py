@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pollux.errors import InputError
 from pollux.files.dialect import TO_UTF8, Dialect, look
-from pollux.files.source import Part
-from pollux.preprocessing import Category, Number, Preprocessing, TablePreprocessing
+from pollux.files.source import Part, at_once
+from pollux.preprocessing import CODE, Category, Number, Preprocessing, TablePreprocessing
 
 ROWS_AT_ONCE = 65_536
-# Wide rows come in fewer, so that a part has a bounded size.
-NUMBERS_AT_ONCE = 8_000_000
 
 
 @dataclass(frozen=True)
@@ -30,17 +31,38 @@ class CsvTable:
     missing_marks: tuple[str, ...] = ()
 
     def read(self) -> Part:
-        return Part(self._read({}))
+        import pyarrow as pa
 
-    def as_written(self, part: Part, names: Sequence[str]) -> Part:
+        table = self._read({})
+        codes = self._codes(table)
+        return Part(self._read(dict.fromkeys(codes, pa.string())) if codes else table)
+
+    def _codes(self, table: Any) -> list[str]:
+        """Columns of numbers that the file writes as 01067, or with more digits than a number holds."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        candidates = [
+            field.name
+            for field in table.schema
+            if pa.types.is_integer(field.type)
+            or (pa.types.is_floating(field.type) and (pc.max(pc.abs(table.column(field.name))).as_py() or 0) >= 2.0**63)
+        ]
+        if not candidates:
+            return []
+        text = self._read(dict.fromkeys(candidates, pa.string()), candidates)
+        pattern = f"^({CODE.pattern})$"
+        return [name for name in candidates if pc.any(pc.match_substring_regex(text.column(name), pattern)).as_py()]
+
+    def as_written(self, part: Part, names: Sequence[str], numbers: NDArray[np.int64]) -> Part:
         import pyarrow as pa
 
         table = part.rows
-        numbers = [name for name in names if not pa.types.is_string(table.schema.field(name).type)]
-        if numbers:
-            text = self._read(dict.fromkeys(numbers, pa.string()), numbers)
-            for name in numbers:
-                table = table.set_column(table.column_names.index(name), name, text.column(name))
+        others = [name for name in names if not pa.types.is_string(table.schema.field(name).type)]
+        if others:
+            text = self._read(dict.fromkeys(others, pa.string()), others)
+            for name in others:
+                table = table.set_column(table.column_names.index(name), name, text.column(name).take(numbers))
         return Part(table, part.first)
 
     def stream(self, preprocessing: Preprocessing, beside: Sequence[str]) -> Iterator[Part]:
@@ -63,7 +85,6 @@ class CsvTable:
         if not dialect.has_rows:
             raise InputError(f"{self.path} has a header but no rows.")
         with _in_words(self.path, dialect.names):
-            types = dict.fromkeys(dialect.codes, pa.string()) | types
             table = arrow_csv.read_csv(self._open(), **self._options(dialect, types, include))
         binary = [field.name for field in table.schema if pa.types.is_binary(field.type)]
         if binary:
@@ -120,7 +141,7 @@ class ParquetTable:
             table = parquet.ParquetFile(self.path).read()
         return Part(_not_empty(table, self.path))
 
-    def as_written(self, part: Part, names: Sequence[str]) -> Part:
+    def as_written(self, part: Part, names: Sequence[str], numbers: NDArray[np.int64]) -> Part:
         return part
 
     def stream(self, preprocessing: Preprocessing, beside: Sequence[str]) -> Iterator[Part]:
@@ -130,7 +151,7 @@ class ParquetTable:
             names = file.schema_arrow.names
             wanted = {*_columns_of(preprocessing, self.path, names), *beside}
             include = [name for name in names if name in wanted]
-            yield from _parts(file.iter_batches(_rows_at_once(include), columns=include), include)
+            yield from _parts(file.iter_batches(at_once(ROWS_AT_ONCE, len(include)), columns=include), include)
 
 
 @dataclass(frozen=True)
@@ -143,7 +164,7 @@ class ArrowTable:
         with _in_words(self.path), self._open() as reader:
             return Part(_not_empty(reader.read_all(), self.path))
 
-    def as_written(self, part: Part, names: Sequence[str]) -> Part:
+    def as_written(self, part: Part, names: Sequence[str], numbers: NDArray[np.int64]) -> Part:
         return part
 
     def stream(self, preprocessing: Preprocessing, beside: Sequence[str]) -> Iterator[Part]:
@@ -163,15 +184,11 @@ class ArrowTable:
         return pa.ipc.open_file(file) if is_file else pa.ipc.open_stream(file)
 
 
-def _rows_at_once(include: Sequence[str]) -> int:
-    return max(1, min(ROWS_AT_ONCE, NUMBERS_AT_ONCE // max(1, len(include))))
-
-
 def _parts(batches: Any, include: Sequence[str]) -> Iterator[Part]:
     """Batches as parts of a bounded number of rows; at least one, so that lacking columns are noticed."""
     import pyarrow as pa
 
-    first, rows = 0, _rows_at_once(include)
+    first, rows = 0, at_once(ROWS_AT_ONCE, len(include))
     for batch in batches:
         for start in range(0, batch.num_rows, rows):
             table = pa.Table.from_batches([batch.slice(start, rows)])

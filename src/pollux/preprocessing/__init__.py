@@ -2,12 +2,13 @@
 
 from pollux.preprocessing.array import ArrayPreprocessing
 from pollux.preprocessing.arrow import as_text, plain
-from pollux.preprocessing.common import MISSING
+from pollux.preprocessing.common import CODE, MISSING
 from pollux.preprocessing.planning import Choices, plan_array, plan_table, split_names
 from pollux.preprocessing.stored import Preprocessing, from_json
-from pollux.preprocessing.table import Category, Number, TablePreprocessing
+from pollux.preprocessing.table import Category, Number, TablePreprocessing, UnseenWarning
 
 __all__ = [
+    "CODE",
     "MISSING",
     "ArrayPreprocessing",
     "Category",
@@ -15,6 +16,7 @@ __all__ = [
     "Number",
     "Preprocessing",
     "TablePreprocessing",
+    "UnseenWarning",
     "as_text",
     "from_json",
     "plain",

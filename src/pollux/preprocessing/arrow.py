@@ -50,6 +50,7 @@ def as_text(values: Any) -> Any:
     values = plain(values)
     if not pa.types.is_floating(values.type):
         return values.cast(pa.string())
+    values = pc.if_else(pc.is_nan(values), None, values)
     whole = pc.and_(pc.equal(values, pc.floor(values)), pc.less(pc.abs(values), 2.0**53))
     as_integers = pc.if_else(whole, values, None).cast(pa.int64()).cast(pa.string())
     return pc.if_else(whole, as_integers, values.cast(pa.string()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -14,6 +15,9 @@ MISSING = ("error", "mean", "drop")
 """What to do with rows that lack values: refuse them, fill in the means of training, or leave the rows out."""
 
 Matrix = NDArray[np.float32]
+
+CODE = re.compile(r"0\d+|\d{19,}")
+"""Text that looks like a number, and of which a number would lose digits."""
 
 
 def moments(values: NDArray[np.float64]) -> tuple[float, float]:

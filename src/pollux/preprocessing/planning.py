@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pollux.errors import InputError, did_you_mean
 from pollux.preprocessing.array import ArrayPreprocessing, parts_of
 from pollux.preprocessing.arrow import as_numbers, as_text, is_missing, numbers_as_text, plain
-from pollux.preprocessing.common import describe_missing, moments
+from pollux.preprocessing.common import CODE, describe_missing, moments, quoted
 from pollux.preprocessing.table import Category, Number, TablePreprocessing
 
 MOST_VALUES = 20
@@ -148,10 +148,13 @@ def _almost_numbers(counts: Mapping[str, int]) -> str:
     words = [value for value in counts if not _is_number(value)]
     if not words or 2 * len(words) > len(counts):
         return ""
-    return f"; most are numbers: if {_listed(words[:3])} stands for a missing one, say so with --na"
+    return f"; most are numbers, but not {quoted(words, 3)}: correct it, or if a value is missing there pass --na"
 
 
 def _is_number(value: str) -> bool:
+    """Whether text is a number, and not a code such as 007 or one of very many digits."""
+    if CODE.fullmatch(value):
+        return False
     try:
         float(value)
     except ValueError:
@@ -178,8 +181,7 @@ def _is_identifier(name: str, values: Any, is_category: bool) -> bool:
 
 
 def _all_numbers(values: Any) -> bool:
-    # Codes such as 007 are text.
-    return all(_is_number(value) and not re.match(r"0\d", value) for value in values.drop_null().unique().to_pylist())
+    return all(map(_is_number, values.drop_null().unique().to_pylist()))
 
 
 def _mostly_numbers(values: Any) -> bool:
@@ -258,12 +260,6 @@ def _plan_images(array: Any, shape: tuple[int, ...], choices: Choices) -> ArrayP
     return plan
 
 
-def _listed(names: Sequence[str], most: int = 5) -> str:
-    return ", ".join(repr(name) for name in names[:most]) + (
-        f" and {len(names) - most} more" if len(names) > most else ""
-    )
-
-
 def _no_column(absent: Sequence[str], option: str, there: Sequence[str]) -> str:
     alike = did_you_mean(absent[0], there)
-    return f"There is no column {_listed(absent)} (--{option}).{alike} There are: {_listed(list(there), 30)}."
+    return f"There is no column {quoted(absent, 5)} (--{option}).{alike} There are: {quoted(there, 30)}."

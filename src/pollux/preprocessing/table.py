@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -12,6 +13,10 @@ from numpy.typing import NDArray
 from pollux.errors import InputError, did_you_mean
 from pollux.preprocessing.arrow import as_arrow, as_numbers, as_text, is_missing, numbers_as_text, pyarrow_library
 from pollux.preprocessing.common import Matrix, check_finite, describe_missing, quoted
+
+
+class UnseenWarning(UserWarning):
+    """A text column holds values that training has not seen; each counts as none of those it has."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +89,10 @@ class TablePreprocessing:
             first += width
         if lacking and self.missing != "mean":
             raise InputError(describe_missing(lacking, table.num_rows))
+        for name, count in self.unseen(table).items():
+            warnings.warn(
+                f"{count:,} values of column {name!r} were not seen in training.", UnseenWarning, stacklevel=2
+            )
         check_finite(X, self.feature_names)
         return X
 

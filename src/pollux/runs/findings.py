@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,12 @@ from pollux.errors import InputError
 from pollux.files import gather, open_data
 from pollux.files.source import Part
 from pollux.fitting import batch_rows
-from pollux.preprocessing import Category, Preprocessing, TablePreprocessing
+from pollux.preprocessing import Category, Preprocessing, TablePreprocessing, UnseenWarning
 from pollux.report import Findings, as_pictures, principal_map
 from pollux.runs import folder
 from pollux.runs.assignments import row_numbers
-from pollux.runs.fitting import classes_of, fingerprint, identifiers_of
-from pollux.runs.predicting import load_for, reading_of
+from pollux.runs.data import classes_of, fingerprint, identifiers_of
+from pollux.runs.predicting import load_for, predict_quietly, reading_of
 from pollux.runs.settings import Settings
 
 
@@ -63,7 +64,9 @@ def findings(
         kept = preprocessing.complete(part.rows)
     numbers, part = row_numbers(part, kept), part if kept.all() else part.kept(kept)
     label = _label(label, settings.label, part)
-    X = preprocessing.encode(part.rows)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnseenWarning)
+        X = preprocessing.encode(part.rows)
     summary = folder.summary_of(run) if Path(run).is_dir() else {}
     if clustering.model == "free":
         is_own = summary.get("fingerprint", fingerprint(X)) == fingerprint(X)
@@ -73,7 +76,7 @@ def findings(
             )
         probabilities = clustering.probabilities_
     else:
-        probabilities = clustering.predict_proba(part.rows)
+        probabilities = predict_quietly(clustering, part.rows)
     points, axes = _points(place, X, part, kept)
     is_image = X.ndim == 4
     features, names = (None, []) if is_image else _features(preprocessing, part)
@@ -90,7 +93,7 @@ def findings(
         classes=classes_of(part, label),
         history=clustering.history_,
         settings=_for_people(settings, clustering, len(part)),
-        notes=_notes(preprocessing, summary, whole, len(part), data is not None),
+        notes=_notes(preprocessing, summary, whole, len(part), fingerprint(X), data is not None or missing is not None),
         command=settings.command() if settings.data else "",
     )
 
@@ -178,7 +181,7 @@ def _geometry(settings: Settings, clustering: Any) -> str:
 
 
 def _notes(
-    preprocessing: Preprocessing, summary: dict[str, Any], whole: int, shown: int, other_data: bool
+    preprocessing: Preprocessing, summary: dict[str, Any], whole: int, shown: int, found: str, other_data: bool
 ) -> list[str]:
     notes = [f"Column {name} was left out: {reason}." for name, reason in preprocessing.left_out.items()]
     if len(notes) > 12:
@@ -188,6 +191,8 @@ def _notes(
     rows = summary.get("rows", 0) + summary.get("rows_dropped", 0)
     if not other_data and rows and rows != whole:
         notes.append(f"The file had {rows:,} rows when the model was trained, and has {whole:,} now.")
+    elif not other_data and summary.get("fingerprint", found) != found:
+        notes.append("The file has changed since the model was trained.")
     if summary.get("resumed_after"):
         stops = ", ".join(map(str, summary["resumed_after"]))
         notes.append(f"The training was resumed after epoch {stops}; the command below trains without that break.")

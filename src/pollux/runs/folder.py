@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -77,15 +78,33 @@ def _candidates(data: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def all_together(folder: Path) -> Iterator[Path]:
-    """A folder beside the files of a run: what is written there takes their places at the end, and not before."""
+def all_together(folder: Path, outdated: str) -> Iterator[Path]:
+    """A folder beside the files of a run: what is written there takes their places at the end, and not before.
+
+    Then the file that it has made outdated is gone.
+    """
     new = Path(tempfile.mkdtemp(dir=folder, prefix=".new-"))
     try:
         yield new
-        for file in sorted(new.iterdir()):
-            file.replace(folder / file.name)
+        with _undisturbed():
+            for file in sorted(new.iterdir()):
+                file.replace(folder / file.name)
+            (folder / outdated).unlink(missing_ok=True)
     finally:
         shutil.rmtree(new, ignore_errors=True)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Ctrl-C waits, where the system has a way to say so."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def keep_apart(out: Path, *inputs: str | Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,10 +14,10 @@ from numpy.typing import NDArray
 
 from pollux.errors import InputError
 from pollux.files import Part, Reading, open_data
-from pollux.preprocessing import Preprocessing, split_names
+from pollux.preprocessing import Preprocessing, UnseenWarning, split_names
 from pollux.runs import folder
 from pollux.runs.assignments import assignments, row_numbers, writer
-from pollux.runs.fitting import identifiers_of
+from pollux.runs.data import check_nameable, identifiers_of
 from pollux.runs.settings import Settings
 
 if TYPE_CHECKING:
@@ -73,8 +74,8 @@ def predict(
         for part, numbers in _complete(source.stream(preprocessing, wanted), preprocessing):
             left_out += len(numbers.left_out)
             unseen.update(preprocessing.unseen(part.rows))
-            probabilities = clustering.predict_proba(part.rows) if len(part) else _none(clustering.n_clusters)
             names = dict.fromkeys([*identifiers_of(part, preprocessing), *_there(asked, part)])
+            probabilities = predict_quietly(clustering, part.rows) if len(part) else _none(clustering.n_clusters)
             write(assignments(part, numbers.kept, probabilities, list(names)))
             done += len(part)
             progress(done)
@@ -120,6 +121,16 @@ def load_for(run: str | Path, missing: str | None = None, *, with_free: bool = F
     return clustering
 
 
+def predict_quietly(clustering: GeminiClustering, rows: Any) -> NDArray[Any]:
+    """p(y|x), without the warning of values not seen in training, which are counted elsewhere."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnseenWarning)
+        try:
+            return clustering.predict_proba(rows)
+        except ValueError as error:
+            raise InputError(str(error)) from error
+
+
 def reading_of(run: str | Path) -> Reading:
     """How to read files for a run: as its own data were, but for what each file says itself."""
     settings = folder.settings_of(run) if Path(run).is_dir() else None
@@ -128,9 +139,7 @@ def reading_of(run: str | Path) -> Reading:
 
 def _there(asked: Sequence[str], part: Part) -> tuple[str, ...]:
     names = split_names(asked, part.names)
-    absent = [name for name in names if name not in part.names]
-    if absent:
-        raise InputError(f"There is no column {', '.join(map(repr, absent))} (--id).")
+    check_nameable(part, names)
     return names
 
 

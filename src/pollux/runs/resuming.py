@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 
 from pollux.errors import InputError
 from pollux.runs import folder
-from pollux.runs.fitting import Clock, Outcome, Trained, about, at_most, conclude, heeded_interrupts, in_words, read
+from pollux.runs.data import about, read
+from pollux.runs.estimator import clustering_of
+from pollux.runs.fitting import Clock, Outcome, Trained, at_most, conclude, heeded_interrupts, in_words
 from pollux.runs.predicting import load_for
 from pollux.runs.settings import Settings
 
@@ -58,9 +60,9 @@ def resume(
     done = clustering.n_iter_
     if done >= settings.epochs:
         raise InputError(f"The run has had its {done} epochs: ask for more of them (--epochs).")
-    _check_unchanged(settings, clustering)
     clock.lap("importing")
     data = read(settings)
+    _check_unchanged(settings, clustering, len(data.numbers))
     if data.preprocessing != clustering.preprocessing_:
         raise InputError(f"{settings.data} is no longer what the run was trained on: start a new one, pollux fit.")
     for line in (*about(data), f"going on after epoch {done} of {settings.epochs}"):
@@ -77,22 +79,14 @@ def resume(
         return conclude(Path(run), settings, data, X, clustering, trained, clock)
 
 
-def _check_unchanged(settings: Settings, clustering: GeminiClustering) -> None:
+def _check_unchanged(settings: Settings, clustering: GeminiClustering, n: int) -> None:
     """Raise an InputError where the settings are no longer those that the model was trained with."""
-    own = clustering.get_params(deep=False)
-    said = {
-        "n_clusters": settings.clusters,
-        "model": settings.model,
-        "objective": settings.objective,
-        "batch_size": settings.batch_size,
-        "learning_rate": settings.learning_rate,
-        "random_state": settings.seed,
-    }
-    changed = [name for name, value in said.items() if own[name] != value]
+    own, said = (each.get_params(deep=False) for each in (clustering, clustering_of(settings, n)))
+    decide = ("n_clusters", "model", "hidden", "objective", "geometry", "batch_size", "learning_rate", "penalties")
+    changed = [name for name in (*decide, "random_state") if (own[name] or None) != (said[name] or None)]
     if changed:
-        raise InputError(
-            f"{folder.SETTINGS} was changed since the model was trained ({', '.join(changed)}): start anew."
-        )
+        what = ", ".join(changed)
+        raise InputError(f"{folder.SETTINGS} was changed since the model was trained ({what}): start a new run.")
 
 
 def _train_further(
@@ -105,6 +99,7 @@ def _train_further(
     """Epoch by epoch; one that Ctrl-C breaks off leaves the clustering as it was before it."""
     import torch
 
+    from pollux.fitting import CollapseWarning
     from pollux.runs.interrupts import NothingLearned
     from pollux.training import Epoch, Patience, ProgressBar
 
@@ -126,4 +121,6 @@ def _train_further(
             raise InputError(str(error)) from error
     if clustering.n_iter_ == first:
         raise NothingLearned
-    return in_words(caught)
+    # Of a collapse that has passed there is nothing to say.
+    told = [warning for warning in caught if warning.category is not CollapseWarning or clustering.n_clusters_ == 1]
+    return in_words(told)

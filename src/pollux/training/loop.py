@@ -33,6 +33,18 @@ class History:
     clusters: list[Tensor] = field(default_factory=list)
     entropy: list[Tensor] = field(default_factory=list)
 
+    def add(self, objective: Tensor, clusters: Tensor, entropy: Tensor) -> None:
+        """One more epoch."""
+        self.objective.append(objective)
+        self.clusters.append(clusters)
+        self.entropy.append(entropy)
+
+    def cut(self, epochs: int) -> None:
+        """Back to so many epochs, all of them whole."""
+        epochs = min(epochs, len(self.objective), len(self.clusters), len(self.entropy))
+        for figures in (self.objective, self.clusters, self.entropy):
+            del figures[epochs:]
+
     def of_model(self, r: int) -> dict[str, list[float]]:
         """The figures of model r, by name."""
         return {
@@ -81,13 +93,13 @@ def train(
             tally = Tally()
             for batch in batches.epoch(generator):
                 tally.add(*step(batch))
-            values = tally.objective()
+            values, clusters, entropy = tally.objective(), tally.clusters(), tally.entropy()
             if not guard.passes(values):
                 guard.restore(warn=bool(history.objective))
                 if not history.objective:
                     raise NotFiniteError(float(values[0]))
                 break
-            _record(history, tally, values)
+            history.add(values, clusters, entropy)
             epoch = _figures(history, number, max_epochs)
             # Each callback is told of each epoch, also when an earlier one asks to stop.
             stops = [bool(callback(epoch)) for callback in callbacks]
@@ -96,6 +108,7 @@ def train(
         broken_off = False
     if broken_off:
         guard.to_last_epoch()
+        history.cut(guard.epochs)
     model.train(False)
     model.sync()
     return Trained(history, guard.restore, broken_off)
@@ -163,6 +176,7 @@ class Guard:
         self._model = model
         self._candidate = self._copy()
         self._good = self._candidate
+        self.epochs = 0
 
     def _copy(self) -> list[Tensor]:
         return [tensor.detach().clone() for tensor in self._model.state()]
@@ -171,7 +185,7 @@ class Guard:
         """Whether the epoch was sound for at least one model; called after each epoch."""
         if not bool(values.isfinite().any()):
             return False
-        self._good, self._candidate = self._candidate, self._copy()
+        self._good, self._candidate, self.epochs = self._candidate, self._copy(), self.epochs + 1
         return True
 
     def to_last_epoch(self) -> None:
@@ -236,12 +250,6 @@ def _threads_for(model: Trainable, batches: Batches) -> Iterator[None]:
     reused = any(parameter.ndim > 2 for parameter in model.modules[0].parameters())
     with torch_on_one() if work <= _SHORT_STEP and not reused else contextlib.nullcontext():
         yield
-
-
-def _record(history: History, tally: Tally, values: Tensor) -> None:
-    history.objective.append(values)
-    history.clusters.append(tally.clusters())
-    history.entropy.append(tally.entropy())
 
 
 def _figures(history: History, number: int, of: int) -> Epoch:

@@ -1,0 +1,99 @@
+"""From the settings of a run to its estimator."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pollux.errors import InputError, did_you_mean
+from pollux.runs.settings import Settings
+
+if TYPE_CHECKING:
+    from pollux.estimators import GeminiClustering
+
+
+def clustering_of(settings: Settings, n: int) -> GeminiClustering:
+    """The estimator of the settings, checked."""
+    from pollux.estimators import GeminiClustering
+    from pollux.parameters import check_parameters
+
+    if n < settings.clusters:
+        raise InputError(f"There are {n} rows for {settings.clusters} clusters: ask for at most {n} (--clusters).")
+    clustering = GeminiClustering(
+        settings.clusters,
+        model=settings.model,
+        hidden=settings.hidden,
+        objective=settings.objective,
+        max_epochs=settings.epochs,
+        batch_size=settings.batch_size,
+        learning_rate=settings.learning_rate,
+        n_init=settings.starts(n),
+        patience=settings.patience or None,
+        penalties=_penalties(settings.penalty),
+        random_state=settings.seed,
+        device=settings.device,
+    )
+    try:
+        _check_names_of_parts(settings)
+        check_parameters(clustering.get_params(deep=False))
+        clustering.geometry = _geometry(settings, clustering._objective().needs)
+    except (ValueError, TypeError) as error:
+        raise InputError(str(error)) from error
+    return clustering
+
+
+def _check_names_of_parts(settings: Settings) -> None:
+    from pollux.models import MODELS
+    from pollux.objectives import GEMINIS
+
+    valid = {"model": tuple(MODELS), "objective": ("mi", *GEMINIS)}
+    for option, names in valid.items():
+        name = getattr(settings, option)
+        # What is refused for a reason of its own, as chi2_ovo, is told that reason elsewhere.
+        if name not in names and name != "chi2_ovo":
+            alike = did_you_mean(name, names)
+            raise InputError(f"Unknown {option} {name!r}.{alike} Valid names: {', '.join(names)}.")
+
+
+def _penalties(texts: Sequence[str]) -> dict[Any, float]:
+    """{"vat": 1.0} from "vat=1.0", or "vat" alone."""
+    penalties: dict[Any, float] = {}
+    for text in texts:
+        name, _, weight = text.partition("=")
+        try:
+            penalties[name] = float(weight or 1.0)
+        except ValueError as error:
+            raise InputError(f"A penalty is a name and a weight, such as vat=1.0; not {text!r}.") from error
+    return penalties
+
+
+def _geometry(settings: Settings, needs: Any) -> Any:
+    """A named geometry, as "rbf", or with parameters, "rbf:gamma=0.5"."""
+    from pollux.geometry import DISTANCES, KERNELS, resolve
+
+    name, _, rest = settings.geometry.partition(":")
+    if needs is None:
+        if settings.geometry != "auto":
+            raise InputError("The objective compares predictions only: it needs no --geometry, so leave it out.")
+        return "auto"
+    kernels, distances = ("auto", *KERNELS), ("auto", *DISTANCES, "shortest_path")
+    valid, others = (kernels, distances) if needs == "kernel" else (distances, kernels)
+    if name not in valid:
+        is_other = f" {name} is a {'distance' if needs == 'kernel' else 'kernel'}."
+        hint = is_other if name in others else did_you_mean(name, valid)
+        raise InputError(
+            f"{settings.objective} needs a {needs}: {', '.join(valid)}; not {name!r}.{hint} "
+            f"Kernels go with mmd objectives, distances with wasserstein."
+        )
+    parameters = {}
+    for item in filter(None, rest.split(",")):
+        key, _, value = item.partition("=")
+        try:
+            parameters[key] = json.loads(value)
+        except ValueError:
+            parameters[key] = None
+        if not isinstance(parameters[key], int | float):
+            raise InputError(f"Parameters of a geometry are numbers, as in rbf:gamma=0.5; {item!r} is not one.")
+    geometry = resolve(name, needs, **parameters)
+    return geometry if parameters else name
