@@ -37,7 +37,7 @@ ALLOWED["parameters"] = BELOW_FITTING | {"fitting"}
 ALLOWED["estimators"] = BELOW_FITTING | {"fitting", "new_rows", "parameters", "persistence", "metrics", "preprocessing"}
 ALLOWED["export"] = {"atomic", "errors", "estimators", "preprocessing"}
 ALLOWED["runs"] = {"atomic", "errors", "estimators", "files", "metrics", "preprocessing", "report", "training"} | {
-    *("export", "fitting", "geometry", "models", "objectives", "parameters", "persistence")
+    *("export", "fitting", "geometry", "models", "objectives", "parameters", "persistence", "threads")
 }
 ALLOWED["experiments"] = {"estimators", "datasets", "metrics", "geometry", "models", "training", "objectives"}
 LIBRARY = set(ALLOWED)

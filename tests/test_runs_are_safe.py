@@ -255,8 +255,10 @@ def test_a_name_that_is_nearly_right_is_guessed(name: str, valid: list[str], fou
 def test_threads_are_limited_for_the_training_only(data: Path) -> None:
     import torch
 
+    from pollux import threads
+
     before = torch.get_num_threads()
-    with fitting.at_most(1):
+    with threads.at_most(1):
         assert torch.get_num_threads() == 1
     assert torch.get_num_threads() == before
     assert fit(settings(data, threads=1), "run").summary["epochs"] == 3

@@ -232,13 +232,13 @@ def _count_or_auto(text: str) -> int | str:
 
 
 def _fit(options: argparse.Namespace) -> int:
+    from pollux.errors import NothingLearned
+
     as_json, quiet = (getattr(options, name, False) for name in ("json", "quiet"))
     tell = _nothing if as_json or quiet else print
     try:
         outcome = _train(options, {"show_progress": sys.stderr.isatty() and not quiet, "tell": tell})
-    except KeyboardInterrupt as stop:
-        if type(stop).__name__ != "NothingLearned":
-            raise
+    except NothingLearned:
         _say("Stopped before the first epoch had ended: there was nothing to keep, and nothing was written.")
         return STOPPED
     summary = outcome.summary

@@ -19,11 +19,20 @@ def allowed() -> int:
 @contextmanager
 def torch_on_one() -> Iterator[None]:
     """Tensor operations on one thread: small ones take longer where threads wait for each other."""
-    before = torch.get_num_threads()
     token = _allowed.set(allowed())
-    torch.set_num_threads(1)
+    try:
+        with at_most(1):
+            yield
+    finally:
+        _allowed.reset(token)
+
+
+@contextmanager
+def at_most(count: int) -> Iterator[None]:
+    """No more threads than these, for torch and for whom :func:`allowed` grants them; 0 leaves them alone."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(min(count, before) or before)
     try:
         yield
     finally:
         torch.set_num_threads(before)
-        _allowed.reset(token)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pollux.errors import InputError
+from pollux.files.source import check_distinct
 
 TO_UTF8 = "Convert it, for instance with: iconv -f WINDOWS-1252 -t UTF-8 OLD.csv > NEW.csv"
 DELIMITERS = ",;\t|"
@@ -98,7 +98,5 @@ def _names(path: Path, first: list[str]) -> list[str]:
             f"The first line of {path} holds numbers, not names of columns: add a line of names, or pass --no-header."
         )
     names = [name.strip() or f"unnamed_{index}" for index, name in enumerate(first)]
-    twice = sorted(name for name, times in Counter(names).items() if times > 1)
-    if twice:
-        raise InputError(f"{path} has more than one column called {', '.join(map(repr, twice))}: rename them.")
+    check_distinct(path, names)
     return names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,6 +61,13 @@ class Part:
         beside = {name: values[mask] for name, values in self.beside.items()}
         rows = self.rows[mask] if isinstance(self.rows, np.ndarray) else self.rows.filter(mask)
         return Part(rows, self.first, beside, self.feature_names)
+
+
+def check_distinct(path: Path, names: Sequence[str]) -> None:
+    """Raise an InputError where two columns have one name."""
+    twice = sorted(name for name, times in Counter(names).items() if times > 1)
+    if twice:
+        raise InputError(f"{path} has more than one column called {', '.join(map(repr, twice))}: rename them.")
 
 
 def at_once(most: int, numbers: int) -> int:

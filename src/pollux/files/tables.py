@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 
 from pollux.errors import InputError
 from pollux.files.dialect import TO_UTF8, Dialect, look
-from pollux.files.source import Part, at_once
+from pollux.files.source import Part, at_once, check_distinct
 from pollux.preprocessing import CODE, Category, Number, Preprocessing, TablePreprocessing
 
 ROWS_AT_ONCE = 65_536
@@ -31,14 +30,10 @@ class CsvTable:
     missing_marks: tuple[str, ...] = ()
 
     def read(self) -> Part:
-        import pyarrow as pa
+        return Part(self._with_codes(self._read({})))
 
-        table = self._read({})
-        codes = self._codes(table)
-        return Part(self._read(dict.fromkeys(codes, pa.string())) if codes else table)
-
-    def _codes(self, table: Any) -> list[str]:
-        """Columns of numbers that the file writes as 01067, or with more digits than a number holds."""
+    def _with_codes(self, table: Any) -> Any:
+        """The table with the text of columns that the file writes as 01067, or with more digits than a number holds."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -49,21 +44,26 @@ class CsvTable:
             or (pa.types.is_floating(field.type) and (pc.max(pc.abs(table.column(field.name))).as_py() or 0) >= 2.0**63)
         ]
         if not candidates:
-            return []
-        text = self._read(dict.fromkeys(candidates, pa.string()), candidates)
+            return table
+        text = self._text(candidates)
         pattern = f"^({CODE.pattern})$"
-        return [name for name in candidates if pc.any(pc.match_substring_regex(text.column(name), pattern)).as_py()]
+        is_code = {name: pc.any(pc.match_substring_regex(text.column(name), pattern)).as_py() for name in candidates}
+        return _replaced(table, {name: text.column(name) for name in candidates if is_code[name]})
+
+    def _text(self, names: Sequence[str]) -> Any:
+        """These columns, as the file has them."""
+        import pyarrow as pa
+
+        return self._read(dict.fromkeys(names, pa.string()), names)
 
     def as_written(self, part: Part, names: Sequence[str], numbers: NDArray[np.int64]) -> Part:
         import pyarrow as pa
 
-        table = part.rows
-        others = [name for name in names if not pa.types.is_string(table.schema.field(name).type)]
-        if others:
-            text = self._read(dict.fromkeys(others, pa.string()), others)
-            for name in others:
-                table = table.set_column(table.column_names.index(name), name, text.column(name).take(numbers))
-        return Part(table, part.first)
+        others = [name for name in names if not pa.types.is_string(part.rows.schema.field(name).type)]
+        if not others:
+            return part
+        text = self._text(others).take(numbers)
+        return Part(_replaced(part.rows, {name: text.column(name) for name in others}), part.first)
 
     def stream(self, preprocessing: Preprocessing, beside: Sequence[str]) -> Iterator[Part]:
         import pyarrow as pa
@@ -117,6 +117,13 @@ class CsvTable:
                 decimal_point=dialect.decimal_point,
             ),
         }
+
+
+def _replaced(table: Any, columns: Mapping[str, Any]) -> Any:
+    """The table with other values in some of its columns."""
+    for name, values in columns.items():
+        table = table.set_column(table.column_names.index(name), name, values)
+    return table
 
 
 def _type_of(column: Number | Category) -> Any:
@@ -209,9 +216,7 @@ def _columns_of(preprocessing: Preprocessing, path: Path, there: Sequence[str]) 
 def _not_empty(table: Any, path: Path) -> Any:
     if not table.num_rows:
         raise InputError(f"{path} has no rows.")
-    twice = sorted(name for name, times in Counter(table.column_names).items() if times > 1)
-    if twice:
-        raise InputError(f"{path} has more than one column called {', '.join(map(repr, twice))}: rename them.")
+    check_distinct(path, table.column_names)
     return table
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
@@ -49,8 +50,8 @@ class ArrayPreprocessing:
         """The columns that the model sees, by their names or numbers; images have none."""
         return [self.columns[index] if self.columns else str(index) for index in self.kept or ()]
 
-    def encode(self, array: Any) -> Matrix:
-        """(n, d), or (n, C, H, W), from an array of n samples as they were in the file."""
+    def encode(self, array: Any, unseen: Counter[str] | None = None) -> Matrix:
+        """(n, d), or (n, C, H, W), from an array of n samples as they were in the file; of numbers none is unseen."""
         self._check(array)
         X = np.empty((len(array), *self.encoded_shape), dtype=np.float32)
         for rows in parts_of(array):
@@ -86,10 +87,6 @@ class ArrayPreprocessing:
             X = self.raw(array[rows])
             complete[rows] = ~np.isnan(X.reshape(len(X), -1)).any(1)
         return complete
-
-    def unseen(self, array: Any) -> dict[str, int]:
-        """Numbers have no categories."""
-        return {}
 
     def raw(self, array: Any) -> NDArray[np.float64]:
         """The samples in their own units, with the columns that are used."""

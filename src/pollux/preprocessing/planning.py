@@ -233,14 +233,14 @@ def _moments_in_parts(array: Any) -> tuple[float, float]:
     count, mean, square = 0, 0.0, 0.0
     for rows in parts_of(array):
         values = np.asarray(array[rows], dtype=np.float64).ravel()
-        values = values[~np.isnan(values)]
-        if not values.size:
+        size = int((~np.isnan(values)).sum())
+        if not size:
             continue
-        with np.errstate(over="ignore", invalid="ignore"):
-            own, difference = float(values.mean()), float(values.mean()) - mean
-            square += float(((values - own) ** 2).sum()) + difference**2 * count * values.size / (count + values.size)
-        count += values.size
-        mean += difference * values.size / count
+        own, deviation = moments(values)
+        difference = own - mean
+        square += deviation**2 * size + difference**2 * count * size / (count + size)
+        count += size
+        mean += difference * size / count
     return (mean, (square / count) ** 0.5) if count else (np.nan, np.nan)
 
 

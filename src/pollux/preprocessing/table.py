@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -74,25 +75,31 @@ class TablePreprocessing:
             name for column in self.columns if isinstance(column, Category) for name in _feature_names(column)
         )
 
-    def encode(self, table: Any) -> Matrix:
-        """(n, d) from a table of n rows: a data frame or an Arrow table. Columns are found by name."""
+    def encode(self, table: Any, unseen: Counter[str] | None = None) -> Matrix:
+        """(n, d) from a table of n rows: a data frame or an Arrow table. Columns are found by name.
+
+        Values of text columns that training has not seen are counted in ``unseen``, by column; or else warned of.
+        """
         table = self._select(table)
         X = np.empty((table.num_rows, len(self.feature_names)), dtype=np.float32)
         lacking: dict[str, int] = {}
+        others: Counter[str] = Counter()
         first = 0
         for column in self.columns:
-            values = table.column(column.name)
             width = len(_feature_names(column))
-            absent = _encode(column, values, X[:, first : first + width])
+            absent, strange = _encode(column, table.column(column.name), X[:, first : first + width])
             if absent:
                 lacking[column.name] = absent
+            if strange:
+                others[column.name] = strange
             first += width
         if lacking and self.missing != "mean":
             raise InputError(describe_missing(lacking, table.num_rows))
-        for name, count in self.unseen(table).items():
-            warnings.warn(
-                f"{count:,} values of column {name!r} were not seen in training.", UnseenWarning, stacklevel=2
-            )
+        if unseen is not None:
+            unseen.update(others)
+        for name, count in others.items() if unseen is None else ():
+            told = f"{count:,} values of column {name!r} were not seen in training."
+            warnings.warn(told, UnseenWarning, stacklevel=2)
         check_finite(X, self.feature_names)
         return X
 
@@ -103,17 +110,6 @@ class TablePreprocessing:
         for column in self.columns:
             complete &= ~is_missing(table.column(column.name))
         return complete
-
-    def unseen(self, table: Any) -> dict[str, int]:
-        """Values in text columns that training has not seen: how many, by column."""
-        table = self._select(table)
-        counts = {}
-        for column in self.columns:
-            if isinstance(column, Category):
-                values = table.column(column.name)
-                position = _positions(column, values)
-                counts[column.name] = int((np.isnan(position) & ~is_missing(values)).sum())
-        return {name: count for name, count in counts.items() if count}
 
     def raw(self, table: Any) -> NDArray[np.float64]:
         """(n, d) in the units of the table, NaN where a value is missing."""
@@ -157,8 +153,8 @@ class TablePreprocessing:
         }
 
 
-def _encode(column: Number | Category, values: Any, out: Matrix) -> int:
-    """Write the encoded column into ``out`` (n, width), and tell how many values are missing."""
+def _encode(column: Number | Category, values: Any, out: Matrix) -> tuple[int, int]:
+    """Write the encoded column into ``out`` (n, width), and tell how many values are missing, and how many unseen."""
     if isinstance(column, Number):
         numbers = as_numbers(column.name, values)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -166,11 +162,11 @@ def _encode(column: Number | Category, values: Any, out: Matrix) -> int:
         absent = np.isnan(numbers)
         if absent.any():
             out[absent] = 0
-        return int(absent.sum())
-    absent = is_missing(values)
-    out[:] = _positions(column, values)[:, None] == np.arange(len(column.values))
+        return int(absent.sum()), 0
+    absent, position = is_missing(values), _positions(column, values)
+    out[:] = position[:, None] == np.arange(len(column.values))
     out[absent] = column.shares
-    return int(absent.sum())
+    return int(absent.sum()), int((np.isnan(position) & ~absent).sum())
 
 
 def _positions(column: Category, values: Any) -> NDArray[np.float64]:

@@ -38,10 +38,9 @@ def assignments(
     return told | results
 
 
-def row_numbers(part: Part, kept: NDArray[np.bool_] | None) -> NDArray[np.int64]:
-    """Numbers in the file of the rows of a part, or of those that are kept."""
-    positions = np.arange(len(part)) if kept is None else np.flatnonzero(kept)
-    return np.asarray(part.first + positions, dtype=np.int64)
+def row_numbers(part: Part, kept: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Numbers in the file of the rows of a part that are kept."""
+    return np.asarray(part.first + np.flatnonzero(kept), dtype=np.int64)
 
 
 @contextmanager

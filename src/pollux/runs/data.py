@@ -35,19 +35,25 @@ def read(settings: Settings) -> Data:
     choices = replace(settings.choices, identifiers=split_names(settings.id, part.names))
     check_nameable(part, [*choices.identifiers, *([settings.label] if settings.label else [])])
     preprocessing = _plan(part, choices)
-    numbers, dropped = row_numbers(part, None), 0
-    if settings.missing == "drop":
-        kept = preprocessing.complete(part.rows)
-        if not kept.any():
-            raise InputError("Each row lacks a value, so dropping them leaves nothing: use --missing mean.")
-        if not kept.all():
-            numbers, dropped, part = row_numbers(part, kept), int((~kept).sum()), part.kept(kept)
-            # Means, and which columns vary, are those of the rows that remain.
-            preprocessing = _plan(part, choices)
+    part, kept = without_gaps(part, preprocessing)
+    if not kept.any():
+        raise InputError("Each row lacks a value, so dropping them leaves nothing: use --missing mean.")
+    if not kept.all():
+        # Means, and which columns vary, are those of the rows that remain.
+        preprocessing = _plan(part, choices)
+    numbers = row_numbers(part, kept)
     part = source.as_written(part, preprocessing.identifiers, numbers)
     if len(part) < 2:
         raise InputError(f"{settings.data} has {len(part)} row to cluster; there must be at least 2.")
-    return Data(part, numbers, preprocessing, dropped)
+    return Data(part, numbers, preprocessing, int((~kept).sum()))
+
+
+def without_gaps(part: Part, preprocessing: Preprocessing) -> tuple[Part, NDArray[np.bool_]]:
+    """The rows to be read, and which of the part they are: those that lack values may have to be dropped."""
+    kept = np.ones(len(part), dtype=bool)
+    if preprocessing.missing == "drop":
+        kept = preprocessing.complete(part.rows)
+    return part if kept.all() else part.kept(kept), kept
 
 
 def _plan(part: Part, choices: Choices) -> Preprocessing:

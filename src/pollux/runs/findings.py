@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,12 @@ from pollux.errors import InputError
 from pollux.files import gather, open_data
 from pollux.files.source import Part
 from pollux.fitting import batch_rows
-from pollux.preprocessing import Category, Preprocessing, TablePreprocessing, UnseenWarning
+from pollux.preprocessing import Category, Preprocessing, TablePreprocessing
 from pollux.report import Findings, as_pictures, principal_map
 from pollux.runs import folder
 from pollux.runs.assignments import row_numbers
-from pollux.runs.data import classes_of, fingerprint, identifiers_of
-from pollux.runs.predicting import load_for, predict_quietly, reading_of
+from pollux.runs.data import classes_of, fingerprint, identifiers_of, without_gaps
+from pollux.runs.predicting import apart, load_for, probabilities_of
 from pollux.runs.settings import Settings
 
 
@@ -45,43 +45,26 @@ def findings(
     missing : {"error", "mean", "drop"}, optional
         What to do with rows that lack values, if not what was done in training.
     """
-    folder.model_of(run)
-    settings = folder.settings_of(run) if Path(run).is_dir() else None
-    if data is None and settings is None:
-        raise InputError(f"{run} does not say which data it was trained on: pass them, pollux report RUN DATA.")
-    if data is None and settings is not None and not Path(settings.data).exists():
-        raise InputError(f"{settings.data} is no longer there: say where the data are, pollux report RUN DATA.")
-    clustering = load_for(run, missing, with_free=True)
-    preprocessing = clustering.preprocessing_
-    assert preprocessing is not None
-    settings = settings or Settings()
+    settings = _settings_for(run, data)
+    clustering, preprocessing = apart(load_for(run, missing, with_free=True))
+    file = settings.data if data is None else data
     beside = [*preprocessing.identifiers, *filter(None, [settings.label, label]), *(place or "").split(",")]
-    source = open_data(settings.data if data is None else data, reading_of(run))
     # As they are read for prediction: guessing types anew, from other rows, could find others.
-    part = gather(source.stream(preprocessing, beside))
-    whole, kept = len(part), np.ones(len(part), dtype=bool)
-    if preprocessing.missing == "drop":
-        kept = preprocessing.complete(part.rows)
-    numbers, part = row_numbers(part, kept), part if kept.all() else part.kept(kept)
-    label = _label(label, settings.label, part)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UnseenWarning)
-        X = preprocessing.encode(part.rows)
-    summary = folder.summary_of(run) if Path(run).is_dir() else {}
-    if clustering.model == "free":
-        is_own = summary.get("fingerprint", fingerprint(X)) == fingerprint(X)
-        if len(clustering.labels_) != len(part) or not is_own:
-            raise InputError(
-                "A free table tells only of the rows it was trained on, in their order, and these are others."
-            )
+    whole = gather(open_data(file, settings.reading).stream(preprocessing, beside))
+    part, kept = without_gaps(whole, preprocessing)
+    X = preprocessing.encode(part.rows, Counter())
+    found, summary = fingerprint(X), folder.summary_of(run) if Path(run).is_dir() else {}
+    if clustering.model != "free":
+        probabilities = probabilities_of(clustering, X)
+    elif len(clustering.labels_) == len(part) and summary.get("fingerprint", found) == found:
         probabilities = clustering.probabilities_
     else:
-        probabilities = predict_quietly(clustering, part.rows)
+        raise InputError("A free table tells only of the rows it was trained on, in their order, and these are others.")
     points, axes = _points(place, X, part, kept)
     is_image = X.ndim == 4
     features, names = (None, []) if is_image else _features(preprocessing, part)
     return Findings(
-        title=Path(settings.data if data is None else data).name,
+        title=Path(file).name,
         probabilities=probabilities,
         points=points,
         axes=axes,
@@ -89,13 +72,24 @@ def findings(
         feature_names=names,
         shares=preprocessing.shares,
         images=as_pictures(part.rows) if is_image else None,
-        row_names=_row_names(part, preprocessing, numbers, whole),
-        classes=classes_of(part, label),
+        row_names=_row_names(part, preprocessing, row_numbers(part, kept), len(whole)),
+        classes=classes_of(part, _label(label, settings.label, part)),
         history=clustering.history_,
         settings=_for_people(settings, clustering, len(part)),
-        notes=_notes(preprocessing, summary, whole, len(part), fingerprint(X), data is not None or missing is not None),
+        notes=_notes(preprocessing, summary, len(whole), len(part), found, data is not None or missing is not None),
         command=settings.command() if settings.data else "",
     )
+
+
+def _settings_for(run: str | Path, data: str | Path | None) -> Settings:
+    """The settings of a run, or the defaults for other data; an InputError where no data are at hand."""
+    folder.model_of(run)
+    settings = folder.settings_of(run) if Path(run).is_dir() else None
+    if data is None and settings is None:
+        raise InputError(f"{run} does not say which data it was trained on: pass them, pollux report RUN DATA.")
+    if data is None and settings is not None and not Path(settings.data).exists():
+        raise InputError(f"{settings.data} is no longer there: say where the data are, pollux report RUN DATA.")
+    return settings or Settings()
 
 
 def _label(asked: str | None, own: str, part: Part) -> str:

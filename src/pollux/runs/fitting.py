@@ -16,18 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pollux.atomic import write_text
-from pollux.errors import InputError
+from pollux.errors import InputError, NothingLearned
 from pollux.runs import folder
 from pollux.runs.assignments import assignments, writer
+from pollux.runs.data import Data, about, classes_of, fingerprint, identifiers_of, read
+from pollux.runs.estimator import clustering_of
 from pollux.runs.settings import Settings, with_path
 
 if TYPE_CHECKING:
     from pollux.estimators import GeminiClustering
     from pollux.training import Interruptible
-
-
-from pollux.runs.data import Data, about, classes_of, fingerprint, identifiers_of, read
-from pollux.runs.estimator import clustering_of
 
 
 @dataclass(frozen=True)
@@ -82,6 +80,8 @@ def fit(
         tell(line)
     X = data.preprocessing.encode(data.part.rows)
     clock.lap("encoding")
+    from pollux.threads import at_most
+
     with folder.made(out, settings.data) as place, heeded_interrupts() as interruptible:
         with at_most(settings.threads):
             trained = _train(clustering, X, interruptible, show_progress)
@@ -98,8 +98,7 @@ def conclude(
     trained: Trained,
     clock: Clock,
 ) -> Outcome:
-    """Write what a training has led to into the folder of its run."""
-    clustering.preprocessing_ = None
+    """Write what a training on X, the encoded rows, has led to into the folder of its run."""
     probabilities = clustering.probabilities_ if settings.model == "free" else clustering.predict_proba(X)
     clustering.preprocessing_ = data.preprocessing
     summary = _summary(settings, data, clustering, probabilities, trained)
@@ -128,19 +127,6 @@ class Clock:
 
 
 @contextmanager
-def at_most(threads: int) -> Iterator[None]:
-    """No more threads than these; 0 leaves them alone."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(min(threads, before) or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-@contextmanager
 def heeded_interrupts() -> Iterator[Interruptible]:
     # Imported late, because it brings torch.
     from pollux.runs.interrupts import heeded
@@ -154,7 +140,6 @@ def heeded_interrupts() -> Iterator[Interruptible]:
 def _train(
     clustering: GeminiClustering, X: NDArray[np.float32], interruptible: Interruptible, show_progress: bool
 ) -> Trained:
-    from pollux.runs.interrupts import NothingLearned
     from pollux.training import ProgressBar
 
     clustering.callbacks = [interruptible, *([ProgressBar()] if show_progress else [])]

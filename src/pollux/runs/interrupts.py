@@ -11,10 +11,6 @@ from types import FrameType
 from pollux.training import Interruptible
 
 
-class NothingLearned(KeyboardInterrupt):
-    """Ctrl-C before the first epoch had ended."""
-
-
 @contextmanager
 def heeded(interruptible: Interruptible) -> Iterator[None]:
     """In training, Ctrl-C ends it. After it, while weights are evaluated and files written, it waits for that.

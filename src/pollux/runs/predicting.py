@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,10 +13,10 @@ from numpy.typing import NDArray
 
 from pollux.errors import InputError
 from pollux.files import Part, Reading, open_data
-from pollux.preprocessing import Preprocessing, UnseenWarning, split_names
+from pollux.preprocessing import Preprocessing, split_names
 from pollux.runs import folder
 from pollux.runs.assignments import assignments, row_numbers, writer
-from pollux.runs.data import check_nameable, identifiers_of
+from pollux.runs.data import check_nameable, identifiers_of, without_gaps
 from pollux.runs.settings import Settings
 
 if TYPE_CHECKING:
@@ -61,9 +60,7 @@ def predict(
     """
     if out is not None:
         folder.keep_apart(Path(out), data, folder.model_of(run))
-    clustering = load_for(run, missing)
-    preprocessing = clustering.preprocessing_
-    assert preprocessing is not None
+    clustering, preprocessing = apart(load_for(run, missing))
     asked = list(identifiers)
     # Which of these are columns is known only once the file is open.
     wanted = [*preprocessing.identifiers, *asked, *(part for name in asked for part in name.split(","))]
@@ -71,33 +68,15 @@ def predict(
     unseen: Counter[str] = Counter()
     done = left_out = 0
     with writer(None if out is None else Path(out)) as write:
-        for part, numbers in _complete(source.stream(preprocessing, wanted), preprocessing):
-            left_out += len(numbers.left_out)
-            unseen.update(preprocessing.unseen(part.rows))
+        for whole in source.stream(preprocessing, wanted):
+            part, kept = without_gaps(whole, preprocessing)
             names = dict.fromkeys([*identifiers_of(part, preprocessing), *_there(asked, part)])
-            probabilities = predict_quietly(clustering, part.rows) if len(part) else _none(clustering.n_clusters)
-            write(assignments(part, numbers.kept, probabilities, list(names)))
+            probabilities = probabilities_of(clustering, preprocessing.encode(part.rows, unseen))
+            write(assignments(part, row_numbers(part, kept), probabilities, list(names)))
+            left_out += len(whole) - len(part)
             done += len(part)
             progress(done)
     return Predicted(done, left_out, dict(unseen))
-
-
-@dataclass(frozen=True)
-class Numbers:
-    """Numbers in the file of rows that are kept, and of those that are not."""
-
-    kept: NDArray[np.int64]
-    left_out: NDArray[np.int64]
-
-
-def _complete(parts: Iterator[Part], preprocessing: Preprocessing) -> Iterator[tuple[Part, Numbers]]:
-    """Parts without the rows that lack values, where these are to be dropped."""
-    for part in parts:
-        kept = np.ones(len(part), dtype=bool)
-        if preprocessing.missing == "drop":
-            kept = preprocessing.complete(part.rows)
-        numbers = Numbers(row_numbers(part, kept), row_numbers(part, ~kept))
-        yield part if kept.all() else part.kept(kept), numbers
 
 
 def load_for(run: str | Path, missing: str | None = None, *, with_free: bool = False) -> GeminiClustering:
@@ -121,14 +100,21 @@ def load_for(run: str | Path, missing: str | None = None, *, with_free: bool = F
     return clustering
 
 
-def predict_quietly(clustering: GeminiClustering, rows: Any) -> NDArray[Any]:
-    """p(y|x), without the warning of values not seen in training, which are counted elsewhere."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UnseenWarning)
-        try:
-            return clustering.predict_proba(rows)
-        except ValueError as error:
-            raise InputError(str(error)) from error
+def apart(clustering: GeminiClustering) -> tuple[GeminiClustering, Preprocessing]:
+    """A clustering that reads encoded rows, and what encodes them: each is then done once."""
+    preprocessing, clustering.preprocessing_ = clustering.preprocessing_, None
+    assert preprocessing is not None
+    return clustering, preprocessing
+
+
+def probabilities_of(clustering: GeminiClustering, X: NDArray[np.float32]) -> NDArray[Any]:
+    """p(y|x) (n, K) of encoded rows, of which there may be none."""
+    if not len(X):
+        return np.empty((0, clustering.n_clusters), dtype=np.float32)
+    try:
+        return clustering.predict_proba(X)
+    except ValueError as error:
+        raise InputError(str(error)) from error
 
 
 def reading_of(run: str | Path) -> Reading:
@@ -141,7 +127,3 @@ def _there(asked: Sequence[str], part: Part) -> tuple[str, ...]:
     names = split_names(asked, part.names)
     check_nameable(part, names)
     return names
-
-
-def _none(n_clusters: int) -> NDArray[Any]:
-    return np.empty((0, n_clusters), dtype=np.float32)

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from pollux.errors import InputError
+from pollux.errors import InputError, NothingLearned
 from pollux.runs import folder
 from pollux.runs.data import about, read
 from pollux.runs.estimator import clustering_of
-from pollux.runs.fitting import Clock, Outcome, Trained, at_most, conclude, heeded_interrupts, in_words
-from pollux.runs.predicting import load_for
+from pollux.runs.fitting import Clock, Outcome, Trained, conclude, heeded_interrupts, in_words
+from pollux.runs.predicting import apart, load_for
 from pollux.runs.settings import Settings
 
 if TYPE_CHECKING:
@@ -56,21 +56,23 @@ def resume(
     settings = replace(settings, epochs=settings.epochs if epochs is None else epochs)
     if settings.model == "free":
         raise InputError("A free table cannot be trained further: start a new run, pollux fit --config.")
-    clustering = load_for(run)
+    clustering, preprocessing = apart(load_for(run))
     done = clustering.n_iter_
     if done >= settings.epochs:
         raise InputError(f"The run has had its {done} epochs: ask for more of them (--epochs).")
     clock.lap("importing")
     data = read(settings)
     _check_unchanged(settings, clustering, len(data.numbers))
-    if data.preprocessing != clustering.preprocessing_:
+    if data.preprocessing != preprocessing:
         raise InputError(f"{settings.data} is no longer what the run was trained on: start a new one, pollux fit.")
     for line in (*about(data), f"going on after epoch {done} of {settings.epochs}"):
         tell(line)
     X = data.preprocessing.encode(data.part.rows)
     clock.lap("reading")
     before = folder.summary_of(run).get("resumed_after", [])
-    clustering.preprocessing_, clustering.max_epochs = None, settings.epochs
+    clustering.max_epochs = settings.epochs
+    from pollux.threads import at_most
+
     with heeded_interrupts() as interruptible:
         with at_most(settings.threads):
             notes = _train_further(clustering, X, settings, interruptible, show_progress)
@@ -100,7 +102,6 @@ def _train_further(
     import torch
 
     from pollux.fitting import CollapseWarning
-    from pollux.runs.interrupts import NothingLearned
     from pollux.training import Epoch, Patience, ProgressBar
 
     first, patience = clustering.n_iter_, Patience(clustering.tol, settings.patience or None)
