@@ -1,0 +1,168 @@
+"""``pollux fit``: find clusters in a file and save the model."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from pollux.cli.common import FORMATS, GOOD, MISSING, STOPPED, Names, count_or_auto, counted, nothing, say
+
+# Written out, because the registries bring torch; a test compares them.
+OBJECTIVES = "mi, kl_ova, kl_ovo, tv_ova, tv_ovo, hellinger_ova, hellinger_ovo, chi2_ova, mmd_ova, mmd_ovo, \
+wasserstein_ova, wasserstein_ovo"
+KERNELS = "linear, polynomial, rbf, laplacian, sigmoid, cosine, chi2, fourier"
+DISTANCES = "euclidean, sqeuclidean, manhattan, cosine, shortest_path"
+MODELS = "free, linear, mlp, lenet5, resnet18"
+PENALTIES = "vat, entropy, weight_decay"
+
+
+def add(commands: Any) -> None:
+    fit = commands.add_parser(
+        "fit",
+        allow_abbrev=False,
+        help="find clusters in a file and save the model",
+        description=f"Find clusters in DATA ({FORMATS}) and write the model, the cluster of each row and the settings "
+        "into the folder of a run. Numbers are standardised, text of few values becomes zeros and ones, identifiers "
+        "and constant columns are left out.",
+        argument_default=argparse.SUPPRESS,
+    )
+    fit.add_argument("data", metavar="DATA", nargs="?", help="the file or folder to cluster")
+    _add_columns(fit.add_argument_group("columns"))
+    _add_reading(fit.add_argument_group("reading"))
+    _add_training(fit.add_argument_group("training"))
+    output = fit.add_argument_group("output")
+    output.add_argument("--out", metavar="DIR", help="folder of the run (default: runs/NAME, a new one)")
+    output.add_argument("--overwrite", action="store_true", help="the folder may hold an older run")
+    output.add_argument("--resume", metavar="RUN", help="go on with a run that was stopped, in its folder")
+    output.add_argument("--config", metavar="FILE", help="settings from a TOML file, such as a run's run.toml")
+    output.add_argument("--json", action="store_true", help="print what was found as JSON")
+    output.add_argument("--quiet", action="store_true", help="print nothing but errors")
+    fit.set_defaults(run=run)
+
+
+def _add_columns(group: Any) -> None:
+    group.add_argument("--columns", metavar="A,B", action=Names, help="use these columns only")
+    group.add_argument("--drop", metavar="A,B", action=Names, help="leave these columns out")
+    group.add_argument("--categories", metavar="A,B", action=Names, help="numbers in these columns are names")
+    group.add_argument("--id", metavar="A,B", action=Names, help="these columns identify rows, and are not used")
+    group.add_argument("--label", metavar="COLUMN", help="known classes: never used for training, only to score it")
+
+
+def _add_reading(group: Any) -> None:
+    group.add_argument("--missing", choices=MISSING, help=_MISSING)
+    group.add_argument("--na", metavar="TEXT", action="append", help="what else stands for a missing value, such as ?")
+    group.add_argument("--delimiter", metavar="C", help="between values of a CSV file (default: guessed)")
+    group.add_argument("--no-header", dest="header", action="store_false", help="a CSV file has no line of names")
+    group.add_argument("--array", metavar="NAME", help="which array of an .npz file to cluster")
+    group.add_argument("--image-size", metavar="N", type=int, help="scale images to N × N")
+
+
+_MISSING = "values that are missing: refuse them (default), fill in the means, or drop their rows"
+
+
+def _add_training(group: Any) -> None:
+    group.add_argument("--clusters", metavar="N", type=int, help="most clusters to find (default: 10)")
+    group.add_argument("--objective", metavar="NAME", help=f"default: mmd_ova; of {OBJECTIVES}")
+    group.add_argument(
+        "--geometry",
+        metavar="NAME",
+        help=f"kernel (mmd: {KERNELS}) or distance (wasserstein: {DISTANCES}), with parameters as in rbf:gamma=0.5; "
+        "default: linear or euclidean",
+    )
+    group.add_argument("--model", metavar="NAME", help=f"default: mlp; of {MODELS}")
+    group.add_argument("--hidden", metavar="N,N", action=Widths, help="hidden layers of the mlp (default: 100)")
+    group.add_argument("--epochs", metavar="N", type=int, help="passes over the data (default: 200)")
+    group.add_argument("--batch-size", metavar="N", type=count_or_auto, help="rows of a step (default: auto)")
+    group.add_argument("--learning-rate", metavar="X", type=float, help="default: 0.01")
+    group.add_argument(
+        "--restarts",
+        metavar="N",
+        type=count_or_auto,
+        help="starts, of which the best is kept (default: 5; 1 for more than 10,000 rows, lenet5 and resnet18)",
+    )
+    group.add_argument("--patience", metavar="N", type=int, help="stop after N epochs without a rise (default: never)")
+    group.add_argument("--penalty", metavar="NAME=X", action="append", help=f"joins the loss; of {PENALTIES}")
+    group.add_argument("--seed", metavar="N", type=int, help="of all randomness (default: 0)")
+    group.add_argument("--device", metavar="NAME", help="cpu (default) or cuda")
+    group.add_argument("--threads", metavar="N", type=int, help="most threads of the training (default: one a core)")
+
+
+class Widths(argparse.Action):
+    """Layer widths, separated by commas."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        try:
+            setattr(namespace, self.dest, [int(value) for value in values.split(",")])
+        except ValueError:
+            parser.error(f"--hidden is a list of whole numbers such as 200,100; not {values!r}")
+
+
+def run(options: argparse.Namespace) -> int:
+    from pollux.errors import NothingLearned
+
+    as_json, quiet = (getattr(options, name, False) for name in ("json", "quiet"))
+    tell = nothing if as_json or quiet else print
+    try:
+        outcome = _train(options, {"show_progress": sys.stderr.isatty() and not quiet, "tell": tell})
+    except NothingLearned:
+        say("Stopped before the first epoch had ended: there was nothing to keep, and nothing was written.")
+        return STOPPED
+    summary = outcome.summary
+    if as_json:
+        print(json.dumps({"folder": str(outcome.folder), **summary}, ensure_ascii=False))
+    for line in _found(summary):
+        tell(line)
+    for note in [] if quiet else summary["notes"]:
+        say(f"note: {note}")
+    tell(f"saved in {outcome.folder}")
+    if summary["interrupted"]:
+        again = f"--config {outcome.folder}/run.toml" if summary["model"] == "free" else f"--resume {outcome.folder}"
+        say(
+            f"Stopped after {summary['epochs']} epochs. What was learned by then is in {outcome.folder} and can be "
+            f"used as it is. To go on: pollux fit {again}"
+        )
+        return STOPPED
+    tell(f"next: pollux report {outcome.folder}    or: pollux predict {outcome.folder} NEW_DATA")
+    return GOOD
+
+
+def _train(options: argparse.Namespace, how: dict[str, Any]) -> Any:
+    """A new run, or one that goes on."""
+    from pollux.errors import InputError
+    from pollux.runs.settings import NAMES, Settings, from_toml
+
+    given = {name: value for name, value in vars(options).items() if name in NAMES}
+    if hasattr(options, "resume"):
+        from pollux.runs.resuming import resume
+
+        others = [*(name for name in given if name != "epochs"), *({"out", "config"} & vars(options).keys())]
+        if others:
+            raise InputError(f"A run goes on with its own settings: only --epochs may be given too, not {others[0]}.")
+        return resume(options.resume, epochs=given.get("epochs"), **how)
+    settings = from_toml(options.config, given) if hasattr(options, "config") else Settings(**given)
+    if not settings.data:
+        raise InputError("Name the file to cluster: pollux fit DATA.")
+    from pollux.runs.fitting import fit
+
+    return fit(settings, getattr(options, "out", None), overwrite=getattr(options, "overwrite", False), **how)
+
+
+def _found(summary: dict[str, Any]) -> Iterator[str]:
+    """What was found, for people."""
+    yield (
+        f"found {counted(summary['clusters_found'], 'cluster')} of at most {summary['clusters_asked_for']} in "
+        f"{counted(summary['epochs'], 'epoch')}, {summary['seconds']['training']:.1f} s"
+    )
+    yield "  cluster      rows   share  confidence"
+    for cluster in summary["clusters"]:
+        share = cluster["rows"] / summary["rows"]
+        yield f"  {cluster['cluster']:7}  {cluster['rows']:8,}  {share:6.1%}  {cluster['confidence']:10.3f}"
+    if summary["scores"]:
+        scores = dict(summary["scores"])
+        known = scores.pop("rows_with_a_class")
+        told = ", ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in scores.items())
+        of = "" if known == summary["rows"] else f" of {known:,} rows"
+        yield f"against the known classes{of}: {told}"
