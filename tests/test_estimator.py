@@ -1282,6 +1282,8 @@ def test_a_model_fitted_to_a_precomputed_affinity_can_be_saved(tmp_path: Path) -
 NOT_JSON: dict[str, dict[str, Any]] = {
     "a gemini": {"objective": Gemini("kl_ovo")},
     "sampled pairs": {"objective": Gemini("wasserstein_ovo", sampled_pairs=2)},
+    "a clip": {"objective": Gemini("kl_ovo", clip=1e-2)},
+    "an activation a layer": {"model": "mlp", "hidden": (5, 4), "activation": ("tanh", "identity")},
     "a divergence": {"objective": f_divergence(lambda t: (t - 1) ** 2)},
     "a kernel with a bandwidth": {"geometry": geometry.resolve("rbf", gamma=0.3)},
     "a function": {"geometry": lambda x, y: (x @ y.mT) ** 3},

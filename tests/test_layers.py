@@ -21,7 +21,7 @@ ALLOWED: dict[str, set[str]] = {
     "transport": {"affinity", "threads"},
     "models": set(),
     "metrics": set(),
-    "datasets": set(),
+    "datasets": {"atomic", "errors"},
     "objectives": {"affinity", "transport"},
     "geometry": {"affinity", "rows"},
     "training": {"affinity", "objectives", "threads"},
@@ -39,7 +39,10 @@ ALLOWED["export"] = {"atomic", "errors", "estimators", "preprocessing"}
 ALLOWED["runs"] = {"atomic", "errors", "estimators", "files", "metrics", "preprocessing", "report", "training"} | {
     *("export", "fitting", "geometry", "models", "objectives", "parameters", "persistence", "threads")
 }
-ALLOWED["experiments"] = {"estimators", "datasets", "metrics", "geometry", "models", "training", "objectives"}
+ALLOWED["pretraining"] = {"atomic", "datasets", "errors", "files", "models", "preprocessing", "threads", "training"}
+ALLOWED["experiments"] = {"atomic", "errors", "estimators", "datasets", "metrics", "geometry", "models", "training"} | {
+    *("affinity", "objectives", "pretraining", "report")
+}
 LIBRARY = set(ALLOWED)
 ALLOWED["cli"] = LIBRARY
 # The package itself names what is public, and ``python -m pollux`` is the one door to the command line.

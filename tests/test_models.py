@@ -102,6 +102,17 @@ def test_unknown_activation_lists_the_valid_ones() -> None:
         assert name in str(error.value)
 
 
+def test_each_layer_may_have_its_own_activation() -> None:
+    model = mlp(3, 2, hidden=(4, 5, 6), activation=("tanh", "identity", nn.PReLU))
+    kinds = [type(layer) for layer in model.children()]
+    assert kinds == [nn.Linear, nn.Tanh, nn.Linear, nn.Identity, nn.Linear, nn.PReLU, nn.Linear]
+
+
+def test_activations_are_as_many_as_hidden_layers() -> None:
+    with pytest.raises(ValueError, match="1 entries for 2 hidden layers: give one for each"):
+        mlp(3, 2, hidden=(4, 4), activation=("tanh",))
+
+
 @pytest.mark.parametrize("hidden", [100, (0,), (5, -1)])
 def test_hidden_widths_are_positive_numbers(hidden: object) -> None:
     with pytest.raises(ValueError, match="hidden is a sequence of positive layer widths"):

@@ -251,6 +251,45 @@ def test_closed_form_is_finite_at_saturation_and_at_collapse(name: str, dtype: t
         assert bool(gradient.isfinite().all())
 
 
+# --- Probabilities that are clipped ---
+
+
+@every_dtype
+@pytest.mark.parametrize("name", GEMINIS)
+def test_clipped_probabilities_count_as_the_clip_and_get_no_gradient(name: str, dtype: torch.dtype) -> None:
+    logits, points = random_logits(12, 3).to(dtype), random_logits(12, 2, seed=1).to(dtype)
+    logits[:4, 0] = -60.0
+    affinity = affinity_for(name, points)
+    log_p = logits.log_softmax(-1).requires_grad_()
+    value = Gemini(name, clip=1e-12)(log_p, affinity)
+    (gradient,) = torch.autograd.grad(value, log_p)
+    torch.testing.assert_close(value, Gemini(name)(log_p.detach().clamp_min(math.log(1e-12)), affinity))
+    assert bool((gradient[:4, 0] == 0).all())
+    assert bool((gradient[4:] != 0).any())
+    by_logits_value, _ = value_and_gradient(Gemini(name, clip=1e-12), logits, affinity)
+    torch.testing.assert_close(by_logits_value, value.detach())
+
+
+@pytest.mark.parametrize("name", GEMINIS)
+def test_a_clip_below_all_probabilities_changes_nothing(name: str) -> None:
+    logits, points = random_logits(12, 3), random_logits(12, 2, seed=1)
+    affinity = affinity_for(name, points)
+    value, gradient = value_and_gradient(Gemini(name), logits, affinity)
+    same, same_gradient = value_and_gradient(Gemini(name, clip=1e-30), logits, affinity)
+    torch.testing.assert_close(same, value)
+    torch.testing.assert_close(same_gradient, gradient)
+
+
+@pytest.mark.parametrize("clip", [0.0, -1e-3, 1.0, float("nan")])
+def test_a_clip_is_a_small_probability(clip: float) -> None:
+    with pytest.raises(ValueError, match="smallest probability to tell from zero"):
+        Gemini("kl_ova", clip=clip)
+
+
+def test_options_of_an_objective_are_shown() -> None:
+    assert repr(Gemini("kl_ovo", clip=1e-12, sampled_pairs=3)) == "Gemini('kl_ovo', clip=1e-12, sampled_pairs=3)"
+
+
 # --- Divergences of one's own -------------------------------------------------------------------------------
 
 

@@ -17,9 +17,20 @@ import pytest
 from torch import Tensor, nn
 
 import pollux
-from pollux import GeminiClustering, export, geometry, metrics, models, objectives, report, training, transport
+from pollux import (
+    GeminiClustering,
+    datasets,
+    export,
+    geometry,
+    metrics,
+    models,
+    objectives,
+    report,
+    training,
+    transport,
+)
 
-MODULES = [pollux, export, geometry, metrics, models, objectives, report, training, transport]
+MODULES = [pollux, datasets, export, geometry, metrics, models, objectives, report, training, transport]
 every_module = pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
 
 X = np.random.default_rng(0).normal(size=(12, 2))

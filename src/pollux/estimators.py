@@ -82,8 +82,8 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         ``"linear"``, ``"mlp"``, ``"lenet5"``, ``"resnet18"`` or ``"free"`` (a table, no opinion on new rows); a module
         that returns logits (n, n_clusters), copied and trained from its weights; or a function (n_features or
         shape, n_clusters) → module.
-    hidden, activation : sequence of int, str
-        Widths and activation of the hidden layers, for ``model="mlp"``.
+    hidden, activation : sequence of int, str or sequence of str
+        Widths and activation of the hidden layers, or the activation of each, for ``model="mlp"``.
     objective : str, Gemini or Divergence
         What is maximised: ``"mmd_ova"``, ``"wasserstein_ovo"``, ``"mi"``, …
     geometry : str, callable or Geometry
@@ -153,7 +153,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         *,
         model: str | nn.Module | Callable[..., nn.Module] = "mlp",
         hidden: Sequence[int] = (100,),
-        activation: str = "relu",
+        activation: str | Sequence[str] = "relu",
         objective: str | Gemini | Divergence = "mmd_ova",
         geometry: str | Geometry | Callable[..., Tensor] = "auto",
         init: str = "auto",

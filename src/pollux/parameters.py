@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from pollux.models import ACTIVATIONS
+from pollux.models import ACTIVATIONS, activations
 from pollux.objectives import PENALTIES, Divergence, Gemini
 from pollux.objectives.penalties import Penalty
 from pollux.training import OPTIMISERS
@@ -84,10 +84,12 @@ def _check_layers(hidden: Any, activation: Any) -> None:
     widths = hidden if isinstance(hidden, Sequence | np.ndarray) and not isinstance(hidden, str) else [None]
     if not all(isinstance(width, numbers.Integral) and int(width) >= 1 for width in widths):
         raise ValueError(f"hidden is a sequence of positive layer widths such as (100,), not {hidden!r}.")
-    if isinstance(activation, str):
-        _check_choice("activation", activation, tuple(ACTIVATIONS))
-    elif not (isinstance(activation, type) and issubclass(activation, nn.Module)):
-        raise TypeError(f"activation is a name ({', '.join(ACTIVATIONS)}) or a module class, not {activation!r}.")
+    several = isinstance(activation, Sequence) and not isinstance(activation, str)
+    for each in activations(activation, len(widths)) if several else (activation,):
+        if isinstance(each, str):
+            _check_choice("activation", each, tuple(ACTIVATIONS))
+        elif not (isinstance(each, type) and issubclass(each, nn.Module)):
+            raise TypeError(f"activation is a name ({', '.join(ACTIVATIONS)}) or a module class, not {each!r}.")
 
 
 def check_device(device: Any) -> None:

@@ -222,8 +222,8 @@ def _as_json(value: Any) -> Any:
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
     if isinstance(value, Gemini):
-        named = DIVERGENCES.get(value.divergence.name) == value.divergence and value.sampled_pairs is None
-        return value.name if named else None
+        plain = value.sampled_pairs is None and value.clip is None
+        return value.name if plain and DIVERGENCES.get(value.divergence.name) == value.divergence else None
     if isinstance(value, Pairwise):
         registered = (KERNELS if value.kind == "kernel" else DISTANCES).get(value.name)
         if registered is None or registered.function is not value.function:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
+
+Activation: TypeAlias = str | type[nn.Module]
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     "relu": nn.ReLU,
@@ -17,6 +20,7 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
     "silu": nn.SiLU,
     "leaky_relu": nn.LeakyReLU,
     "elu": nn.ELU,
+    "identity": nn.Identity,
 }
 
 
@@ -47,7 +51,7 @@ def mlp(
     n_clusters: int,
     *,
     hidden: Sequence[int] = (100,),
-    activation: str | type[nn.Module] = "relu",
+    activation: Activation | Sequence[Activation] = "relu",
 ) -> nn.Module:
     """A multi-layer perceptron.
 
@@ -59,17 +63,30 @@ def mlp(
         Number of outputs.
     hidden : sequence of int
         Widths of the hidden layers.
-    activation : str or class
-        What follows each hidden layer: a name of ``ACTIVATIONS`` or a module class.
+    activation : str, class or sequence of these
+        What follows each hidden layer: a name of ``ACTIVATIONS`` or a module class; or one for each of the layers.
     """
-    if isinstance(activation, str) and activation not in ACTIVATIONS:
-        raise ValueError(f"Unknown activation {activation!r}. Valid names: {', '.join(ACTIVATIONS)}.")
     if isinstance(hidden, int) or any(int(width) < 1 for width in hidden):
         raise ValueError(f"hidden is a sequence of positive layer widths such as (100,), not {hidden!r}.")
-    make = ACTIVATIONS[activation] if isinstance(activation, str) else activation
     widths = (_size(n_features), *(int(width) for width in hidden))
-    layers = [(nn.Linear(a, b), make()) for a, b in itertools.pairwise(widths)]
+    makers = [_maker(each) for each in activations(activation, len(hidden))]
+    layers = [(nn.Linear(a, b), make()) for (a, b), make in zip(itertools.pairwise(widths), makers, strict=True)]
     return _flattened(n_features, *itertools.chain.from_iterable(layers), nn.Linear(widths[-1], n_clusters))
+
+
+def activations(activation: Activation | Sequence[Activation], layers: int) -> Sequence[Activation]:
+    """The activation of each of so many hidden layers."""
+    if isinstance(activation, str | type):
+        return (activation,) * layers
+    if len(activation) != layers:
+        raise ValueError(f"activation has {len(activation)} entries for {layers} hidden layers: give one for each.")
+    return activation
+
+
+def _maker(activation: Activation) -> type[nn.Module]:
+    if isinstance(activation, str) and activation not in ACTIVATIONS:
+        raise ValueError(f"Unknown activation {activation!r}. Valid names: {', '.join(ACTIVATIONS)}.")
+    return ACTIVATIONS[activation] if isinstance(activation, str) else activation
 
 
 def _flattened(shape: int | Sequence[int], *layers: nn.Module) -> nn.Module:

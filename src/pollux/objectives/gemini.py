@@ -32,6 +32,9 @@ class Gemini:
         divergence of your own, see :func:`pollux.f_divergence` and ``pollux.objectives.Divergence``.
     one_vs_one : bool
         With a divergence (or its bare name): compare clusters with each other rather than with the data.
+    clip : float, optional
+        Probabilities below this count as this, and get no gradient. Objectives that never cease to push probabilities
+        towards zero, such as ``"kl_ovo"``, then leave alone what is decided already; 1e-12 was used in the paper.
     sampled_pairs : int, optional
         One-vs-one only: an unbiased estimate from this many random ordered pairs of clusters, instead of
         all of them. It pays where one pair is costly (Wasserstein).
@@ -46,7 +49,12 @@ class Gemini:
     """
 
     def __init__(
-        self, objective: str | Divergence, one_vs_one: bool = False, *, sampled_pairs: int | None = None
+        self,
+        objective: str | Divergence,
+        one_vs_one: bool = False,
+        *,
+        clip: float | None = None,
+        sampled_pairs: int | None = None,
     ) -> None:
         if isinstance(objective, str):
             objective, one_vs_one = _parse(objective, one_vs_one)
@@ -59,8 +67,11 @@ class Gemini:
             raise ValueError(f"{objective.name}_ovo is refused: {objective.refuses_one_vs_one}.")
         if sampled_pairs is not None and (not one_vs_one or sampled_pairs < 1):
             raise ValueError("sampled_pairs is a positive number of pairs, for a one-vs-one objective only.")
+        if clip is not None and not 0 < clip < 1:
+            raise ValueError(f"clip is the smallest probability to tell from zero, such as 1e-12; not {clip}.")
         self.divergence = objective
         self.one_vs_one = one_vs_one
+        self.clip = clip
         self.sampled_pairs = sampled_pairs
 
     @property
@@ -74,8 +85,9 @@ class Gemini:
         return self.divergence.needs
 
     def __repr__(self) -> str:
-        pairs = "" if self.sampled_pairs is None else f", sampled_pairs={self.sampled_pairs}"
-        return f"Gemini({self.name!r}{pairs})"
+        options = {"clip": self.clip, "sampled_pairs": self.sampled_pairs}
+        given = "".join(f", {name}={value}" for name, value in options.items() if value is not None)
+        return f"Gemini({self.name!r}{given})"
 
     def __call__(
         self,
@@ -105,7 +117,7 @@ class Gemini:
         """
         self._check(log_p, affinity, sample_weight)
         # An exact zero probability (−inf) stays a zero, but one that can be added and subtracted.
-        log_p = log_p.clamp_min(torch.finfo(log_p.dtype).min / 8)
+        log_p = log_p.clamp_min(torch.finfo(log_p.dtype).min / 8 if self.clip is None else math.log(self.clip))
         n = log_p.shape[-2]
         if sample_weight is None:
             log_x = log_p.new_full((n,), -math.log(n))

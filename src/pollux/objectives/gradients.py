@@ -46,7 +46,8 @@ def value_and_gradient(
 def _closed_form(gemini: Gemini, affinity: Affinity | None) -> ClosedForm | None:
     # A user's divergence may bear the name of one of ours.
     own = DIVERGENCES.get(gemini.divergence.name) != gemini.divergence
-    if own or gemini.sampled_pairs is not None or (gemini.needs == "kernel" and not isinstance(affinity, Features)):
+    other = gemini.sampled_pairs is not None or gemini.clip is not None
+    if own or other or (gemini.needs == "kernel" and not isinstance(affinity, Features)):
         return None
     return CLOSED_FORMS.get(gemini.name)
 
@@ -64,6 +65,58 @@ def kl_ova(logits: Tensor, affinity: Affinity | None = None) -> tuple[Tensor, Te
     return per_sample.mean((-2, -1)), (weighted - p * per_sample) / n
 
 
+def kl_ovo(logits: Tensor, affinity: Affinity | None = None) -> tuple[Tensor, Tensor]:
+    """E_x Σ_y (p(y|x) − p(y)) log(p(y|x) / p(y)): the divergence of the predictions from p(y), and back."""
+    log_p, p, p_y = _predictions(logits)
+    log_ratio = log_p - p_y.log()
+    reverse = log_ratio.mean(-2, keepdim=True)
+    value = ((p - p_y) * log_ratio).sum(-1).mean(-1)
+    return value, _centred(p * (log_ratio - reverse) - p_y, p)
+
+
+def hellinger_ova(logits: Tensor, affinity: Affinity | None = None) -> tuple[Tensor, Tensor]:
+    """1 − E_x Σ_y √(p(y|x) p(y))."""
+    log_p, p, p_y = _predictions(logits)
+    roots, root_y = (log_p / 2).exp(), p_y.sqrt()
+    means = roots.mean(-2, keepdim=True)
+    weighted = roots * root_y + p * (means / root_y)
+    return 1 - (means * root_y).sum((-2, -1)), _centred(weighted / -2, p)
+
+
+def hellinger_ovo(logits: Tensor, affinity: Affinity | None = None) -> tuple[Tensor, Tensor]:
+    """1 − E_x (Σ_y √(p(y|x) p(y)))²."""
+    log_p, p, p_y = _predictions(logits)
+    roots, root_y = (log_p / 2).exp(), p_y.sqrt()
+    products = roots * root_y
+    sums = products.sum(-1, keepdim=True)
+    weighted = sums * products + p * ((sums * roots).mean(-2, keepdim=True) / root_y)
+    return 1 - sums.square().mean((-2, -1)), _centred(-weighted, p)
+
+
+def tv_ova(logits: Tensor, affinity: Affinity | None = None) -> tuple[Tensor, Tensor]:
+    """½ E_x Σ_y |p(y|x) − p(y)|."""
+    _, p, p_y = _predictions(logits)
+    differences = p - p_y
+    signs = differences.sign()
+    weighted = p * (signs - signs.mean(-2, keepdim=True)) / 2
+    return differences.abs().sum(-1).mean(-1) / 2, _centred(weighted, p)
+
+
+def tv_ovo(logits: Tensor, affinity: Affinity | None = None) -> tuple[Tensor, Tensor]:
+    """½ E_x Σ_{a,b} |p(a|x) p(b) − p(b|x) p(a)|.
+
+    The sign of a pair is that of the difference of p(y|x) / p(y). With clusters sorted by that, sums over all b with
+    their signs are sums over those below a less those above it: no pairs are needed.
+    """
+    log_p, p, p_y = _predictions(logits)
+    order = (log_p - p_y.log()).argsort(-1)
+    back = order.argsort(-1)
+    over_proportions = _below_less_above(p_y.expand_as(p).gather(-1, order)).gather(-1, back)
+    over_predictions = _below_less_above(p.gather(-1, order)).gather(-1, back).mean(-2, keepdim=True)
+    value = (p * over_proportions).sum(-1).mean(-1)
+    return value, _centred(p * (over_proportions - over_predictions), p)
+
+
 def mmd_ova(logits: Tensor, affinity: Affinity | None) -> tuple[Tensor, Tensor]:
     """Σ_y ‖E_x p(y|x) φ(x)‖ for centred features φ: p(y) times the distance of a mean to the centre."""
     assert isinstance(affinity, Features)
@@ -73,6 +126,24 @@ def mmd_ova(logits: Tensor, affinity: Affinity | None) -> tuple[Tensor, Tensor]:
     norms: Tensor = torch.linalg.vector_norm(sums, dim=-1, keepdim=True)
     directions = sums.div_((n * norms).clamp_min_(torch.finfo(p.dtype).tiny))
     return norms.sum((-2, -1)) / n, _through_softmax(p, features @ directions.mT)
+
+
+def mmd_ovo(logits: Tensor, affinity: Affinity | None) -> tuple[Tensor, Tensor]:
+    """Σ_{a,b} p(a) p(b) ‖m_a − m_b‖ for the means m_y = E_x p(y|x) φ(x) / p(y) of the features φ."""
+    assert isinstance(affinity, Features)
+    features, n = affinity.centre().values.to(logits.dtype), logits.shape[-2]
+    _, p, p_y = _predictions(logits)
+    p_y = p_y.mT
+    means = p.mT @ features / (n * p_y)
+    distances = torch.cdist(means, means, compute_mode="donot_use_mm_for_euclid_dist")
+    # Two clusters in one place pull in no direction.
+    inverse = torch.where(distances > 0, 1 / distances, 0)
+    value = (p_y * distances * p_y.mT).sum((-2, -1))
+    # By p(a|x): 2 Σ_b p(b) (‖m_a − m_b‖ + (φ(x) − m_a) · (m_a − m_b) / ‖m_a − m_b‖).
+    pull = inverse * p_y.mT
+    directions = pull.sum(-1, keepdim=True) * means - pull @ means
+    constant = (distances * p_y.mT).sum(-1) - (directions * means).sum(-1)
+    return value, _through_softmax(p, (features @ directions.mT + constant[..., None, :]) * (2 / n))
 
 
 def wasserstein_ova(logits: Tensor, affinity: Affinity | None) -> tuple[Tensor, Tensor]:
@@ -145,6 +216,24 @@ def _answer(logits: Tensor, clusters: Array, value: Array, gradient: Array) -> t
     return torch.from_numpy(np.asarray(value)).to(logits), torch.from_numpy(back).to(logits)
 
 
+def _predictions(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """log p(y|x) and p(y|x), (…, n, K), and p(y), (…, 1, K), which is never zero."""
+    log_p = logits.log_softmax(-1)
+    p = log_p.exp()
+    return log_p, p, p.mean(-2, keepdim=True).clamp_min(torch.finfo(p.dtype).tiny)
+
+
+def _below_less_above(ordered: Tensor) -> Tensor:
+    """Of each entry along the last dimension, the sum of those before it less the sum of those behind it."""
+    sums = ordered.cumsum(-1)
+    return 2 * sums - ordered - sums[..., -1:]
+
+
+def _centred(weighted: Tensor, p: Tensor) -> Tensor:
+    """The gradient with respect to logits, from n times that by probabilities, times these."""
+    return (weighted - p * weighted.sum(-1, keepdim=True)) / p.shape[-2]
+
+
 def _through_softmax(p: Tensor, gradient: Tensor) -> Tensor:
     """The gradient with respect to logits, from that with respect to probabilities."""
     weighted = gradient.mul_(p)
@@ -153,7 +242,13 @@ def _through_softmax(p: Tensor, gradient: Tensor) -> Tensor:
 
 CLOSED_FORMS: dict[str, ClosedForm] = {
     "kl_ova": kl_ova,
+    "kl_ovo": kl_ovo,
+    "hellinger_ova": hellinger_ova,
+    "hellinger_ovo": hellinger_ovo,
+    "tv_ova": tv_ova,
+    "tv_ovo": tv_ovo,
     "mmd_ova": mmd_ova,
+    "mmd_ovo": mmd_ovo,
     "wasserstein_ova": wasserstein_ova,
     "wasserstein_ovo": wasserstein_ovo,
 }

@@ -19,6 +19,7 @@ _MOST_PARAMETERS = 50_000
 _ACTIVATIONS: dict[type[nn.Module], tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
     nn.ReLU: (torch.relu, lambda output: (output > 0).to(output.dtype)),
     nn.Tanh: (torch.tanh, lambda output: 1 - output * output),
+    nn.Identity: (lambda inputs: inputs, torch.ones_like),
     nn.Sigmoid: (torch.sigmoid, lambda output: output * (1 - output)),
 }
 

@@ -1,0 +1,63 @@
+"""``pollux reproduce``: run the experiments of the paper, and set what is measured beside what was published."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Any
+
+from pollux.cli.common import GOOD, OUR_FAULT, STOPPED, say
+
+# Written out, because the experiments bring torch; a test compares them.
+NAMES = (
+    *("categorical", "outliers", "moons", "mnist", "cifar10"),
+    *("mi-boundaries", "ova-vs-ovo", "model-selection", "complexity"),
+)
+
+
+def add(commands: Any) -> None:
+    reproduce = commands.add_parser(
+        "reproduce",
+        allow_abbrev=False,
+        help="run the experiments of the paper",
+        description="Run experiments of the GEMINI paper and set what is measured here beside what was published: "
+        "tables in the terminal, as Markdown and as a page, figures as PNG and SVG. Runs that are recorded in the "
+        "folder are not run again: a command that was stopped goes on where it was.",
+        epilog=f"Experiments: {', '.join(NAMES)}.",
+    )
+    reproduce.add_argument("names", metavar="NAME", nargs="*", help="which experiments; all of them: all")
+    reproduce.add_argument(
+        "--profile", choices=("quick", "paper"), default="quick", help="minutes each (default), or the whole protocol"
+    )
+    reproduce.add_argument("--runs", metavar="N", type=int, help="seeds of each setting (default: the profile's)")
+    reproduce.add_argument("--jobs", metavar="N", type=int, help="runs at a time (default: one a core)")
+    reproduce.add_argument("--out", metavar="DIR", default="results", help="folder of the results (default: results)")
+    reproduce.add_argument(
+        "--only", metavar="NAME=VALUE", action="append", default=[], help="settings with this value only"
+    )
+    reproduce.add_argument(
+        "--set", metavar="NAME=VALUE", action="append", default=[], help="another value of a setting, as in epochs=50"
+    )
+    reproduce.add_argument("--show", action="store_true", help="run nothing: tables and figures of what is recorded")
+    reproduce.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from pollux.experiments.reproducing import Request, reproduce
+
+    request = Request(
+        options.names,
+        options.profile,
+        options.runs,
+        options.jobs or os.cpu_count() or 1,
+        options.out,
+        options.only,
+        options.set,
+        options.show,
+    )
+    try:
+        failures = reproduce(request)
+    except KeyboardInterrupt:
+        say(f"Stopped. What has ended is recorded in {options.out}; the same command goes on from there.")
+        return STOPPED
+    return OUR_FAULT if failures else GOOD
