@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
-from pollux.cli import datasets, export, fit, predict, report, reproduce
+from pollux.cli import datasets, export, fit, predict, pretrain, report, reproduce
 from pollux.cli.common import BAD_INPUT, GOOD, OUR_FAULT, STOPPED, say
 
 
@@ -61,7 +61,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action=Version, nargs=0, help="show the version and leave")
     commands = top.add_subparsers(dest="command", metavar="COMMAND")
-    for command in (fit, predict, report, export, datasets, reproduce):
+    for command in (fit, predict, report, export, datasets, pretrain, reproduce):
         command.add(commands)
     return top
 

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import argparse
-import os
+import textwrap
+from collections.abc import Sequence
 from typing import Any
 
-from pollux.cli.common import GOOD, OUR_FAULT, STOPPED, say
+from pollux.cli.common import GOOD, OUR_FAULT, STOPPED, counted, say
 
 # Written out, because the experiments bring torch; a test compares them.
 NAMES = (
     *("categorical", "outliers", "moons", "mnist", "cifar10"),
     *("mi-boundaries", "ova-vs-ovo", "model-selection", "complexity"),
 )
+
+
+class _WholeNames(argparse.HelpFormatter):
+    """No line ends within a name such as ova-vs-ovo."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return textwrap.fill(text, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
 
 
 def add(commands: Any) -> None:
@@ -23,6 +31,7 @@ def add(commands: Any) -> None:
         description="Run experiments of the GEMINI paper and set what is measured here beside what was published: "
         "tables in the terminal, as Markdown and as a page, figures as PNG and SVG. Runs that are recorded in the "
         "folder are not run again: a command that was stopped goes on where it was.",
+        formatter_class=_WholeNames,
         epilog=f"Experiments: {', '.join(NAMES)}.",
     )
     reproduce.add_argument("names", metavar="NAME", nargs="*", help="which experiments; all of them: all")
@@ -33,7 +42,11 @@ def add(commands: Any) -> None:
     reproduce.add_argument("--jobs", metavar="N", type=int, help="runs at a time (default: one a core)")
     reproduce.add_argument("--out", metavar="DIR", default="results", help="folder of the results (default: results)")
     reproduce.add_argument(
-        "--only", metavar="NAME=VALUE", action="append", default=[], help="settings with this value only"
+        "--only",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="settings with this value only; given again with the same name: or with that one",
     )
     reproduce.add_argument(
         "--set", metavar="NAME=VALUE", action="append", default=[], help="another value of a setting, as in epochs=50"
@@ -49,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
         options.names,
         options.profile,
         options.runs,
-        options.jobs or os.cpu_count() or 1,
+        options.jobs,
         options.out,
         options.only,
         options.set,
@@ -60,4 +73,16 @@ def run(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         say(f"Stopped. What has ended is recorded in {options.out}; the same command goes on from there.")
         return STOPPED
-    return OUR_FAULT if failures else GOOD
+    if not failures:
+        return GOOD
+    _lament(failures)
+    return OUR_FAULT
+
+
+def _lament(failures: Sequence[Any]) -> None:
+    """The runs that failed, and where their errors come from: each place once."""
+    for trace in dict.fromkeys(failure.trace for failure in failures if failure.trace):
+        say(trace.rstrip())
+    say(f"{counted(len(failures), 'run')} failed; the same command tries again what is not recorded:")
+    for failure in failures:
+        say(f"  {failure.run}: {' '.join(failure.reason.split())}")

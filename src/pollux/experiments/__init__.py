@@ -1,8 +1,22 @@
 """The experiments of the paper: what is run, and what was published."""
 
-from pollux.experiments import mnist, outliers
+from pollux.experiments import (
+    categorical,
+    cifar10,
+    complexity,
+    mi_boundaries,
+    mnist,
+    model_selection,
+    moons,
+    outliers,
+    ova_vs_ovo,
+)
 from pollux.experiments.experiment import Experiment
 
 EXPERIMENTS: dict[str, Experiment] = {
-    experiment.name: experiment for experiment in (outliers.EXPERIMENT, mnist.EXPERIMENT)
+    module.EXPERIMENT.name: module.EXPERIMENT
+    for module in (
+        *(categorical, outliers, moons, mnist, cifar10),
+        *(mi_boundaries, ova_vs_ovo, model_selection, complexity),
+    )
 }

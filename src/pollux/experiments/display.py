@@ -7,13 +7,15 @@ import threading
 import time
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from pollux.experiments.experiment import Record, Run
-from pollux.experiments.running import News
+from pollux.experiments.experiment import Record
+from pollux.experiments.running import Failure, News
+
+# Runs may take hours, and few of them end: the time that is left is guessed from all of them.
+_SECONDS_OF_MEMORY = 7 * 86400.0
 
 
 def told(record: Record) -> str:
@@ -23,15 +25,25 @@ def told(record: Record) -> str:
     if "adjusted_rand_index" in metrics:
         parts.append(f"ARI {metrics['adjusted_rand_index']:.3f}")
     if "clusters" in metrics:
-        parts.append(f"{metrics['clusters']} clusters")
-    return f"{' '.join(parts)}, {record.seconds:.1f} s"
+        parts.append(f"{metrics['clusters']} cluster{'' if metrics['clusters'] == 1 else 's'}")
+    return ", ".join([" ".join(parts), f"{record.seconds:.1f} s", *record.warnings])
+
+
+def lamented(failure: Failure) -> str:
+    """What became of a run that failed, in a line."""
+    return f"{failure.run}: FAILED, {' '.join(failure.reason.split())}"
 
 
 class Lines(AbstractContextManager["Lines"]):
     """A line on standard error for each run that has ended."""
 
-    def __init__(self, total: int) -> None:
-        self._total, self._done, self._start = total, 0, time.perf_counter()
+    def __init__(self, name: str, total: int) -> None:
+        self._name, self._total, self._done, self._start = name, total, 0, time.perf_counter()
+
+    def __enter__(self) -> Lines:
+        # Elsewhere than on a terminal too, one wants to know what is to come.
+        print(f"{self._name}: {self._total} run{'' if self._total == 1 else 's'} to do", file=sys.stderr, flush=True)
+        return self
 
     def news(self, news: News) -> None:
         """Epochs are not told."""
@@ -39,8 +51,8 @@ class Lines(AbstractContextManager["Lines"]):
     def done(self, record: Record) -> None:
         self._count(told(record))
 
-    def failed(self, run: Run, error: BaseException) -> None:
-        self._count(f"{run}: FAILED, {type(error).__name__}: {error}")
+    def failed(self, failure: Failure) -> None:
+        self._count(lamented(failure))
 
     def _count(self, what: str) -> None:
         self._done += 1
@@ -54,18 +66,20 @@ class Lines(AbstractContextManager["Lines"]):
 class Bars(AbstractContextManager["Bars"]):
     """A bar for the whole grid, and one for each run that is under way, with its latest figures."""
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, name: str, total: int) -> None:
         self._progress = Progress(
-            TextColumn("{task.description}"),
+            # Names and messages may hold what looks like markup.
+            TextColumn("{task.description}", markup=False),
             MofNCompleteColumn(),
             BarColumn(bar_width=24),
-            TextColumn("{task.fields[figures]}"),
+            TextColumn("{task.fields[figures]}", markup=False),
             TimeRemainingColumn(),
             console=Console(file=sys.stderr),
+            speed_estimate_period=_SECONDS_OF_MEMORY,
         )
-        self._all = self._progress.add_task("all runs", total=total, figures="")
-        self._tasks: dict[int, Any] = {}
-        # The runs' news come by another thread than their results.
+        self._all = self._progress.add_task(f"{name}, all runs", total=total, figures="")
+        self._tasks: dict[int, TaskID] = {}
+        # The runs' news come by other threads than their results.
         self._lock = threading.Lock()
 
     def __enter__(self) -> Bars:
@@ -75,31 +89,35 @@ class Bars(AbstractContextManager["Bars"]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for task in self._tasks.values():
-            self._progress.remove_task(task)
+        with self._lock:
+            for task in self._tasks.values():
+                self._progress.remove_task(task)
+            self._tasks.clear()
         self._progress.stop()
 
     def news(self, news: News) -> None:
         epoch = news.epoch
         with self._lock:
-            if news.worker not in self._tasks:
-                self._tasks[news.worker] = self._progress.add_task(news.run, total=None, figures="")
-            task = self._tasks[news.worker]
             if epoch is None:
-                self._progress.reset(task, description=news.run, total=None, figures="")
-            else:
+                if news.worker in self._tasks:
+                    self._progress.remove_task(self._tasks[news.worker])
+                self._tasks[news.worker] = self._progress.add_task(news.run, total=None, figures="")
+            elif news.worker in self._tasks:
                 figures = f"objective {epoch.objective:.4f}  clusters {epoch.clusters}"
+                task = self._tasks[news.worker]
                 self._progress.update(task, completed=epoch.number, total=epoch.of, figures=figures)
 
     def done(self, record: Record) -> None:
-        self._progress.console.print(told(record), highlight=False)
+        self._say(told(record))
+
+    def failed(self, failure: Failure) -> None:
+        self._say(lamented(failure), "red")
+
+    def _say(self, line: str, style: str | None = None) -> None:
+        self._progress.console.print(line, style=style, markup=False, highlight=False)
         self._progress.advance(self._all)
 
-    def failed(self, run: Run, error: BaseException) -> None:
-        self._progress.console.print(f"{run}: FAILED, {type(error).__name__}: {error}", style="red", highlight=False)
-        self._progress.advance(self._all)
 
-
-def display(total: int) -> Bars | Lines:
+def display(name: str, total: int) -> Bars | Lines:
     """Bars where someone watches, lines elsewhere."""
-    return Bars(total) if sys.stderr.isatty() else Lines(total)
+    return Bars(name, total) if sys.stderr.isatty() else Lines(name, total)

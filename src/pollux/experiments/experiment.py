@@ -53,8 +53,9 @@ class Record:
 
 @dataclass(frozen=True)
 class Desk:
-    """What a run may use: callbacks that tell of its epochs, and a place for the model that figures will need."""
+    """What a run may use: the folder of the results, a place for a model that figures will need, and callbacks."""
 
+    folder: Path
     model_path: Path
     callbacks: Sequence[Callback] = ()
 
@@ -76,12 +77,19 @@ class Protocol:
     runs: int
     remark: str = ""
 
-    def restricted(self, only: Mapping[str, str], other: Settings, runs: int | None) -> Protocol:
-        """The part of the grid whose settings are those of ``only``, with some other values and number of runs."""
-        grid = [settings for settings in self.grid if all(str(settings.get(name)) == only[name] for name in only)]
-        # What a setting does not have, such as the epochs of k-means, it does not get.
-        grid = [{name: other.get(name, value) for name, value in settings.items()} for settings in grid]
-        return Protocol(grid, self.runs if runs is None else runs, self.remark)
+    def restricted(
+        self, only: Mapping[str, Sequence[Any]], other: Settings | None = None, runs: int | None = None
+    ) -> Protocol:
+        """The part of the grid that has one of the values of each setting in ``only``; with other values and runs."""
+        grid = [
+            # What a setting does not have, such as the epochs of k-means, it does not get.
+            {name: (other or {}).get(name, value) for name, value in settings.items()}
+            for settings in self.grid
+            if all(name in settings and settings[name] in values for name, values in only.items())
+        ]
+        # Settings that only differed in what has another value now are the same.
+        distinct = {json.dumps(settings, sort_keys=True): settings for settings in grid}
+        return Protocol(list(distinct.values()), self.runs if runs is None else runs, self.remark)
 
     def all_runs(self, experiment: str) -> list[Run]:
         """All runs of the grid, the first seed of each setting first, so that each cell is soon seen."""
@@ -114,6 +122,11 @@ class Experiment:
         Whether a run keeps its model: then it is done again where the file is gone.
     data : sequence of str
         Image data sets that it needs.
+    check : callable
+        Raises an InputError if runs that are to be done lack something else, which the folder of the results ought to
+        hold.
+    timed : bool
+        Whether it measures time: then runs are done one at a time.
     conclusion : callable, optional
         From the records to lines that say whether what the paper found was found here.
     """
@@ -127,6 +140,8 @@ class Experiment:
     figures: Callable[[Sequence[Record], Path], Mapping[str, Figure]] | None = None
     keeps_model: Callable[[Run], bool] = lambda run: False
     data: Sequence[str] = ()
+    check: Callable[[Sequence[Run], Path], None] = lambda runs, folder: None
+    timed: bool = False
     conclusion: Callable[[Sequence[Record]], Sequence[str]] | None = None
 
 

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from pollux.estimators import GeminiClustering
 from pollux.metrics import LABEL_METRICS, conditional_entropy
+from pollux.objectives import Gemini
 
 OBJECTIVES = {
     "kl_ova": "KL OvA",
@@ -24,6 +25,21 @@ OBJECTIVES = {
     "wasserstein_ovo": "Wasserstein OvO",
 }
 """The ten GEMINIs of the paper, and how tables name them."""
+
+
+# The authors compute with probabilities of at least this; the objectives here need no such limit.
+AUTHORS_CLIP = 1e-12
+
+
+def objective_of(settings: Mapping[str, Any]) -> str | Gemini:
+    """The objective of a run, clipped where its settings say so."""
+    name: str = settings["objective"]
+    return Gemini(name, clip=settings["clip"]) if settings.get("clip") else name
+
+
+def signed(value: float) -> str:
+    """A figure of three decimals, with a proper minus."""
+    return f"{value:.3f}".replace("-", "−")
 
 
 def score(classes: ArrayLike, labels: ArrayLike) -> dict[str, Any]:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
+import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pollux.datasets import load_images
-from pollux.errors import InputError, did_you_mean
-from pollux.experiments import EXPERIMENTS
+from pollux.errors import InputError
+from pollux.experiments.choosing import choose
 from pollux.experiments.display import display
-from pollux.experiments.experiment import Experiment, Protocol, Run
-from pollux.experiments.running import Outcome, execute, recorded, to_do
+from pollux.experiments.experiment import Experiment, Run
+from pollux.experiments.rendering import account_of, publish
+from pollux.experiments.running import Failure, Outcome, cores, execute, record_path, recorded, to_do
 
 
 @dataclass(frozen=True)
@@ -23,82 +24,69 @@ class Request:
     names: Sequence[str]
     profile: str = "quick"
     runs: int | None = None
-    jobs: int = 1
+    jobs: int | None = None
     out: str | Path = "results"
     only: Sequence[str] = ()
     other: Sequence[str] = ()
     show: bool = False
 
 
-def reproduce(request: Request) -> int:
-    """Run and show the experiments; the number of runs that failed."""
-    chosen = [(experiment, _protocol(experiment, request)) for experiment in _experiments(request.names)]
-    folder = Path(request.out)
-    if not request.show:
-        for experiment, protocol in chosen:
-            _check_data(experiment, protocol.all_runs(experiment.name), folder)
-    failed = 0
-    for experiment, protocol in chosen:
-        outcome = _outcome(experiment, protocol.all_runs(experiment.name), folder, request)
-        failed += len(outcome.failures)
-    return failed
-
-
-def _experiments(names: Sequence[str]) -> list[Experiment]:
-    if not names:
-        raise InputError(f"Name what to reproduce: {', '.join(EXPERIMENTS)}, or all.")
-    for name in names:
-        if name != "all" and name not in EXPERIMENTS:
-            raise InputError(
-                f"There is no experiment {name!r}.{did_you_mean(name, EXPERIMENTS)} "
-                f"There are: {', '.join(EXPERIMENTS)}; or all."
-            )
-    return list(EXPERIMENTS.values()) if "all" in names else [EXPERIMENTS[name] for name in dict.fromkeys(names)]
-
-
-def _protocol(experiment: Experiment, request: Request) -> Protocol:
+def reproduce(request: Request) -> list[Failure]:
+    """Run and show the experiments; the runs that failed."""
     for option, number in (("--runs", request.runs), ("--jobs", request.jobs)):
         if number is not None and number < 1:
             raise InputError(f"{option} is a positive number, not {number}.")
-    protocol = experiment.protocols[request.profile]
-    only, other = _pairs("--only", request.only), _pairs("--set", request.other)
-    known = {name for settings in protocol.grid for name in settings}
-    for name in [*only, *other]:
-        if name not in known:
-            raise InputError(
-                f"{experiment.name} has no setting {name!r}.{did_you_mean(name, known)} It has: "
-                f"{', '.join(sorted(known))}."
-            )
-    restricted = protocol.restricted(only, {name: _value(text) for name, text in other.items()}, request.runs)
-    if not restricted.grid:
-        raise InputError(f"No settings of {experiment.name} have {', '.join(request.only)}.")
-    return restricted
+    chosen = choose(request.names, request.profile, request.only, request.other, request.runs)
+    grids = [(experiment, protocol, protocol.all_runs(experiment.name)) for experiment, protocol in chosen]
+    if not str(request.out):
+        raise InputError("--out names no folder.")
+    folder = Path(request.out)
+    # Complaints come before anything is run or written.
+    check_folder(folder)
+    if request.show:
+        if not any(recorded(experiment, runs, folder) for experiment, _, runs in grids):
+            names = ", ".join(experiment.name for experiment, _, _ in grids)
+            raise InputError(f"Nothing of this is recorded in {folder}: {names}. To run it, leave --show out.")
+    else:
+        for experiment, _, runs in grids:
+            _check(experiment, runs, folder)
+    failures: list[Failure] = []
+    for experiment, protocol, runs in grids:
+        outcome = _outcome(experiment, runs, folder, request)
+        failures += outcome.failures
+        if outcome.records or outcome.failures:
+            publish(account_of(experiment, protocol, outcome, request), folder)
+        else:
+            # Of several experiments; an older page of it stays as it is.
+            print(f"{experiment.name}: nothing of this is recorded in {folder}", file=sys.stderr)
+    return failures
 
 
-def _pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
-    pairs = dict(text.partition("=")[::2] for text in texts if "=" in text)
-    for text in texts:
-        if "=" not in text:
-            raise InputError(f"{option} takes NAME=VALUE, as in {option} epochs=50; not {text!r}.")
-    return pairs
+def check_folder(folder: Path) -> None:
+    """Complain of a folder that cannot hold results."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is no folder: name another by --out.")
+    nearest = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    if not nearest.is_dir():
+        raise InputError(f"{nearest} is a file, so there can be no folder {folder}: name another by --out.")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise InputError(f"Nothing can be written into {nearest}: name another folder by --out.")
 
 
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
-
-
-def _check_data(experiment: Experiment, runs: Sequence[Run], folder: Path) -> None:
-    """Complain of data that are not here before anything is run."""
-    if to_do(experiment, runs, folder):
+def _check(experiment: Experiment, runs: Sequence[Run], folder: Path) -> None:
+    """Complain of what runs that are to be done will need and is not here."""
+    path = record_path(folder, experiment)
+    if path.exists() and not (path.is_file() and os.access(path, os.W_OK)):
+        raise InputError(f"Nothing can be recorded in {path}: name another folder by --out.")
+    if waiting := to_do(experiment, runs, folder):
         for name in experiment.data:
             load_images(name)
+        experiment.check(waiting, folder)
 
 
 def _outcome(experiment: Experiment, runs: Sequence[Run], folder: Path, request: Request) -> Outcome:
-    if request.show:
-        return Outcome(recorded(experiment, runs, folder), {})
-    with display(len(to_do(experiment, runs, folder))) as watcher:
-        return execute(experiment, runs, folder, jobs=request.jobs, display=watcher)
+    waiting = 0 if request.show else len(to_do(experiment, runs, folder))
+    if not waiting:
+        return Outcome(recorded(experiment, runs, folder))
+    with display(experiment.name, waiting) as watcher:
+        return execute(experiment, runs, folder, jobs=request.jobs or cores(), display=watcher)

@@ -77,14 +77,15 @@ def summary(values: Sequence[float], clusters: Sequence[float] = ()) -> Figure |
 
 
 def figure_of(
-    records: Iterable[Record], wanted: Mapping[str, Any], metric: str = "adjusted_rand_index"
+    records: Iterable[Record], wanted: Mapping[str, Any], metric: str = "adjusted_rand_index", factor: float = 1.0
 ) -> Figure | None:
-    """The metric over all records whose settings include those that are wanted."""
+    """The metric, times a factor, over all records whose settings include those that are wanted."""
     found = [
         record.metrics
         for record in records
         if all(record.run.settings.get(name) == value for name, value in wanted.items())
     ]
     return summary(
-        [metrics[metric] for metrics in found], [metrics["clusters"] for metrics in found if "clusters" in metrics]
+        [factor * metrics[metric] for metrics in found],
+        [metrics["clusters"] for metrics in found if "clusters" in metrics],
     )

@@ -1,0 +1,155 @@
+"""Random views of images, a whole batch at once; each image draws its own parameters."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from pollux.errors import InputError
+
+# Weights of red, green and blue in the brightness that the eye sees (ITU-R BT.601).
+_LUMA = (0.299, 0.587, 0.114)
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """Random crop, mirror image, colours and loss of colour, in this order.
+
+    Parameters
+    ----------
+    size : int, optional
+        Side of the views in pixels; None keeps the size of the images.
+    scale : tuple of two float, default=(0.2, 1.0)
+        Least and largest share of an image's area that a crop takes, before it is resized.
+    ratio : float, default=4 / 3
+        A crop is at most so many times wider than high, or higher than wide, relative to the image.
+    flip : bool, default=True
+        Whether half of the views are mirrored left to right. Not of use where left and right mean something, as
+        in digits.
+    brightness, contrast, saturation : float, default=0.4
+        Each is multiplied by a factor drawn from 1 ± this; the saturation only of colour images.
+    hue : float, default=0.1
+        Largest turn of the hues, in whole turns; of colour images only.
+    jitter : float, default=0.8
+        Share of the views whose brightness, contrast and colours change.
+    grey : float, default=0.2
+        Share of the views that lose their colours; of colour images only.
+
+    Examples
+    --------
+    >>> views = Augmentation(size=6)(torch.rand(2, 3, 8, 8), torch.Generator().manual_seed(0))
+    >>> views.shape
+    torch.Size([2, 3, 6, 6])
+    """
+
+    size: int | None = None
+    scale: tuple[float, float] = (0.2, 1.0)
+    ratio: float = 4 / 3
+    flip: bool = True
+    brightness: float = 0.4
+    contrast: float = 0.4
+    saturation: float = 0.4
+    hue: float = 0.1
+    jitter: float = 0.8
+    grey: float = 0.2
+
+    def __post_init__(self) -> None:
+        least, largest = self.scale
+        if not 0 < least <= largest <= 1:
+            raise InputError(f"The shares of a crop must be 0 < least <= largest <= 1, not {self.scale}.")
+        if self.ratio < 1:
+            raise InputError(f"The ratio of a crop's sides must be at least 1, not {self.ratio}.")
+        if self.size is not None and self.size < 1:
+            raise InputError(f"Views need at least one pixel a side, not {self.size}.")
+        for name in ("brightness", "contrast", "saturation", "hue", "jitter", "grey"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InputError(f"{name} must be from 0 to 1, not {getattr(self, name)}.")
+
+    def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """One random view of each image.
+
+        Parameters
+        ----------
+        images : Tensor (n, C, H, W)
+            Values from 0 to 1; colours are changed where C is 3.
+        generator : torch.Generator
+            Where all randomness comes from.
+
+        Returns
+        -------
+        Tensor (n, C, h, w)
+            Values from 0 to 1, of the size asked for.
+        """
+        return self.recoloured(self.cropped(images, generator), generator)
+
+    def cropped(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """A random part of each image, brought to the size of the views, half of them mirrored."""
+        n, channels, height, width = images.shape
+        area = _uniform(n, *self.scale, generator)
+        bound = math.log(self.ratio)
+        stretch = torch.exp(_uniform(n, -bound, bound, generator))
+        across = torch.sqrt(area * stretch).clamp(max=1)
+        down = torch.sqrt(area / stretch).clamp(max=1)
+        # In the coordinates of affine_grid an image reaches from -1 to 1.
+        right = _uniform(n, -1, 1, generator) * (1 - across)
+        below = _uniform(n, -1, 1, generator) * (1 - down)
+        sign = torch.where(_chosen(n, 0.5, generator), -1.0, 1.0) if self.flip else torch.ones(n)
+        zero = torch.zeros(n)
+        rows = [torch.stack(row, dim=1) for row in ((across * sign, zero, right), (zero, down, below))]
+        maps = torch.stack(rows, dim=1).to(images)
+        shape = [n, channels, self.size or height, self.size or width]
+        grid = functional.affine_grid(maps, shape, align_corners=False)
+        return functional.grid_sample(images, grid, padding_mode="border", align_corners=False)
+
+    def recoloured(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """The images with other brightness, contrast, saturation and hues, some of them grey."""
+        n, channels = images.shape[:2]
+        active = _chosen(n, self.jitter, generator)
+        brightness = _factor(n, self.brightness, active, generator)
+        contrast = _factor(n, self.contrast, active, generator)
+        is_colour = channels == 3
+        grey_share = torch.tensor(_LUMA) if is_colour else torch.full((channels,), 1 / channels)
+        # Each change is linear in the channels, so all of them are one matrix per image.
+        matrix = torch.eye(channels).expand(n, -1, -1)
+        if is_colour:
+            saturation = _factor(n, self.saturation, active, generator)
+            turn = _uniform(n, -self.hue, self.hue, generator) * active
+            saturation = torch.where(_chosen(n, self.grey, generator), 0.0, saturation)
+            matrix = _saturations(saturation, grey_share) @ _hue_turns(turn)
+        matrix = (matrix * (brightness * contrast)[:, None, None]).to(images)
+        level = torch.einsum("nchw,c->n", images, grey_share.to(images)) / images[0, 0].numel()
+        offset = (level * (brightness * (1 - contrast)).to(images))[:, None, None]
+        mixed = torch.baddbmm(offset, matrix, images.reshape(n, channels, -1))
+        return mixed.clamp_(0, 1).reshape(images.shape)
+
+
+def _saturations(factor: Tensor, luma: Tensor) -> Tensor:
+    """Matrices (n, 3, 3) that move colours away from their greys, or towards them where the factor is below 1."""
+    grey = luma.expand(3, 3)
+    return grey + factor[:, None, None] * (torch.eye(3) - grey)
+
+
+def _hue_turns(turns: Tensor) -> Tensor:
+    """Matrices (n, 3, 3) that turn colours about the grey axis by parts (n,) of a whole turn."""
+    # Rodrigues' formula for the axis (1, 1, 1) / √3.
+    angle = (2 * math.pi * turns)[:, None, None]
+    along = torch.full((3, 3), 1 / 3)
+    across = torch.tensor([[0.0, -1.0, 1.0], [1.0, 0.0, -1.0], [-1.0, 1.0, 0.0]]) / math.sqrt(3)
+    return along + torch.cos(angle) * (torch.eye(3) - along) + torch.sin(angle) * across
+
+
+def _factor(n: int, spread: float, active: Tensor, generator: torch.Generator) -> Tensor:
+    """Factors (n,) from 1 ± spread, which are 1 where not active."""
+    return torch.where(active, _uniform(n, 1 - spread, 1 + spread, generator), 1.0)
+
+
+def _uniform(n: int, low: float, high: float, generator: torch.Generator) -> Tensor:
+    return low + (high - low) * torch.rand(n, generator=generator)
+
+
+def _chosen(n: int, share: float, generator: torch.Generator) -> Tensor:
+    return torch.rand(n, generator=generator) < share

@@ -1,0 +1,155 @@
+"""Encoders and unfinished trainings in files: safetensors and JSON. Loading never runs code from a file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from pollux.atomic import in_place
+from pollux.errors import InputError
+from pollux.pretraining.encoder import Encoder
+
+FORMAT = "pollux-encoder"
+VERSION = "1"
+
+_ENCODER = "encoder."
+# Far more than any description; a header that claims more is not read at all.
+_MOST_HEADER_BYTES = 50_000_000
+_MOST_WIDTH = 1_000_000
+_AGAIN = "Name a file that `pollux pretrain` wrote, or pretrain again."
+
+
+def save_encoder(path: str | Path, encoder: Encoder, about: dict[str, Any] | None = None) -> None:
+    """Write an encoder into one file, which appears whole or not at all.
+
+    Parameters
+    ----------
+    path : path
+        The file; the folder must exist.
+    encoder : Encoder
+        What to write.
+    about : dict, optional
+        Whatever JSON can hold, for people.
+    """
+    write(path, encoder, {}, about or {})
+
+
+def load_encoder(path: str | Path) -> Encoder:
+    """The frozen encoder in a file: in evaluation mode, and without gradients.
+
+    Parameters
+    ----------
+    path : path
+        What ``pollux pretrain`` or :func:`save_encoder` wrote. The file of a training that has not ended will do.
+
+    Returns
+    -------
+    Encoder
+        From images (n, C, H, W) to features (n, d) of length 1.
+
+    Raises
+    ------
+    InputError
+        If there is no such file, or it holds something else, or not the whole of it.
+    """
+    tensors, description = read(path)
+    encoder = encoder_from(path, tensors, description)
+    return encoder.requires_grad_(False).eval()
+
+
+def write(path: str | Path, encoder: Encoder, training: dict[str, Tensor], about: dict[str, Any]) -> None:
+    """An encoder, and the tensors of a training that has not ended, in one file."""
+    tensors = {f"{_ENCODER}{name}": value for name, value in encoder.state_dict().items()} | training
+    contiguous = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    text = json.dumps({"design": encoder.design, **about})
+    metadata = {"format": FORMAT, "version": VERSION, "description": text, "sha256": _checksum(contiguous, text)}
+    with in_place(path) as temporary:
+        save_file(contiguous, temporary, metadata=metadata)
+
+
+def check_place(path: str | Path) -> None:
+    """Raise an InputError where a file cannot be written: before hours of training, not after them."""
+    path = Path(path).resolve()
+    if path.is_dir():
+        raise InputError(f"{path} is a folder: name a file.")
+    if not path.parent.is_dir():
+        raise InputError(f"The folder {path.parent} does not exist: make it first.")
+    if not os.access(path.parent, os.W_OK):
+        raise InputError(f"Nothing can be written into the folder {path.parent}: name a file elsewhere.")
+
+
+def read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors and the description of a file that :func:`write` made."""
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"There is no encoder file {path}. {_AGAIN}")
+    try:
+        _check_header(path)
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            if metadata.get("format") != FORMAT:
+                raise InputError(f"{path} is not an encoder file of this library. {_AGAIN}")
+            if metadata.get("version") != VERSION:
+                raise InputError(
+                    f"{path} has format version {metadata.get('version')}; this release reads version {VERSION}. "
+                    "Load it with the release that wrote it."
+                )
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        if metadata["sha256"] != _checksum(tensors, metadata["description"]):
+            raise InputError(f"{path} is damaged: its checksum is not that of its contents. Use a copy of it.")
+        return tensors, dict(json.loads(metadata["description"]))
+    except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path} is not a whole encoder file: {error}. {_AGAIN}") from error
+
+
+def encoder_from(path: str | Path, tensors: dict[str, Tensor], description: dict[str, Any]) -> Encoder:
+    """The encoder among the tensors of a file."""
+    weights = {name.removeprefix(_ENCODER): value for name, value in tensors.items() if name.startswith(_ENCODER)}
+    try:
+        design = description["design"]
+        sizes = [design["channels"], *design["widths"], *design["blocks"]]
+        if not all(isinstance(size, int) and 0 <= size <= _MOST_WIDTH for size in sizes):
+            raise ValueError("its layers have no sizes")
+        if sum(design["blocks"]) > len(weights):
+            raise ValueError("it has more layers than weights")
+        # Without memory first: a file may claim a network of any size.
+        with torch.device("meta"):
+            skeleton = Encoder(**design)
+        if _forms(skeleton.state_dict()) != _forms(weights):
+            raise ValueError("its weights are not those of its layers")
+        with torch.random.fork_rng(devices=[]):
+            encoder = Encoder(**design)
+        encoder.load_state_dict(weights)
+    except (KeyError, TypeError, ValueError, RuntimeError, OverflowError, IndexError) as error:
+        raise InputError(f"{path} is not a whole encoder file: {error}. {_AGAIN}") from error
+    return encoder
+
+
+def _forms(tensors: dict[str, Tensor]) -> dict[str, tuple[Any, ...]]:
+    return {name: (tensor.dtype, *tensor.shape) for name, tensor in tensors.items()}
+
+
+def _check_header(path: Path) -> None:
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+    if size > min(_MOST_HEADER_BYTES, path.stat().st_size):
+        raise InputError(f"{path} is not a whole encoder file: its header claims {size:,} bytes. {_AGAIN}")
+
+
+def _checksum(tensors: dict[str, Tensor], description: str) -> str:
+    """SHA-256 of the description and of all tensors, by their names, types, shapes and bytes."""
+    digest = hashlib.sha256(description.encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
+        digest.update(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
