@@ -25,12 +25,13 @@ from pollux import (
     metrics,
     models,
     objectives,
+    pretraining,
     report,
     training,
     transport,
 )
 
-MODULES = [pollux, datasets, export, geometry, metrics, models, objectives, report, training, transport]
+MODULES = [pollux, datasets, export, geometry, metrics, models, objectives, pretraining, report, training, transport]
 every_module = pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
 
 X = np.random.default_rng(0).normal(size=(12, 2))

@@ -4,7 +4,7 @@ import importlib
 import typing
 
 if typing.TYPE_CHECKING:
-    from pollux import datasets, export, geometry, metrics, models, objectives, report, training, transport
+    from pollux import datasets, export, geometry, metrics, models, objectives, pretraining, report, training, transport
     from pollux.estimators import GeminiClustering, load
     from pollux.objectives import Divergence, Gemini, f_divergence
 
@@ -20,6 +20,7 @@ __all__ = [
     "metrics",
     "models",
     "objectives",
+    "pretraining",
     "report",
     "training",
     "transport",

@@ -6,6 +6,7 @@ What is slow to import is imported by the command that needs it, so that help an
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 import traceback
@@ -18,6 +19,10 @@ from pollux.cli.common import BAD_INPUT, GOOD, OUR_FAULT, STOPPED, say
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit code is 0 if all went well, 2 for bad input, 1 if it is our fault, 130 after Ctrl-C."""
+    for stream in (sys.stdout, sys.stderr):
+        # What is piped elsewhere may be written in an old code page, which lacks σ: better a question mark than an end.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     commands = parser()
     options = commands.parse_args(arguments)
     if options.command is None:

@@ -12,6 +12,8 @@ from pollux.experiments import EXPERIMENTS
 from pollux.experiments.experiment import Experiment, Protocol, Settings
 
 Pair = tuple[str, str]
+# What may have any value. Tables find their cells by the other settings, so those keep to the values of the grids.
+FREE = ("epochs", "vat", "draws", "samples", "repeats", "epsilon")
 
 
 def choose(
@@ -136,6 +138,13 @@ def _like(name: str, text: str, values: Sequence[Any]) -> Any:
         # Another experiment has the setting.
         return None
     parsed, kind = _parsed(text), type(values[0])
+    if name not in FREE:
+        if meant := _meant(text, values):
+            return meant[0]
+        raise InputError(
+            f"--set {name}={text}: {name} is one of {', '.join(dict.fromkeys(map(str, values)))}; other values have no "
+            f"place in the tables.{did_you_mean(text, map(str, values))}"
+        )
     if kind is bool and isinstance(parsed, bool):
         return parsed
     if kind in (int, float) and type(parsed) in (int, float) and math.isfinite(parsed):

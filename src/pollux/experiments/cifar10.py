@@ -139,7 +139,18 @@ def check(runs: Sequence[Run], folder: Path) -> None:
 
 
 def _digest(path: Path) -> str:
+    return _digest_at(path, path.stat().st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=2)
+def _digest_at(path: Path, changed: int) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+
+
+def outdated(record: Record, folder: Path) -> bool:
+    """Whether the features were those of another encoder than the one that is here."""
+    path, used = folder / ENCODER, record.metrics.get("encoder")
+    return used is not None and path.exists() and used != _digest(path)
 
 
 def _kmeans(encoder: Path | None, seed: int) -> Mapping[str, Any]:
@@ -196,6 +207,7 @@ EXPERIMENT = Experiment(
     measure=measure,
     tables=tables,
     figures=draw_bars(tables),
+    outdated=outdated,
     data=("cifar10",),
     check=check,
 )

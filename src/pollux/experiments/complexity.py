@@ -72,7 +72,7 @@ def _milliseconds(records: Sequence[Record], objective: str, batch: int, cluster
 EXPERIMENT = Experiment(
     name="complexity",
     title="Choosing a GEMINI",
-    place="appendix H",
+    place="appendix G",
     protocols={
         "paper": Protocol(list(grid(CLUSTERS, 10)), runs=1),
         "quick": Protocol(list(grid((2, 10, 30), 3)), runs=1, remark="3 numbers of clusters, fewer repetitions"),

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from pollux.experiments.experiment import Record
 from pollux.experiments.running import Failure, News
+from pollux.experiments.tables import typeset
 
 # Runs may take hours, and few of them end: the time that is left is guessed from all of them.
 _SECONDS_OF_MEMORY = 7 * 86400.0
@@ -23,7 +24,7 @@ def told(record: Record) -> str:
     metrics = record.metrics
     parts = [f"{record.run}:"]
     if "adjusted_rand_index" in metrics:
-        parts.append(f"ARI {metrics['adjusted_rand_index']:.3f}")
+        parts.append(f"ARI {typeset(format(metrics['adjusted_rand_index'], '.3f'))}")
     if "clusters" in metrics:
         parts.append(f"{metrics['clusters']} cluster{'' if metrics['clusters'] == 1 else 's'}")
     return ", ".join([" ".join(parts), f"{record.seconds:.1f} s", *record.warnings])

@@ -56,13 +56,14 @@ class Desk:
     """What a run may use: the folder of the results, a place for a model that figures will need, and callbacks."""
 
     folder: Path
-    model_path: Path
+    model_path: Path | None = None
     callbacks: Sequence[Callback] = ()
 
     def keep(self, clustering: GeminiClustering) -> None:
-        """Keep the model, for figures."""
-        self.model_path.parent.mkdir(parents=True, exist_ok=True)
-        clustering.save(self.model_path)
+        """Keep the model, if figures need it."""
+        if self.model_path is not None:
+            self.model_path.parent.mkdir(parents=True, exist_ok=True)
+            clustering.save(self.model_path)
 
 
 Measure: TypeAlias = Callable[[Settings, int, Desk], Mapping[str, Any]]
@@ -120,6 +121,8 @@ class Experiment:
         From the records, and the folder of the models that they kept, to figures by name.
     keeps_model : callable
         Whether a run keeps its model: then it is done again where the file is gone.
+    outdated : callable
+        Whether a record, in the folder of the results, was made with something that is no longer there.
     data : sequence of str
         Image data sets that it needs.
     check : callable
@@ -139,6 +142,7 @@ class Experiment:
     tables: Callable[[Sequence[Record]], Sequence[Table]]
     figures: Callable[[Sequence[Record], Path], Mapping[str, Figure]] | None = None
     keeps_model: Callable[[Run], bool] = lambda run: False
+    outdated: Callable[[Record, Path], bool] = lambda record, folder: False
     data: Sequence[str] = ()
     check: Callable[[Sequence[Run], Path], None] = lambda runs, folder: None
     timed: bool = False

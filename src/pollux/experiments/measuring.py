@@ -37,11 +37,6 @@ def objective_of(settings: Mapping[str, Any]) -> str | Gemini:
     return Gemini(name, clip=settings["clip"]) if settings.get("clip") else name
 
 
-def signed(value: float) -> str:
-    """A figure of three decimals, with a proper minus."""
-    return f"{value:.3f}".replace("-", "−")
-
-
 def score(classes: ArrayLike, labels: ArrayLike) -> dict[str, Any]:
     """All scores of labels (n,) against classes (n,), and the clusters in use."""
     scores: dict[str, Any] = {name: round(metric(classes, labels), 6) for name, metric in LABEL_METRICS.items()}

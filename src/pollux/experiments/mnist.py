@@ -114,8 +114,8 @@ def grid(epochs: int, models: Sequence[str], clusters: Sequence[int]) -> Iterato
 
 def tables(records: Sequence[Record]) -> list[Table]:
     """The table of the paper, and one more for each weight of VAT that was tried."""
-    weights = sorted({float(record.run.settings.get("vat", 0.0)) for record in records})
-    return [_table(records, weight) for weight in weights]
+    weights = {float(record.run.settings["vat"]) for record in records if "vat" in record.run.settings}
+    return [_table(records, weight) for weight in sorted(weights or {0.0})]
 
 
 def _table(records: Sequence[Record], vat: float) -> Table:
@@ -129,8 +129,7 @@ def _table(records: Sequence[Record], vat: float) -> Table:
                 measured = figure_of(records, {**wanted, **variant})
                 cells.append(Cell(Figure(ari, clusters=used) if told else None, measured))
             rows.append(Row(name + addition, cells))
-    if vat == 0:
-        rows.append(_kmeans_row(records))
+    rows.append(_kmeans_row(records))
     return Table(
         "ARI on the test images of MNIST (clusters in use)" + (f", with VAT of weight {vat:g}" if vat else ""),
         [f"{MODEL_NAMES[model]}, {clusters} clusters" for model, clusters in COLUMNS],

@@ -47,7 +47,7 @@ def tables(records: Sequence[Record]) -> list[Table]:
 EXPERIMENT = Experiment(
     name="model-selection",
     title="Model selection on MNIST",
-    place="appendix G",
+    place="appendix F",
     protocols={
         "paper": Protocol(list(grid(100, ("mlp", "lenet5"))), runs=20),
         "quick": Protocol(list(grid(3, ("mlp",))), runs=1, remark="3 epochs instead of 100, the MLP only, one run"),

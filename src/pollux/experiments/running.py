@@ -72,8 +72,13 @@ class Outcome:
 
 def recorded(experiment: Experiment, runs: Sequence[Run], folder: Path) -> list[Record]:
     """The records of those of the runs that have been done."""
-    known = records.read(record_path(folder, experiment))
+    known = _known(experiment, folder)
     return [known[run.key] for run in runs if run.key in known]
+
+
+def _known(experiment: Experiment, folder: Path) -> dict[str, Record]:
+    read = records.read(record_path(folder, experiment))
+    return {key: record for key, record in read.items() if not experiment.outdated(record, folder)}
 
 
 def record_path(folder: Path, experiment: Experiment) -> Path:
@@ -83,7 +88,7 @@ def record_path(folder: Path, experiment: Experiment) -> Path:
 
 def to_do(experiment: Experiment, runs: Sequence[Run], folder: Path) -> list[Run]:
     """The runs that have no record yet, or whose model is gone."""
-    known = records.read(record_path(folder, experiment))
+    known = _known(experiment, folder)
     return [
         run
         for run in runs
@@ -99,7 +104,7 @@ def execute(experiment: Experiment, runs: Sequence[Run], folder: Path, *, jobs: 
     failures: list[Failure] = []
     if waiting:
         folder.mkdir(parents=True, exist_ok=True)
-        with _workers(jobs, display) as submit:
+        with _workers(jobs, 1 if experiment.timed else threads_each(jobs), display) as submit:
             for answer in _as_they_end(submit, experiment, waiting, folder, jobs):
                 if isinstance(answer, Failure):
                     failures.append(answer)
@@ -141,14 +146,14 @@ def _answer(run: Run, future: Future[Answer]) -> Answer:
 
 
 @contextlib.contextmanager
-def _workers(jobs: int, display: Display) -> Iterator[Submit]:
+def _workers(jobs: int, threads: int, display: Display) -> Iterator[Submit]:
     """Processes to do runs, which is what the function that is given hands out."""
     workers = [_Worker(number, display) for number in range(jobs)]
 
     def submit(function: Callable[..., Answer], *arguments: Any) -> Future[Answer]:
         return next(worker for worker in workers if worker.is_free).submit(function, *arguments)
 
-    with _environment(OMP_NUM_THREADS=str(threads_each(jobs)), OMP_WAIT_POLICY="PASSIVE"):
+    with _environment(OMP_NUM_THREADS=str(threads), OMP_WAIT_POLICY="PASSIVE"):
         try:
             yield submit
         except BaseException:
@@ -304,11 +309,12 @@ def perform(name: str, run: Run, folder: Path) -> Record:
     """Do one run; the record of what it measured, as it will be read."""
     from pollux.experiments import EXPERIMENTS
 
-    desk = Desk(folder, model_path(folder, run), [_Teller(run)])
+    experiment = EXPERIMENTS[name]
+    desk = Desk(folder, model_path(folder, run) if experiment.keeps_model(run) else None, [_Teller(run)])
     start = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        metrics = EXPERIMENTS[name].measure(run.settings, run.seed, desk)
+        metrics = experiment.measure(run.settings, run.seed, desk)
     return records.as_read(
         Record(
             run,

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from pollux.experiments.experiment import Record
 
 
+# Published figures have three decimals.
+ROUNDING = 0.0005
+
+
 @dataclass(frozen=True)
 class Figure:
     """A mean over runs, their standard deviation where there are several, and the clusters in use."""
@@ -43,17 +47,18 @@ class Cell:
         deviations = [(figure.deviation, figure.runs) for figure in (self.published, self.measured)]
         if any(deviation is None for deviation, _ in deviations):
             return None
-        error = math.sqrt(sum((deviation or 0.0) ** 2 / runs for deviation, runs in deviations))
-        # Published figures are rounded to three decimals.
-        return self.difference >= -2 * error - 0.0005
+        # Deviations are those of the runs themselves; of n runs that estimates the spread of all by n − 1.
+        error = math.sqrt(sum((deviation or 0.0) ** 2 / max(runs - 1, 1) for deviation, runs in deviations))
+        return self.difference >= -2 * error - ROUNDING
 
 
 @dataclass(frozen=True)
 class Row:
-    """A line of a table."""
+    """A line of a table; one that is ``further`` shows a published figure once more, and is not counted again."""
 
     name: str
     cells: Sequence[Cell]
+    further: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,12 @@ class Table:
     rows: Sequence[Row]
     unit: str = "ARI"
     notes: Sequence[str] = ()
+
+
+def typeset(number: str) -> str:
+    """A number as text with a true minus sign, and with none before nothing."""
+    nothing = not any(digit in "123456789" for digit in number)
+    return number.removeprefix("-") if nothing else number.replace("-", "−")
 
 
 def summary(values: Sequence[float], clusters: Sequence[float] = ()) -> Figure | None:

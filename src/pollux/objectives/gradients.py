@@ -136,8 +136,9 @@ def mmd_ovo(logits: Tensor, affinity: Affinity | None) -> tuple[Tensor, Tensor]:
     p_y = p_y.mT
     means = p.mT @ features / (n * p_y)
     distances = torch.cdist(means, means, compute_mode="donot_use_mm_for_euclid_dist")
-    # Two clusters in one place pull in no direction.
-    inverse = torch.where(distances > 0, 1 / distances, 0)
+    # Two clusters in one place, but for rounding, pull in no direction.
+    rounding = 4 * torch.finfo(p.dtype).eps * torch.linalg.vector_norm(features, dim=-1).amax()
+    inverse = torch.where(distances > rounding, 1 / distances, 0)
     value = (p_y * distances * p_y.mT).sum((-2, -1))
     # By p(a|x): 2 Σ_b p(b) (‖m_a − m_b‖ + (φ(x) − m_a) · (m_a − m_b) / ‖m_a − m_b‖).
     pull = inverse * p_y.mT

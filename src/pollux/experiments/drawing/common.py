@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollux.estimators import GeminiClustering, load
 from pollux.experiments.experiment import Record, model_path
+from pollux.experiments.tables import typeset
 from pollux.report.canvas import GRID, TITLE, clean_axes
 from pollux.report.palette import INK, QUIET, colours
 
@@ -37,7 +38,7 @@ def kept(records: Sequence[Record], folder: Path, wanted: Mapping[str, Any]) -> 
 
 def score(record: Record) -> str:
     """'ARI 0.932'."""
-    return f"ARI {record.metrics['adjusted_rand_index']:.3f}".replace("-0.000", "0.000").replace("-", "−")
+    return f"ARI {typeset(format(record.metrics['adjusted_rand_index'], '.3f'))}"
 
 
 def titled(ax: Axes, title: str) -> Axes:

@@ -129,7 +129,7 @@ def draw_model_selection(records: Sequence[Record], folder: Path) -> dict[str, F
     panels[0].set(xlim=(0, ASKED + 1))
     panels[0].set_ylim(bottom=min(0.0, panels[0].get_ylim()[0]))
     panels[0].set_ylabel("ARI", color=QUIET)
-    dots = next(ax for ax in panels if ax.collections).get_legend_handles_labels()
+    dots = next((ax for ax in panels if ax.collections), panels[0]).get_legend_handles_labels()
     style: dict[str, Any] = {"ncols": 2, "frameon": False, "fontsize": 9, "labelcolor": INK, "scatteryoffsets": [0.5]}
     figure.legend(*dots, loc="outside lower right", **style)
     figure.set_label("ARI of each run on the test images of MNIST against the clusters that it uses.")
@@ -161,7 +161,7 @@ def draw_complexity(records: Sequence[Record], folder: Path) -> dict[str, Figure
         else:
             not_run(ax)
     panels[0].set_ylabel("seconds for value and gradient", color=QUIET)
-    lines = next(ax for ax in panels if ax.lines).get_legend_handles_labels()
+    lines = next((ax for ax in panels if ax.lines), panels[0]).get_legend_handles_labels()
     figure.legend(*lines, loc="outside right center", frameon=False, fontsize=9, labelcolor=INK)
     figure.set_label(
         "Median time of the value and the gradient of each GEMINI as the number of clusters grows. Solid lines are "

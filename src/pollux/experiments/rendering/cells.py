@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from pollux.experiments.tables import Cell, Figure, Table
+from pollux.experiments.tables import ROUNDING, Cell, Figure, Table, typeset
 
 NOT_RUN = "not run"
 NOTHING = "–"
 BELOW = "below"
 UNITS = ("nats", "ms")
-# Published figures have three decimals.
-ROUNDING = 0.0005
 
 
 @dataclass(frozen=True)
@@ -77,8 +75,7 @@ def amount(value: float, unit: str) -> str:
         written = f"{value:,.0f}" if abs(value) >= 99.95 else f"{value:#.3g}"
     else:
         written = f"{value:.{4 if unit == 'nats' else 3}f}"
-    # A true minus sign, and none before nothing.
-    return written.removeprefix("-") if _is_nothing(written) else written.replace("-", "−")
+    return typeset(written)
 
 
 def signed(value: float, unit: str) -> str:
@@ -114,7 +111,8 @@ def has_published(table: Table) -> bool:
 
 def verdict(table: Table) -> str:
     """How many cells hold, and how far off are those that cannot be judged."""
-    pairs = [(cell, unit) for row in table.rows for cell, unit in zip(row.cells, units(table), strict=True)]
+    rows = [row for row in table.rows if not row.further]
+    pairs = [(cell, unit) for row in rows for cell, unit in zip(row.cells, units(table), strict=True)]
     judged = [cell.holds for cell, _ in pairs if cell.holds is not None]
     lines = []
     if judged:

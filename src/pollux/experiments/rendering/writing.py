@@ -32,9 +32,10 @@ def with_pictures(account: Account, folder: Path) -> Account:
         figures = account.experiment.figures(account.records, folder)
     except ImportError:
         return dataclasses.replace(account, without_pictures=WITHOUT_PICTURES)
-    except (OSError, ValueError) as error:
-        # A model file that cannot be read costs the figures, not the tables.
-        return dataclasses.replace(account, without_pictures=f"no figures: {error}")
+    except Exception as error:
+        # A model file that cannot be read, or settings that no figure is made for, cost the figures, not the tables.
+        told = f"no figures: {type(error).__name__}: {error}"
+        return dataclasses.replace(account, without_pictures=told)
     pictures = [write_figure(figure, folder, f"{account.experiment.name}-{name}") for name, figure in figures.items()]
     return dataclasses.replace(account, pictures=pictures)
 
