@@ -6,6 +6,7 @@
 # make bench-transport the same for Wasserstein objectives and their solver
 # make bench-files     the command line on large files: time and memory
 # make bench-accuracy  the table of adjusted Rand indices: k-means, GemClus, Pollux
+# make reproduction    puts what results/ records of the paper's experiments into docs/reproduction.md and README.md
 # Each builds its own environment in .venv; nothing needs to be installed first but Python 3.11+ and make.
 
 PYTHON ?= python3
@@ -13,7 +14,7 @@ BIN := .venv/bin
 # Two test processes share the cores; one thread each keeps them from fighting.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q
 
-.PHONY: demo test test-browser check bench bench-transport bench-files bench-accuracy clean
+.PHONY: demo test test-browser check bench bench-transport bench-files bench-accuracy reproduction clean
 
 NATIVE := $(wildcard src/pollux/transport/native/*)
 
@@ -50,6 +51,9 @@ bench-files: .venv/installed-bench .venv/installed-files
 # It shares the demo's data, kernel and settings, and so needs what the demo needs.
 bench-accuracy: .venv/installed-bench .venv/installed-report
 	$(BIN)/python benchmarks/accuracy.py
+
+reproduction: .venv/installed-report
+	$(BIN)/python benchmarks/reproduction.py
 
 clean:
 	rm -rf .venv build dist demo src/pollux/transport/_native*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tarfile
 import threading
+import zipfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -362,6 +363,62 @@ def test_damaged_files_are_refused_with_their_names(damage: str, folder: Path) -
     assert str(path) in str(caught.value)
 
 
+def npy(header: bytes) -> bytes:
+    """An array that consists of its header alone."""
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+
+
+PETABYTES = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000, 1000000, 1000), }\n"
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        npy(b"{'descr': '<f8', 'fortran_order': False, 'shape': (3, }\n"),
+        npy(b"{'descr': (), 'fortran_order': False, 'shape': (3,), }\n"),
+        npy(b"{'descr': '<f8', 'shape': (3,), }\n"),
+        npy(b"((((((((((((((((((((((((((\n"),
+        npy(b"{'descr': '<f8', 'fortran_order': False, 'shape': (99999999999999999999999,), }\n"),
+        npy(b"{'descr': '<f8', 'fortran_order': False, 'shape': (4294967296, 4294967296), }\n"),
+        npy(PETABYTES),
+        b"",
+    ],
+    ids=["open bracket", "no type", "lacking", "brackets", "huge", "overflow", "petabytes", "empty"],
+)
+def test_arrays_with_broken_headers_are_refused(member: bytes, folder: Path) -> None:
+    path = folder / "mnist.npz"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("x_train.npy", member)
+    with pytest.raises(InputError, match=r"mnist\.npz"):
+        datasets.load_images("mnist")
+    # A damaged file does not hide the others.
+    assert command("list") == 0
+
+
+def test_an_encrypted_file_is_refused(folder: Path) -> None:
+    path = folder / "mnist.npz"
+    save_images(path)
+    content = path.read_bytes()
+    # The lowest bit of the flags, six bytes after the signature of a member and eight after that in the directory.
+    for signature, distance in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        start = content.index(signature) + distance
+        content = content[:start] + bytes([content[start] | 1]) + content[start + 1 :]
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"mnist\.npz cannot be read .*encrypted"):
+        datasets.load_images("mnist")
+
+
+@pytest.mark.parametrize("error", [OSError(22, "Invalid argument"), OSError(5, "Input/output error")])
+def test_an_error_of_the_system_names_the_file(error: OSError, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> None:
+        raise error
+
+    save_images(folder / "mnist.npz")
+    monkeypatch.setattr(zipfile.ZipFile, "open", fails)
+    with pytest.raises(InputError, match=rf"mnist\.npz cannot be read .*{error.strerror}"):
+        datasets.load_images("mnist")
+
+
 @pytest.mark.skipif(not (REAL / "mnist.npz").is_file(), reason="MNIST is not here")
 def test_the_real_digits_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POLLUX_DATA", str(REAL))
@@ -431,7 +488,13 @@ def test_a_sparse_table_stays_sparse(tabular: Path) -> None:
         ({"y": [0, 1, 2]}, "y must be 2 whole numbers"),
         ({"y": [0.5, 1]}, "y must be 2 whole numbers"),
         ({"y": [-1, 1]}, "from 0 up"),
+        ({"y": np.array([0, 2**64 - 1], np.uint64)}, "from 0 up"),
+        ({"y": [0, 2**62]}, "class_names"),
+        ({"class_names": "ab"}, "class_names must be a list"),
+        ({"class_names": [["a", "b"]]}, "class_names must be a list"),
+        ({"feature_names": "ab"}, "feature_names must be a list"),
         ({"class_names": ["a"]}, "only 1 class_names"),
+        ({"class_names": np.zeros(0, "U1")}, "only 0 class_names"),
         ({"feature_names": ["a"]}, "2 columns, but there are 1 feature_names"),
         ({"y": None}, "no array called y"),
         ({"X": None}, "no array called X"),
@@ -443,6 +506,54 @@ def test_other_tables_are_refused_with_the_name_of_the_file(changed: Any, messag
     with pytest.raises(InputError, match=message) as caught:
         datasets.load_table("bad")
     assert "bad.npz" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"indices": np.array([1, 2**32], np.int64)},
+        {"indices": np.array([1, 2**64 - 1], np.uint64)},
+        {"indices": np.array([1, 2**63], np.uint64)},
+        {"indices": [1.5, 0]},
+        {"indices": [[1, 0]]},
+        {"indptr": [0, 1, 1.5]},
+        {"indptr": np.array([0, 1, 2**32 + 2])},
+        {"indptr": 3},
+        {"data": ["a", "b"]},
+        {"data": ["1", "2"]},
+        {"data": [1j, 2]},
+        {"data": 1.0},
+        {"shape": 2},
+        {"shape": [2]},
+        {"shape": [2, 3, 1]},
+        {"shape": [2.0, 3.0]},
+        {"shape": [-2, 3]},
+        {"shape": ["2", "3"]},
+        {"shape": [2, 0], "data": [], "indices": np.zeros(0, int), "indptr": [0, 0, 0]},
+        {"shape": [0, 3], "data": [], "indices": np.zeros(0, int), "indptr": [0], "y": np.zeros(0, int)},
+    ],
+)
+def test_other_sparse_tables_are_refused_with_the_name_of_the_file(changed: Any, tabular: Path) -> None:
+    whole = {"data": [1.5, 2.0], "indices": [1, 0], "indptr": [0, 1, 2], "shape": [2, 3], "y": [0, 1]}
+    np.savez(tabular / "texts.npz", **(whole | changed))
+    with pytest.raises(InputError, match=r"texts\.npz.*CSR matrix"):
+        datasets.load_table("texts")
+
+
+def test_a_sparse_table_may_have_indices_of_any_type(tabular: Path) -> None:
+    parts = {
+        "data": np.array([True, True]),
+        "indices": np.array([1, 0], np.uint64),
+        "indptr": np.array([0, 1, 2], np.int8),
+    }
+    np.savez(tabular / "texts.npz", **parts, shape=[2, 3], y=[0, 1])
+    assert datasets.load_table("texts").X.toarray().tolist() == [[0, 1, 0], [1, 0, 0]]
+
+
+def test_more_columns_than_can_have_names_are_refused(tabular: Path) -> None:
+    np.savez(tabular / "wide.npz", data=[1.0], indices=[2**40 - 1], indptr=[0, 1], shape=[1, 2**40], y=[0])
+    with pytest.raises(InputError, match=r"wide\.npz.*feature_names"):
+        datasets.load_table("wide")
 
 
 @pytest.mark.parametrize("name", ["", "../mnist", "a/b"])
@@ -722,6 +833,23 @@ def test_on_a_terminal_fetch_shows_how_far_it_is(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     assert command("fetch", "mnist") == 0
     assert "fetching mnist: 0.0 of 0.0 MB" in capsys.readouterr().err
+
+
+def test_a_stopped_fetch_says_what_was_written(
+    publish: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(_: Any) -> None:
+        raise KeyboardInterrupt
+
+    publish("mnist", digit_files(image_arrays()))
+    publish("cifar10", cifar_file(image_arrays((32, 32, 3))))
+    monkeypatch.setattr(fetching, "_cifar_batch", lambda *_: interrupted(_))
+    assert main(["datasets", "fetch", "mnist", "cifar10"]) == 130
+    assert capsys.readouterr().err == "Stopped; mnist was written, cifar10 was not.\n"
+    assert [path.name for path in folder.iterdir()] == ["mnist.npz"]
+    # What had been there before was not written now.
+    assert main(["datasets", "fetch", "mnist", "cifar10"]) == 130
+    assert capsys.readouterr().err == "Stopped; nothing was written.\n"
 
 
 @pytest.mark.parametrize(

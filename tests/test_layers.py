@@ -15,6 +15,7 @@ MOST_LINES = 450
 ALLOWED: dict[str, set[str]] = {
     "affinity": set(),
     "atomic": set(),
+    "checked_tensors": set(),
     "errors": set(),
     "rows": set(),
     "threads": set(),
@@ -28,7 +29,7 @@ ALLOWED: dict[str, set[str]] = {
     "report": {"atomic", "metrics"},
     "preprocessing": {"errors"},
     "files": {"errors", "preprocessing"},
-    "persistence": {"atomic", "geometry", "models", "objectives", "parameters", "preprocessing"},
+    "persistence": {"atomic", "checked_tensors", "geometry", "models", "objectives", "parameters", "preprocessing"},
     "new_rows": set(),
 }
 BELOW_FITTING = {"affinity", "rows", "objectives", "geometry", "models", "training"}
@@ -39,7 +40,9 @@ ALLOWED["export"] = {"atomic", "errors", "estimators", "preprocessing"}
 ALLOWED["runs"] = {"atomic", "errors", "estimators", "files", "metrics", "preprocessing", "report", "training"} | {
     *("export", "fitting", "geometry", "models", "objectives", "parameters", "persistence", "threads")
 }
-ALLOWED["pretraining"] = {"atomic", "datasets", "errors", "files", "models", "preprocessing", "threads", "training"}
+ALLOWED["pretraining"] = {"atomic", "checked_tensors", "datasets", "errors", "files", "models"} | {
+    *("preprocessing", "threads", "training")
+}
 ALLOWED["experiments"] = {"atomic", "errors", "estimators", "datasets", "metrics", "geometry", "models", "training"} | {
     *("affinity", "objectives", "pretraining", "report")
 }

@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 import pollux
-from pollux import GeminiClustering, load, persistence
+from pollux import GeminiClustering, checked_tensors, load, persistence
 
 X = np.random.default_rng(0).normal(size=(20, 4))
 NO_MODEL = r"not a whole model file|not a model file|damaged|not those of this model|format version"
@@ -44,7 +44,7 @@ def contents(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 def sealed(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> Path:
     """A file with the right checksum, whatever it holds."""
-    checksum = persistence._checksum(tensors, metadata["description"])
+    checksum = checked_tensors.checksum(tensors, metadata["description"])
     save_file(tensors, path, metadata={**metadata, "sha256": checksum})
     return path
 

@@ -21,7 +21,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from data_files import FAST, frame, pollux
 from data_files import write_table as table_in
-from pollux import GeminiClustering, load, persistence
+from pollux import GeminiClustering, checked_tensors, load
 from pollux.errors import InputError
 from pollux.preprocessing import (
     MISSING,
@@ -334,7 +334,9 @@ def sealed(path: Path, model: Path, preprocessing: Any) -> Path:
     """The model with another preprocessing, and the right checksum."""
     tensors, metadata, description = contents(model)
     text = json.dumps({**description, "preprocessing": preprocessing})
-    save_file(tensors, path, metadata={**metadata, "description": text, "sha256": persistence._checksum(tensors, text)})
+    save_file(
+        tensors, path, metadata={**metadata, "description": text, "sha256": checked_tensors.checksum(tensors, text)}
+    )
     return path
 
 
@@ -407,7 +409,7 @@ def test_files_of_the_second_version_load(tmp_path: Path) -> None:
     tensors, metadata, description = contents(tmp_path / "new")
     assert description.pop("preprocessing") is None
     text = json.dumps(description)
-    checksum = persistence._checksum(tensors, text)
+    checksum = checked_tensors.checksum(tensors, text)
     save_file(tensors, tmp_path / "old", metadata={**metadata, "version": "2", "description": text, "sha256": checksum})
     loaded = load(tmp_path / "old")
     assert loaded.preprocessing_ is None

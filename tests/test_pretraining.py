@@ -88,6 +88,11 @@ def test_the_loss_of_views_that_look_alike_and_of_perfect_ones() -> None:
     assert nt_xent(torch.eye(8).repeat(2, 1), 0.01).item() == pytest.approx(0, abs=1e-6)
 
 
+def test_the_loss_is_computed_where_the_projections_are() -> None:
+    # The device without memory stands for all that are not the processor.
+    assert nt_xent(torch.ones(16, 4, device="meta"), 0.5).device.type == "meta"
+
+
 # Views
 
 
@@ -201,6 +206,22 @@ def test_encoders_are_given_images_as_they_are(scale: float) -> None:
     assert images.std == pytest.approx((unit.std((0, 2, 3)) * scale).tolist(), rel=1e-4)
 
 
+@pytest.mark.parametrize(("scale", "offset"), [(1e-6, 0), (1e-6, 1e-3), (1e-30, 0), (10, 1e7), (1e12, -1e12)])
+def test_channels_are_standardised_whatever_their_scale_and_offset(scale: float, offset: float) -> None:
+    unit = np.random.default_rng(0).random((30, 3, 9, 9))
+    images = Images(unit * scale + offset)
+    assert images.std == pytest.approx((unit.std((0, 2, 3)) * scale).tolist(), rel=1e-4)
+    assert images.mean == pytest.approx((unit.mean((0, 2, 3)) * scale + offset).tolist(), rel=1e-4)
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, 1e7, -1e-9])
+def test_a_channel_that_never_changes_is_not_divided_by_rounding(value: float) -> None:
+    pixels = np.full((20, 3, 9, 9), value)
+    assert Images(pixels).std == [1, 1, 1]
+    pixels[:, 1] += np.random.default_rng(0).random((20, 9, 9))
+    assert [deviation == 1 for deviation in Images(pixels).std] == [True, False, True]
+
+
 def test_bytes_count_from_0_to_1_wherever_their_channels_are() -> None:
     last, first = Images(noise()), Images(np.moveaxis(noise(), 3, 1))
     assert last.shape == first.shape == (3, 12, 12)
@@ -218,6 +239,8 @@ def test_bytes_count_from_0_to_1_wherever_their_channels_are() -> None:
         (np.zeros((1, 9, 9)), "at least 2"),
         (np.zeros((5, 4, 9)), "4 × 9"),
         (np.full((5, 9, 9), np.nan), "not finite"),
+        (np.zeros((5, 5, 9, 9)), "1, 3 or 4 channels"),
+        (np.zeros((5, 9, 9, 2)), "1, 3 or 4 channels"),
     ],
 )
 def test_what_are_no_images(images: NDArray[Any], complaint: str) -> None:
@@ -296,22 +319,39 @@ def test_the_global_generator_is_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("wrong", "complaint"),
     [
-        *(
-            {"epochs": 0},
-            {"batch_size": 1},
-            {"temperature": 0},
-            {"learning_rate": math.nan},
-            {"learning_rate": 1e38},
-            {"widths": ()},
-        ),
-        *({"weight_decay": -1}, {"widths": (8,)}, {"blocks": (1, 0)}, {"projection": 0}, {"random_state": -1}),
+        ({"epochs": 0}, "epochs must be above 0"),
+        ({"epochs": 2.9}, r"epochs must be a whole number, not 2\.9"),
+        ({"epochs": True}, "epochs must be a whole number"),
+        ({"epochs": "3"}, "epochs must be a whole number"),
+        ({"batch_size": 1}, "at least 2 images"),
+        ({"batch_size": 16.5}, "batch_size must be a whole number"),
+        ({"temperature": 0}, "temperature must be a finite number above 0"),
+        ({"temperature": "warm"}, "temperature must be a finite number above 0"),
+        ({"learning_rate": math.nan}, "learning_rate must be a finite number above 0"),
+        ({"learning_rate": 1e38}, "try 0.002"),
+        ({"weight_decay": -1}, "weight_decay must be a finite number from 0 up"),
+        ({"weight_decay": math.inf}, "weight_decay must be a finite number from 0 up"),
+        ({"weight_decay": math.nan}, "weight_decay must be a finite number from 0 up"),
+        ({"widths": ()}, "Each stage needs"),
+        ({"widths": (8,)}, "Each stage needs"),
+        ({"widths": (8, 16.5)}, "widths must be a whole number"),
+        ({"blocks": (1, 0)}, "Each stage needs"),
+        ({"projection": 0}, "projection must be above 0"),
+        ({"random_state": -1}, "seed"),
+        ({"random_state": 0.5}, "random_state must be a whole number"),
     ],
 )
-def test_settings_that_cannot_be(wrong: dict[str, Any]) -> None:
-    with pytest.raises(InputError):
+def test_settings_that_cannot_be(wrong: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(InputError, match=complaint):
         pretrain_simclr(noise(), **{**SMALL, **wrong})
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
+    numbers = {"epochs": np.int64(1), "weight_decay": np.float32(0), "widths": np.array([8, 16])}
+    pretrain_simclr(noise(), **{**SMALL, **numbers}, checkpoint=tmp_path / "encoder")
+    assert stored_settings(tmp_path / "encoder")["widths"] == [8, 16]
 
 
 def test_a_loss_that_explodes_is_told() -> None:
@@ -388,6 +428,25 @@ def test_a_training_that_ended_is_not_trained_again(tmp_path: Path) -> None:
         pretrain_simclr(noise(), epochs=3, **SMALL, checkpoint=path, resume=True)
 
 
+def test_epochs_that_were_done_cannot_be_undone(checkpoint: Path) -> None:
+    before = checkpoint.read_bytes()
+    with pytest.raises(InputError, match="has 2 epochs behind it, more than the 1 asked for"):
+        pretrain_simclr(noise(), epochs=1, **SMALL, checkpoint=checkpoint, resume=True)
+    assert checkpoint.read_bytes() == before
+
+
+def test_as_many_epochs_as_were_done_end_a_training(checkpoint: Path) -> None:
+    learned, size = load_encoder(checkpoint), checkpoint.stat().st_size
+    result = pretrain_simclr(noise(), epochs=2, **SMALL, checkpoint=checkpoint, resume=True, callbacks=[killed_in(3)])
+    assert same_weights(result.encoder, learned)
+    assert len(result.history["loss"]) == 2
+    # The file now holds the encoder alone.
+    assert same_weights(load_encoder(checkpoint), learned)
+    assert checkpoint.stat().st_size < size / 2
+    with pytest.raises(InputError, match="has ended"):
+        pretrain_simclr(noise(), epochs=3, **SMALL, checkpoint=checkpoint, resume=True)
+
+
 def test_a_training_goes_on_with_its_own_images_and_settings(checkpoint: Path) -> None:
     before = checkpoint.read_bytes()
     with pytest.raises(InputError, match="other images"):
@@ -416,9 +475,24 @@ def test_a_write_that_fails_leaves_the_last_checkpoint(checkpoint: Path, monkeyp
 
 
 def test_a_place_that_cannot_be_written_is_told_before_the_training(tmp_path: Path) -> None:
-    for path in (tmp_path, tmp_path / "none" / "encoder"):
-        with pytest.raises(InputError):
+    (tmp_path / "file").touch()
+    for path in (tmp_path, tmp_path / "file" / "encoder", tmp_path / "file" / "below" / "encoder"):
+        with pytest.raises(InputError, match="folder"):
             pretrain_simclr(noise(), **SMALL, checkpoint=path, callbacks=[killed_in(1)])
+
+
+def test_the_folder_of_the_file_is_made_when_all_is_well(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b" / "encoder"
+    with pytest.raises(InputError):
+        pretrain_simclr(np.zeros((5, 9)), **SMALL, checkpoint=path)
+    with pytest.raises(InputError):
+        pretrain_simclr(noise(), **{**SMALL, "epochs": 0}, checkpoint=path)
+    assert not (tmp_path / "a").exists()
+    with pytest.raises(KilledError):
+        pretrain_simclr(noise(), epochs=1, **SMALL, checkpoint=path, callbacks=[killed_in(1)])
+    assert (tmp_path / "a" / "b").is_dir()
+    pretrain_simclr(noise(), epochs=1, **SMALL, checkpoint=path)
+    load_encoder(path)
 
 
 def test_an_encoder_of_ones_own_in_a_file(tmp_path: Path) -> None:
@@ -513,10 +587,28 @@ def test_the_command(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[0] == "40 images of 3×12×12"
     assert lines[1].startswith("epoch 1/2  loss ")
     assert "images/s" in lines[1]
-    assert lines[-2] == "saved in images-simclr.safetensors"
-    assert 'load_encoder("images-simclr.safetensors")' in lines[-1]
+    assert lines[-5:-3] == ["saved in images-simclr.safetensors", "next, in Python:"]
     expected = pretrain_simclr(noise(), epochs=2, batch_size=16, widths=(8, 16), blocks=(1, 1)).encoder
     assert same_weights(load_encoder("images-simclr.safetensors"), expected)
+
+
+def test_the_command_makes_the_folder_and_says_what_runs(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # A path that no quotes of ours would survive.
+    out = here / "new" / 'it\'s "mine" \\n' / "x.safetensors"
+    assert command("images.npy", *FAST, "--out", out) == GOOD
+    _, _, lines = capsys.readouterr().out.partition("next, in Python:\n")
+    namespace: dict[str, Any] = {}
+    exec(lines, namespace)
+    unit = torch.from_numpy(noise() / 255).float().permute(0, 3, 1, 2)
+    assert len(namespace["geometry"].bind(unit)(torch.arange(5)).values) == 5
+
+
+def test_the_command_makes_no_folder_for_bad_input(here: Path) -> None:
+    np.save("rows.npy", np.zeros((5, 4)))
+    for words in (("rows.npy", *FAST), ("images.npy", *FAST, "--epochs", 0), ("none.npy", *FAST)):
+        with pytest.raises(InputError):
+            command(*words, "--out", "new/x.safetensors")
+    assert not Path("new").exists()
 
 
 def test_the_command_spares_what_is_there(here: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
@@ -16,6 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from pollux.atomic import in_place
+from pollux.checked_tensors import check_header, checksum
 from pollux.geometry import DISTANCES, KERNELS, Pairwise, ShortestPath, resolve
 from pollux.models import FreeTable, build
 from pollux.objectives import DIVERGENCES, Gemini
@@ -28,8 +28,6 @@ VERSION = 3
 
 _HISTORY: dict[str, Callable[[Any], float]] = {"objective": float, "clusters": int, "entropy": float}
 _READABLE = ("1", "2", "3")
-# Far more than any description; a header that claims more is not read at all.
-_MOST_HEADER_BYTES = 50_000_000
 
 IN_RUN = "model.safetensors"
 """The model file in the folder of a run."""
@@ -169,8 +167,7 @@ def write(path: str | Path, tensors: dict[str, Tensor], description: dict[str, A
     # Tensors of one storage (tied weights) are written as separate ones.
     contiguous = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     text = json.dumps(description)
-    checksum = _checksum(contiguous, text)
-    metadata = {"format": FORMAT, "version": str(VERSION), "description": text, "sha256": checksum}
+    metadata = {"format": FORMAT, "version": str(VERSION), "description": text, "sha256": checksum(contiguous, text)}
     with in_place(path) as temporary:
         save_file(contiguous, temporary, metadata=metadata)
 
@@ -183,7 +180,7 @@ def read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if not path.is_file():
         raise FileNotFoundError(f"There is no model file {path}.")
     try:
-        _check_header(path)
+        check_header(path)
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             if metadata.get("format") != FORMAT:
@@ -194,27 +191,11 @@ def read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
                     f"{', '.join(_READABLE)}. Load it with the release that wrote it."
                 )
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        if metadata["version"] != "1" and metadata["sha256"] != _checksum(tensors, metadata["description"]):
+        if metadata["version"] != "1" and metadata["sha256"] != checksum(tensors, metadata["description"]):
             raise ValueError(f"{path} is damaged: its checksum is not that of its contents. Use a copy of it.")
         return tensors, json.loads(metadata["description"])
     except (SafetensorError, json.JSONDecodeError, KeyError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{path} is not a whole model file: {error}.") from error
-
-
-def _check_header(path: Path) -> None:
-    with path.open("rb") as file:
-        size = int.from_bytes(file.read(8), "little")
-    if size > min(_MOST_HEADER_BYTES, path.stat().st_size):
-        raise ValueError(f"{path} is not a whole model file: its header claims {size:,} bytes.")
-
-
-def _checksum(tensors: dict[str, Tensor], description: str) -> str:
-    """SHA-256 of the description and of all tensors, by their names, types, shapes and bytes."""
-    digest = hashlib.sha256(description.encode())
-    for name, tensor in sorted(tensors.items()):
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
-        digest.update(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
-    return digest.hexdigest()
 
 
 def _as_json(value: Any) -> Any:

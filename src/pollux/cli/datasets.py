@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from pollux.cli.common import BAD_INPUT, GOOD, say
+from pollux.cli.common import BAD_INPUT, GOOD, STOPPED, say
 
 
 def add(commands: Any) -> None:
@@ -70,13 +70,29 @@ def _fetch(options: argparse.Namespace) -> int:
 
     for name in options.names:
         fetchable(name)
-    for name in options.names:
-        there = fetched(name, options.to)
-        if there is not None:
-            print(f"{name} is already here: {there}")
-            continue
-        print(f"{name} written to {fetch(name, options.to, progress=_Progress(name) if sys.stderr.isatty() else None)}")
+    lacking = [name for name in dict.fromkeys(options.names) if fetched(name, options.to) is None]
+    try:
+        for name in options.names:
+            there = fetched(name, options.to)
+            if there is not None:
+                print(f"{name} is already here: {there}")
+                continue
+            progress = _Progress(name) if sys.stderr.isatty() else None
+            print(f"{name} written to {fetch(name, options.to, progress=progress)}")
+    except KeyboardInterrupt:
+        written = [name for name in lacking if fetched(name, options.to) is not None]
+        if not written:
+            raise
+        say(_what_was_written(written, [name for name in lacking if name not in written]))
+        return STOPPED
     return GOOD
+
+
+def _what_was_written(written: list[str], lacking: list[str]) -> str:
+    def were(names: list[str]) -> str:
+        return f"{' and '.join(names)} {'was' if len(names) == 1 else 'were'}"
+
+    return f"Stopped; {were(written)} written" + (f", {were(lacking)} not." if lacking else ".")
 
 
 def _path(options: argparse.Namespace) -> int:

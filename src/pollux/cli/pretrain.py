@@ -101,7 +101,10 @@ def run(options: argparse.Namespace) -> int:
         return _stopped(options.data, reading, out, out.exists() and (resume or _written(out) != before))
     tell(f"loss {result.history['loss'][-1]:.4f} after {counted(len(result.history['loss']), 'epoch')}")
     tell(f"saved in {out}")
-    tell(f'next, in Python: pollux.geometry.resolve("linear", encoder=pollux.pretraining.load_encoder("{out}"))')
+    tell("next, in Python:")
+    tell("from pollux.geometry import resolve")
+    tell("from pollux.pretraining import load_encoder")
+    tell(f'geometry = resolve("linear", encoder=load_encoder({str(out)!r}))')
     return GOOD
 
 

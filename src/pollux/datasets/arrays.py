@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import struct
+import tokenize
+import warnings
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -15,7 +18,12 @@ from numpy.typing import NDArray
 
 from pollux.errors import InputError
 
-_DAMAGE = (zipfile.BadZipFile, zlib.error, LZMAError, EOFError, ValueError, KeyError, NotImplementedError)
+# What zipfile and numpy raise for files that are no archives, archives that are encrypted, and arrays without a header
+# that makes sense.
+_DAMAGE = (
+    *(zipfile.BadZipFile, zlib.error, LZMAError, EOFError, RuntimeError, struct.error, tokenize.TokenError),
+    *(ValueError, TypeError, LookupError, OverflowError, SyntaxError),
+)
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
@@ -63,9 +71,25 @@ def _shape(file: zipfile.ZipFile, member: str) -> tuple[int, ...]:
 def _told_apart(path: Path) -> Iterator[None]:
     """Whatever the many ways of being damaged, one error that names the file."""
     try:
-        yield
-    except _DAMAGE as error:
+        with warnings.catch_warnings():
+            # Of sizes that cannot be; the error that follows says so.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            yield
+    except MemoryError as error:
         raise InputError(
-            f"{path} cannot be read as an .npz file ({error}): it is damaged or something else. Remove it, and fetch "
-            "or copy it again."
+            f"{path} claims to hold more than fits into memory ({error}): it is damaged, or too large for this machine."
         ) from error
+    except OSError as error:
+        # That of a file that is gone or may not be read says which.
+        if error.filename is not None:
+            raise
+        raise _unreadable(path, error) from error
+    except _DAMAGE as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> InputError:
+    return InputError(
+        f"{path} cannot be read as an .npz file ({error}): it is damaged or something else. Remove it, and fetch or "
+        "copy it again."
+    )

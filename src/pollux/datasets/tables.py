@@ -17,6 +17,8 @@ from pollux.datasets.arrays import read_arrays, read_shapes, require
 from pollux.errors import InputError, did_you_mean
 
 FOLDER = "tabular"
+# A damaged file may claim any number of columns or classes, whose names would fill the memory.
+_MOST_NUMBERED = 10_000_000
 
 TABLES: dict[str, Callable[[], Any]] = {
     "iris": sklearn.datasets.load_iris,
@@ -122,8 +124,8 @@ def _from_file(name: str, path: Path) -> TableSet:
     X = _sparse(arrays, path) if "indptr" in arrays else _dense(arrays, path)
     require(arrays, path, "y")
     y = _classes(arrays["y"], X.shape[0], path)
-    class_names = _names(arrays.get("class_names"), map(str, range(int(y.max()) + 1)))
-    feature_names = _names(arrays.get("feature_names"), (f"column_{i}" for i in range(X.shape[1])))
+    class_names = _names("class_names", arrays, path, "", int(y.max()) + 1)
+    feature_names = _names("feature_names", arrays, path, "column_", X.shape[1])
     if y.max() >= len(class_names):
         raise InputError(f"{path}: y goes up to {y.max()}, but there are only {len(class_names)} class_names.")
     if len(feature_names) != X.shape[1]:
@@ -141,21 +143,43 @@ def _dense(arrays: dict[str, NDArray[Any]], path: Path) -> NDArray[np.float64]:
 
 def _sparse(arrays: dict[str, NDArray[Any]], path: Path) -> scipy.sparse.csr_array:
     require(arrays, path, "data", "indices", "indptr", "shape")
-    shape = tuple(arrays["shape"].tolist())
-    parts = (arrays["data"].astype(np.float64), arrays["indices"].astype(np.int32), arrays["indptr"])
     try:
-        X = scipy.sparse.csr_array(parts, shape=shape)
-        X.check_format(full_check=True)
-    except (ValueError, TypeError) as error:
+        return _csr(*(arrays[name] for name in ("data", "indices", "indptr", "shape")))
+    except (ValueError, TypeError, OverflowError) as error:
         raise InputError(f"{path}: data, indices, indptr and shape are no CSR matrix ({error}).") from error
+
+
+def _csr(
+    data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[Any], shape: NDArray[Any]
+) -> scipy.sparse.csr_array:
+    if data.dtype.kind not in "buif":
+        raise ValueError(f"data must be numbers, not {data.dtype}")
+    for name, array in (("indices", indices), ("indptr", indptr), ("shape", shape)):
+        if array.dtype.kind not in "iu":
+            raise ValueError(f"{name} must be whole numbers, not {array.dtype}")
+    if shape.shape != (2,) or shape.min() < 1:
+        raise ValueError(f"shape must be the numbers of rows and columns, not {shape.tolist()}")
+    # What is too large for int64 becomes negative, and is refused below.
+    whole = [array.astype(np.int64) for array in (indices, indptr)]
+    X = scipy.sparse.csr_array((data.astype(np.float64), *whole), shape=tuple(shape.tolist()))
+    X.check_format(full_check=True)
     return X
 
 
 def _classes(y: NDArray[Any], n_rows: int, path: Path) -> NDArray[np.int64]:
-    if y.dtype.kind not in "iu" or y.shape != (n_rows,) or y.min() < 0:
+    # Checked as they will be: what is too large for int64 has become negative.
+    whole = y.astype(np.int64) if y.dtype.kind in "iu" else None
+    if whole is None or whole.shape != (n_rows,) or whole.min() < 0:
         raise InputError(f"{path}: y must be {n_rows} whole numbers from 0 up, not {y.dtype} {y.shape}.")
-    return y.astype(np.int64)
+    return whole
 
 
-def _names(given: NDArray[Any] | None, otherwise: Any) -> tuple[str, ...]:
-    return tuple(map(str, otherwise if given is None else given.tolist()))
+def _names(name: str, arrays: dict[str, NDArray[Any]], path: Path, prefix: str, count: int) -> tuple[str, ...]:
+    """The names in a file, or else as many numbers behind a prefix."""
+    if name in arrays:
+        if arrays[name].ndim != 1:
+            raise InputError(f"{path}: {name} must be a list of names, not of the shape {arrays[name].shape}.")
+        return tuple(map(str, arrays[name].tolist()))
+    if count > _MOST_NUMBERED:
+        raise InputError(f"{path} would need {count:,} {name}, and has none: it is damaged or something else.")
+    return tuple(f"{prefix}{number}" for number in range(count))

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+import struct
+import tokenize
 import warnings
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from lzma import LZMAError
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +23,11 @@ from pollux.preprocessing import ArrayPreprocessing, Preprocessing
 
 ROWS_AT_ONCE = 65_536
 _CHANNELS = (1, 3, 4)
+# What zipfile and numpy raise for files that are damaged, encrypted, or of another kind.
+_DAMAGE = (
+    *(zipfile.BadZipFile, zlib.error, LZMAError, EOFError, RuntimeError, struct.error, tokenize.TokenError),
+    *(ValueError, TypeError, LookupError, OverflowError, SyntaxError),
+)
 
 
 @dataclass(frozen=True)
@@ -64,7 +73,7 @@ class NpzArrays:
             return self._part({name: entry for name, entry in entries.items() if isinstance(entry, np.ndarray)})
         except InputError:
             raise
-        except (ValueError, EOFError, OSError, MemoryError, OverflowError, zipfile.BadZipFile) as error:
+        except (*_DAMAGE, OSError, MemoryError) as error:
             raise InputError(f"{self.path} is not a file of arrays: {error}") from error
 
     def as_written(self, part: Part, names: Sequence[str], numbers: NDArray[np.int64]) -> Part:

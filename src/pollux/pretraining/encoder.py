@@ -72,6 +72,7 @@ class Encoder(nn.Module):
         return {"channels": self.channels, "widths": list(self.widths), "blocks": list(self.blocks)}
 
     def forward(self, images: Tensor) -> Tensor:
+        """Features (n, d) of length 1, of images (n, C, H, W)."""
         return functional.normalize(self.activations(images), dim=1)
 
     def activations(self, images: Tensor) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from pathlib import Path
@@ -14,6 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from pollux.atomic import in_place
+from pollux.checked_tensors import check_header, checksum
 from pollux.errors import InputError
 from pollux.pretraining.encoder import Encoder
 
@@ -21,8 +21,6 @@ FORMAT = "pollux-encoder"
 VERSION = "1"
 
 _ENCODER = "encoder."
-# Far more than any description; a header that claims more is not read at all.
-_MOST_HEADER_BYTES = 50_000_000
 _MOST_WIDTH = 1_000_000
 _AGAIN = "Name a file that `pollux pretrain` wrote, or pretrain again."
 
@@ -70,7 +68,7 @@ def write(path: str | Path, encoder: Encoder, training: dict[str, Tensor], about
     tensors = {f"{_ENCODER}{name}": value for name, value in encoder.state_dict().items()} | training
     contiguous = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     text = json.dumps({"design": encoder.design, **about})
-    metadata = {"format": FORMAT, "version": VERSION, "description": text, "sha256": _checksum(contiguous, text)}
+    metadata = {"format": FORMAT, "version": VERSION, "description": text, "sha256": checksum(contiguous, text)}
     with in_place(path) as temporary:
         save_file(contiguous, temporary, metadata=metadata)
 
@@ -80,10 +78,12 @@ def check_place(path: str | Path) -> None:
     path = Path(path).resolve()
     if path.is_dir():
         raise InputError(f"{path} is a folder: name a file.")
-    if not path.parent.is_dir():
-        raise InputError(f"The folder {path.parent} does not exist: make it first.")
-    if not os.access(path.parent, os.W_OK):
-        raise InputError(f"Nothing can be written into the folder {path.parent}: name a file elsewhere.")
+    # Folders that are missing will be made in the last one that is there.
+    folder = next(folder for folder in path.parents if folder.exists())
+    if not folder.is_dir():
+        raise InputError(f"{folder} is no folder, so there can be no {path}: name a file elsewhere.")
+    if not os.access(folder, os.W_OK):
+        raise InputError(f"Nothing can be written into the folder {folder}: name a file elsewhere.")
 
 
 def read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -92,7 +92,7 @@ def read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if not path.is_file():
         raise InputError(f"There is no encoder file {path}. {_AGAIN}")
     try:
-        _check_header(path)
+        check_header(path)
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             if metadata.get("format") != FORMAT:
@@ -103,7 +103,7 @@ def read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
                     "Load it with the release that wrote it."
                 )
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        if metadata["sha256"] != _checksum(tensors, metadata["description"]):
+        if metadata["sha256"] != checksum(tensors, metadata["description"]):
             raise InputError(f"{path} is damaged: its checksum is not that of its contents. Use a copy of it.")
         return tensors, dict(json.loads(metadata["description"]))
     except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
@@ -137,19 +137,3 @@ def encoder_from(path: str | Path, tensors: dict[str, Tensor], description: dict
 
 def _forms(tensors: dict[str, Tensor]) -> dict[str, tuple[Any, ...]]:
     return {name: (tensor.dtype, *tensor.shape) for name, tensor in tensors.items()}
-
-
-def _check_header(path: Path) -> None:
-    with path.open("rb") as file:
-        size = int.from_bytes(file.read(8), "little")
-    if size > min(_MOST_HEADER_BYTES, path.stat().st_size):
-        raise InputError(f"{path} is not a whole encoder file: its header claims {size:,} bytes. {_AGAIN}")
-
-
-def _checksum(tensors: dict[str, Tensor], description: str) -> str:
-    """SHA-256 of the description and of all tensors, by their names, types, shapes and bytes."""
-    digest = hashlib.sha256(description.encode())
-    for name, tensor in sorted(tensors.items()):
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
-        digest.update(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
-    return digest.hexdigest()

@@ -17,6 +17,8 @@ from pollux.pretraining.encoder import LEAST_SIDE
 
 _CHANNELS = (1, 3, 4)
 _AT_ONCE = 4_096
+_LEAST_VARIANCE = 1e-12
+"""Of a channel, where all numbers go from 0 to 1; what is less may be rounding."""
 
 
 class Images:
@@ -72,7 +74,9 @@ class Images:
     def _unit(self, pixels: NDArray[Any]) -> Tensor:
         if pixels.dtype == np.uint8:
             return torch.from_numpy(np.ascontiguousarray(pixels)).float() / 255
-        return torch.from_numpy((pixels.astype(np.float32) - self.low) / ((self.high - self.low) or 1.0))
+        # In double precision: where the numbers are large, single precision would lose in what they differ.
+        unit = (pixels.astype(np.float64) - self.low) / ((self.high - self.low) or 1.0)
+        return torch.from_numpy(unit.astype(np.float32))
 
     def _parts(self) -> Iterator[NDArray[Any]]:
         for first in range(0, len(self), _AT_ONCE):
@@ -82,13 +86,14 @@ class Images:
         """Mean and standard deviation of each channel; a channel that never changes has 1."""
         count, total, squares = 0, torch.zeros(()), torch.zeros(())
         for part in self._parts():
-            values = self.as_given(self._unit(part)).double()
+            values = self._unit(part).double()
             count += values[:, 0].numel()
             total, squares = total + values.sum((0, 2, 3)), squares + values.square().sum((0, 2, 3))
         mean = total / count
-        variance = (squares / count - mean.square()).clamp(min=0)
-        std = torch.where(variance > 1e-12 * (1 + mean.square()), variance, 1.0).sqrt()
-        return mean.tolist(), std.tolist()
+        variance = squares / count - mean.square()
+        # From 0 to 1, so that whether a channel changes does not depend on the scale and offset of the numbers.
+        std = torch.where(variance > _LEAST_VARIANCE, variance.clamp(min=0).sqrt() * (self.high - self.low), 1.0)
+        return (mean * (self.high - self.low) + self.low).tolist(), std.tolist()
 
 
 def _channels_first(array: NDArray[Any] | Tensor) -> NDArray[Any]:
@@ -102,6 +107,10 @@ def _channels_first(array: NDArray[Any] | Tensor) -> NDArray[Any]:
         raise InputError(
             f"Images are numbers (n, H, W), (n, C, H, W) or (n, H, W, C), not {pixels.dtype} of shape {pixels.shape}: "
             "reshape or convert them."
+        )
+    if pixels.shape[1] not in _CHANNELS:
+        raise InputError(
+            f"Images have 1, 3 or 4 channels, (n, C, H, W) or (n, H, W, C), but these have the shape {pixels.shape}."
         )
     if len(pixels) < 2:
         raise InputError(f"There must be at least 2 images to tell apart, not {len(pixels)}.")

@@ -30,7 +30,7 @@ def nt_xent(projections: Tensor, temperature: float) -> Tensor:
     >>> nt_xent(torch.ones(16, 4), temperature=0.5)
     tensor(2.7081)
     """
-    return functional.cross_entropy(_similarities(projections) / temperature, _partners(len(projections)))
+    return functional.cross_entropy(_similarities(projections) / temperature, _partners(projections))
 
 
 def _similarities(projections: Tensor) -> Tensor:
@@ -40,11 +40,13 @@ def _similarities(projections: Tensor) -> Tensor:
     return (unit @ unit.T).masked_fill(itself, -math.inf)
 
 
-def _partners(count: int) -> Tensor:
-    return torch.arange(count).roll(count // 2)
+def _partners(projections: Tensor) -> Tensor:
+    """Which row (2n,) belongs to the same image as each."""
+    count = len(projections)
+    return torch.arange(count, device=projections.device).roll(count // 2)
 
 
 def matched(projections: Tensor) -> float:
     """Share of the views (2n, d) whose nearest other view is that of the same image."""
     found = _similarities(projections.detach()).argmax(dim=1)
-    return (found == _partners(len(found))).double().mean().item()
+    return (found == _partners(projections)).double().mean().item()

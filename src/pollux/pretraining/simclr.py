@@ -6,6 +6,7 @@ representations" (ICML 2020), with a network that an ordinary processor can trai
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +20,20 @@ from pollux.pretraining import files
 from pollux.pretraining.augmentations import Augmentation
 from pollux.pretraining.encoder import Encoder
 from pollux.pretraining.images import Images
-from pollux.pretraining.trainer import Settings, Step, Training
+from pollux.pretraining.trainer import Settings, Step, Training, whole
 
 
 @dataclass(frozen=True)
 class Pretrained:
-    """What was learned: the frozen encoder, and ``history`` with the mean "loss" and "matched" of each epoch."""
+    """What was learned.
+
+    Parameters
+    ----------
+    encoder : Encoder
+        Frozen: in evaluation mode, and without gradients.
+    history : dict
+        The mean "loss" and "matched" of each epoch, see :class:`Step`.
+    """
 
     encoder: Encoder
     history: dict[str, list[float]]
@@ -72,10 +81,12 @@ def pretrain_simclr(
     random_state : int, default=0
         Of all randomness.
     checkpoint : path, optional
-        File that is written after each epoch, whole or not at all. In the end it holds the encoder alone.
+        File that is written after each epoch, whole or not at all. In the end it holds the encoder alone. Its folder
+        is made if need be.
     resume : bool, default=False
         Go on from the checkpoint, where there is one. The result is the same, bit by bit, as without a break, if
         the settings are the same. Only ``epochs`` may be others: the learning rate is then that of the new number.
+        As many as were done end the training, and the file then holds the encoder alone; fewer are refused.
     callbacks : sequence of callable
         Each is called with a :class:`Step` after each step.
 
@@ -93,19 +104,39 @@ def pretrain_simclr(
     (torch.Size([32, 16]), 2)
     """
     settings = Settings(
-        *(int(epochs), int(batch_size), float(temperature), float(learning_rate), float(weight_decay)),
-        *(tuple(widths), tuple(blocks), int(projection), augmentation or Augmentation(), int(random_state)),
+        epochs=whole("epochs", epochs),
+        batch_size=whole("batch_size", batch_size),
+        temperature=_number(temperature),
+        learning_rate=_number(learning_rate),
+        weight_decay=_number(weight_decay),
+        widths=tuple(whole("each of widths", width) for width in widths),
+        blocks=tuple(whole("each of blocks", count) for count in blocks),
+        projection=whole("projection", projection),
+        augmentation=augmentation or Augmentation(),
+        random_state=whole("random_state", random_state),
     )
     if checkpoint is not None:
         files.check_place(checkpoint)
     training = Training(Images(images), settings)
-    if checkpoint is not None and resume and Path(checkpoint).exists():
-        training.restore(checkpoint)
+    if checkpoint is not None:
+        if resume and Path(checkpoint).exists():
+            training.restore(checkpoint)
+            if training.epoch == settings.epochs:
+                training.save(checkpoint)
+        Path(checkpoint).resolve().parent.mkdir(parents=True, exist_ok=True)
     while training.epoch < settings.epochs:
         training.run_epoch(callbacks)
         if checkpoint is not None:
             training.save(checkpoint)
     return Pretrained(training.encoder.requires_grad_(False).eval(), training.history)
+
+
+def _number(value: Any) -> float:
+    """The value as a float; what is none becomes NaN, which the settings refuse by name."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan
 
 
 def stored_settings(path: str | Path) -> dict[str, Any]:

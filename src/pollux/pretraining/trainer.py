@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -25,7 +26,21 @@ _MOST_LEARNING_RATE = 1e6
 
 
 class Step(NamedTuple):
-    """Figures of one step: the loss and the share of views whose nearest other view is of the same image."""
+    """Figures of one step, as callbacks are told them.
+
+    Parameters
+    ----------
+    epoch, epochs : int
+        The pass over the images, counted from 1, and how many there will be.
+    number, of : int
+        The step of the epoch, counted from 1, and how many there are.
+    images : int
+        In this step.
+    loss : float
+        Mean over all views, see :func:`nt_xent`.
+    matched : float
+        Share of the views whose nearest other view is of the same image.
+    """
 
     epoch: int
     epochs: int
@@ -52,17 +67,20 @@ class Settings:
     random_state: int
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "temperature", "learning_rate", "projection"):
-            if not 0 < getattr(self, name) < math.inf:
+        for name in ("epochs", "projection"):
+            if getattr(self, name) < 1:
                 raise InputError(f"{name} must be above 0, not {getattr(self, name)}.")
+        for name in ("temperature", "learning_rate"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise InputError(f"{name} must be a finite number above 0, not {getattr(self, name)}.")
         if self.learning_rate > _MOST_LEARNING_RATE:
             raise InputError(f"A learning rate of {self.learning_rate} is of no use: try 0.002.")
         if self.batch_size < 2:
             raise InputError(f"A step needs at least 2 images to tell apart: batch_size cannot be {self.batch_size}.")
         if not 0 <= self.random_state < 2**63:
             raise InputError(f"The seed must be from 0 to 2^63 - 1, not {self.random_state}.")
-        if self.weight_decay < 0:
-            raise InputError(f"weight_decay cannot be below 0, as is {self.weight_decay}.")
+        if not 0 <= self.weight_decay < math.inf:
+            raise InputError(f"weight_decay must be a finite number from 0 up, not {self.weight_decay}.")
         if not self.widths or len(self.widths) != len(self.blocks) or min(*self.widths, *self.blocks) < 1:
             raise InputError(f"Each stage needs channels and blocks, not widths {self.widths}, blocks {self.blocks}.")
 
@@ -73,6 +91,16 @@ class Settings:
         }
         plain["augmentation"]["scale"] = list(self.augmentation.scale)
         return plain
+
+
+def whole(name: str, value: Any) -> int:
+    """The value as an int, if it is a whole number: nothing is rounded."""
+    try:
+        if not isinstance(value, bool):
+            return operator.index(value)
+    except TypeError:
+        pass
+    raise InputError(f"{name} must be a whole number, not {value!r}.")
 
 
 class Training:
@@ -168,6 +196,11 @@ class Training:
             encoder = files.encoder_from(path, tensors, about)
             self.encoder.load_state_dict(encoder.state_dict())
             self.history = {name: [float(value) for value in about["history"][name]] for name in self.history}
+            if self.epoch > self.settings.epochs:
+                raise InputError(
+                    f"{path} has {self.epoch} epochs behind it, more than the {self.settings.epochs} asked for: ask "
+                    "for more, or use it as it is."
+                )
             if self.epoch < self.settings.epochs:
                 self._restore_state(path, tensors)
         except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
