@@ -128,7 +128,7 @@ def _table(records: Sequence[Record], vat: float) -> Table:
                 wanted = {"objective": objective, "model": model, "clusters": clusters, "vat": vat, "clip": None}
                 measured = figure_of(records, {**wanted, **variant})
                 cells.append(Cell(Figure(ari, clusters=used) if told else None, measured))
-            rows.append(Row(name + addition, cells))
+            rows.append(Row(name + addition, cells, further="clip" in variant))
     rows.append(_kmeans_row(records))
     return Table(
         "ARI on the test images of MNIST (clusters in use)" + (f", with VAT of weight {vat:g}" if vat else ""),
