@@ -1313,6 +1313,14 @@ def test_what_a_file_cannot_hold_is_never_silently_replaced(tmp_path: Path, name
         assert score == fitted.objective_
 
 
+@pytest.mark.parametrize("options", [{"clip": 1e-2}, {"sampled_pairs": 2}, {"clip": 1e-3, "sampled_pairs": 4}])
+def test_a_saved_model_keeps_the_options_of_its_objective(tmp_path: Path, options: dict[str, Any]) -> None:
+    fitted = clustering(objective=Gemini("kl_ovo", **options)).fit(X)
+    other = reloaded(fitted, tmp_path)
+    assert repr(other.objective) == repr(fitted.objective)
+    assert other.score(X) == fitted.score(X)
+
+
 def test_a_saved_model_keeps_its_penalties(tmp_path: Path) -> None:
     fitted = clustering(penalties={"entropy": 0.1, "weight_decay": 2}).fit(X)
     assert reloaded(fitted, tmp_path).penalties == {"entropy": 0.1, "weight_decay": 2}

@@ -178,7 +178,7 @@ def test_options_are_told_instead_of_a_remark_that_they_made_untrue() -> None:
     told_of = account_of(experiment, changed, Outcome([]), request)
     assert told_of.departure.startswith("quick, changed by options: epochs 50 instead of 100, ")
     assert told_of.departure.endswith("3 runs of each instead of 20")
-    assert told_of.settings["epochs"] == "50 (the paper’s: 100)"
+    assert told_of.settings["epochs"] == "50 (full: 100)"
     assert told_of.command == ("pollux reproduce outliers --profile quick --runs 3 --set epochs=50 --out 'my results'")
     assert told_of.command in markdown(told_of)
 

@@ -899,6 +899,13 @@ BAD = {
 }
 
 
+def test_what_is_recorded_with_other_settings_is_told(toys: Callable[..., Experiment], jobs: list[int]) -> None:
+    toys()
+    assert pollux("reproduce", "toy", "--set", "epochs=7").code == 0
+    says = "runs of toy are recorded in results, but with other settings"
+    assert says in pollux("reproduce", "toy", "--only", "kind=good", "--show").err
+
+
 @pytest.mark.parametrize("case", BAD)
 def test_bad_requests_are_refused_before_anything_is_written(case: str, jobs: list[int]) -> None:
     Path("file").write_text("mine")

@@ -280,7 +280,7 @@ def test_a_clip_below_all_probabilities_changes_nothing(name: str) -> None:
     torch.testing.assert_close(same_gradient, gradient)
 
 
-@pytest.mark.parametrize("clip", [0.0, -1e-3, 1.0, float("nan")])
+@pytest.mark.parametrize("clip", [0.0, -1e-3, 1.0, float("nan"), "1e-12"])
 def test_a_clip_is_a_small_probability(clip: float) -> None:
     with pytest.raises(ValueError, match="smallest probability to tell from zero"):
         Gemini("kl_ova", clip=clip)

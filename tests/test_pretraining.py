@@ -248,6 +248,18 @@ def test_what_are_no_images(images: NDArray[Any], complaint: str) -> None:
         pretrain_simclr(images)
 
 
+def test_images_of_a_file_that_is_read_in_place(tmp_path: Path) -> None:
+    np.save(tmp_path / "images.npy", noise(8))
+    images = np.load(tmp_path / "images.npy", mmap_mode="r")
+    # Warnings are errors here, such as those of arrays that may not be written to.
+    assert len(pretrain_simclr(images, epochs=1, batch_size=4, widths=(4,), blocks=(1,)).history["loss"]) == 1
+
+
+def test_views_too_small_to_show_anything_are_refused() -> None:
+    with pytest.raises(InputError, match="Views of 4 pixels a side show nothing: 8 is the least"):
+        pretrain_simclr(noise(8), epochs=1, augmentation=Augmentation(size=4))
+
+
 def test_a_constant_channel_does_no_harm() -> None:
     images = noise(20, 3, 8, 8)
     images[:, 1] = 7

@@ -95,6 +95,9 @@ def _parameters(path: str | Path, description: dict[str, Any], model: Any, devic
         elif name != "model":
             # Callbacks and the like serve training alone.
             del parameters[name]
+    if isinstance(parameters["objective"], dict):
+        options = dict(parameters["objective"])
+        parameters["objective"] = Gemini(options.pop("gemini"), **options)
     if isinstance(parameters["geometry"], dict):
         parameters["geometry"] = resolve(**parameters["geometry"])
     parameters["hidden"] = tuple(parameters["hidden"])
@@ -203,8 +206,11 @@ def _as_json(value: Any) -> Any:
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
     if isinstance(value, Gemini):
-        plain = value.sampled_pairs is None and value.clip is None
-        return value.name if plain and DIVERGENCES.get(value.divergence.name) == value.divergence else None
+        if DIVERGENCES.get(value.divergence.name) != value.divergence:
+            return None
+        options = {"clip": value.clip, "sampled_pairs": value.sampled_pairs}
+        given = {name: option for name, option in options.items() if option is not None}
+        return {"gemini": value.name, **given} if given else value.name
     if isinstance(value, Pairwise):
         registered = (KERNELS if value.kind == "kernel" else DISTANCES).get(value.name)
         if registered is None or registered.function is not value.function:

@@ -46,12 +46,16 @@ def add(commands: Any) -> None:
         metavar="NAME=VALUE",
         action="append",
         default=[],
-        help="settings with this value only; given again with the same name: or with that one",
+        help="settings with this value only, as in objective=mmd_ova; of one name several values may be given",
     )
     reproduce.add_argument(
         "--set", metavar="NAME=VALUE", action="append", default=[], help="another value of a setting, as in epochs=50"
     )
-    reproduce.add_argument("--show", action="store_true", help="run nothing: tables and figures of what is recorded")
+    reproduce.add_argument(
+        "--show",
+        action="store_true",
+        help="run nothing: tables and figures of what is recorded of this profile and these settings",
+    )
     reproduce.set_defaults(run=run)
 
 

@@ -61,6 +61,7 @@ def tables(records: Sequence[Record]) -> list[Table]:
             "ms",
         )
         for batch in BATCHES
+        if not records or any(record.run.settings["batch"] == batch for record in records)
     ]
 
 

@@ -22,12 +22,12 @@ _SECONDS_OF_MEMORY = 7 * 86400.0
 def told(record: Record) -> str:
     """What a run found, in a line."""
     metrics = record.metrics
-    parts = [f"{record.run}:"]
+    parts = []
     if "adjusted_rand_index" in metrics:
         parts.append(f"ARI {typeset(format(metrics['adjusted_rand_index'], '.3f'))}")
     if "clusters" in metrics:
         parts.append(f"{metrics['clusters']} cluster{'' if metrics['clusters'] == 1 else 's'}")
-    return ", ".join([" ".join(parts), f"{record.seconds:.1f} s", *record.warnings])
+    return f"{record.run}: {', '.join([*parts, f'{record.seconds:.1f} s', *record.warnings])}"
 
 
 def lamented(failure: Failure) -> str:

@@ -13,6 +13,7 @@ from pollux.errors import InputError
 from pollux.experiments.choosing import choose
 from pollux.experiments.display import display
 from pollux.experiments.experiment import Experiment, Run
+from pollux.experiments.records import read
 from pollux.experiments.rendering import account_of, publish
 from pollux.experiments.running import Failure, Outcome, cores, execute, record_path, recorded, to_do
 
@@ -45,8 +46,7 @@ def reproduce(request: Request) -> list[Failure]:
     check_folder(folder)
     if request.show:
         if not any(recorded(experiment, runs, folder) for experiment, _, runs in grids):
-            names = ", ".join(experiment.name for experiment, _, _ in grids)
-            raise InputError(f"Nothing of this is recorded in {folder}: {names}. To run it, leave --show out.")
+            raise InputError(_nothing_to_show([experiment for experiment, _, _ in grids], folder))
     else:
         for experiment, _, runs in grids:
             _check(experiment, runs, folder)
@@ -60,6 +60,18 @@ def reproduce(request: Request) -> list[Failure]:
             # Of several experiments; an older page of it stays as it is.
             print(f"{experiment.name}: nothing of this is recorded in {folder}", file=sys.stderr)
     return failures
+
+
+def _nothing_to_show(experiments: Sequence[Experiment], folder: Path) -> str:
+    """What to do where nothing of a request is recorded, but perhaps something else."""
+    names = ", ".join(experiment.name for experiment in experiments)
+    others = sum(len(read(record_path(folder, experiment))) for experiment in experiments)
+    if others:
+        return (
+            f"{others} runs of {names} are recorded in {folder}, but with other settings: give the --profile, --set, "
+            f"--only and --runs that they were run with."
+        )
+    return f"Nothing of this is recorded in {folder}: {names}. To run it, leave --show out."
 
 
 def check_folder(folder: Path) -> None:

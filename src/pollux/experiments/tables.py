@@ -63,13 +63,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells under the names of their columns; ``unit`` says what the figures are."""
+    """Rows of cells under the names of their columns; ``unit`` says what the figures are, ``reference`` what stands
+    beside the measured ones."""
 
     title: str
     columns: Sequence[str]
     rows: Sequence[Row]
     unit: str = "ARI"
     notes: Sequence[str] = ()
+    reference: str = "published"
 
 
 def typeset(number: str) -> str:

@@ -67,8 +67,8 @@ class Gemini:
             raise ValueError(f"{objective.name}_ovo is refused: {objective.refuses_one_vs_one}.")
         if sampled_pairs is not None and (not one_vs_one or sampled_pairs < 1):
             raise ValueError("sampled_pairs is a positive number of pairs, for a one-vs-one objective only.")
-        if clip is not None and not 0 < clip < 1:
-            raise ValueError(f"clip is the smallest probability to tell from zero, such as 1e-12; not {clip}.")
+        if clip is not None and not (isinstance(clip, int | float) and 0 < clip < 1):
+            raise ValueError(f"clip is the smallest probability to tell from zero, such as 1e-12; not {clip!r}.")
         self.divergence = objective
         self.one_vs_one = one_vs_one
         self.clip = clip

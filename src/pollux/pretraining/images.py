@@ -73,7 +73,8 @@ class Images:
 
     def _unit(self, pixels: NDArray[Any]) -> Tensor:
         if pixels.dtype == np.uint8:
-            return torch.from_numpy(np.ascontiguousarray(pixels)).float() / 255
+            # Into numbers first: those of a file that is read in place may not be written to.
+            return torch.from_numpy(np.ascontiguousarray(pixels, dtype=np.float32)) / 255
         # In double precision: where the numbers are large, single precision would lose in what they differ.
         unit = (pixels.astype(np.float64) - self.low) / ((self.high - self.low) or 1.0)
         return torch.from_numpy(unit.astype(np.float32))

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from pollux.errors import InputError
 from pollux.pretraining import files
 from pollux.pretraining.augmentations import Augmentation
-from pollux.pretraining.encoder import Encoder
+from pollux.pretraining.encoder import LEAST_SIDE, Encoder
 from pollux.pretraining.images import Images
 from pollux.pretraining.loss import matched, nt_xent
 
@@ -75,6 +75,10 @@ class Settings:
                 raise InputError(f"{name} must be a finite number above 0, not {getattr(self, name)}.")
         if self.learning_rate > _MOST_LEARNING_RATE:
             raise InputError(f"A learning rate of {self.learning_rate} is of no use: try 0.002.")
+        if self.augmentation.size is not None and self.augmentation.size < LEAST_SIDE:
+            raise InputError(
+                f"Views of {self.augmentation.size} pixels a side show nothing: {LEAST_SIDE} is the least."
+            )
         if self.batch_size < 2:
             raise InputError(f"A step needs at least 2 images to tell apart: batch_size cannot be {self.batch_size}.")
         if not 0 <= self.random_state < 2**63:

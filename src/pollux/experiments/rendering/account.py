@@ -55,7 +55,7 @@ class Account:
             f"{self.experiment.place[:1].upper()}{self.experiment.place[1:]} of the paper",
             f"profile {self.profile}",
             f"{len(self.records):,} of {self.asked:,} runs recorded",
-            duration(sum(record.seconds for record in self.records)),
+            f"{duration(sum(record.seconds for record in self.records))} of runs",
         ]
         return " · ".join(parts)
 
@@ -90,7 +90,7 @@ def account_of(experiment: Experiment, protocol: Protocol, outcome: Outcome, req
 
 
 def departure(experiment: Experiment, protocol: Protocol, request: Request) -> str:
-    """How what was run is not the paper's protocol; nothing where it is."""
+    """How what was run is not the full protocol; nothing where it is."""
     paper = experiment.protocols["paper"]
     if list(protocol.grid) == list(paper.grid) and protocol.runs == paper.runs:
         return ""
@@ -105,7 +105,7 @@ def departure(experiment: Experiment, protocol: Protocol, request: Request) -> s
     if protocol.runs != paper.runs:
         changes.append(f"{_runs(protocol.runs)} of each instead of {paper.runs}")
     told = f"{request.profile}, changed by options" if changed else request.profile
-    return f"{told}: {', '.join(changes) or 'other settings than the paper’s'}"
+    return f"{told}: {', '.join(changes) or 'other settings'}"
 
 
 def _differing_values(protocol: Protocol, paper: Protocol) -> list[str]:
@@ -122,7 +122,7 @@ def settings_in_words(protocol: Protocol, paper: Protocol) -> dict[str, str]:
     ours, theirs = _values(protocol), _values(paper)
     ours["runs of each setting"], theirs["runs of each setting"] = [str(protocol.runs)], [str(paper.runs)]
     return {
-        name: ", ".join(values) + (f" (the paper’s: {', '.join(theirs[name])})" if values != theirs.get(name) else "")
+        name: ", ".join(values) + (f" (full: {', '.join(theirs[name])})" if values != theirs.get(name) else "")
         for name, values in ours.items()
         if name != "deterministic" and name in theirs
     }

@@ -101,7 +101,7 @@ def legend(table: Table) -> str:
     measured = "measured" + (f" ({'; '.join(aside)})" if aside else "")
     if not has_published(table):
         return f"Each cell: {measured}."
-    return f"Each cell: published, {measured}, difference."
+    return f"Each cell: {table.reference}, {measured}, difference."
 
 
 def has_published(table: Table) -> bool:

@@ -21,7 +21,7 @@ def _blocks(account: Account) -> Iterator[str]:
     yield f"# {escaped(account.experiment.title)}"
     yield escaped(account.lead)
     if account.departure:
-        yield f"**Not the paper’s protocol** – {escaped(account.departure)}."
+        yield f"**Not the full protocol** – {escaped(account.departure)}."
     yield conclusion_lines(account)
     if not account.records:
         yield "No run of this is recorded."

@@ -34,7 +34,7 @@ def _asset(name: str) -> str:
 
 
 def _remarks(account: Account) -> str:
-    notices = [f"Not the paper’s protocol – {account.departure}."] if account.departure else []
+    notices = [f"Not the full protocol – {account.departure}."] if account.departure else []
     if not account.records:
         notices.append("No run of this is recorded.")
     return "".join(f'<p class="notice">{escaped(notice)}</p>' for notice in notices) + _list(account.conclusion)

@@ -27,7 +27,7 @@ def show(account: Account, console: Console) -> None:
     _say(console, f"\n{account.experiment.name}: {account.experiment.title}", "bold")
     _say(console, account.lead, "dim")
     if account.departure:
-        _say(console, f"Not the paper’s protocol – {account.departure}.", "yellow")
+        _say(console, f"Not the full protocol – {account.departure}.", "yellow")
     for line in account.conclusion:
         _say(console, line)
     for table in account.tables:
@@ -111,7 +111,7 @@ def _print_stacked(table: Table, console: Console) -> None:
         (name, [(column, cell) for column, cell in zip(table.columns, cells, strict=True) if cell.lines])
         for name, cells in told_rows(table)
     ]
-    headings = ["", "published", "measured", "difference"] if has_published(table) else ["", "measured"]
+    headings = ["", table.reference, "measured", "difference"] if has_published(table) else ["", "measured"]
     lines = [_parts(column, cell)[: len(headings)] for _, cells in rows for column, cell in cells]
     widths = [max(map(cell_len, parts)) for parts in zip(headings, *lines, strict=True)]
     fits = sum(width + _GAP for width in widths) <= console.width
