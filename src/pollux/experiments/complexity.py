@@ -70,6 +70,23 @@ def _milliseconds(records: Sequence[Record], objective: str, batch: int, cluster
     return Cell(None, figure_of(records, wanted, "median_seconds", factor=1000))
 
 
+def conclusion(records: Sequence[Record]) -> list[str]:
+    """The slowest and the fastest, at the largest problem."""
+    largest = max(((r.run.settings["batch"], r.run.settings["clusters"]) for r in records), default=None)
+    if largest is None:
+        return []
+    times = {
+        OBJECTIVES[r.run.settings["objective"]]: 1000 * r.metrics["median_seconds"]
+        for r in records
+        if (r.run.settings["batch"], r.run.settings["clusters"]) == largest
+    }
+    fastest, slowest = min(times, key=times.__getitem__), max(times, key=times.__getitem__)
+    return [
+        f"With {largest[0]} samples and {largest[1]} clusters, from {times[fastest]:.3g} ms ({fastest}) to "
+        f"{times[slowest]:,.0f} ms ({slowest})."
+    ]
+
+
 EXPERIMENT = Experiment(
     name="complexity",
     title="Choosing a GEMINI",
@@ -80,6 +97,7 @@ EXPERIMENT = Experiment(
     },
     measure=measure,
     tables=tables,
+    conclusion=conclusion,
     figures=draw_complexity,
     timed=True,
 )

@@ -44,6 +44,21 @@ def tables(records: Sequence[Record]) -> list[Table]:
     return [Table("MNIST, 50 clusters asked for", ["clusters in use", "ARI"], rows, "")]
 
 
+def conclusion(records: Sequence[Record]) -> list[str]:
+    """What each objective uses, and how much the architecture matters to it."""
+    lines = []
+    for objective in CHOSEN:
+        found = [
+            (figure_of(records, wanted, "clusters"), figure_of(records, wanted), name)
+            for model, name in MODEL_NAMES.items()
+            for wanted in ({"objective": objective, "model": model},)
+        ]
+        told = [f"{used.mean:.0f} with {name} (ARI {ari.mean:.3f})" for used, ari, name in found if used and ari]
+        if told:
+            lines.append(f"Clusters in use by {OBJECTIVES[objective]}: {', '.join(told)}.")
+    return lines
+
+
 EXPERIMENT = Experiment(
     name="model-selection",
     title="Model selection on MNIST",
@@ -54,6 +69,7 @@ EXPERIMENT = Experiment(
     },
     measure=measure,
     tables=tables,
+    conclusion=conclusion,
     figures=draw_model_selection,
     data=("mnist",),
 )
