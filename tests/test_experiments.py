@@ -780,7 +780,7 @@ def test_on_a_terminal_there_are_bars(monkeypatch: pytest.MonkeyPatch) -> None:
     watch(bars)
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.text)
     assert "FAILED, ValueError: [/range] [Errno 2] [red]" in plain
-    assert "ARI nan 1 cluster, 1.5 s, CollapseWarning" in plain
+    assert "ARI nan, 1 cluster, 1.5 s, CollapseWarning" in plain
     assert "toy, all runs" in plain
     assert "2/2" in plain
 
@@ -789,7 +789,7 @@ def test_elsewhere_there_are_lines(capsys: pytest.CaptureFixture[str]) -> None:
     watch(display.display("toy", 2))
     first, done, failed = capsys.readouterr().err.splitlines()
     assert first == "toy: 2 runs to do"
-    assert re.match(r"\[1/2, \d+ s\] toy objective=kl_ova ε=1e-06 on=True epochs=5 seed=0: ARI nan 1 cluster", done)
+    assert re.match(r"\[1/2, \d+ s\] toy objective=kl_ova ε=1e-06 on=True epochs=5 seed=0: ARI nan, 1 cluster", done)
     assert re.match(r"\[2/2, \d+ s\] toy .* FAILED, ValueError: \[/range\] \[Errno 2\] \[red\]$", failed)
 
 

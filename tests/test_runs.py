@@ -23,6 +23,7 @@ from data_files import FAST, TABLES, Answer, as_table, delimited, frame, pixels,
 from data_files import write_images as images_in
 from data_files import write_table as table_in
 from pollux import GeminiClustering, cli, geometry, models, objectives, persistence
+from pollux.cli import fit as fit_command
 from pollux.errors import InputError
 from pollux.files import arrays, images, tables
 from pollux.runs import Settings, from_toml
@@ -369,11 +370,11 @@ def test_every_option_is_a_setting_and_every_setting_an_option() -> None:
 
 
 def test_the_names_in_the_help_are_those_of_the_registries() -> None:
-    assert sorted(cli.OBJECTIVES.split(", ")) == sorted([*objectives.GEMINIS, "mi"])
-    assert sorted(cli.KERNELS.split(", ")) == sorted(geometry.KERNELS)
-    assert sorted(cli.DISTANCES.split(", ")) == sorted([*geometry.DISTANCES, "shortest_path"])
-    assert sorted(cli.MODELS.split(", ")) == sorted(models.MODELS)
-    assert sorted(cli.PENALTIES.split(", ")) == sorted(objectives.PENALTIES)
+    assert sorted(fit_command.OBJECTIVES.split(", ")) == sorted([*objectives.GEMINIS, "mi"])
+    assert sorted(fit_command.KERNELS.split(", ")) == sorted(geometry.KERNELS)
+    assert sorted(fit_command.DISTANCES.split(", ")) == sorted([*geometry.DISTANCES, "shortest_path"])
+    assert sorted(fit_command.MODELS.split(", ")) == sorted(models.MODELS)
+    assert sorted(fit_command.PENALTIES.split(", ")) == sorted(objectives.PENALTIES)
     words = good("fit", "--help").out.replace(",", " ").replace(")", " ").split()
     for registry in (objectives.GEMINIS, geometry.KERNELS, geometry.DISTANCES, models.MODELS, objectives.PENALTIES):
         assert set(registry) <= set(words)
