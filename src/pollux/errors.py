@@ -1,7 +1,19 @@
 """What is wrong with what the user gave, apart from what is wrong with us."""
 
+import struct
+import tokenize
+import zipfile
+import zlib
 from collections.abc import Iterable
 from difflib import get_close_matches
+from lzma import LZMAError
+
+# What zipfile and numpy raise for files that are no archives, archives that are encrypted, and arrays without a header
+# that makes sense.
+DAMAGE = (
+    *(zipfile.BadZipFile, zlib.error, LZMAError, EOFError, RuntimeError, struct.error, tokenize.TokenError),
+    *(ValueError, TypeError, LookupError, OverflowError, SyntaxError),
+)
 
 
 class InputError(ValueError):

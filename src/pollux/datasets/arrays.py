@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import struct
-import tokenize
 import warnings
 import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from lzma import LZMAError
 from pathlib import Path
 from typing import Any
 
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from pollux.errors import InputError
-
-# What zipfile and numpy raise for files that are no archives, archives that are encrypted, and arrays without a header
-# that makes sense.
-_DAMAGE = (
-    *(zipfile.BadZipFile, zlib.error, LZMAError, EOFError, RuntimeError, struct.error, tokenize.TokenError),
-    *(ValueError, TypeError, LookupError, OverflowError, SyntaxError),
-)
+from pollux.errors import DAMAGE, InputError
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
@@ -84,7 +73,7 @@ def _told_apart(path: Path) -> Iterator[None]:
         if error.filename is not None:
             raise
         raise _unreadable(path, error) from error
-    except _DAMAGE as error:
+    except DAMAGE as error:
         raise _unreadable(path, error) from error
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pollux.datasets import blobs
 from pollux.estimators import GeminiClustering
 from pollux.experiments.drawing import draw_categorical
-from pollux.experiments.experiment import Desk, Experiment, Protocol, Record, Run, Settings
+from pollux.experiments.experiment import Desk, Experiment, Protocol, Record, Settings, is_first_run
 from pollux.experiments.measuring import score
 from pollux.experiments.tables import Cell, Row, Table, figure_of, typeset
 
@@ -41,11 +41,6 @@ def measure(settings: Settings, seed: int, desk: Desk) -> Mapping[str, Any]:
     ).fit(X)
     desk.keep(clustering)
     return {**score(y, clustering.labels_), "objective": clustering.objective_, "epochs": clustering.n_iter_}
-
-
-def keeps_model(run: Run) -> bool:
-    """The models of the figure."""
-    return run.seed == 0
 
 
 def tables(records: Sequence[Record]) -> list[Table]:
@@ -79,6 +74,6 @@ EXPERIMENT = Experiment(
     measure=measure,
     tables=tables,
     figures=draw_categorical,
-    keeps_model=keeps_model,
+    keeps_model=is_first_run,
     conclusion=conclusion,
 )

@@ -149,6 +149,11 @@ class Experiment:
     conclusion: Callable[[Sequence[Record]], Sequence[str]] | None = None
 
 
+def is_first_run(run: Run) -> bool:
+    """Whether it is the run that figures show, of the many of its settings."""
+    return run.seed == 0
+
+
 def model_path(folder: Path, run: Run) -> Path:
     """Where the model of a run is kept."""
     return folder / "models" / f"{run.key}.safetensors"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pollux import datasets
 from pollux.estimators import GeminiClustering
 from pollux.experiments.drawing import draw_moons
-from pollux.experiments.experiment import Desk, Experiment, Protocol, Record, Run, Settings
+from pollux.experiments.experiment import Desk, Experiment, Protocol, Record, Settings, is_first_run
 from pollux.experiments.measuring import score_clustering
 from pollux.experiments.tables import Cell, Row, Table, figure_of
 from pollux.geometry import ShortestPath
@@ -50,11 +50,6 @@ def measure(settings: Settings, seed: int, desk: Desk) -> Mapping[str, Any]:
     ).fit(X)
     desk.keep(clustering)
     return score_clustering(clustering, X, y)
-
-
-def keeps_model(run: Run) -> bool:
-    """The models of the figures."""
-    return run.seed == 0
 
 
 def grid(epochs: int) -> Iterator[Settings]:
@@ -103,6 +98,6 @@ EXPERIMENT = Experiment(
     measure=measure,
     tables=tables,
     figures=draw_moons,
-    keeps_model=keeps_model,
+    keeps_model=is_first_run,
     conclusion=conclusion,
 )

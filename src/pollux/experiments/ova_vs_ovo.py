@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pollux.datasets import blobs
 from pollux.estimators import GeminiClustering
 from pollux.experiments.drawing import draw_ova_vs_ovo
-from pollux.experiments.experiment import Desk, Experiment, Protocol, Record, Run, Settings
+from pollux.experiments.experiment import Desk, Experiment, Protocol, Record, Settings, is_first_run
 from pollux.experiments.measuring import score_clustering
 from pollux.experiments.tables import Cell, Figure, Row, Table, figure_of
 
@@ -44,11 +44,6 @@ def measure(settings: Settings, seed: int, desk: Desk) -> Mapping[str, Any]:
     ).fit(X)
     desk.keep(clustering)
     return score_clustering(clustering, X, y)
-
-
-def keeps_model(run: Run) -> bool:
-    """The models of the figure."""
-    return run.seed == 0
 
 
 def tables(records: Sequence[Record]) -> list[Table]:
@@ -95,6 +90,6 @@ EXPERIMENT = Experiment(
     measure=measure,
     tables=tables,
     figures=draw_ova_vs_ovo,
-    keeps_model=keeps_model,
+    keeps_model=is_first_run,
     conclusion=conclusion,
 )

@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 import math
-import struct
-import tokenize
 import warnings
-import zipfile
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from lzma import LZMAError
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pollux.errors import InputError
+from pollux.errors import DAMAGE, InputError
 from pollux.files.source import Part, at_once
 from pollux.preprocessing import ArrayPreprocessing, Preprocessing
 
 ROWS_AT_ONCE = 65_536
 _CHANNELS = (1, 3, 4)
-# What zipfile and numpy raise for files that are damaged, encrypted, or of another kind.
-_DAMAGE = (
-    *(zipfile.BadZipFile, zlib.error, LZMAError, EOFError, RuntimeError, struct.error, tokenize.TokenError),
-    *(ValueError, TypeError, LookupError, OverflowError, SyntaxError),
-)
 
 
 @dataclass(frozen=True)
@@ -73,7 +63,7 @@ class NpzArrays:
             return self._part({name: entry for name, entry in entries.items() if isinstance(entry, np.ndarray)})
         except InputError:
             raise
-        except (*_DAMAGE, OSError, MemoryError) as error:
+        except (*DAMAGE, OSError, MemoryError) as error:
             raise InputError(f"{self.path} is not a file of arrays: {error}") from error
 
     def as_written(self, part: Part, names: Sequence[str], numbers: NDArray[np.int64]) -> Part:
