@@ -479,7 +479,7 @@ def test_a_write_that_fails_leaves_the_last_checkpoint(checkpoint: Path, monkeyp
         path.write_bytes(before[:1000])
         raise OSError("No space left on device")
 
-    monkeypatch.setattr("pollux.pretraining.files.save_file", half)
+    monkeypatch.setattr("pollux.checked_tensors.save_file", half)
     with pytest.raises(OSError, match="No space"):
         pretrain_simclr(noise(), epochs=3, **SMALL, checkpoint=checkpoint, resume=True)
     assert checkpoint.read_bytes() == before

@@ -32,9 +32,24 @@ def in_place(path: str | Path) -> Iterator[Path]:
         os.umask(umask)
         temporary.chmod(0o666 & ~umask)
         temporary.replace(path)
+        _flush_folder(path.parent)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _flush_folder(folder: Path) -> None:
+    """The new name too must be on the disk before anything relies on it, where the system has a way to say so."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    except OSError:
+        # Some network file systems refuse, though the file itself is whole.
+        pass
+    finally:
+        os.close(handle)
 
 
 def write_text(path: str | Path, text: str) -> None:

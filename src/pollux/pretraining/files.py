@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
-from pollux.atomic import in_place
-from pollux.checked_tensors import check_header, checksum
+from pollux import checked_tensors
 from pollux.errors import InputError
 from pollux.pretraining.encoder import Encoder
 
@@ -66,11 +62,7 @@ def load_encoder(path: str | Path) -> Encoder:
 def write(path: str | Path, encoder: Encoder, training: dict[str, Tensor], about: dict[str, Any]) -> None:
     """An encoder, and the tensors of a training that has not ended, in one file."""
     tensors = {f"{_ENCODER}{name}": value for name, value in encoder.state_dict().items()} | training
-    contiguous = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    text = json.dumps({"design": encoder.design, **about})
-    metadata = {"format": FORMAT, "version": VERSION, "description": text, "sha256": checksum(contiguous, text)}
-    with in_place(path) as temporary:
-        save_file(contiguous, temporary, metadata=metadata)
+    checked_tensors.write(path, FORMAT, VERSION, tensors, {"design": encoder.design, **about})
 
 
 def check_place(path: str | Path) -> None:
@@ -92,24 +84,10 @@ def read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if not path.is_file():
         raise InputError(f"There is no encoder file {path}. {_AGAIN}")
     try:
-        check_header(path)
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            if metadata.get("format") != FORMAT:
-                raise InputError(f"{path} is not an encoder file of this library. {_AGAIN}")
-            if metadata.get("version") != VERSION:
-                raise InputError(
-                    f"{path} has format version {metadata.get('version')}; this release reads version {VERSION}. "
-                    "Load it with the release that wrote it."
-                )
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        if metadata["sha256"] != checksum(tensors, metadata["description"]):
-            raise InputError(f"{path} is damaged: its checksum is not that of its contents. Use a copy of it.")
-        return tensors, dict(json.loads(metadata["description"]))
-    except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path} is not a whole encoder file: {error}. {_AGAIN}") from error
+        tensors, description = checked_tensors.read(path, FORMAT, [VERSION], "encoder file")
+        return tensors, dict(description)
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{error} {_AGAIN}") from error
 
 
 def encoder_from(path: str | Path, tensors: dict[str, Tensor], description: dict[str, Any]) -> Encoder:
