@@ -18,9 +18,11 @@ from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from pollux.affinity import Affinity, Features, Paths
+from pollux.objectives.samples import HERE, Samples
 from pollux.transport import check_symmetric, sinkhorn_cost, transport_cost
 
 Needs = Literal["kernel", "distance"]
+Across = Literal["gathered", "summed", "shared"]
 
 _FEW_ROWS = 12
 # What the backward pass of an f-divergence may keep rather than recompute.
@@ -43,6 +45,10 @@ class Divergence:
         Why clusters cannot be compared with each other, where they cannot.
     takes_paths : bool
         Whether the function can do with ``Paths`` in a graph; else it is given their matrix of distances.
+    across : {"gathered", "summed", "shared"}
+        How processes that have a part of the samples each find it together. ``"gathered"``, which is right for any:
+        each finds it for all samples. ``"summed"``, where it is a constant and a sum over samples: each finds it for
+        its own, and only numbers (…, K, L) travel. ``"shared"``: the function takes ``Samples`` too, and asks them.
     """
 
     name: str
@@ -50,13 +56,29 @@ class Divergence:
     needs: Needs | None = None
     refuses_one_vs_one: str = ""
     takes_paths: bool = False
+    across: Across = "gathered"
 
-    def __call__(self, log_p: Tensor, log_q: Tensor, affinity: Affinity | None = None) -> Tensor:
-        if self.needs is None:
-            return self.function(log_p, log_q)
+    def __call__(
+        self, log_p: Tensor, log_q: Tensor, affinity: Affinity | None = None, samples: Samples = HERE
+    ) -> Tensor:
         if isinstance(affinity, Paths) and not self.takes_paths:
             affinity = affinity.matrix()
-        return self.function(log_p, log_q, affinity)
+        if samples is HERE:
+            return self._here(log_p, log_q, affinity)
+        if self.across == "shared":
+            return self.function(log_p, log_q, affinity, samples)
+        same = log_q is log_p
+        if self.across == "summed":
+            no_p = log_p.detach()[..., :0]
+            constant = self._here(no_p, no_p if same else log_q.detach()[..., :0], affinity)
+            (total,) = samples.sums(self._here(log_p, log_q, affinity) - constant)
+            return total + constant
+        log_p = samples.whole(log_p)
+        log_q = log_p if same else samples.whole(log_q)
+        return self._here(log_p, log_q, samples.whole_affinity(affinity))
+
+    def _here(self, log_p: Tensor, log_q: Tensor, affinity: Affinity | None) -> Tensor:
+        return self.function(log_p, log_q) if self.needs is None else self.function(log_p, log_q, affinity)
 
 
 def kl(log_p: Tensor, log_q: Tensor) -> Tensor:
@@ -70,7 +92,7 @@ def total_variation(log_p: Tensor, log_q: Tensor) -> Tensor:
     p = log_p.exp()
     if log_q is not log_p:
         return torch.cdist(p, log_q.exp(), p=1) / 2
-    pairs = [torch.pdist(rows, p=1) for rows in p.reshape(-1, *p.shape[-2:])]
+    pairs = [torch.pdist(rows, p=1) for rows in p[None].flatten(0, -3)]
     return _symmetric(torch.stack(pairs).reshape(*p.shape[:-2], -1), p.shape[-2]) / 2
 
 
@@ -84,14 +106,16 @@ def chi2(log_p: Tensor, log_q: Tensor) -> Tensor:
     return (2 * log_p[..., :, None, :] - log_q[..., None, :, :]).exp().sum(-1) - 1
 
 
-def mmd(log_p: Tensor, log_q: Tensor, kernel: Tensor | Features) -> Tensor:
+def mmd(log_p: Tensor, log_q: Tensor, kernel: Tensor | Features, samples: Samples = HERE) -> Tensor:
     """Distance between mean embeddings, √((p − q)ᵀ κ (p − q)), for a symmetric kernel."""
     p = log_p.exp()
     q = p if log_q is log_p else log_q.exp()
     if isinstance(kernel, Features):
-        features = kernel.centre().values.to(p.dtype)
-        means = p @ features
-        other_means = means if q is p else q @ features
+        features = samples.centre(kernel).values.to(p.dtype)
+        if q is p:
+            (means,) = (other_means,) = samples.sums(p @ features)
+        else:
+            means, other_means = samples.sums(p @ features, q @ features)
         # Features are centred and differences of means are taken before they are squared: nothing cancels.
         return torch.cdist(means, other_means, compute_mode="donot_use_mm_for_euclid_dist")
     K, L = p.shape[-2], q.shape[-2]
@@ -99,7 +123,7 @@ def mmd(log_p: Tensor, log_q: Tensor, kernel: Tensor | Features) -> Tensor:
     # a single q, being that origin, needs no row of its own.
     rows = p if q is p or L == 1 else torch.cat([p, q.expand(*p.shape[:-2], *q.shape[-2:])], -2)
     rows = rows - q.mean(-2, keepdim=True)
-    gram: Tensor = _Gram.apply(rows, kernel)  # type: ignore[no-untyped-call]
+    gram: Tensor = _Gram.apply(rows, kernel, samples)  # type: ignore[no-untyped-call]
     squares = gram.diagonal(dim1=-2, dim2=-1)
     if L == 1 and q is not p:
         return _safe_sqrt(squares)[..., None].to(p.dtype)
@@ -107,18 +131,19 @@ def mmd(log_p: Tensor, log_q: Tensor, kernel: Tensor | Features) -> Tensor:
     return _safe_sqrt(squared).to(p.dtype)
 
 
-def wasserstein(log_p: Tensor, log_q: Tensor, distance: Affinity) -> Tensor:
+def wasserstein(log_p: Tensor, log_q: Tensor, distance: Affinity, samples: Samples = HERE) -> Tensor:
     """Cost of the optimal transport of p to q, for costs (n, n) between samples or paths in a graph."""
     if isinstance(distance, Features):
         raise TypeError("Wasserstein needs a distance matrix (n, n); features only define a kernel.")
     check_symmetric(distance)
-    p = log_p.exp()
+    p = samples.whole(log_p.exp())
     if log_q is not log_p:
-        return transport_cost(p[..., :, None, :], log_q.exp()[..., None, :, :], distance)
+        q = samples.whole(log_q.exp())
+        return samples.share_out(transport_cost, p[..., :, None, :], q[..., None, :, :], distance)
     # The cost is symmetric: each pair is solved once.
     K = p.shape[-2]
     first, second = torch.triu_indices(K, K, offset=1, device=p.device)
-    costs = transport_cost(p.index_select(-2, first), p.index_select(-2, second), distance)
+    costs = samples.share_out(transport_cost, p.index_select(-2, first), p.index_select(-2, second), distance)
     return _symmetric(costs, K)
 
 
@@ -186,35 +211,40 @@ def f_divergence(f: Callable[[Tensor], Tensor], name: str = "f") -> Divergence:
         # One row of q at a time, recomputed in the backward pass: memory stays K·n, never K·L·n.
         return torch.stack([checkpoint(against, log_p, row, use_reentrant=False) for row in rows], -1)
 
-    return Divergence(name, divergence)
+    return Divergence(name, divergence, across="summed")
 
 
 class _Gram(torch.autograd.Function):
     """rows (…, R, n), symmetric kernel (n, n) → rows κ rowsᵀ (…, R, R), in float64.
 
-    The one product with the kernel serves the value and the gradient.
+    The one product with the kernel serves the value and the gradient. Where samples are spread, so is that product:
+    rows and their gradient are those of the samples that are here.
     """
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, kernel: Tensor) -> Tensor:
-        matrix = kernel.to(rows.dtype)
+    def forward(ctx: Any, rows: Tensor, kernel: Tensor, samples: Samples) -> Tensor:
+        every = samples.whole(rows)
         # A symmetric kernel may stand on either side; for few rows the left is up to 1.4 times faster.
         few = rows.ndim == 2 and len(rows) <= _FEW_ROWS
-        product = (matrix @ rows.mT).mT if few else rows @ matrix
-        ctx.save_for_backward(rows, product)
-        ctx.kernel_dtype = kernel.dtype
-        return product.double() @ rows.double().mT
+        matrix = samples.own(kernel, 0 if few else 1).to(rows.dtype)
+        product = (matrix @ every.mT).mT if few else every @ matrix
+        ctx.save_for_backward(rows, every, product)
+        ctx.kernel_dtype, ctx.samples = kernel.dtype, samples
+        (gram,) = samples.sums(product.double() @ rows.double().mT)
+        return gram
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
-        rows, product = ctx.saved_tensors
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None]:
+        rows, every, product = ctx.saved_tensors
+        (gradient,) = ctx.samples.sums(gradient)
         by_rows = (gradient + gradient.mT).to(rows.dtype) @ product
         by_kernel = None
         if ctx.needs_input_grad[1]:
-            by_kernel = rows.mT @ gradient.to(rows.dtype) @ rows
+            by_kernel = every.mT @ gradient.to(rows.dtype) @ rows
             by_kernel = by_kernel.reshape(-1, *by_kernel.shape[-2:]).sum(0).to(ctx.kernel_dtype)
-        return by_rows, by_kernel
+            by_kernel = ctx.samples.own_columns_of_zeros(by_kernel)
+        return by_rows, by_kernel, None
 
 
 def _symmetric(pairs: Tensor, K: int) -> Tensor:
@@ -234,16 +264,17 @@ def _safe_sqrt(x: Tensor) -> Tensor:
 DIVERGENCES = {
     divergence.name: divergence
     for divergence in (
-        Divergence("kl", kl),
-        Divergence("tv", total_variation),
-        Divergence("hellinger", hellinger),
+        Divergence("kl", kl, across="summed"),
+        Divergence("tv", total_variation, across="summed"),
+        Divergence("hellinger", hellinger, across="summed"),
         Divergence(
             "chi2",
             chi2,
             refuses_one_vs_one="between two clusters the chi-square divergence is unbounded: one sample that "
             "only one of them claims makes it infinite. Use chi2_ova, or hellinger_ovo or tv_ovo",
+            across="summed",
         ),
-        Divergence("mmd", mmd, needs="kernel"),
-        Divergence("wasserstein", wasserstein, needs="distance", takes_paths=True),
+        Divergence("mmd", mmd, needs="kernel", across="shared"),
+        Divergence("wasserstein", wasserstein, needs="distance", takes_paths=True, across="shared"),
     )
 }

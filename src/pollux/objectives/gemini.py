@@ -7,8 +7,10 @@ import math
 import torch
 from torch import Tensor
 
-from pollux.affinity import Affinity, Features, Paths, proportions
+from pollux.affinity import Affinity, Features, Paths
 from pollux.objectives.divergences import DIVERGENCES, Divergence, Needs
+from pollux.objectives.samples import HERE, Samples, Spread
+from pollux.ranks import Ranks
 
 ALIASES = {"mi": "kl_ova"}
 _LOG_ROUNDING = 1e-3
@@ -96,6 +98,7 @@ class Gemini:
         *,
         sample_weight: Tensor | None = None,
         generator: torch.Generator | None = None,
+        ranks: Ranks | None = None,
     ) -> Tensor:
         """The value, differentiable with respect to ``log_p``.
 
@@ -110,30 +113,31 @@ class Gemini:
             Non-negative weights of the samples; equal ones by default.
         generator : torch.Generator, optional
             Draws the pairs of ``sampled_pairs``.
+        ranks : Ranks, optional
+            The processes over which the samples are spread. ``log_p``, ``sample_weight`` and features are then of those
+            that this one has, of none at all if need be; a matrix or paths are of all samples, in the order of the
+            ranks. All processes get the value of all samples, and the gradient of value / size, added over the
+            processes, is that of this value.
 
         Returns
         -------
         Tensor of shape (…)
         """
-        self._check(log_p, affinity, sample_weight)
+        samples = self._samples(log_p, affinity, sample_weight, ranks)
         # An exact zero probability (−inf) stays a zero, but one that can be added and subtracted.
         log_p = log_p.clamp_min(torch.finfo(log_p.dtype).min / 8 if self.clip is None else math.log(self.clip))
-        n = log_p.shape[-2]
-        if sample_weight is None:
-            log_x = log_p.new_full((n,), -math.log(n))
-        else:
-            log_x = proportions(sample_weight).log().to(log_p.dtype).clamp_min(torch.finfo(log_p.dtype).min / 8)
+        log_x = samples.log_shares(log_p, sample_weight)
         log_joint = log_p + log_x[:, None]
-        log_y = log_joint.logsumexp(-2)
+        log_y = samples.log_sum(log_joint)
         # A cluster's samples lie side by side from here on.
         log_x_given_y = (log_joint - log_y[..., None, :]).mT.contiguous()
         p_y = log_y.exp()
         if not self.one_vs_one:
-            distances = self.divergence(log_x_given_y, log_x[None], affinity)[..., 0]
+            distances = self.divergence(log_x_given_y, log_x[None], affinity, samples)[..., 0]
             return (p_y * distances).sum(-1)
         if self.sampled_pairs is not None:
-            return self._sampled(p_y, log_x_given_y, affinity, generator)
-        distances = self.divergence(log_x_given_y, log_x_given_y, affinity)
+            return self._sampled(p_y, log_x_given_y, affinity, generator, samples)
+        distances = self.divergence(log_x_given_y, log_x_given_y, affinity, samples)
         itself = torch.eye(p_y.shape[-1], dtype=torch.bool, device=p_y.device)
         return (p_y[..., :, None] * p_y[..., None, :] * distances.masked_fill(itself, 0)).sum((-2, -1))
 
@@ -143,18 +147,38 @@ class Gemini:
         log_x_given_y: Tensor,
         affinity: Affinity | None,
         generator: torch.Generator | None,
+        samples: Samples,
     ) -> Tensor:
         K, m = p_y.shape[-1], self.sampled_pairs
         assert m is not None
         if K < 2:
             return (p_y * 0).sum(-1)
-        first = torch.randint(K, (m,), generator=generator).to(p_y.device)
-        step = torch.randint(1, K, (m,), generator=generator).to(p_y.device)
+        first = samples.same(torch.randint(K, (m,), generator=generator)).to(p_y.device)
+        step = samples.same(torch.randint(1, K, (m,), generator=generator)).to(p_y.device)
         second = (first + step) % K
-        distances = self.divergence(log_x_given_y[..., first, None, :], log_x_given_y[..., second, None, :], affinity)[
-            ..., 0, 0
-        ]
+        one, other = log_x_given_y[..., first, None, :], log_x_given_y[..., second, None, :]
+        distances = self.divergence(one, other, affinity, samples)[..., 0, 0]
         return (p_y[..., first] * p_y[..., second] * distances).mean(-1) * (K * (K - 1))
+
+    def _samples(
+        self, log_p: Tensor, affinity: Affinity | None, sample_weight: Tensor | None, ranks: Ranks | None
+    ) -> Samples:
+        """Where the samples are; an error where what is given does not fit."""
+        if ranks is None:
+            self._check(log_p, affinity, sample_weight)
+            self._check_length(affinity, log_p.shape[-2])
+            return HERE
+        error: Exception | None = None
+        try:
+            self._check(log_p, affinity, sample_weight)
+            if isinstance(affinity, Features):
+                self._check_length(affinity, log_p.shape[-2])
+        except (TypeError, ValueError) as found:
+            error = found
+        spread = Spread.meet(ranks, log_p, affinity, sample_weight, error)
+        if not isinstance(affinity, Features):
+            self._check_length(affinity, spread.n)
+        return spread
 
     def _check(self, log_p: Tensor, affinity: Affinity | None, sample_weight: Tensor | None) -> None:
         if not isinstance(log_p, Tensor):
@@ -177,6 +201,10 @@ class Gemini:
             raise ValueError(f"{self.name} needs a {self.needs} between the samples: pass it as affinity.")
         if not isinstance(affinity, Tensor | Features | Paths):
             raise TypeError(f"The affinity must be a tensor, Features or Paths, not {type(affinity).__name__}.")
+
+    def _check_length(self, affinity: Affinity | None, n: int) -> None:
+        if self.needs is None or affinity is None:
+            return
         if len(affinity) != n or (isinstance(affinity, Tensor) and affinity.shape != (n, n)):
             raise ValueError(
                 f"The affinity of {n} samples must be ({n}, {n}) or features ({n}, r); got {_shape(affinity)}."

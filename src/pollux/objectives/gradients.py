@@ -18,6 +18,7 @@ from torch import Tensor
 from pollux.affinity import Affinity, Features
 from pollux.objectives.divergences import DIVERGENCES
 from pollux.objectives.gemini import Gemini
+from pollux.ranks import Ranks
 from pollux.transport import check_symmetric, solve_remembering
 
 Array = NDArray[np.float64]
@@ -31,15 +32,17 @@ def value_and_gradient(
     affinity: Affinity | None,
     sample_weight: Tensor | None = None,
     generator: torch.Generator | None = None,
+    ranks: Ranks | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The value (…) at logits (…, n, K), and its gradient (…, n, K)."""
+    """The value (…) at logits (…, n, K), and its gradient (…, n, K); with ``ranks``, those of the samples here."""
     closed_form = _closed_form(gemini, affinity)
-    if closed_form is not None and sample_weight is None:
+    if closed_form is not None and sample_weight is None and ranks is None:
         return closed_form(logits, affinity)
     with torch.enable_grad():
         logits = logits.detach().requires_grad_()
-        value = gemini(logits.log_softmax(-1), affinity, sample_weight=sample_weight, generator=generator)
-        (gradient,) = torch.autograd.grad(value.sum(), logits)
+        log_p = logits.log_softmax(-1)
+        value = gemini(log_p, affinity, sample_weight=sample_weight, generator=generator, ranks=ranks)
+        (gradient,) = torch.autograd.grad(value.sum() / (1 if ranks is None else ranks.size), logits)
     return value.detach(), gradient
 
 

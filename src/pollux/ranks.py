@@ -1,0 +1,252 @@
+"""Several processes that train one model together, and what they tell each other.
+
+Each process r has its own loss L_r, and what is minimised is their sum Σ_r L_r. Every differentiable collective has
+the exact adjoint of that: a parameter's gradient, added over all processes, is that of the sum. A value V that all
+processes hold counts once where each takes V / size as its loss. All processes must call the same collectives in the
+same order, forwards and backwards: what needs a gradient in one of them must need it in all.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from pollux.errors import InputError
+
+_LAUNCHER = "torchrun sets it: torchrun --nproc-per-node 4 your_program.py"
+
+
+class Ranks:
+    """The processes that train one model together: those of torch's default process group.
+
+    Attributes
+    ----------
+    rank : int
+        The number of this process, from zero.
+    size : int
+        How many processes there are.
+    """
+
+    def __init__(self) -> None:
+        self.rank = dist.get_rank()
+        self.size = dist.get_world_size()
+        # Each backend carries the tensors of its own devices only; all others travel as copies.
+        on_cuda = "nccl" in str(dist.get_backend())
+        self._device = torch.device("cuda", torch.cuda.current_device()) if on_cuda else torch.device("cpu")
+
+    def __repr__(self) -> str:
+        return f"Ranks(rank={self.rank}, size={self.size})"
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """The sum over all processes of tensors of one shape; differentiable."""
+        total: Tensor = _Sum.apply(tensor, self)  # type: ignore[no-untyped-call]
+        return total
+
+    def gather(self, rows: Tensor, dim: int = -2, *, sizes: Sequence[int] | None = None) -> Tensor:
+        """The rows of all processes, in the order of their ranks; differentiable.
+
+        Parameters
+        ----------
+        rows : Tensor
+            Of one shape in all processes, but for dimension ``dim``.
+        dim : int
+            Along which the rows of the next process follow.
+        sizes : sequence of int, optional
+            The size of that dimension in each process; they are asked if it is not given.
+        """
+        sizes = self.sizes(rows.shape[dim]) if sizes is None else sizes
+        gathered: Tensor = _Gather.apply(rows, self, dim, sizes)  # type: ignore[no-untyped-call]
+        return gathered
+
+    def sizes(self, size: int) -> list[int]:
+        """The numbers of all processes."""
+        return [int(number) for number in self._all(torch.tensor([size]), [1] * self.size)]
+
+    def maximum(self, tensor: Tensor) -> Tensor:
+        """The largest of each entry over all processes, without a gradient."""
+        return self._reduce(tensor, dist.ReduceOp.MAX)
+
+    def minimum(self, tensor: Tensor) -> Tensor:
+        """The smallest of each entry over all processes, without a gradient."""
+        return self._reduce(tensor, dist.ReduceOp.MIN)
+
+    def broadcast(self, tensor: Tensor, source: int = 0) -> Tensor:
+        """The tensor of one process, written over those of all others."""
+        carried = self._carried(tensor)
+        dist.broadcast(carried, source)
+        with torch.no_grad():
+            return tensor.copy_(carried)
+
+    def gather_objects(self, thing: Any) -> list[Any]:
+        """The plain data of all processes, in the order of their ranks."""
+        things: list[Any] = [None] * self.size
+        dist.all_gather_object(things, thing)
+        return things
+
+    def broadcast_object(self, thing: Any, source: int = 0) -> Any:
+        """The plain data of one process, in all of them."""
+        things = [thing]
+        dist.broadcast_object_list(things, source)
+        return things[0]
+
+    def agree(self, digest: str | bytes, what: str) -> None:
+        """Raise an InputError in all processes where one of them has another digest than the first.
+
+        ``what`` completes the sentence "The processes …", such as "start from different weights".
+        """
+        digests = self.gather_objects(digest)
+        others = [str(rank) for rank, other in enumerate(digests) if other != digests[0]]
+        if others:
+            raise InputError(f"The processes {what}: process {', '.join(others)} does not agree with process 0.")
+
+    def raise_together(self, error: Exception | None) -> None:
+        """Raise in all processes what went wrong in any of them, so that none waits for one that has left."""
+        messages = self.gather_objects(None if error is None else f"{error}")
+        if error is not None:
+            raise error
+        for rank, message in enumerate(messages):
+            if message is not None:
+                raise InputError(f"Process {rank} could not go on: {message}")
+
+    def _carried(self, tensor: Tensor) -> Tensor:
+        """A copy that the backend can carry, and write to."""
+        return tensor.detach().to(self._device, copy=True, memory_format=torch.contiguous_format)
+
+    def _reduce(self, tensor: Tensor, operation: Any) -> Tensor:
+        carried = self._carried(tensor)
+        dist.all_reduce(carried, operation)
+        return carried.to(tensor.device)
+
+    def _all(self, rows: Tensor, sizes: Sequence[int]) -> Tensor:
+        """The rows of all processes, along the first dimension."""
+        most = max(sizes)
+        # Only parts of one size can be gathered at once.
+        carried = torch.zeros((most, *rows.shape[1:]), dtype=rows.dtype, device=self._device)
+        carried[: len(rows)] = rows.detach()
+        parts = [torch.empty_like(carried) for _ in sizes]
+        dist.all_gather(parts, carried)
+        return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)]).to(rows.device)
+
+
+class _Sum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, ranks: Ranks) -> Tensor:
+        ctx.ranks = ranks
+        return ranks._reduce(tensor, dist.ReduceOp.SUM)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return ctx.ranks._reduce(gradient, dist.ReduceOp.SUM), None
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, ranks: Ranks, dim: int, sizes: Sequence[int]) -> Tensor:
+        if rows.shape[dim] != sizes[ranks.rank] or len(sizes) != ranks.size:
+            raise ValueError(f"Process {ranks.rank} has {rows.shape[dim]} rows, but the sizes are {list(sizes)}.")
+        ctx.ranks, ctx.dim, ctx.sizes = ranks, dim, sizes
+        return ranks._all(rows.movedim(dim, 0), sizes).movedim(0, dim)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        total = ctx.ranks._reduce(gradient, dist.ReduceOp.SUM)
+        start = sum(ctx.sizes[: ctx.ranks.rank])
+        return total.narrow(ctx.dim, start, ctx.sizes[ctx.ranks.rank]), None, None, None
+
+
+def joined() -> Ranks | None:
+    """The processes of torch's default group; None where this process is alone."""
+    if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
+        return None
+    return Ranks()
+
+
+@contextmanager
+def joining(device: str | torch.device = "cpu", *, timeout: float = 600) -> Iterator[Ranks | None]:
+    """Join the processes that torchrun started, for as long as the context lasts; None where this one is alone.
+
+    A group that exists already is taken as it is, and left to whoever made it.
+
+    Parameters
+    ----------
+    device : str or torch.device
+        What the model is trained on; of the CUDA devices of a machine, each process gets one.
+    timeout : float
+        Seconds after which a process that waits for the others gives up.
+    """
+    if not dist.is_available() or dist.is_initialized():
+        yield joined()
+        return
+    size, rank = _number("WORLD_SIZE"), _number("RANK")
+    if size == 1 or (size is None and rank is None):
+        yield None
+        return
+    _join(torch.device(device), size, rank, timeout)
+    try:
+        ranks = Ranks()
+        # None may leave before all have come: those who come late would wait for it.
+        ranks.sizes(0)
+        yield ranks
+    except BaseException:
+        # The others may wait for this one, and the farewell of nccl would wait for them.
+        polite = dist.get_backend() != "nccl"
+        leave = None if polite else getattr(dist.distributed_c10d, "_abort_process_group", None)
+        (leave or dist.destroy_process_group)()
+        raise
+    dist.destroy_process_group()
+
+
+def _join(device: torch.device, size: int | None, rank: int | None, timeout: float) -> None:
+    needed = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", *(["LOCAL_RANK"] if device.type == "cuda" else []))
+    lacking = [name for name in needed if not os.environ.get(name)]
+    if lacking or size is None or rank is None:
+        raise InputError(f"To join other processes, the variable {', '.join(lacking)} is needed ({_LAUNCHER}).")
+    if not 0 <= rank < size:
+        raise InputError(f"RANK={rank} is no process of WORLD_SIZE={size}: they are numbered from 0 to {size - 1}.")
+    _number("MASTER_PORT")
+    own = None
+    if device.type == "cuda":
+        own = torch.device("cuda", _number("LOCAL_RANK") or 0)
+        if own.index >= torch.cuda.device_count():
+            raise InputError(f"LOCAL_RANK={own.index}, but this machine has {torch.cuda.device_count()} CUDA devices.")
+        torch.cuda.set_device(own)
+    backend, limit = "nccl" if device.type == "cuda" else "gloo", timedelta(seconds=timeout)
+    place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+    try:
+        # What was left there by a group that these processes had before must not be taken for what this one says.
+        meeting_place = _meeting_place(place, rank, size, limit)
+        store = dist.PrefixStore(f"pollux {next(_groups)}", meeting_place)  # type: ignore[attr-defined]
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=limit, device_id=own)
+    except dist.DistError as error:
+        raise InputError(f"Process {rank} of {size} did not meet the others at {place}: {error}") from error
+
+
+_groups = itertools.count()
+
+
+@functools.cache
+def _meeting_place(place: str, rank: int, size: int, limit: timedelta) -> Any:
+    """Where processes leave their addresses: kept, since the first process of a later group may be the last to come."""
+    return next(dist.rendezvous("env://", rank, size, timeout=limit))[0]  # type: ignore[attr-defined]
+
+
+def _number(name: str) -> int | None:
+    """The whole number that an environment variable holds; None where it is not set."""
+    text = os.environ.get(name)
+    if not text:
+        return None
+    if not text.isdecimal():
+        raise InputError(f"The variable {name} must be a whole number, not {text!r} ({_LAUNCHER}).")
+    return int(text)
