@@ -1,4 +1,4 @@
-"""Data in files: tables, arrays and folders of images, as a whole or a part at a time."""
+"""Data in files: tables, arrays, folders of images or of tables, as a whole or a part at a time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FORMATS = {
     "Feather/Arrow": (".feather", ".arrow", ".ipc"),
     "numpy": (".npy", ".npz"),
 }
-"""Formats, and how the names of their files end; a folder holds images."""
+"""Formats, and how the names of their files end; a folder holds images, or Parquet files of the same columns."""
 
 _COMPRESSED = (".gz", ".bz2", ".zst")
 
@@ -41,9 +41,7 @@ def open_data(path: str | Path, reading: Reading | None = None) -> Source:
     if importlib.util.find_spec("pyarrow") is None:
         raise InputError("Tables are read and written by pyarrow: pip install 'pollux[files]'.")
     if path.is_dir():
-        from pollux.files.images import ImageFolder
-
-        return ImageFolder(path, how.image_size)
+        return _open_folder(path, how)
     if not path.exists():
         raise InputError(f"There is no file {path}.")
     suffix = path.suffix.lower()
@@ -59,7 +57,8 @@ def open_data(path: str | Path, reading: Reading | None = None) -> Source:
     ):
         known = "; ".join(f"{name} ({', '.join(endings)})" for name, endings in FORMATS.items())
         raise InputError(
-            f"{path} is of no known format, by the end of its name. Known are {known}; a folder of images."
+            f"{path} is of no known format, by the end of its name. Known are {known}; a folder of images or of "
+            f"Parquet files."
         )
     from pollux.files.tables import ArrowTable, CsvTable, ParquetTable
 
@@ -68,3 +67,19 @@ def open_data(path: str | Path, reading: Reading | None = None) -> Source:
     if suffix in FORMATS["Feather/Arrow"]:
         return ArrowTable(path)
     return CsvTable(path, how.delimiter, how.header, how.missing_marks)
+
+
+def _open_folder(path: Path, how: Reading) -> Source:
+    from pollux.files.images import SUFFIXES, ImageFolder
+    from pollux.files.parquet import ParquetFolder, files_in
+
+    tables = files_in(path, FORMATS["Parquet"])
+    if not tables:
+        return ImageFolder(path, how.image_size)
+    images = files_in(path, SUFFIXES)
+    if images:
+        raise InputError(
+            f"{path} holds Parquet files ({tables[0].name} …) and images ({images[0].name} …): which of them are the "
+            f"data? Move the others elsewhere."
+        )
+    return ParquetFolder(path)

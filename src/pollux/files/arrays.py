@@ -27,7 +27,7 @@ class NpyArray:
     path: Path
 
     def read(self) -> Part:
-        return Part(_as_samples(self._load(), self.path))
+        return Part(as_samples(self.load(), self.path))
 
     def as_written(self, part: Part, names: Sequence[str], numbers: NDArray[np.int64]) -> Part:
         return part
@@ -35,7 +35,8 @@ class NpyArray:
     def stream(self, preprocessing: Preprocessing, beside: Sequence[str]) -> Iterator[Part]:
         return _parts(self.read(), preprocessing, self.path)
 
-    def _load(self) -> NDArray[Any]:
+    def load(self) -> NDArray[Any]:
+        """The array as the file has it, mapped into memory."""
         try:
             with warnings.catch_warnings():
                 # Of sizes that cannot be; the error that follows says so.
@@ -86,7 +87,7 @@ class NpzArrays:
         name = self.array or several[0]
         if name not in arrays:
             raise InputError(f"{self.path} has no array {name!r} (--array); it holds {_shapes(arrays)}.")
-        samples = _as_samples(arrays[name], self.path)
+        samples = as_samples(arrays[name], self.path)
         lists = {other: array for other, array in arrays.items() if other != name and array.ndim == 1}
         beside = {other: array for other, array in lists.items() if len(array) == len(samples)}
         return Part(samples, beside=beside, feature_names=_feature_names(lists.get("feature_names"), samples))
@@ -99,7 +100,7 @@ def _feature_names(names: NDArray[Any] | None, samples: NDArray[Any]) -> list[st
     return [str(name) for name in names]
 
 
-def _as_samples(array: NDArray[Any], path: Path) -> NDArray[Any]:
+def as_samples(array: NDArray[Any], path: Path) -> NDArray[Any]:
     """(n, d), or (n, C, H, W) where the channels may come last or be left out."""
     if array.dtype.kind not in "bifu" or array.ndim not in (1, 2, 3, 4):
         raise InputError(

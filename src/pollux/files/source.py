@@ -86,7 +86,8 @@ def gather(parts: Iterable[Part]) -> Part:
         return Part(np.concatenate([part.rows for part in every]), first.first, beside, first.feature_names)
     import pyarrow as pa
 
-    return Part(pa.concat_tables([part.rows for part in every]), first.first)
+    # Files of one folder may store the numbers of a column in different types.
+    return Part(pa.concat_tables([part.rows for part in every], promote_options="permissive"), first.first)
 
 
 class Source(Protocol):

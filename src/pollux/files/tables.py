@@ -70,12 +70,12 @@ class CsvTable:
         import pyarrow.csv as arrow_csv
 
         dialect = self._look()
-        columns = _columns_of(preprocessing, self.path, dialect.names)
+        columns = columns_of(preprocessing, self.path, dialect.names)
         types = dict.fromkeys(beside, pa.string()) | {name: _type_of(column) for name, column in columns.items()}
         include = [name for name in dialect.names if name in types]
-        with _in_words(self.path, dialect.names):
+        with in_words(self.path, dialect.names):
             batches = arrow_csv.open_csv(self._open(), **self._options(dialect, types, include)) if include else []
-            yield from _parts(batches if dialect.has_rows else [], include)
+            yield from as_parts(batches if dialect.has_rows else [], include)
 
     def _read(self, types: dict[str, Any], include: Sequence[str] = ()) -> Any:
         import pyarrow as pa
@@ -84,15 +84,15 @@ class CsvTable:
         dialect = self._look()
         if not dialect.has_rows:
             raise InputError(f"{self.path} has a header but no rows.")
-        with _in_words(self.path, dialect.names):
+        with in_words(self.path, dialect.names):
             table = arrow_csv.read_csv(self._open(), **self._options(dialect, types, include))
         binary = [field.name for field in table.schema if pa.types.is_binary(field.type)]
         if binary:
             raise InputError(f"{self.path} is not UTF-8 text: see column {binary[0]!r}. {TO_UTF8}")
-        return _not_empty(table, self.path)
+        return not_empty(table, self.path)
 
     def _look(self) -> Dialect:
-        with _in_words(self.path):
+        with in_words(self.path):
             return look(self.path, self._open, self.delimiter, self.header)
 
     def _open(self) -> Any:
@@ -144,9 +144,9 @@ class ParquetTable:
     def read(self) -> Part:
         import pyarrow.parquet as parquet
 
-        with _in_words(self.path):
+        with in_words(self.path):
             table = parquet.ParquetFile(self.path).read()
-        return Part(_not_empty(table, self.path))
+        return Part(not_empty(table, self.path))
 
     def as_written(self, part: Part, names: Sequence[str], numbers: NDArray[np.int64]) -> Part:
         return part
@@ -154,11 +154,11 @@ class ParquetTable:
     def stream(self, preprocessing: Preprocessing, beside: Sequence[str]) -> Iterator[Part]:
         import pyarrow.parquet as parquet
 
-        with _in_words(self.path), parquet.ParquetFile(self.path, pre_buffer=False) as file:
+        with in_words(self.path), parquet.ParquetFile(self.path, pre_buffer=False) as file:
             names = file.schema_arrow.names
-            wanted = {*_columns_of(preprocessing, self.path, names), *beside}
+            wanted = {*columns_of(preprocessing, self.path, names), *beside}
             include = [name for name in names if name in wanted]
-            yield from _parts(file.iter_batches(at_once(ROWS_AT_ONCE, len(include)), columns=include), include)
+            yield from as_parts(file.iter_batches(at_once(ROWS_AT_ONCE, len(include)), columns=include), include)
 
 
 @dataclass(frozen=True)
@@ -168,19 +168,19 @@ class ArrowTable:
     path: Path
 
     def read(self) -> Part:
-        with _in_words(self.path), self._open() as reader:
-            return Part(_not_empty(reader.read_all(), self.path))
+        with in_words(self.path), self._open() as reader:
+            return Part(not_empty(reader.read_all(), self.path))
 
     def as_written(self, part: Part, names: Sequence[str], numbers: NDArray[np.int64]) -> Part:
         return part
 
     def stream(self, preprocessing: Preprocessing, beside: Sequence[str]) -> Iterator[Part]:
-        with _in_words(self.path), self._open() as reader:
-            wanted = {*_columns_of(preprocessing, self.path, reader.schema.names), *beside}
+        with in_words(self.path), self._open() as reader:
+            wanted = {*columns_of(preprocessing, self.path, reader.schema.names), *beside}
             include = [name for name in reader.schema.names if name in wanted]
             count = getattr(reader, "num_record_batches", None)
             batches = reader if count is None else (reader.get_batch(index) for index in range(count))
-            yield from _parts((batch.select(include) for batch in batches), include)
+            yield from as_parts((batch.select(include) for batch in batches), include)
 
     def _open(self) -> Any:
         import pyarrow as pa
@@ -191,7 +191,7 @@ class ArrowTable:
         return pa.ipc.open_file(file) if is_file else pa.ipc.open_stream(file)
 
 
-def _parts(batches: Any, include: Sequence[str]) -> Iterator[Part]:
+def as_parts(batches: Any, include: Sequence[str]) -> Iterator[Part]:
     """Batches as parts of a bounded number of rows; at least one, so that lacking columns are noticed."""
     import pyarrow as pa
 
@@ -205,7 +205,7 @@ def _parts(batches: Any, include: Sequence[str]) -> Iterator[Part]:
         yield Part(pa.table({name: [] for name in include}))
 
 
-def _columns_of(preprocessing: Preprocessing, path: Path, there: Sequence[str]) -> dict[str, Any]:
+def columns_of(preprocessing: Preprocessing, path: Path, there: Sequence[str]) -> dict[str, Any]:
     """The columns that are read, by name, if they are there."""
     if not isinstance(preprocessing, TablePreprocessing):
         raise InputError(f"The model was trained on an array or on images, but {path} is a table.")
@@ -213,7 +213,7 @@ def _columns_of(preprocessing: Preprocessing, path: Path, there: Sequence[str]) 
     return {column.name: column for column in preprocessing.columns}
 
 
-def _not_empty(table: Any, path: Path) -> Any:
+def not_empty(table: Any, path: Path) -> Any:
     if not table.num_rows:
         raise InputError(f"{path} has no rows.")
     check_distinct(path, table.column_names)
@@ -221,7 +221,7 @@ def _not_empty(table: Any, path: Path) -> Any:
 
 
 @contextmanager
-def _in_words(path: Path, names: Sequence[str] = ()) -> Iterator[None]:
+def in_words(path: Path, names: Sequence[str] = ()) -> Iterator[None]:
     """What pyarrow finds wrong with a file, as our error; columns that it counts are called by their names."""
     import pyarrow as pa
 

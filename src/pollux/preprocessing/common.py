@@ -20,15 +20,6 @@ CODE = re.compile(r"0\d+|\d{19,}")
 """Text that looks like a number, and of which a number would lose digits."""
 
 
-def moments(values: NDArray[np.float64]) -> tuple[float, float]:
-    """Mean and standard deviation of the numbers (n,) that are there; (nan, nan) of none."""
-    values = values[~np.isnan(values)]
-    if not values.size:
-        return math.nan, math.nan
-    with np.errstate(over="ignore", invalid="ignore"):
-        return float(values.mean()), float(values.std())
-
-
 def check_moments(mean: float, scale: float) -> None:
     if not (math.isfinite(mean) and math.isfinite(scale) and scale > 0):
         raise IndexError(f"nothing can be standardised by a mean of {mean} and a scale of {scale}")
