@@ -1,4 +1,4 @@
-"""Batches: every sample once an epoch, reshuffled as often as asked, and threads that are put back."""
+"""RowBatches: every sample once an epoch, reshuffled as often as asked, and threads that are put back."""
 
 from itertools import pairwise
 from typing import Any
@@ -12,15 +12,15 @@ from torch import Tensor
 
 from pollux import GeminiClustering, threads
 from pollux.affinity import Paths
-from pollux.fitting import Problem, transport_problems
+from pollux.fitting import RowProblem, transport_problems
 from pollux.objectives import Gemini, sinkhorn
 from pollux.parameters import resolve_objective
-from pollux.training.batches import Batch, Batches
+from pollux.training.batches import Batch, RowBatches
 
 
-def batches(reshuffle_every: int, n: int = 25, batch_size: int = 10) -> Batches:
+def batches(reshuffle_every: int, n: int = 25, batch_size: int = 10) -> RowBatches:
     rows = torch.arange(n)
-    return Batches(n, batch_size, rows.__getitem__, lambda index: index[:, None] * index, None, reshuffle_every)
+    return RowBatches(n, batch_size, rows.__getitem__, lambda index: index[:, None] * index, None, reshuffle_every)
 
 
 def members(batch: Batch) -> frozenset[int]:
@@ -70,7 +70,7 @@ def test_a_batch_that_is_kept_brings_the_very_same_affinity() -> None:
     ],
 )
 def test_automatic_reshuffling_keeps_batches_where_that_pays_and_fits(objective: Any, n: int, kept: int) -> None:
-    problem = Problem(n, torch.arange(n).__getitem__, None, None)
+    problem = RowProblem(n, torch.arange(n).__getitem__, None, None)
     problems = transport_problems(resolve_objective(objective), n_clusters=10, n_init=2)
     assert problem.batches(500, "auto", problems)._reshuffle_every == kept
 
@@ -79,7 +79,7 @@ def test_trees_in_a_large_graph_count_too() -> None:
     n = 20_000
     graph = scipy.sparse.csr_array((n, n))
     paths = Paths(graph, torch.arange(n), 1.0)
-    problem = Problem(n, torch.arange(n).__getitem__, paths.part, None)
+    problem = RowProblem(n, torch.arange(n).__getitem__, paths.part, None)
     assert problem.batches(100, "auto", 10)._reshuffle_every == 10
     assert problem.batches(100, "auto", 100)._reshuffle_every == 1
 

@@ -37,18 +37,18 @@ from pollux.new_rows import NoOpinionError
 from pollux.objectives import DIVERGENCES, GEMINIS, PENALTIES
 from pollux.training import (
     OPTIMISERS,
-    Batches,
     NumericalWarning,
+    RowBatches,
     SingleModel,
     StackedModels,
+    TapedStep,
     TensorBoard,
     make_optimiser,
-    taped_step,
     train,
 )
 from pollux.training.dense import DenseModels, trainable_without_tape
 from pollux.training.optimisers import elementwise
-from pollux.training.steps import tapeless_step
+from pollux.training.steps import TapelessStep
 from pollux.training.trainable import stackable
 
 # Small and odd data do fall into one cluster; that it is said so has a test of its own.
@@ -557,16 +557,16 @@ class Course:
         needs = self.objective.needs
         block = None if needs is None else geometry.resolve("auto", needs).bind(X)
         inputs = (lambda index: index) if model == "free" else torch.from_numpy(X).__getitem__
-        self.batches = Batches(len(X), batch_size, inputs, block)
+        self.batches = RowBatches(len(X), batch_size, inputs, block)
 
     def trained(self, model: Any, penalties: Any = ()) -> Any:
         """What a training of the model leaves."""
         generator = torch.Generator().manual_seed(5)
         if isinstance(model, DenseModels):
-            step = tapeless_step(model, self.objective, generator)
+            step = TapelessStep(model, self.objective, generator)
         else:
             optimiser = make_optimiser(self.optimiser, model.parameters(), 0.01)
-            step = taped_step(model, self.objective, optimiser, penalties, generator)
+            step = TapedStep(model, self.objective, optimiser, penalties, generator)
         return train(model, step, self.batches, max_epochs=4, generator=generator)
 
     def check_each_is_as_alone(self, together: Any, penalties: Any = ()) -> None:
@@ -1340,7 +1340,7 @@ def test_weights_of_another_model_are_refused(tmp_path: Path, wrong: Any) -> Non
         reloaded(fitted, tmp_path, wrong)
 
 
-@pytest.mark.parametrize("broken", ["pollux.persistence.save_file", "pathlib.Path.replace"])
+@pytest.mark.parametrize("broken", ["pollux.checked_tensors.save_file", "pathlib.Path.replace"])
 def test_a_failed_save_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
     path = tmp_path / "model.pollux"
     clustering().fit(X).save(path)

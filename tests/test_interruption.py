@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from torch import nn
 from data_files import frame, pollux, tree
 from data_files import write_table as table_in
 from pollux import GeminiClustering, load
-from pollux.training import Epoch, Interruptible, ProgressBar
+from pollux.training import Checkpoints, Epoch, Interruptible, ProgressBar
 
 X = np.random.default_rng(0).normal(size=(40, 4))
 
@@ -188,15 +190,19 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return table_in(tmp_path, "plain.csv", frame())
 
 
-def strike(monkeypatch: pytest.MonkeyPatch, epoch: int) -> None:
-    """Ctrl-C in every training, after this epoch."""
+def strike(monkeypatch: pytest.MonkeyPatch, epoch: int, step: int = 0) -> None:
+    """Ctrl-C in every training, after this epoch and step."""
+    is_due, epochs, steps = Checkpoints.is_due, [], []
 
-    class Struck(Interruptible):
-        def __call__(self, figures: Epoch) -> None:
-            if figures.number == epoch:
-                raise KeyboardInterrupt
+    def struck(self: Checkpoints, after_epoch: bool) -> bool:
+        (epochs if after_epoch else steps).append(1)
+        if after_epoch:
+            steps.clear()
+        if (len(epochs), len(steps)) == (epoch, step):
+            os.kill(os.getpid(), signal.SIGINT)
+        return is_due(self, after_epoch)
 
-    monkeypatch.setattr("pollux.training.Interruptible", Struck)
+    monkeypatch.setattr(Checkpoints, "is_due", struck)
 
 
 @pytest.mark.parametrize("model", ["mlp", "free"])
@@ -237,27 +243,39 @@ def test_the_settings_of_a_stopped_run_train_to_the_end(data: Path, monkeypatch:
     assert Path("again/clusters.csv").read_bytes() == Path("whole/clusters.csv").read_bytes()
 
 
-def test_before_the_first_epoch_there_is_nothing_to_keep(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def step(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("pollux.training.batches.Batches.epoch", step)
-    before = tree(Path())
-    answer = pollux("fit", data, "--clusters", 3, "--out", "stopped")
+def test_before_the_end_of_the_first_epoch_there_is_a_checkpoint(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = ("--clusters", 3, "--batch-size", 5, "--epochs", 3)
+    with monkeypatch.context() as patch:
+        strike(patch, 0, 2)
+        answer = pollux("fit", data, *options, "--out", "stopped")
     assert answer.code == 130
     assert answer.err.count("\n") == 1
-    assert "nothing was written" in answer.err
-    assert tree(Path()) == before
+    assert "pollux fit --resume stopped" in answer.err
+    assert [path.name for path in Path("stopped").iterdir()] == ["unfinished"]
+    for command in ("report", "predict"):
+        refused = pollux(command, "stopped", data)
+        assert refused.code == 2
+        assert "--resume stopped" in refused.err
+    refused = pollux("fit", data, *options, "--out", "stopped")
+    assert refused.code == 2
+    assert "--resume stopped" in refused.err
+    assert pollux("fit", "--resume", "stopped").code == 0
+    assert pollux("fit", data, *options, "--out", "whole").code == 0
+    assert Path("stopped/clusters.csv").read_bytes() == Path("whole/clusters.csv").read_bytes()
+    assert not Path("stopped/unfinished").exists()
 
 
-def test_before_the_first_epoch_no_folder_is_left(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def step(*_: Any, **__: Any) -> None:
+def test_a_second_ctrl_c_in_training_keeps_the_last_checkpoint(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def struck(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pollux.training.batches.Batches.epoch", step)
-    before = tree(Path())
-    assert pollux("fit", data, "--clusters", 3).code == 130
-    assert tree(Path()) == before
+    monkeypatch.setattr("pollux.training.batches.RowBatches.epoch", struck)
+    answer = pollux("fit", data, "--clusters", 3, "--out", "stopped")
+    assert answer.code == 130
+    assert "pollux fit --resume stopped" in answer.err
+    monkeypatch.undo()
+    monkeypatch.chdir(data.parent)
+    assert pollux("fit", "--resume", "stopped").code == 0
 
 
 # Going on
@@ -282,13 +300,11 @@ def test_a_stopped_run_goes_on(data: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_what_cannot_go_on_says_so(data: Path) -> None:
     assert pollux("fit", data, "--clusters", 3, "--restarts", 1, "--epochs", 2, "--out", "run").code == 0
-    assert pollux("fit", data, "--clusters", 3, "--epochs", 2, "--model", "free", "--out", "free").code == 0
     before = tree(Path())
     for words, says in [
         (["run"], "--epochs"),
         (["run", "--epochs", 4, "--clusters", 2], "clusters"),
         (["run", "--epochs", 4, "--out", "other"], "out"),
-        (["free", "--epochs", 4], "free table"),
         (["nowhere"], "nowhere"),
     ]:
         answer = pollux("fit", "--resume", *words)
@@ -299,4 +315,5 @@ def test_what_cannot_go_on_says_so(data: Path) -> None:
     table_in(Path(), "plain.csv", frame(seed=1))
     answer = pollux("fit", "--resume", "run", "--epochs", 4)
     assert answer.code == 2
-    assert "plain.csv" in answer.err
+    assert "data was" in answer.err
+    assert not Path("run/unfinished").exists()

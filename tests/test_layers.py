@@ -15,32 +15,41 @@ MOST_LINES = 450
 ALLOWED: dict[str, set[str]] = {
     "affinity": set(),
     "atomic": set(),
-    "checked_tensors": set(),
+    "checked_tensors": {"atomic"},
     "errors": set(),
+    "locking": {"errors"},
+    "ranks": {"errors"},
     "rows": set(),
     "threads": set(),
     "transport": {"affinity", "threads"},
     "models": set(),
     "metrics": set(),
     "datasets": {"atomic", "errors"},
-    "objectives": {"affinity", "transport"},
-    "geometry": {"affinity", "rows"},
-    "training": {"affinity", "objectives", "threads"},
+    "objectives": {"affinity", "ranks", "transport"},
+    "geometry": {"affinity", "ranks", "rows"},
+    "training": {"affinity", "checked_tensors", "errors", "locking", "objectives", "ranks", "threads"},
     "report": {"atomic", "metrics"},
     "preprocessing": {"errors"},
     "files": {"errors", "preprocessing"},
-    "persistence": {"atomic", "checked_tensors", "geometry", "models", "objectives", "parameters", "preprocessing"},
-    "new_rows": set(),
+    "streaming": {"errors", "files", "preprocessing"},
+    "persistence": {"checked_tensors", "geometry", "models", "objectives", "parameters", "preprocessing"},
 }
-BELOW_FITTING = {"affinity", "rows", "objectives", "geometry", "models", "training"}
+BELOW_FITTING = {"affinity", "ranks", "rows", "objectives", "geometry", "models", "training"}
 ALLOWED["fitting"] = BELOW_FITTING
+ALLOWED["memory"] = {"objectives", "training"}
+ALLOWED["new_rows"] = {"fitting", "training"}
 ALLOWED["parameters"] = BELOW_FITTING | {"fitting"}
-ALLOWED["estimators"] = BELOW_FITTING | {"fitting", "new_rows", "parameters", "persistence", "metrics", "preprocessing"}
+ALLOWED["learning"] = BELOW_FITTING | {"fitting", "memory", "parameters"}
+ALLOWED["streamed"] = BELOW_FITTING | {"errors", "fitting", "preprocessing", "streaming"}
+ALLOWED["estimators"] = (
+    BELOW_FITTING | {"fitting", "learning", "new_rows", "parameters", "persistence", "streamed"} | {"preprocessing"}
+)
 ALLOWED["export"] = {"atomic", "errors", "estimators", "preprocessing"}
 ALLOWED["runs"] = {"atomic", "errors", "estimators", "files", "metrics", "preprocessing", "report", "training"} | {
-    *("export", "fitting", "geometry", "models", "objectives", "parameters", "persistence", "threads")
+    *("export", "fitting", "geometry", "models", "objectives", "parameters", "persistence", "threads"),
+    *("locking", "ranks", "streaming"),
 }
-ALLOWED["pretraining"] = {"atomic", "checked_tensors", "datasets", "errors", "files", "models"} | {
+ALLOWED["pretraining"] = {"checked_tensors", "datasets", "errors", "files", "models"} | {
     *("preprocessing", "threads", "training")
 }
 ALLOWED["experiments"] = {"atomic", "errors", "estimators", "datasets", "metrics", "geometry", "models", "training"} | {

@@ -27,11 +27,15 @@ from pollux import (
     objectives,
     pretraining,
     report,
+    streaming,
     training,
     transport,
 )
 
-MODULES = [pollux, datasets, export, geometry, metrics, models, objectives, pretraining, report, training, transport]
+MODULES = [
+    *(pollux, datasets, export, geometry, metrics, models, objectives, pretraining, report, streaming, training),
+    transport,
+]
 every_module = pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
 
 X = np.random.default_rng(0).normal(size=(12, 2))
@@ -231,7 +235,7 @@ def test_every_attribute_of_the_estimator_is_documented() -> None:
     learned = set()
     for model in ("linear", "free"):
         fitted = GeminiClustering(2, model=model, max_epochs=1, random_state=0).fit(X)
-        learned |= {name for name in vars(fitted) if name.endswith("_") and not name.startswith("_")}
+        learned |= {name for name in dir(fitted) if name.endswith("_") and not name.startswith("_")}
     # Those that scikit-learn gives to every estimator are documented there.
     assert documented == learned - {"n_features_in_", "feature_names_in_"}
 

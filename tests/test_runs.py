@@ -104,6 +104,7 @@ def same_rows(a: Path | str, b: Path | str) -> None:
 
 def test_a_run_is_a_model_clusters_settings_and_a_summary(run: Path) -> None:
     assert sorted(path.name for path in run.iterdir() if path.name != "report.html") == [
+        "checkpoints",
         "clusters.csv",
         "model.safetensors",
         "run.toml",
@@ -157,9 +158,11 @@ def test_quiet_is_quiet(run: Path) -> None:
 
 def test_quiet_is_quiet_of_notes_too(run: Path) -> None:
     options = ("--clusters", "3", "--restarts", "1", "--epochs", "3", "--learning-rate", "1e30")
-    answer = good("fit", run.parent / "plain.csv", *options, "--out", "new", "--quiet")
+    answer = pollux("fit", run.parent / "plain.csv", *options, "--out", "new", "--quiet")
     assert summary_of("new")["notes"]
+    assert summary_of("new")["diverged"]
     assert answer.err == ""
+    assert answer.code == 3
 
 
 def test_the_same_run_twice_is_the_same(run: Path) -> None:
@@ -537,14 +540,14 @@ def test_what_is_our_fault_is_said_to_be(run: Path, monkeypatch: pytest.MonkeyPa
     assert answer.code == 1
     assert "Traceback" in answer.err
     assert "fault of pollux" in answer.err
-    assert not Path("new").exists()
+    assert [path.name for path in Path("new").iterdir()] == ["unfinished"]
 
 
 def test_ctrl_c_outside_of_training_writes_nothing(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stopped(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(fitting, "read", stopped)
+    monkeypatch.setattr(fitting, "read_rows", stopped)
     assert pollux("fit", run.parent / "plain.csv", *FAST, "--out", "new").code == 130
     monkeypatch.setattr(GeminiClustering, "predict_proba", stopped)
     answer = pollux("predict", run, run.parent / "plain.csv", "--out", "new.csv")

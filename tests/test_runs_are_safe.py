@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import threading
 from collections.abc import Callable
@@ -19,10 +20,10 @@ from pollux import load
 from pollux.atomic import in_place
 from pollux.errors import InputError, did_you_mean
 from pollux.files import open_data
-from pollux.runs import Settings, fitting, folder, interrupts
+from pollux.runs import Settings, fitting, folder, held, interrupts
 from pollux.runs.data import classes_of, read
 from pollux.runs.fitting import fit
-from pollux.training import Epoch, Interruptible
+from pollux.training import Checkpoints, Interruptible
 
 
 @pytest.fixture(autouse=True)
@@ -58,21 +59,24 @@ def interrupting(function: Callable[..., Any], times: int = 1) -> Callable[..., 
 def test_one_after_the_training_waits_until_all_is_written(
     data: Path, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fitting, moment, interrupting(getattr(fitting, moment)))
+    home = held if moment == "_write" else fitting
+    monkeypatch.setattr(home, moment, interrupting(getattr(home, moment)))
     outcome = fit(settings(data), "run")
     assert not outcome.summary["interrupted"]
     assert outcome.summary["epochs"] == 3
     assert {path.name for path in Path("run").iterdir()} == {
-        *("model.safetensors", "run.toml", "clusters.csv", "summary.json")
+        *("model.safetensors", "run.toml", "clusters.csv", "summary.json", "checkpoints")
     }
 
 
-def test_a_second_one_gives_up_and_leaves_nothing(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = tree(Path())
-    monkeypatch.setattr(fitting, "_write", interrupting(fitting._write, times=2))
-    with pytest.raises(KeyboardInterrupt):
-        fit(settings(data), "run")
-    assert tree(Path()) == before
+def test_a_second_one_gives_up_and_leaves_the_checkpoints(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(held, "_write", interrupting(held._write, times=2))
+        with pytest.raises(folder.Kept):
+            fit(settings(data), "run")
+    assert [path.name for path in Path("run").iterdir()] == ["unfinished"]
+    assert pollux("fit", "--resume", "run").code == 0
+    assert not Path("run/unfinished").exists()
 
 
 def test_the_handler_of_the_program_is_put_back(data: Path) -> None:
@@ -85,20 +89,13 @@ def test_in_another_thread_signals_are_left_alone() -> None:
     found = []
 
     def work() -> None:
-        with interrupts.heeded(Interruptible()):
+        with interrupts.heeded(Checkpoints("checkpoints")):
             found.append(signal.getsignal(signal.SIGINT))
 
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
     assert found == [signal.getsignal(signal.SIGINT)]
-
-
-def test_between_two_starts_one_ends_the_next_after_an_epoch() -> None:
-    interruptible = Interruptible()
-    interruptible.asked_to_stop = True
-    assert interruptible(Epoch(1, 10, 0.0, 1, 0.0))
-    assert interruptible.interrupted
 
 
 # Folders
@@ -126,6 +123,9 @@ def test_an_older_run_is_whole_until_the_new_one_is(data: Path, monkeypatch: pyt
     monkeypatch.setattr(fitting, "write_text", failing)
     with pytest.raises(RuntimeError, match="full disk"):
         fit(settings(data, seed=1), "run", overwrite=True)
+    # What the new one has learned is kept beside it.
+    assert Path("run/unfinished").is_dir()
+    shutil.rmtree("run/unfinished")
     assert tree(Path("run")) == before
 
 
@@ -347,7 +347,7 @@ def test_no_setting_is_changed_on_the_way(data: Path, was: str, becomes: str) ->
     path.write_text(path.read_text().replace(was, becomes))
     answer = pollux("fit", "--resume", "run", "--epochs", "5")
     assert answer.code == 2
-    assert "was changed" in answer.err
+    assert f"{becomes.split()[0].replace('penalty', 'penalties')} was" in answer.err
 
 
 @pytest.mark.parametrize("geometry", ["rbf", "rbf:gamma=0.5", "fourier"])
@@ -359,18 +359,18 @@ def test_settings_as_they_were_are_resumed(data: Path, geometry: str) -> None:
 
 def test_an_interrupt_between_two_figures_leaves_whole_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
     from pollux import GeminiClustering
-    from pollux.training import loop
+    from pollux.training import course
 
     calls = []
-    entropy = loop.Tally.entropy
+    figures = course.Tally.figures
 
-    def interrupted(self: Any) -> Any:
+    def interrupted(self: Any, ranks: Any = None) -> Any:
         calls.append(1)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return entropy(self)
+        return figures(self, ranks)
 
-    monkeypatch.setattr(loop.Tally, "entropy", interrupted)
+    monkeypatch.setattr(course.Tally, "figures", interrupted)
     X = np.random.default_rng(0).normal(size=(20, 2))
     clustering = GeminiClustering(2, max_epochs=9, callbacks=[Interruptible()], random_state=0).fit(X)
     assert {len(values) for values in clustering.history_.values()} == {2}

@@ -16,7 +16,7 @@ from pollux.objectives import GEMINIS
 from pollux.objectives.gradients import CLOSED_FORMS, value_and_gradient
 from pollux.training.batches import Batch
 from pollux.training.dense import DenseModels, trainable_without_tape
-from pollux.training.steps import taped_step, tapeless_step
+from pollux.training.steps import TapedStep, TapelessStep
 from pollux.training.trainable import SingleModel
 
 
@@ -105,12 +105,12 @@ def test_a_step_is_the_step_of_torch_adam(name: str, make: type[nn.Module], rest
     features = centred_features(40, 5)
     batch = Batch(features.values + 1, features, None)
     model = DenseModels(modules, learning_rate=1e-2)
-    step = tapeless_step(model, Gemini(name))
+    step = TapelessStep(model, Gemini(name))
     for _ in range(25):
         step(batch)
     model.sync()
     for module in expected:
-        taped = taped_step(SingleModel(module, 4), Gemini(name), torch.optim.Adam(module.parameters(), lr=1e-2))
+        taped = TapedStep(SingleModel(module, 4), Gemini(name), torch.optim.Adam(module.parameters(), lr=1e-2))
         for _ in range(25):
             taped(batch)
     for module, same in zip(modules, expected, strict=True):

@@ -4,9 +4,22 @@ import importlib
 import typing
 
 if typing.TYPE_CHECKING:
-    from pollux import datasets, export, geometry, metrics, models, objectives, pretraining, report, training, transport
+    from pollux import (
+        datasets,
+        export,
+        geometry,
+        metrics,
+        models,
+        objectives,
+        pretraining,
+        report,
+        streaming,
+        training,
+        transport,
+    )
     from pollux.estimators import GeminiClustering, load
     from pollux.objectives import Divergence, Gemini, f_divergence
+    from pollux.streaming import open_stream
 
 __all__ = [
     "Divergence",
@@ -20,8 +33,10 @@ __all__ = [
     "metrics",
     "models",
     "objectives",
+    "open_stream",
     "pretraining",
     "report",
+    "streaming",
     "training",
     "transport",
 ]
@@ -34,6 +49,7 @@ _HOMES = {
     "GeminiClustering": "pollux.estimators",
     "f_divergence": "pollux.objectives",
     "load": "pollux.estimators",
+    "open_stream": "pollux.streaming",
 }
 
 

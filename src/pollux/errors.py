@@ -20,10 +20,6 @@ class InputError(ValueError):
     """A file, column or option that cannot be used; its message says what to do."""
 
 
-class NothingLearned(KeyboardInterrupt):
-    """Ctrl-C before the first epoch had ended."""
-
-
 def did_you_mean(name: str, valid: Iterable[str]) -> str:
     """ " Did you mean 'age'?" for 'agee'; nothing where no valid name is like it."""
     valid = list(valid)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import copy
 import functools
-import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, cast
 
 import numpy as np
-import scipy.sparse
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
+from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
@@ -23,52 +21,42 @@ from pollux.fitting import (
     COLLAPSED,
     CollapseWarning,
     Problem,
+    RowProblem,
     all_or_nothing,
-    arithmetic,
     check_columns,
-    check_predictions,
+    fingerprint,
     for_new_rows,
     free_probabilities,
     number_clusters,
     precomputed,
     rows_kept,
     seeded,
-    start_at_seeds,
     take_part,
-    transport_problems,
+    torch_dtype,
 )
 from pollux.geometry import Geometry, resolve
-from pollux.models import FreeTable, build
-from pollux.new_rows import OnNewRows
+from pollux.learning import Learning
+from pollux.models import FreeTable
+from pollux.new_rows import OnNewRows, SpeaksOfRows
 from pollux.objectives import Divergence, Gemini
 from pollux.objectives.penalties import Penalty
-from pollux.parameters import check_parameters, resolve_callbacks, resolve_objective, resolve_penalties
+from pollux.parameters import check_parameters
 from pollux.preprocessing import Preprocessing
+from pollux.ranks import Ranks, joined
 from pollux.rows import Rows
+from pollux.streamed import Source, StreamProblem, adapted, as_stream, is_streamed, refuse_streams, rows_in_order
 from pollux.training import (
-    Batches,
     Callback,
+    Checkpoints,
     Evaluation,
-    NotFiniteError,
-    ProgressBar,
-    Recipe,
+    Fitted,
+    Randomness,
     SingleModel,
-    Step,
-    Trainable,
-    Trained,
-    evaluate,
     evaluate_sound,
-    log_probabilities,
-    make_optimiser,
-    taped_step,
-    train,
-    train_restarts,
 )
 
-_PREDICTED_ROWS = 10_000
 
-
-class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
+class GeminiClustering(SpeaksOfRows, ClusterMixin, BaseEstimator):
     """Clustering by any model p(y|x) that maximises a generalised mutual information.
 
     Clusters are numbered by decreasing size, and those that stay empty come last: labels are
@@ -106,12 +94,18 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         Weights of penalties that join the loss, by name or function: ``{"vat": 1.0, "entropy": 0.1}``.
     tol, patience : float, int or None
         Training ends after that many epochs without a relative rise of the objective by ``tol``; None: never.
-    dtype : {"auto", "float32", "float64"}
-        Arithmetic; "auto" is that of X.
+    dtype : {"auto", "float32", "float64", "bfloat16"}
+        Arithmetic; "auto" is that of X, and float32 for rows that are streamed. "bfloat16": matrix products of the
+        network in that type (autocast), all else in float32.
     device : str
-        Where the model is trained.
+        Where the model is trained: "cpu", "cuda", "mps".
     random_state : int, RandomState or None
         Seed; the same seed gives the same bits on the same machine.
+    compile : bool
+        Whether torch compiles the network: it pays for large ones that are trained for long.
+    checkpoint : path or Checkpoints, optional
+        A folder for checkpoints, one a minute, or :class:`pollux.training.Checkpoints`. A fit that finds some there of
+        the same training goes on from the last one.
     verbose : bool
         Whether to show a progress bar.
     callbacks : sequence of callable
@@ -129,6 +123,8 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         ``objective``, ``clusters`` and ``entropy`` of each epoch.
     n_iter_ : int
         Epochs run.
+    diverged_ : bool
+        Whether training ended because its numbers were no longer finite; the last good weights were kept.
     module_ : nn.Module
         The trained module.
     geometry_ : Geometry or None
@@ -146,6 +142,10 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     >>> clustering.n_clusters_
     3
     """
+
+    preprocessing_: Preprocessing | None
+    _stream: Source | None
+    _labels: NDArray[np.int64] | None
 
     def __init__(
         self,
@@ -169,6 +169,8 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         dtype: str = "auto",
         device: str = "cpu",
         random_state: int | np.random.RandomState | None = None,
+        compile: bool = False,
+        checkpoint: str | Path | Checkpoints | None = None,
         verbose: bool = False,
         callbacks: Sequence[Callback] = (),
     ) -> None:
@@ -191,16 +193,22 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         self.dtype = dtype
         self.device = device
         self.random_state = random_state
+        self.compile = compile
+        self.checkpoint = checkpoint
         self.verbose = verbose
         self.callbacks = callbacks
 
     def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, affinity: Any = None) -> Self:
         """Find the clusters of X.
 
+        Where torch's process group is initialised (``torchrun``), all its processes train one model on batches that
+        they share: each must call this with the same X.
+
         Parameters
         ----------
-        X : array, sparse matrix, DataFrame or Tensor of shape (n, d) or (n, C, H, W)
-            The samples.
+        X : array, sparse matrix, DataFrame or Tensor of shape (n, d) or (n, C, H, W); path, Stream, Dataset, DataLoader
+            The samples. Those in files (Parquet, a folder of such files, .npy), in a large memory map, a
+            :func:`pollux.open_stream`, or a Dataset or DataLoader of torch are read as they are needed, and never held.
         y : ignored
         sample_weight : array of shape (n,), optional
             Weights of the samples; one of weight 2 counts as two, one of weight 0 is left out.
@@ -208,24 +216,60 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             The kernel or the distances of the samples, if they are known already.
         """
         check_parameters(self.get_params(deep=False))
-        with all_or_nothing(self), seeded(self.random_state, self.device) as (seed, generator):
+        ranks = joined()
+        with all_or_nothing(self), seeded(self.random_state, self.device, ranks) as (seed, randomness):
+            if is_streamed(X) and not (sample_weight is not None or affinity is not None or self._is_free()):
+                return self._fit_stream(X, randomness)
+            refuse_streams(X)
             X = self._validate(X, reset=True, fewest=max(2, self.n_clusters))
             weight, kept = take_part(X, sample_weight, self.device)
-            X_kept, problem = self._begin(X, affinity, weight, kept)
-            problems = transport_problems(self._objective(), self.n_clusters, self.n_init)
-            fitted = train_restarts(
-                self._modules(X_kept, seed, self.n_init),
-                self.n_clusters,
-                problem.batches(self.batch_size, self.reshuffle_every, problems),
-                self._recipe(),
-                functools.partial(self._train, generator=generator, epochs=self.max_epochs),
-                functools.partial(self._evaluate, problem=problem),
-                generator,
+            X_kept, problem = self._begin(X, affinity, weight, kept, ranks)
+            self._stream = None
+            fitted = self._learning().fit(
+                self._modules(X_kept, seed, self.n_init), problem, randomness, lambda: fingerprint(X, sample_weight)
             )
-            self.module_, self.history_ = fitted.module, fitted.history
-            self._resume: dict[str, Any] | None = None
-            self._finish(X, kept, problem, fitted.evaluation)
+            self._keep(fitted)
+            self._finish(X, kept, fitted.evaluation)
         return self
+
+    def _fit_stream(self, X: Any, randomness: Randomness) -> Self:
+        """The same for samples that are never held."""
+        stream = as_stream(X, "float64" if self.dtype == "float64" else "float32")
+        self._stream, self._shape = stream, tuple(stream.shape)
+        self._dtype = torch_dtype(self.dtype, stream.dtype)
+        self.preprocessing_, self.n_features_in_ = stream.preprocessing, self._shape[0]
+        if stream.feature_names and stream.preprocessing is None:
+            self.feature_names_in_ = np.array(stream.feature_names, dtype=object)
+        needs = self._objective().needs
+        geometry = None if needs is None else resolve(self.geometry, needs)
+        self.geometry_ = adapted(geometry, stream, self._dtype, self.device)
+        problem = StreamProblem(stream, self.geometry_, self._dtype, self.device, randomness.ranks)
+        modules = self._learning().modules(self._shape, self._dtype, self.n_init)
+        fitted = self._learning().fit(modules, problem, randomness, stream.fingerprint)
+        self._keep(fitted)
+        self._number(fitted.evaluation)
+        self._labels = None
+        return self
+
+    def _keep(self, fitted: Fitted) -> None:
+        self.module_, self.history_, self.diverged_ = fitted.module, fitted.history, fitted.diverged
+        self.n_iter_ = len(self.history_["objective"])
+        self._resume: dict[str, Any] | None = None
+
+    @property
+    def labels_(self) -> NDArray[np.int64]:
+        """Cluster of each row; of rows that were streamed, they are predicted when they are first asked for."""
+        if not self.__sklearn_is_fitted__():
+            raise AttributeError("labels_ are there after fit.")
+        if self._labels is None:
+            if self._stream is None:
+                raise AttributeError("The labels of streamed rows are not kept in files: predict those that you need.")
+            self._labels = np.concatenate([self._of_rows(rows).argmax(1) for rows in rows_in_order(self._stream)])
+        return self._labels
+
+    @labels_.setter
+    def labels_(self, labels: NDArray[np.int64] | None) -> None:
+        self._labels = labels
 
     def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
         """One more epoch, on these rows; the first call starts the model.
@@ -233,7 +277,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         Clusters are numbered anew, by their size among these rows, and ``labels_`` are theirs.
         """
         check_parameters(self.get_params(deep=False))
-        with all_or_nothing(self), seeded(self.random_state, self.device) as (seed, generator):
+        with all_or_nothing(self), seeded(self.random_state, self.device) as (seed, randomness):
             first = not self.__sklearn_is_fitted__()
             X = self._validate(X, reset=first, fewest=1)
             weight, kept = take_part(X, sample_weight, self.device)
@@ -245,99 +289,35 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
                 geometry = for_new_rows(self.geometry_, self._objective().needs)
                 problem = self._problem(rows_kept(X, kept), geometry, weight)
             # A copy is trained: a call that fails leaves the weights alone too.
-            model = SingleModel(copy.deepcopy(self.module_), self.n_clusters)
-            trained = self._one_epoch(model, problem, generator)
+            model = SingleModel(copy.deepcopy(self.module_), self.n_clusters, self._learning().autocast, self.compile)
+            trained, self._resume = self._learning().one_epoch(model, problem, randomness, self._resume)
             (evaluation,) = evaluate_sound(model, trained, functools.partial(self._evaluate, problem=problem))
             (self.module_,) = model.modules
+            self._stream, self.diverged_ = None, trained.diverged
             more = trained.history.of_model(0)
             self.history_ = {name: values + more[name] for name, values in self.history_.items()}
-            self._finish(X, kept, problem, evaluation)
+            self.n_iter_ = len(self.history_["objective"])
+            self._finish(X, kept, evaluation)
         return self
-
-    def _one_epoch(self, model: SingleModel, problem: Problem, generator: torch.Generator) -> Trained:
-        """An epoch that takes up the optimiser and the random numbers where the last one left them."""
-        optimiser = make_optimiser(self.optimiser, model.parameters(), self.learning_rate)
-        if self._resume is not None:
-            optimiser.load_state_dict(copy.deepcopy(self._resume["optimiser"]))
-            generator.set_state(self._resume["generator"])
-            torch.set_rng_state(self._resume["torch"])
-        step = taped_step(model, self._objective(), optimiser, resolve_penalties(self.penalties), generator)
-        trained = self._train(model, step, problem.batches(self.batch_size), generator=generator, epochs=1)
-        self._resume = {
-            "optimiser": optimiser.state_dict(),
-            "generator": generator.get_state(),
-            "torch": torch.get_rng_state(),
-        }
-        return trained
-
-    def predict(self, X: Any) -> NDArray[np.int64]:
-        """The cluster of each row, (n,)."""
-        return np.asarray(self._probabilities(X).argmax(1), dtype=np.int64)
-
-    def predict_proba(self, X: Any) -> NDArray[np.floating[Any]]:
-        """p(y|x) of each row, (n, n_clusters); of sparse rows, ask :meth:`transform`."""
-        # scikit-learn's checks take an estimator with probabilities of sparse rows for a classifier of 4 classes.
-        if scipy.sparse.issparse(X):
-            raise TypeError("predict_proba takes no sparse rows; transform gives the same probabilities for them.")
-        return self._probabilities(X)
-
-    def transform(self, X: Any) -> NDArray[np.floating[Any]]:
-        """Soft assignments as features: p(y|x) of each row, (n, n_clusters)."""
-        return self._probabilities(X)
-
-    def fit_transform(self, X: Any, y: Any = None, **fit_parameters: Any) -> NDArray[np.floating[Any]]:
-        """Fit, and the soft assignments of the rows."""
-        self.fit(X, y, **fit_parameters)
-        return self.probabilities_ if self._is_free() else self._probabilities(X)
-
-    def score(self, X: Any, y: Any = None, *, sample_weight: Any = None, affinity: Any = None) -> float:
-        """The objective of the model on X; higher is better, for one objective and one number of clusters.
-
-        It grows with ``n_clusters`` and has another scale for each objective: it compares starts, learning rates and
-        models, not those. Exact up to 10,000 rows (1,000 where a matrix is needed), else a mean over batches.
-        """
-        check_is_fitted(self)
-        X = self._validate(X, reset=False, fewest=1)
-        weight, kept = take_part(X, sample_weight, self.device)
-        needs = self._objective().needs
-        geometry = precomputed(affinity, needs, kept) or for_new_rows(self.geometry_, needs)
-        problem = self._problem(rows_kept(X, kept), geometry, weight)
-        value = self._evaluate(self.module_, problem=problem).objective
-        if not math.isfinite(value):
-            raise NotFiniteError(value)
-        return value
 
     def save(self, path: str | Path) -> None:
         """Write the model to one file, for :func:`pollux.load`; of a network of your own, its weights."""
         check_is_fitted(self)
         persistence.save(self, path)
 
-    @property
-    def _n_features_out(self) -> int:
-        return self.n_clusters
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
 
-    def _probabilities(self, X: Any) -> NDArray[np.floating[Any]]:
-        check_is_fitted(self)
-        rows = self._rows(self._validate(X, reset=False, fewest=1))
-        parts = [
-            log_probabilities(self.module_, rows[index], self.n_clusters).cpu()[:, self._order].exp()
-            for index in torch.split(torch.arange(len(rows)), _PREDICTED_ROWS)
-        ]
-        return check_predictions(torch.cat(parts).numpy())
-
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "labels_")
+        return hasattr(self, "n_clusters_")
 
     # The parts of fit, in its order.
 
     def _validate(self, X: Any, *, reset: bool, fewest: int) -> Any:
         if reset:
-            self.preprocessing_: Preprocessing | None = None
+            self.preprocessing_ = None
         elif self.preprocessing_ is not None:
             X = self.preprocessing_.encode(X)
         check_columns(X)
@@ -346,7 +326,9 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             raise ValueError(f"The model was trained on samples of shape {self._shape}; these are {X.shape[1:]}.")
         return X
 
-    def _begin(self, X: Any, affinity: Any, weight: Tensor | None, kept: NDArray[np.bool_]) -> tuple[Any, Problem]:
+    def _begin(
+        self, X: Any, affinity: Any, weight: Tensor | None, kept: NDArray[np.bool_], ranks: Ranks | None = None
+    ) -> tuple[Any, Problem]:
         """The rows that take part, as a problem; and what later calls need to know of them."""
         needs = self._objective().needs
         geometry: Geometry | None = precomputed(affinity, needs, kept)
@@ -354,82 +336,63 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             geometry = resolve(self.geometry, needs)
         X = rows_kept(X, kept)
         self._shape = tuple(int(size) for size in X.shape[1:])
-        self._dtype = arithmetic(X.dtype) if self.dtype == "auto" else getattr(torch, self.dtype)
+        self._dtype = torch_dtype(self.dtype, X.dtype)
         self.geometry_ = None if geometry is None else geometry.adapt(self._rows(X))
-        return X, self._problem(X, self.geometry_, weight)
+        return X, self._problem(X, self.geometry_, weight, ranks)
 
-    def _problem(self, X: Any, geometry: Geometry | None, weight: Tensor | None) -> Problem:
+    def _problem(
+        self, X: Any, geometry: Geometry | None, weight: Tensor | None, ranks: Ranks | None = None
+    ) -> RowProblem:
         rows = self._rows(X)
         block = None if geometry is None else geometry.bind(rows)
         inputs = (lambda index: index.to(self.device)) if self._is_free() else rows.__getitem__
-        return Problem(len(rows), inputs, block, weight)
+        return RowProblem(len(rows), inputs, block, weight, ranks)
 
     def _rows(self, X: Any) -> Rows:
         return Rows(X, self._dtype, self.device)
 
+    def _learning(self) -> Learning:
+        return Learning(self.get_params(deep=False))
+
     def _objective(self) -> Gemini:
-        return resolve_objective(self.objective)
+        return self._learning().objective
 
     def _is_free(self) -> bool:
-        return isinstance(self.model, str) and self.model == "free"
-
-    def _model_options(self) -> dict[str, Any]:
-        return {"hidden": self.hidden, "activation": self.activation} if self.model == "mlp" else {}
+        return self._learning().is_free
 
     def _modules(self, X: Any, seed: int, count: int) -> list[nn.Module]:
-        shape = (int(X.shape[0]),) if self._is_free() else self._shape
-        modules = build(self.model, shape, self.n_clusters, count, **self._model_options())
-        random = np.random.RandomState(seed)
-        for module in modules:
-            if isinstance(module, FreeTable) and self.init != "random":
-                start_at_seeds(module, X, random)
-        return [module.to(self.device, self._dtype) for module in modules]
-
-    def _recipe(self) -> Recipe:
-        penalties = resolve_penalties(self.penalties)
-        own = isinstance(self.model, str)
-        return Recipe(self._objective(), self.optimiser, self.learning_rate, penalties, may_go_tapeless=own)
-
-    def _train(
-        self, model: Trainable, step: Step, batches: Batches, *, generator: torch.Generator, epochs: int
-    ) -> Trained:
-        return train(
-            model,
-            step,
-            batches,
-            max_epochs=epochs,
-            tol=self.tol,
-            patience=self.patience,
-            callbacks=(*([ProgressBar()] if self.verbose else []), *resolve_callbacks(self.callbacks)),
-            generator=generator,
-        )
+        if self._is_free():
+            return self._learning().tables(X, self._dtype, seed, count)
+        return self._learning().modules(self._shape, self._dtype, count)
 
     def _evaluate(self, module: nn.Module, *, problem: Problem) -> Evaluation:
-        n, inputs, block, weight = problem
-        return evaluate(module, self.n_clusters, n, inputs, self._objective(), block, weight)
+        return problem.evaluate(module, self.n_clusters, self._objective())
 
-    def _finish(self, X: Any, kept: NDArray[np.bool_], problem: Problem, evaluation: Evaluation) -> None:
-        """Number the clusters and label all rows, those of weight zero included."""
-        self._order, self.n_clusters_, labels = number_clusters(evaluation, problem, self.n_clusters)
+    def _number(self, evaluation: Evaluation) -> NDArray[np.int64] | None:
+        """Number the clusters; the labels of the rows that were evaluated, where they are known."""
+        self._order, self.n_clusters_, labels = number_clusters(evaluation)
         self.objective_ = evaluation.objective
         if self.n_clusters_ == 1 < self.n_clusters:
-            warnings.warn(COLLAPSED, CollapseWarning, stacklevel=3)
-        self.n_iter_ = len(self.history_["objective"])
-        self.labels_ = np.full(X.shape[0], -1, dtype=np.int64)
-        self.labels_[kept] = labels
+            warnings.warn(COLLAPSED, CollapseWarning, stacklevel=4)
+        return labels
+
+    def _finish(self, X: Any, kept: NDArray[np.bool_], evaluation: Evaluation) -> None:
+        """Number the clusters and label all rows, those of weight zero included."""
+        labels = self._number(evaluation)
+        self._labels = every = np.full(X.shape[0], -1, dtype=np.int64)
+        every[kept] = labels
         if self._is_free():
             self._set_probabilities(kept)
         elif not kept.all():
-            self.labels_[~kept] = self.predict(X[~kept])
+            every[~kept] = self.predict(X[~kept])
 
     def _set_probabilities(self, kept: NDArray[np.bool_]) -> None:
         """Soft assignments of a free table; none of the rows it has not seen."""
         self.probabilities_ = free_probabilities(cast("FreeTable", self.module_), self._order, kept)
 
 
-# Here rather than as decorators, because scikit-learn wraps transform when the class is made.
-for _name in ("predict", "predict_proba", "transform", "score", "partial_fit"):
-    setattr(GeminiClustering, _name, OnNewRows(getattr(GeminiClustering, _name)))
+# Here rather than as a decorator, as it is for those that it inherits.
+GeminiClustering.partial_fit = OnNewRows(GeminiClustering.partial_fit)  # type: ignore[method-assign, assignment]
 
 
 def load(

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import scipy.sparse
 import torch
 from numpy.typing import NDArray
 from sklearn.cluster import kmeans_plusplus
 from sklearn.metrics import pairwise_distances_argmin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight
-from torch import Tensor
+from torch import Tensor, nn
 
 from pollux.affinity import Block
 from pollux.geometry import Geometry, Kind, Precomputed, check_affinity
 from pollux.models import FreeTable
 from pollux.objectives import DIVERGENCES, Gemini
-from pollux.training import Batches, Evaluation
+from pollux.ranks import Ranks
+from pollux.training import Batches, Evaluation, Randomness, RowBatches, evaluate
 
 _WHOLE_UP_TO = 1_000
 _AUTO_BATCH = 500
@@ -51,9 +54,14 @@ def all_or_nothing(estimator: Any) -> Iterator[None]:
 
 
 @contextmanager
-def seeded(random_state: Any, device: str) -> Iterator[tuple[int, torch.Generator]]:
-    """All randomness from random_state: initial weights, dropout, batches; torch's own state is kept."""
+def seeded(random_state: Any, device: str, ranks: Ranks | None = None) -> Iterator[tuple[int, Randomness]]:
+    """All randomness from random_state: initial weights, dropout, batches; torch's own state is kept.
+
+    Several processes start from the same weights and draw the same batches, with the seed of the first of them.
+    """
     seed = int(check_random_state(random_state).randint(2**31 - 1))
+    if ranks is not None:
+        seed = int(ranks.broadcast_object(seed))
     cuda = torch.device(device).type == "cuda"
     with torch.random.fork_rng(devices=[device] if cuda else []):
         # Not torch.manual_seed, which would seed every device there is.
@@ -61,7 +69,8 @@ def seeded(random_state: Any, device: str) -> Iterator[tuple[int, torch.Generato
         if cuda:
             with torch.cuda.device(device):
                 torch.cuda.manual_seed(seed)
-        yield seed, torch.Generator().manual_seed(seed)
+        noise = None if ranks is None else torch.Generator().manual_seed(seed + 1 + ranks.rank)
+        yield seed, Randomness(torch.Generator().manual_seed(seed), noise, ranks)
 
 
 def batch_rows(batch_size: int | str | None, n: int) -> int:
@@ -71,13 +80,27 @@ def batch_rows(batch_size: int | str | None, n: int) -> int:
     return n if batch_size is None else int(batch_size)
 
 
-class Problem(NamedTuple):
-    """n samples as the model, the objective and the weights see them."""
+class Problem(Protocol):
+    """Samples as the model, the objective and the weights see them."""
+
+    def batches(self, batch_size: int | str | None, reshuffle_every: int | str = 1, problems: int = 0) -> Batches:
+        """Batches of the samples, for an objective that poses so many transport problems."""
+
+    def evaluate(self, module: nn.Module, n_clusters: int, objective: Gemini) -> Evaluation:
+        """What a trained module says of the samples."""
+
+
+class RowProblem(NamedTuple):
+    """n samples at hand."""
 
     n: int
     inputs: Callable[[Tensor], Tensor]
     block: Block | None
     sample_weight: Tensor | None
+    ranks: Ranks | None = None
+
+    def evaluate(self, module: nn.Module, n_clusters: int, objective: Gemini) -> Evaluation:
+        return evaluate(module, n_clusters, self.n, self.inputs, objective, self.block, self.sample_weight, self.ranks)
 
     def batches(self, batch_size: int | str | None, reshuffle_every: int | str = 1, problems: int = 0) -> Batches:
         """Batches of the samples; all at once for None, and for "auto" where there are few.
@@ -92,7 +115,7 @@ class Problem(NamedTuple):
             dense = self.block is None or isinstance(self.block(torch.arange(1)), Tensor)
             kept = 20 * self.n * size + 5 * problems * (self.n if dense else self.n**2 // size)
             reshuffle_every = _KEPT_EPOCHS if problems and kept <= _KEPT_BYTES else 1
-        return Batches(self.n, size, self.inputs, self.block, self.sample_weight, int(reshuffle_every))
+        return RowBatches(self.n, size, self.inputs, self.block, self.sample_weight, int(reshuffle_every), self.ranks)
 
 
 def transport_problems(objective: Gemini, n_clusters: int, n_init: int) -> int:
@@ -107,15 +130,14 @@ class Numbering(NamedTuple):
 
     order: Tensor
     in_use: int
-    labels: NDArray[np.int64]
+    labels: NDArray[np.int64] | None
 
 
-def number_clusters(evaluation: Evaluation, problem: Problem, n_clusters: int) -> Numbering:
-    weight = None if problem.sample_weight is None else problem.sample_weight.cpu()
-    sizes = torch.bincount(evaluation.choice, weight, minlength=n_clusters)
+def number_clusters(evaluation: Evaluation) -> Numbering:
+    sizes, choice = evaluation.sizes, evaluation.choice
     order = torch.argsort(sizes, descending=True, stable=True)
-    labels = torch.argsort(order)[evaluation.choice]
-    return Numbering(order, int((sizes > 0).sum()), labels.numpy())
+    labels = None if choice is None else torch.argsort(order)[choice].numpy()
+    return Numbering(order, int((sizes > 0).sum()), labels)
 
 
 @torch.no_grad()
@@ -209,6 +231,25 @@ def precomputed(affinity: Any, needs: Kind | None, kept: NDArray[np.bool_]) -> P
     return Precomputed(geometry.select(torch.from_numpy(np.flatnonzero(kept))), needs)
 
 
-def arithmetic(dtype: np.dtype[Any]) -> torch.dtype:
-    """The precision that data of this type are computed in: their own, or the one that holds them."""
+def torch_dtype(name: str, of_data: np.dtype[Any]) -> torch.dtype:
+    """The precision of weights and data, by its name; for "auto" that of the data, or the one that holds them."""
+    if name != "auto":
+        # Of bfloat16 there are too few digits for anything but the products of a network.
+        return torch.float64 if name == "float64" else torch.float32
+    return _arithmetic(of_data)
+
+
+def fingerprint(X: Any, sample_weight: Any) -> str:
+    """What tells these samples from others: their bytes, types and shapes."""
+    parts = [X.data, X.indices, X.indptr] if scipy.sparse.issparse(X) else [X]
+    if sample_weight is not None:
+        parts.append(np.asarray(sample_weight))
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(f"{part.dtype} {part.shape} ".encode())
+        digest.update(np.ascontiguousarray(part).data)
+    return digest.hexdigest()
+
+
+def _arithmetic(dtype: np.dtype[Any]) -> torch.dtype:
     return torch.float32 if dtype == np.float32 or dtype.itemsize <= 2 else torch.float64

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,13 @@ from torch import nn
 from pollux.models import ACTIVATIONS, activations
 from pollux.objectives import PENALTIES, Divergence, Gemini
 from pollux.objectives.penalties import Penalty
-from pollux.training import OPTIMISERS
+from pollux.training import OPTIMISERS, Checkpoints
 
 NOT_IN_FILE = "not in the file"
 """Stands for an objective or a geometry that a model file could not hold."""
 
 INITS = ("auto", "random", "kmeans++")
-DTYPES = ("auto", "float32", "float64")
+DTYPES = ("auto", "float32", "float64", "bfloat16")
 
 
 def check_parameters(parameters: Mapping[str, Any]) -> None:
@@ -46,6 +47,10 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
         _check_choice("optimiser", parameters["optimiser"], tuple(OPTIMISERS))
     elif not callable(parameters["optimiser"]):
         raise TypeError(f"optimiser must be a name or a function, not {parameters['optimiser']!r}.")
+    if not isinstance(parameters["compile"], bool | np.bool_):
+        raise TypeError(f"compile is True or False, not {parameters['compile']!r}.")
+    if not isinstance(parameters["checkpoint"], str | Path | Checkpoints | None):
+        raise TypeError(f"checkpoint is a folder or pollux.training.Checkpoints, not {parameters['checkpoint']!r}.")
     check_device(parameters["device"])
     resolve_objective(parameters["objective"])
     resolve_penalties(parameters["penalties"])

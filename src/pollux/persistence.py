@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -10,12 +9,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from pollux.atomic import in_place
-from pollux.checked_tensors import check_header, checksum
+from pollux import checked_tensors
 from pollux.geometry import DISTANCES, KERNELS, Pairwise, ShortestPath, resolve
 from pollux.models import FreeTable, build
 from pollux.objectives import DIVERGENCES, Gemini
@@ -23,7 +19,7 @@ from pollux.parameters import NOT_IN_FILE, check_device
 from pollux.preprocessing import from_json
 
 FORMAT = "pollux-model"
-VERSION = 3
+VERSION = "3"
 """Version 1 had no checksum, version 2 no preprocessing."""
 
 _HISTORY: dict[str, Callable[[Any], float]] = {"objective": float, "clusters": int, "entropy": float}
@@ -38,9 +34,13 @@ Clustering = TypeVar("Clustering", bound=Any)
 def save(clustering: Any, path: str | Path) -> None:
     """Write a fitted clustering: its weights, and what is needed to predict and to go on."""
     tensors = {f"module.{name}": value for name, value in clustering.module_.state_dict().items()}
-    tensors |= {"order": clustering._order, "labels": torch.from_numpy(clustering.labels_)}
+    # The labels of streamed rows may take more memory than there is.
+    labels = torch.empty(0, dtype=torch.long) if clustering._labels is None else torch.from_numpy(clustering._labels)
+    tensors |= {"order": clustering._order, "labels": labels}
     geometry = clustering.geometry_
-    parameters = {name: _as_json(value) for name, value in clustering.get_params(deep=False).items()}
+    # Where checkpoints went is no business of those who get the model.
+    given = {name: value for name, value in clustering.get_params(deep=False).items() if name != "checkpoint"}
+    parameters = {name: _as_json(value) for name, value in given.items()}
     description = {
         "parameters": parameters,
         "left_out": [
@@ -54,6 +54,7 @@ def save(clustering: Any, path: str | Path) -> None:
         "history": clustering.history_,
         "objective": clustering.objective_,
         "n_clusters": clustering.n_clusters_,
+        "streamed": clustering._labels is None,
         "preprocessing": None if clustering.preprocessing_ is None else clustering.preprocessing_.as_json(),
     }
     write(path, tensors, description)
@@ -116,7 +117,9 @@ def _restore_state(clustering: Any, tensors: dict[str, Tensor], description: dic
     clustering.history_ = {name: [kind(value) for value in history[name]] for name, kind in _HISTORY.items()}
     clustering.objective_, clustering.n_clusters_ = float(description["objective"]), int(description["n_clusters"])
     clustering.n_iter_ = len(clustering.history_["objective"])
-    clustering._order, clustering.labels_ = tensors.pop("order"), tensors.pop("labels").numpy()
+    clustering._order, clustering._labels = tensors.pop("order"), tensors.pop("labels").numpy()
+    if description.get("streamed"):
+        clustering._labels = None
     if sorted(clustering._order.tolist()) != list(range(len(clustering._order))):
         raise IndexError("the order of the clusters is none")
     if len(clustering.hidden) > len(tensors):
@@ -126,7 +129,8 @@ def _restore_state(clustering: Any, tensors: dict[str, Tensor], description: dic
     if clustering.preprocessing_ is not None and clustering.preprocessing_.encoded_shape != clustering._shape:
         raise IndexError("the columns are not those of the network")
     # A matrix or a function is not in the file.
-    clustering._resume = clustering.geometry_ = None
+    clustering._resume = clustering.geometry_ = clustering._stream = None
+    clustering.diverged_ = False
 
 
 def _restore_module(clustering: Any, tensors: dict[str, Tensor]) -> None:
@@ -137,9 +141,9 @@ def _restore_module(clustering: Any, tensors: dict[str, Tensor]) -> None:
     if isinstance(clustering.model, str):
         # Without memory first: a file may claim a network of any size.
         with torch.device("meta"):
-            (skeleton,) = build(clustering.model, shape, clustering.n_clusters, **clustering._model_options())
+            (skeleton,) = build(clustering.model, shape, clustering.n_clusters, **clustering._learning().model_options)
         _check_weights(skeleton, weights)
-    (module,) = build(clustering.model, shape, clustering.n_clusters, **clustering._model_options())
+    (module,) = build(clustering.model, shape, clustering.n_clusters, **clustering._learning().model_options)
     _check_weights(module, weights)
     module.to(clustering.device, clustering._dtype)
     module.load_state_dict(weights)
@@ -167,12 +171,7 @@ def _restore_geometry(clustering: Any, parameters: dict[str, Any]) -> None:
 
 def write(path: str | Path, tensors: dict[str, Tensor], description: dict[str, Any]) -> None:
     """Tensors and a JSON description in one file, which appears whole or not at all."""
-    # Tensors of one storage (tied weights) are written as separate ones.
-    contiguous = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    text = json.dumps(description)
-    metadata = {"format": FORMAT, "version": str(VERSION), "description": text, "sha256": checksum(contiguous, text)}
-    with in_place(path) as temporary:
-        save_file(contiguous, temporary, metadata=metadata)
+    checked_tensors.write(path, FORMAT, VERSION, tensors, description)
 
 
 def read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -182,23 +181,7 @@ def read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         path /= IN_RUN
     if not path.is_file():
         raise FileNotFoundError(f"There is no model file {path}.")
-    try:
-        check_header(path)
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            if metadata.get("format") != FORMAT:
-                raise ValueError(f"{path} is not a model file of this library.")
-            if metadata.get("version") not in _READABLE:
-                raise ValueError(
-                    f"{path} has format version {metadata.get('version')}; this release reads versions "
-                    f"{', '.join(_READABLE)}. Load it with the release that wrote it."
-                )
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        if metadata["version"] != "1" and metadata["sha256"] != checksum(tensors, metadata["description"]):
-            raise ValueError(f"{path} is damaged: its checksum is not that of its contents. Use a copy of it.")
-        return tensors, json.loads(metadata["description"])
-    except (SafetensorError, json.JSONDecodeError, KeyError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"{path} is not a whole model file: {error}.") from error
+    return checked_tensors.read(path, FORMAT, _READABLE, "model file", unchecked=["1"])
 
 
 def _as_json(value: Any) -> Any:

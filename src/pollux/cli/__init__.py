@@ -42,7 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return GOOD
     except Exception as error:
         if _is_users(error):
-            say(f"pollux {options.command}: {error}")
+            lack = "there is not enough memory. " if isinstance(error, MemoryError) else ""
+            say(f"pollux {options.command}: {lack}{error}")
             return BAD_INPUT
         traceback.print_exc()
         say(f"This is a fault of pollux, not yours. Please report it, with the lines above. ({type(error).__name__})")
@@ -52,6 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _is_users(error: Exception) -> bool:
     from pollux.errors import InputError
 
+    if isinstance(error, MemoryError):
+        return True
     # What is lacking names what to install.
     return isinstance(error, InputError | OSError) or (isinstance(error, ImportError) and "pip install" in str(error))
 

@@ -6,9 +6,9 @@ import argparse
 import sys
 from typing import Any
 
-GOOD, OUR_FAULT, BAD_INPUT, STOPPED = 0, 1, 2, 130
+GOOD, OUR_FAULT, BAD_INPUT, DIVERGED, STOPPED = 0, 1, 2, 3, 130
 
-FORMATS = "CSV, TSV, Parquet, Feather/Arrow, .npy, .npz, or a folder of images"
+FORMATS = "CSV, TSV, Parquet, Feather/Arrow, .npy, .npz, or a folder of images or of Parquet files"
 MISSING = ("error", "mean", "drop")
 
 

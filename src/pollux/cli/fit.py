@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from pollux.cli.common import FORMATS, GOOD, MISSING, STOPPED, Names, count_or_auto, counted, nothing, say
+from pollux.cli.common import DIVERGED, FORMATS, GOOD, MISSING, STOPPED, Names, count_or_auto, counted, nothing, say
 
 # Written out, because the registries bring torch; a test compares them.
 OBJECTIVES = "mi, kl_ova, kl_ovo, tv_ova, tv_ovo, hellinger_ova, hellinger_ovo, chi2_ova, mmd_ova, mmd_ovo, \
@@ -17,6 +17,7 @@ KERNELS = "linear, polynomial, rbf, laplacian, sigmoid, cosine, chi2, fourier"
 DISTANCES = "euclidean, sqeuclidean, manhattan, cosine, shortest_path"
 MODELS = "free, linear, mlp, lenet5, resnet18"
 PENALTIES = "vat, entropy, weight_decay"
+DTYPES = ("float32", "float64", "bfloat16")
 
 
 def add(commands: Any) -> None:
@@ -36,7 +37,12 @@ def add(commands: Any) -> None:
     output = fit.add_argument_group("output")
     output.add_argument("--out", metavar="DIR", help="folder of the run (default: runs/NAME, a new one)")
     output.add_argument("--overwrite", action="store_true", help="the folder may hold an older run")
-    output.add_argument("--resume", metavar="RUN", help="go on with a run that was stopped, in its folder")
+    output.add_argument("--resume", metavar="RUN", help="go on with a run that was stopped or killed, or prolong one")
+    output.add_argument(
+        "--checkpoint-every",
+        metavar="T",
+        help="how often all that the training needs to go on is written: 5 minutes, 1 epoch, 100 steps (default: 60 s)",
+    )
     output.add_argument("--config", metavar="FILE", help="settings from a TOML file, such as a run's run.toml")
     output.add_argument("--json", action="store_true", help="print what was found as JSON")
     output.add_argument("--quiet", action="store_true", help="print nothing but errors")
@@ -58,6 +64,12 @@ def _add_reading(group: Any) -> None:
     group.add_argument("--no-header", dest="header", action="store_false", help="a CSV file has no line of names")
     group.add_argument("--array", metavar="NAME", help="which array of an .npz file to cluster")
     group.add_argument("--image-size", metavar="N", type=int, help="scale images to N × N")
+    group.add_argument(
+        "--stream",
+        choices=("auto", "yes", "no"),
+        help="read rows as they are needed, and never hold them: Parquet and .npy files (default: auto, where they "
+        "would take more than 1 GB)",
+    )
 
 
 _MISSING = "values that are missing: refuse them (default), fill in the means, or drop their rows"
@@ -87,6 +99,10 @@ def _add_training(group: Any) -> None:
     group.add_argument("--penalty", metavar="NAME=X", action="append", help=f"joins the loss; of {PENALTIES}")
     group.add_argument("--seed", metavar="N", type=int, help="of all randomness (default: 0)")
     group.add_argument("--device", metavar="NAME", help="cpu (default) or cuda")
+    group.add_argument(
+        "--dtype", choices=DTYPES, help="arithmetic (default: float32); bfloat16 for matrix products only"
+    )
+    group.add_argument("--compile", action="store_true", help="let torch compile the model: for large ones")
     group.add_argument("--threads", metavar="N", type=int, help="most threads of the training (default: one a core)")
 
 
@@ -101,15 +117,18 @@ class Widths(argparse.Action):
 
 
 def run(options: argparse.Namespace) -> int:
-    from pollux.errors import NothingLearned
+    from pollux.runs.folder import Kept
 
     as_json, quiet = (getattr(options, name, False) for name in ("json", "quiet"))
     tell = nothing if as_json or quiet else print
     try:
         outcome = _train(options, {"show_progress": sys.stderr.isatty() and not quiet, "tell": tell})
-    except NothingLearned:
-        say("Stopped before the first epoch had ended: there was nothing to keep, and nothing was written.")
+    except Kept as kept:
+        say(f"Stopped. What was learned by then is in {kept.folder}. To go on: pollux fit --resume {kept.folder}")
         return STOPPED
+    if outcome is None:
+        # The first of several processes tells of the run.
+        return GOOD
     summary = outcome.summary
     if as_json:
         print(json.dumps({"folder": str(outcome.folder), **summary}, ensure_ascii=False))
@@ -119,12 +138,13 @@ def run(options: argparse.Namespace) -> int:
         say(f"note: {note}")
     tell(f"saved in {outcome.folder}")
     if summary["interrupted"]:
-        again = f"--config {outcome.folder}/run.toml" if summary["model"] == "free" else f"--resume {outcome.folder}"
         say(
             f"Stopped after {summary['epochs']} epochs. What was learned by then is in {outcome.folder} and can be "
-            f"used as it is. To go on: pollux fit {again}"
+            f"used as it is. To go on: pollux fit --resume {outcome.folder}"
         )
         return STOPPED
+    if summary["diverged"]:
+        return DIVERGED
     tell(f"next: pollux report {outcome.folder}    or: pollux predict {outcome.folder} NEW_DATA")
     return GOOD
 

@@ -6,12 +6,13 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import torch
 from torch import Tensor
 
 from pollux.affinity import Affinity, Block, Features
+from pollux.ranks import Ranks
 from pollux.rows import Rows, as_rows
 
 Kind: TypeAlias = Literal["kernel", "distance"]
@@ -23,6 +24,8 @@ class Geometry(ABC):
     """How samples relate. ``bind(X)`` gives a function from the index of a batch to its affinity."""
 
     kind: Kind
+    spans_all: ClassVar[bool] = False
+    """Whether the affinity of a batch depends on all samples, so that these must be at hand."""
 
     @abstractmethod
     def bind(self, X: Any) -> Block:
@@ -31,6 +34,18 @@ class Geometry(ABC):
     def adapt(self, X: Any) -> Geometry:
         """The same geometry with what it takes from the data (a bandwidth) fixed, for use on other rows."""
         return self
+
+    def of(self, x: Tensor, ranks: Ranks | None = None) -> Affinity:
+        """The affinity of the samples x (b, …) with each other.
+
+        Of several processes each has its own samples: it is then a matrix of all of them, or the features of its own.
+        """
+        everything = x if ranks is None else ranks.gather(x, 0)
+        affinity = self.bind(everything)(torch.arange(len(everything)))
+        if ranks is None or not isinstance(affinity, Features):
+            return affinity
+        sizes = ranks.sizes(len(x))
+        return Features(torch.split(affinity.values, sizes)[ranks.rank], affinity.centred)
 
 
 @dataclass(frozen=True)
@@ -89,12 +104,17 @@ class Pairwise(Geometry):
         adapted = self.adapt(rows)
         return lambda index: adapted.between(rows[index].flatten(1))
 
-    def between(self, x: Tensor) -> Affinity:
+    def of(self, x: Tensor, ranks: Ranks | None = None) -> Affinity:
+        return self.between(x.flatten(1), ranks)
+
+    def between(self, x: Tensor, ranks: Ranks | None = None) -> Affinity:
         """The affinity of the samples x (b, d) with each other."""
         if self.features is not None:
             features = self.features(x, **self.parameters)
             if features is not None:
-                return Features(features).centre()
+                # Of several processes only the objective knows where the centre of all is.
+                return Features(features).centre() if ranks is None else Features(features)
+        x = x if ranks is None else ranks.gather(x, 0)
         matrix = self(x)
         if not isinstance(matrix, Tensor) or matrix.shape != (len(x), len(x)):
             shape = tuple(getattr(matrix, "shape", ()))
@@ -137,6 +157,9 @@ class Encoded(Geometry):
         batches = torch.split(torch.arange(len(rows)), self.batch_size)
         features = torch.cat([self._encode(rows[index]) for index in batches])
         return self.geometry.bind(Rows(features, rows.dtype, rows.device))
+
+    def of(self, x: Tensor, ranks: Ranks | None = None) -> Affinity:
+        return self.geometry.of(self._encode(x), ranks)
 
     @torch.no_grad()
     def _encode(self, x: Tensor) -> Tensor:

@@ -84,29 +84,36 @@ def classes_of(part: Part, label: str) -> NDArray[np.str_] | None:
     return classes
 
 
+def scores(classes: NDArray[np.str_], labels: NDArray[np.int64]) -> dict[str, float] | None:
+    """Scores of the rows whose class is known, and how many these are."""
+    from pollux.metrics import LABEL_METRICS
+
+    if not (known := classes != "").any():
+        return None
+    found = {name: metric(classes[known], labels[known]) for name, metric in LABEL_METRICS.items()}
+    return {**found, "rows_with_a_class": int(known.sum())}
+
+
 def identifiers_of(part: Part, preprocessing: Preprocessing) -> list[str]:
     """The columns that tell rows apart: identifiers of a table, names of images."""
     return [*preprocessing.identifiers, *(["file"] if "file" in part.beside else [])]
 
 
-def about(data: Data) -> list[str]:
-    """What was read, for people."""
-    preprocessing = data.preprocessing
+def about_rows(n: int, shape: Sequence[int], preprocessing: Preprocessing, dropped: int) -> list[str]:
+    """What n rows, or images of a shape, are read as, for people."""
     names = preprocessing.feature_names
     what = (
-        f"{len(names)} feature{'' if len(names) == 1 else 's'}"
-        if names
-        else "images of " + "×".join(map(str, data.part.rows.shape[1:]))
+        f"{len(names)} feature{'' if len(names) == 1 else 's'}" if names else "images of " + "×".join(map(str, shape))
     )
-    lines = [f"{len(data.numbers):,} rows, {what}"]
+    lines = [f"{n:,} rows, {what}"]
     if names:
         lines[0] += ": " + ", ".join(names[:8]) + (" …" if len(names) > 8 else "")
     if len(preprocessing.left_out) > 8:
         lines.append(f"left out {len(preprocessing.left_out)} columns, of which summary.json tells")
     else:
         lines += [f"left out {name}: {reason}" for name, reason in preprocessing.left_out.items()]
-    if data.dropped:
-        lines.append(f"left out {data.dropped:,} rows that lack values")
+    if dropped:
+        lines.append(f"left out {dropped:,} rows that lack values")
     return lines
 
 

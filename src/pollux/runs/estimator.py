@@ -33,6 +33,8 @@ def clustering_of(settings: Settings, n: int) -> GeminiClustering:
         penalties=_penalties(settings.penalty),
         random_state=settings.seed,
         device=settings.device,
+        dtype=settings.dtype,
+        compile=settings.compile,
     )
     try:
         _check_names_of_parts(settings)

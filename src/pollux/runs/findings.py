@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,12 @@ from pollux.fitting import batch_rows
 from pollux.preprocessing import Category, Preprocessing, TablePreprocessing
 from pollux.report import Findings, as_pictures, principal_map
 from pollux.runs import folder
-from pollux.runs.assignments import row_numbers
 from pollux.runs.data import classes_of, fingerprint, identifiers_of, without_gaps
 from pollux.runs.predicting import apart, load_for, probabilities_of
 from pollux.runs.settings import Settings
+
+# Of files that were streamed, pages show a sample.
+_MOST_ROWS, _SHOWN_ROWS = 200_000, 100_000
 
 
 def findings(
@@ -50,10 +53,13 @@ def findings(
     file = settings.data if data is None else data
     beside = [*preprocessing.identifiers, *filter(None, [settings.label, label]), *(place or "").split(",")]
     # As they are read for prediction: guessing types anew, from other rows, could find others.
-    whole = gather(open_data(file, settings.reading).stream(preprocessing, beside))
+    summary = folder.summary_of(run) if Path(run).is_dir() else {}
+    parts = open_data(file, settings.reading).stream(preprocessing, beside)
+    whole, numbers, total = _shown(parts, summary if data is None else {})
     part, kept = without_gaps(whole, preprocessing)
     X = preprocessing.encode(part.rows, Counter())
-    found, summary = fingerprint(X), folder.summary_of(run) if Path(run).is_dir() else {}
+    # Rows that were streamed are known by their files, and only some of them are looked at here.
+    found = summary.get("fingerprint", "") if summary.get("streamed") else fingerprint(X)
     if clustering.model != "free":
         probabilities = probabilities_of(clustering, X)
     elif len(clustering.labels_) == len(part) and summary.get("fingerprint", found) == found:
@@ -72,13 +78,28 @@ def findings(
         feature_names=names,
         shares=preprocessing.shares,
         images=as_pictures(part.rows) if is_image else None,
-        row_names=_row_names(part, preprocessing, row_numbers(part, kept), len(whole)),
+        row_names=_row_names(part, preprocessing, numbers[kept], total),
         classes=classes_of(part, _label(label, settings.label, part)),
         history=clustering.history_,
-        settings=_for_people(settings, clustering, len(part)),
-        notes=_notes(preprocessing, summary, len(whole), len(part), found, data is not None or missing is not None),
+        settings=_for_people(settings, clustering, total),
+        notes=_notes(
+            preprocessing, summary, total, len(whole), len(part), found, data is not None or missing is not None
+        ),
         command=settings.command() if settings.data else "",
     )
+
+
+def _shown(parts: Iterable[Part], summary: Mapping[str, Any]) -> tuple[Part, NDArray[np.int64], int]:
+    """The rows that a page shows, their numbers in the file, and how many the file has: all, or of very many some."""
+    rows = summary.get("rows", 0) + summary.get("rows_dropped", 0)
+    share = _SHOWN_ROWS / rows if rows > _MOST_ROWS and summary.get("streamed") else 1.0
+    random, shown, numbers, total = np.random.default_rng(0), [], [], 0
+    for part in parts:
+        mask = random.random(len(part)) < share
+        shown.append(part if share == 1 else part.kept(mask))
+        numbers.append(total + np.flatnonzero(mask))
+        total += len(part)
+    return gather(shown), np.concatenate(numbers), total
 
 
 def _settings_for(run: str | Path, data: str | Path | None) -> Settings:
@@ -175,16 +196,24 @@ def _geometry(settings: Settings, clustering: Any) -> str:
 
 
 def _notes(
-    preprocessing: Preprocessing, summary: dict[str, Any], whole: int, shown: int, found: str, other_data: bool
+    preprocessing: Preprocessing,
+    summary: dict[str, Any],
+    total: int,
+    whole: int,
+    shown: int,
+    found: str,
+    other_data: bool,
 ) -> list[str]:
     notes = [f"Column {name} was left out: {reason}." for name, reason in preprocessing.left_out.items()]
     if len(notes) > 12:
         notes = [*notes[:11], f"{len(notes) - 11} further columns were left out."]
+    if whole < total:
+        notes.append(f"The page shows {whole:,} rows, drawn at random from the {total:,} of the file.")
     if shown < whole:
         notes.append(f"{whole - shown:,} rows that lack values were left out.")
     rows = summary.get("rows", 0) + summary.get("rows_dropped", 0)
-    if not other_data and rows and rows != whole:
-        notes.append(f"The file had {rows:,} rows when the model was trained, and has {whole:,} now.")
+    if not other_data and rows and rows != total:
+        notes.append(f"The file had {rows:,} rows when the model was trained, and has {total:,} now.")
     elif not other_data and summary.get("fingerprint", found) != found:
         notes.append("The file has changed since the model was trained.")
     if summary.get("resumed_after"):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
+import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -13,24 +13,25 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pollux.atomic import write_text
-from pollux.errors import InputError, NothingLearned
+from pollux.errors import InputError
+from pollux.preprocessing import Preprocessing
 from pollux.runs import folder
-from pollux.runs.assignments import assignments, writer
-from pollux.runs.data import Data, about, classes_of, fingerprint, identifiers_of, read
 from pollux.runs.estimator import clustering_of
+from pollux.runs.held import HeldRows, read_rows
 from pollux.runs.settings import Settings, with_path
+from pollux.runs.streamed import StreamedRows, is_to_be_streamed, open_rows
 
 if TYPE_CHECKING:
     from pollux.estimators import GeminiClustering
-    from pollux.training import Interruptible
+    from pollux.ranks import Ranks
+    from pollux.training import Checkpoints
 
 
 @dataclass(frozen=True)
 class Trained:
-    """Whether Ctrl-C ended the training, and what the user should know of it."""
+    """Whether the training was stopped, and what the user should know of it."""
 
     interrupted: bool
     notes: list[str]
@@ -39,10 +40,18 @@ class Trained:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run has found, and where it is."""
+    """What a run has found, and where it is. Of several processes only the first knows."""
 
     folder: Path
     summary: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How a run tells of itself: a live line on standard error, and a function for what is told before training."""
+
+    show_progress: bool = False
+    tell: Callable[[str], None] = lambda line: None
 
 
 def fit(
@@ -52,8 +61,11 @@ def fit(
     overwrite: bool = False,
     show_progress: bool = False,
     tell: Callable[[str], None] = lambda line: None,
-) -> Outcome:
+) -> Outcome | None:
     """Cluster a file and write the folder of the run; bad input is refused before anything is written.
+
+    Processes that torchrun has started train together, and the first of them writes; where torchrun has started them
+    again, they go on from the last checkpoint.
 
     Parameters
     ----------
@@ -68,48 +80,114 @@ def fit(
     tell : callable
         Called with what the user is told before training.
     """
-    clock = Clock()
     settings = with_path(settings)
-    if out is not None:
-        folder.check_free(out, overwrite)
-    data = read(settings)
-    clock.lap("reading")
-    clustering = clustering_of(settings, len(data.numbers))
-    clock.lap("importing")
-    for line in about(data):
-        tell(line)
-    X = data.preprocessing.encode(data.part.rows)
-    clock.lap("encoding")
-    from pollux.threads import at_most
+    with processes(settings.device) as ranks:
+        if ranks is not None and ranks.rank:
+            return carry_out(settings, nullcontext(None), ranks, Manner())
+        left = folder.left_by(out, settings.data, settings) if started_again() else None
+        if left is None and out is not None:
+            folder.check_free(out, overwrite)
+        place = folder.made(out, settings.data) if left is None else folder.taken_up(left)
+        return carry_out(settings, place, ranks, Manner(show_progress, tell))
 
-    with folder.made(out, settings.data) as place, heeded_interrupts() as interruptible:
-        with at_most(settings.threads):
-            trained = _train(clustering, X, interruptible, show_progress)
-        clock.lap("training")
-        return conclude(place, settings, data, X, clustering, trained, clock)
+
+def carry_out(
+    settings: Settings,
+    place: AbstractContextManager[Path | None],
+    ranks: Ranks | None,
+    manner: Manner,
+    before: Sequence[int] = (),
+) -> Outcome | None:
+    """Read, train and write. Only the first process has a place; ``before`` are epochs after which the run went on."""
+    clock = Clock()
+    with _room_for_rows(settings):
+        rows = _rows(settings, ranks, manner)
+        clock.lap("reading")
+        clustering = clustering_of(settings, len(rows))
+        clock.lap("importing")
+        for line in rows.about():
+            manner.tell(line)
+        samples = rows.samples
+        clock.lap("encoding")
+    from pollux.threads import at_most
+    from pollux.training import Checkpoints
+
+    with place as path:
+        checkpoints = Checkpoints(_checkpoint_folder(path, settings), every=settings.checkpoint_every)
+        clustering.checkpoint = checkpoints
+        # Rows that are streamed are not read once more by a training that was stopped.
+        checkpoints.at_once = isinstance(rows, StreamedRows)
+        done = 0 if path is None else checkpoints.epochs_done()
+        if done:
+            manner.tell(f"going on after epoch {done} of {settings.epochs}")
+        with heeded(checkpoints):
+            with at_most(settings.threads):
+                notes = _train(clustering, samples, manner.show_progress)
+            clock.lap("training")
+            if path is None:
+                return None
+            trained = Trained(checkpoints.stopped, notes, [*before, *([done] if done else [])])
+            return conclude(path, settings, rows, clustering, trained, clock)
+
+
+@contextmanager
+def _room_for_rows(settings: Settings) -> Iterator[None]:
+    try:
+        yield
+    except MemoryError as error:
+        # What pyarrow, numpy and Python raise.
+        raise InputError(
+            f"There is not enough memory to hold the rows of {settings.data}: read them as they are needed, from "
+            f"Parquet or .npy files (--stream yes), or fewer of them. ({error})"
+        ) from error
+
+
+def _rows(settings: Settings, ranks: Ranks | None, manner: Manner) -> HeldRows | StreamedRows:
+    if not is_to_be_streamed(settings):
+        return read_rows(settings)
+    with counted_rows(manner.show_progress) as counting:
+        return open_rows(settings, ranks, counting)
+
+
+@contextmanager
+def counted_rows(show: bool) -> Iterator[Callable[[int, int], None] | None]:
+    """A live line on standard error that counts the parts of a file as they are read."""
+    if not show:
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("looking at the rows")
+        yield lambda done, of: progress.update(task, completed=done, total=of)
+
+
+def _checkpoint_folder(place: Path | None, settings: Settings) -> Path:
+    return Path() if place is None else folder.begin_training(place, _toml(settings))
 
 
 def conclude(
     place: Path,
     settings: Settings,
-    data: Data,
-    X: NDArray[np.float32],
+    rows: HeldRows | StreamedRows,
     clustering: GeminiClustering,
     trained: Trained,
     clock: Clock,
 ) -> Outcome:
-    """Write what a training on X, the encoded rows, has led to into the folder of its run."""
-    probabilities = clustering.probabilities_ if settings.model == "free" else clustering.predict_proba(X)
-    clustering.preprocessing_ = data.preprocessing
-    summary = _summary(settings, data, clustering, probabilities, trained)
-    summary["fingerprint"] = fingerprint(X)
-    if (place / folder.REPORT).exists():
-        summary["notes"].append(f"{folder.REPORT} showed an older model and was removed: make it again, pollux report.")
-    with folder.all_together(place, folder.REPORT) as new:
-        _write(new, settings, data, clustering, probabilities)
+    """Write what a training on rows has led to into the folder of its run."""
+
+    def told(of_rows: dict[str, Any]) -> dict[str, Any]:
         clock.lap("writing")
-        summary["seconds"] = clock.laps
-        write_text(new / folder.SUMMARY, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
+        summary = _summary(settings, rows.preprocessing, clustering, trained) | of_rows
+        if (place / folder.REPORT).exists():
+            note = f"{folder.REPORT} showed an older model and was removed: make it again, pollux report."
+            summary["notes"].append(note)
+        return {**summary, "seconds": clock.laps}
+
+    with folder.all_together(place, rows.outdated()) as new:
+        write_text(new / folder.SETTINGS, _toml(settings))
+        summary = rows.write(new, clustering, told)
     return Outcome(place, summary)
 
 
@@ -127,32 +205,45 @@ class Clock:
 
 
 @contextmanager
-def heeded_interrupts() -> Iterator[Interruptible]:
+def processes(device: str) -> Iterator[Ranks | None]:
+    """The processes that torchrun started, where there are several."""
+    if os.environ.get("WORLD_SIZE", "1") == "1":
+        # Without torch, whose import takes seconds: complaints come sooner.
+        yield None
+        return
+    from pollux.ranks import joining
+
+    with joining(device) as ranks:
+        yield ranks
+
+
+def started_again() -> bool:
+    """Whether torchrun has started the processes again, after one of them had died."""
+    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+
+
+@contextmanager
+def heeded(checkpoints: Checkpoints) -> Iterator[None]:
     # Imported late, because it brings torch.
-    from pollux.runs.interrupts import heeded
-    from pollux.training import Interruptible
+    from pollux.runs import interrupts
 
-    interruptible = Interruptible()
-    with heeded(interruptible):
-        yield interruptible
+    with interrupts.heeded(checkpoints):
+        yield
 
 
-def _train(
-    clustering: GeminiClustering, X: NDArray[np.float32], interruptible: Interruptible, show_progress: bool
-) -> Trained:
+def _train(clustering: GeminiClustering, samples: Any, show_progress: bool) -> list[str]:
+    """What the user should know of the training."""
     from pollux.training import ProgressBar
 
-    clustering.callbacks = [interruptible, *([ProgressBar()] if show_progress else [])]
+    clustering.callbacks = [ProgressBar()] if show_progress else []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            clustering.fit(X)
+            clustering.fit(samples)
         except (ValueError, TypeError) as error:
-            raise InputError(str(error)) from error
+            raise error if isinstance(error, InputError) else InputError(str(error)) from error
     clustering.callbacks = ()
-    if interruptible.interrupted and not clustering.n_iter_:
-        raise NothingLearned
-    return Trained(interruptible.interrupted, in_words(caught))
+    return in_words(caught)
 
 
 def in_words(caught: Sequence[warnings.WarningMessage]) -> list[str]:
@@ -170,54 +261,32 @@ COLLAPSED = (
 
 
 def _summary(
-    settings: Settings, data: Data, clustering: GeminiClustering, probabilities: NDArray[Any], trained: Trained
+    settings: Settings, preprocessing: Preprocessing, clustering: GeminiClustering, trained: Trained
 ) -> dict[str, Any]:
-    from pollux.metrics import conditional_entropy
-
-    labels = clustering.labels_
-    confidence = probabilities.max(1)
-    classes = classes_of(data.part, settings.label)
-    clusters = [
-        {"cluster": k, "rows": int((labels == k).sum()), "confidence": float(confidence[labels == k].mean())}
-        for k in range(clustering.n_clusters_)
-    ]
+    """What there is to say of a run, but for its rows."""
     return {
         "pollux": version("pollux"),
         "model": settings.model,
-        "rows": len(labels),
-        "rows_dropped": data.dropped,
+        "rows": 0,
+        "rows_dropped": 0,
         "features": int(np.prod(clustering._shape)),
-        "identifiers": list(data.preprocessing.identifiers),
-        "left_out": dict(data.preprocessing.left_out),
-        "clusters": clusters,
+        "identifiers": list(preprocessing.identifiers),
+        "left_out": dict(preprocessing.left_out),
+        "clusters": [],
         "clusters_found": clustering.n_clusters_,
         "clusters_asked_for": settings.clusters,
         "objective": clustering.objective_,
-        "entropy": conditional_entropy(probabilities),
+        "entropy": 0.0,
         "epochs": clustering.n_iter_,
         "interrupted": trained.interrupted,
+        "diverged": clustering.diverged_,
         "resumed_after": trained.resumed_after,
         "notes": list(trained.notes),
-        "scores": _scores(classes, labels),
+        "scores": None,
         "command": settings.command(),
     }
 
 
-def _scores(classes: NDArray[np.str_] | None, labels: NDArray[np.int64]) -> dict[str, float] | None:
-    """Scores of the rows whose class is known, and how many these are."""
-    from pollux.metrics import LABEL_METRICS
-
-    if classes is None or not (known := classes != "").any():
-        return None
-    scores = {name: metric(classes[known], labels[known]) for name, metric in LABEL_METRICS.items()}
-    return {**scores, "rows_with_a_class": int(known.sum())}
-
-
-def _write(
-    place: Path, settings: Settings, data: Data, clustering: GeminiClustering, probabilities: NDArray[Any]
-) -> None:
-    clustering.save(place / folder.MODEL)
+def _toml(settings: Settings) -> str:
     header = f"# Made by pollux {version('pollux')}. To repeat the run: pollux fit --config {folder.SETTINGS}\n"
-    write_text(place / folder.SETTINGS, header + settings.to_toml())
-    with writer(place / folder.CLUSTERS) as write:
-        write(assignments(data.part, data.numbers, probabilities, identifiers_of(data.part, data.preprocessing)))
+    return header + settings.to_toml()

@@ -7,20 +7,27 @@ import json
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from pollux.atomic import write_text
 from pollux.errors import InputError
 from pollux.files import FORMATS
+from pollux.locking import locked
 from pollux.runs.settings import Settings, from_toml
 
 MODEL = "model.safetensors"
 SETTINGS = "run.toml"
 SUMMARY = "summary.json"
 CLUSTERS = "clusters.csv"
+STREAMED_CLUSTERS = "clusters.parquet"
 REPORT = "report.html"
+CHECKPOINTS = "checkpoints"
+"""From which a finished training can be prolonged."""
+UNFINISHED = "unfinished"
+"""The checkpoints and settings of a training that has not ended; what else is in the folder is of an older one."""
 
 _KINDS: dict[str, Any] = {"notes": list, "rows": int, "rows_dropped": int, "resumed_after": list, "fingerprint": str}
 _DATA = tuple(ending for endings in FORMATS.values() for ending in endings)
@@ -32,6 +39,11 @@ def check_free(path: str | Path, overwrite: bool) -> None:
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file: --out names a folder.")
     if folder.is_dir() and any(folder.iterdir()) and not overwrite:
+        if (folder / UNFINISHED).is_dir():
+            raise InputError(
+                f"{folder} holds a training that has not ended: go on with it (pollux fit --resume {folder}), choose "
+                "another folder (--out), or pass --overwrite."
+            )
         raise InputError(f"The folder {folder} is not empty: choose another (--out), or pass --overwrite.")
 
 
@@ -57,8 +69,14 @@ def made(path: str | Path | None, data: str | Path) -> Iterator[Path]:
             break
         with tempfile.TemporaryFile(dir=folder):
             pass
-        yield folder
+        with locked(folder):
+            # Of a training that was given up.
+            shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
+            with _worth_keeping(folder):
+                yield folder
     except BaseException as error:
+        if (folder / UNFINISHED).is_dir():
+            raise
         if is_ours:
             shutil.rmtree(folder, ignore_errors=True)
         for place in new:
@@ -77,11 +95,86 @@ def _candidates(data: Path) -> Iterator[Path]:
         yield Path("runs") / f"{name}-{number}"
 
 
+class Kept(KeyboardInterrupt):
+    """The run was stopped, and can go on from what is in its folder."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(f"stopped; what was learned is in {folder}")
+        self.folder = folder
+
+
 @contextmanager
-def all_together(folder: Path, outdated: str) -> Iterator[Path]:
+def _worth_keeping(folder: Path) -> Iterator[None]:
+    """A training in this folder: what it has learned is gone only where what the user gave cannot be used."""
+    try:
+        yield
+    except InputError:
+        shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
+        raise
+    except KeyboardInterrupt as error:
+        if not (folder / UNFINISHED).is_dir():
+            raise
+        raise Kept(folder) from error
+    except OSError as error:
+        if not (folder / UNFINISHED).is_dir():
+            raise
+        raise OSError(
+            f"{error}. What was learned is safe: once that is mended, pollux fit --resume {folder}"
+        ) from error
+
+
+def begin_training(folder: Path, settings: str) -> Path:
+    """Where the checkpoints of a training in this folder go, beside its settings."""
+    place = folder / UNFINISHED
+    place.mkdir(exist_ok=True)
+    if not (place / SETTINGS).exists():
+        write_text(place / SETTINGS, settings)
+    return place
+
+
+@contextmanager
+def taken_up(path: Path) -> Iterator[Path]:
+    """The folder of a run that goes on; what was finished stays as it is until there is more."""
+    with locked(path):
+        if (path / UNFINISHED).is_dir():
+            # It is kept whatever happens.
+            try:
+                yield path
+            except KeyboardInterrupt as error:
+                raise Kept(path) from error
+            return
+        if not any((path / CHECKPOINTS).glob("*.safetensors")):
+            raise InputError(f"{path} has no checkpoints to go on from: start a new run, pollux fit --config.")
+        shutil.copytree(path / CHECKPOINTS, path / UNFINISHED)
+        with _worth_keeping(path):
+            yield path
+
+
+def left_by(path: str | Path | None, data: str, settings: Settings) -> Path | None:
+    """The folder in which a launcher that starts processes again finds the training of these settings, if there is any.
+
+    Without a path it is one of those named after the data.
+    """
+    folders = [Path(path)] if path is not None else list(itertools.takewhile(Path.exists, _candidates(Path(data))))
+    for folder in reversed(folders):
+        found = folder / UNFINISHED / SETTINGS
+        if found.is_file() and from_toml(found, {}) == settings:
+            return folder
+    return None
+
+
+def end_training(folder: Path) -> None:
+    """The training has ended, and its results are in place."""
+    shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
+    (folder / UNFINISHED).replace(folder / CHECKPOINTS)
+    (folder / CHECKPOINTS / SETTINGS).unlink(missing_ok=True)
+
+
+@contextmanager
+def all_together(folder: Path, outdated: Sequence[str]) -> Iterator[Path]:
     """A folder beside the files of a run: what is written there takes their places at the end, and not before.
 
-    Then the file that it has made outdated is gone.
+    Then the files that it has made outdated are gone, and the training has ended.
     """
     new = Path(tempfile.mkdtemp(dir=folder, prefix=".new-"))
     try:
@@ -89,7 +182,9 @@ def all_together(folder: Path, outdated: str) -> Iterator[Path]:
         with _undisturbed():
             for file in sorted(new.iterdir()):
                 file.replace(folder / file.name)
-            (folder / outdated).unlink(missing_ok=True)
+            for name in outdated:
+                (folder / name).unlink(missing_ok=True)
+            end_training(folder)
     finally:
         shutil.rmtree(new, ignore_errors=True)
 
@@ -124,6 +219,8 @@ def model_of(run: str | Path) -> Path:
     if not path.is_dir():
         raise InputError(f"There is no run {path}: pass the folder that pollux fit has written.")
     if not (path / MODEL).is_file():
+        if (path / UNFINISHED).is_dir():
+            raise InputError(f"The training of {path} has not ended: go on with it, pollux fit --resume {path}.")
         raise InputError(f"{path} is not the folder of a run: it has no {MODEL}.")
     return path / MODEL
 
@@ -132,6 +229,12 @@ def settings_of(run: str | Path) -> Settings | None:
     """The settings of a run folder, where there are any."""
     path = Path(run) / SETTINGS
     return from_toml(path, {}) if path.is_file() else None
+
+
+def settings_to_go_on(run: str | Path) -> Settings | None:
+    """Those of the training in a run folder that has not ended, or else of the one that has."""
+    path = Path(run) / UNFINISHED / SETTINGS
+    return from_toml(path, {}) if path.is_file() else settings_of(run)
 
 
 def summary_of(run: str | Path) -> dict[str, Any]:

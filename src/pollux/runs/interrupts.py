@@ -1,4 +1,4 @@
-"""Ctrl-C while a run is made: what was learned is never lost by the first one."""
+"""Ctrl-C and SIGTERM while a run is made: what was learned is never lost by the first one."""
 
 from __future__ import annotations
 
@@ -8,26 +8,30 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from pollux.training import Interruptible
+from pollux.training import Checkpoints
 
 
 @contextmanager
-def heeded(interruptible: Interruptible) -> Iterator[None]:
-    """In training, Ctrl-C ends it. After it, while weights are evaluated and files written, it waits for that.
+def heeded(checkpoints: Checkpoints) -> Iterator[None]:
+    """Either one makes the training write a checkpoint after its step and end; a second Ctrl-C is let through at once.
 
-    A second one is let through at once, and so is one before the training.
+    After Ctrl-C the model is evaluated and written as it is, unless the data are streamed. Whoever sends SIGTERM does
+    not wait long: it leaves with the checkpoint.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def heed(number: int, frame: FrameType | None) -> None:
-        if interruptible.in_training or interruptible.asked_to_stop or not interruptible.begun:
+        if number == signal.SIGTERM:
+            checkpoints.at_once = True
+        elif checkpoints.asked_to_stop:
             raise KeyboardInterrupt
-        interruptible.asked_to_stop = True
+        checkpoints.asked_to_stop = True
 
-    before = signal.signal(signal.SIGINT, heed)
+    before = {number: signal.signal(number, heed) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

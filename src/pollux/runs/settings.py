@@ -44,7 +44,11 @@ class Settings:
     penalty: tuple[str, ...] = ()
     seed: int = 0
     device: str = "cpu"
+    dtype: str = "float32"
+    compile: bool = False
     threads: int = 0
+    stream: str = "auto"
+    checkpoint_every: str = "60 s"
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -61,6 +65,8 @@ class Settings:
             raise InputError(f"hidden layers have 1 to {_WIDEST:,} units, not {', '.join(map(str, self.hidden))}.")
         if self.restarts != "auto" and int(self.restarts) > _MOST_STARTS:
             raise InputError(f"restarts can be at most {_MOST_STARTS:,}, not {self.restarts:,}.")
+        if self.stream not in STREAM:
+            raise InputError(f"stream is one of {', '.join(STREAM)}; not {self.stream!r}.")
         for name in ("clusters", "epochs", "restarts", "batch_size"):
             value = getattr(self, name)
             if value != "auto" and value < 1:
@@ -99,6 +105,8 @@ class Settings:
             option = f"--{name.replace('_', '-')}"
             if name == "header":
                 words.append("--no-header")
+            elif name == "compile":
+                words.append("--compile")
             elif name == "hidden":
                 words += [option, ",".join(map(str, value))]
             else:
@@ -112,6 +120,9 @@ class Settings:
         lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in asdict(self).items()]
         return "".join(lines).replace("\x7f", "\\u007f")
 
+
+STREAM = ("auto", "yes", "no")
+"""Whether rows are read as they are needed; "auto" where they would take much memory."""
 
 _FEW_ROWS = 10_000
 _WIDEST, _MOST_STARTS = 100_000, 1_000

@@ -1,12 +1,14 @@
-"""Training: batches, the loop, restarts, callbacks."""
+"""Training: batches, the loop, its checkpoints, restarts, callbacks."""
 
-from pollux.training.batches import Batch, Batches
+from pollux.training.batches import Batch, Batches, RowBatches
 from pollux.training.callbacks import Callback, Epoch, Interruptible, ProgressBar, TensorBoard
-from pollux.training.evaluation import Evaluation, evaluate, log_probabilities
-from pollux.training.loop import History, NotFiniteError, NumericalWarning, Patience, Trained, train
+from pollux.training.checkpoints import Checkpoints, CheckpointWarning, Stopped
+from pollux.training.course import History, NotFiniteError, NumericalWarning, Patience
+from pollux.training.evaluation import Evaluation, evaluate, evaluate_batches, log_probabilities
+from pollux.training.loop import Trained, train
 from pollux.training.optimisers import OPTIMISERS, make_optimiser
-from pollux.training.restarts import Fitted, Recipe, evaluate_sound, train_restarts
-from pollux.training.steps import Step, Trainable, taped_step
+from pollux.training.restarts import Fitted, Randomness, Recipe, evaluate_sound, train_restarts
+from pollux.training.steps import Step, TapedStep, TapelessStep, Trainable
 from pollux.training.trainable import SingleModel, StackedModels
 
 __all__ = [
@@ -14,6 +16,8 @@ __all__ = [
     "Batch",
     "Batches",
     "Callback",
+    "CheckpointWarning",
+    "Checkpoints",
     "Epoch",
     "Evaluation",
     "Fitted",
@@ -23,18 +27,23 @@ __all__ = [
     "NumericalWarning",
     "Patience",
     "ProgressBar",
+    "Randomness",
     "Recipe",
+    "RowBatches",
     "SingleModel",
     "StackedModels",
     "Step",
+    "Stopped",
+    "TapedStep",
+    "TapelessStep",
     "TensorBoard",
     "Trainable",
     "Trained",
     "evaluate",
+    "evaluate_batches",
     "evaluate_sound",
     "log_probabilities",
     "make_optimiser",
-    "taped_step",
     "train",
     "train_restarts",
 ]

@@ -2,25 +2,61 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from pollux.affinity import Affinity, Block
+from pollux.affinity import Affinity, Block, Features
+from pollux.ranks import Ranks
 
 
 class Batch(NamedTuple):
-    """Samples of one step: what the model sees, how they relate, and their weights."""
+    """Samples of one step: what the model sees, how they relate, and their weights.
+
+    Of several processes each has its own samples, and features of these; a matrix is of the samples of all.
+    """
 
     inputs: Tensor
     affinity: Affinity | None
     sample_weight: Tensor | None
 
 
-class Batches:
+class Batches(Protocol):
+    """Samples in batches, an epoch at a time, in an order that can be taken up again in the middle.
+
+    Attributes
+    ----------
+    batch_size : int
+        Most samples in a batch, of all processes.
+    """
+
+    batch_size: int
+
+    def epoch(self, generator: torch.Generator | None = None, start: int = 0) -> Iterator[Batch]:
+        """Each sample once. An epoch that was broken off is taken up after ``start`` batches, if these are any."""
+
+    def example(self, rows: int) -> Batch:
+        """At most so many samples, to try a model on."""
+
+    def forget(self) -> None:
+        """Drop whatever an objective has learned about batches."""
+
+    @property
+    def remembers(self) -> bool:
+        """Whether the next batch starts from what an objective has learned about it in an earlier epoch."""
+
+    def state(self) -> dict[str, Any]:
+        """What :meth:`load_state` needs so that ``epoch(generator, start)`` goes on as if nothing had happened."""
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Take up the epoch that a state was taken in."""
+
+
+class RowBatches(Batches):
     """n samples in batches of nearly equal size, reshuffled each epoch, or after several.
 
     Parameters
@@ -38,6 +74,8 @@ class Batches:
     reshuffle_every : int
         Epochs for which batches keep their samples, and their affinity with whatever an objective has learned about
         it; only their order changes.
+    ranks : Ranks, optional
+        The processes that share each batch: this one gets its part of the samples.
     """
 
     def __init__(
@@ -48,44 +86,94 @@ class Batches:
         block: Block | None = None,
         sample_weight: Tensor | None = None,
         reshuffle_every: int = 1,
+        ranks: Ranks | None = None,
     ) -> None:
         self.n = n
         self.batch_size = min(n, batch_size)
         self.n_batches = math.ceil(n / batch_size)
+        if ranks is not None and n // self.n_batches < ranks.size:
+            raise ValueError(f"{ranks.size} processes share batches of {n // self.n_batches} rows: use larger ones.")
         self._inputs = inputs
         self._block = block
         self._sample_weight = sample_weight
+        self._ranks = ranks
         self._whole: Batch | None = None
         self._version = 0
         self._reshuffle_every = reshuffle_every
         self._epochs = 0
         self._parts: tuple[Tensor, ...] = ()
         self._affinities: dict[int, Affinity | None] = {}
+        # From where the random numbers of the samples of batches, and of their order in this epoch, were drawn.
+        self._parts_from = self._order_from = _state_of(None)
 
-    def epoch(self, generator: torch.Generator | None = None) -> Iterator[Batch]:
+    def epoch(self, generator: torch.Generator | None = None, start: int = 0) -> Iterator[Batch]:
         """Each sample once; a single batch is always the same one."""
         if self.n_batches == 1:
-            # Made once, or again where a model has written into its inputs.
-            if self._whole is None or _version(self._whole.inputs) != self._version:
-                self._whole = self._batch(torch.arange(self.n))
-                self._version = _version(self._whole.inputs)
-            yield self._whole
+            if not start:
+                yield self._whole_batch()
             return
-        order: Iterable[int] = range(self.n_batches)
-        if self._epochs % self._reshuffle_every == 0:
-            # Batches of nearly equal size: a small last one would be a noisy estimate of the objective.
-            self._parts = torch.randperm(self.n, generator=generator).tensor_split(self.n_batches)
-            self._affinities = {}
-        else:
-            order = torch.randperm(self.n_batches, generator=generator).tolist()
-        self._epochs += 1
-        for part in order:
+        for part in itertools.islice(self._order(generator, start > 0), start, None):
             yield self._batch(self._parts[part], part)
 
+    def _whole_batch(self) -> Batch:
+        # Made once, or again where a model has written into its inputs.
+        if self._whole is None or _version(self._whole.inputs) != self._version:
+            self._whole = self._batch(torch.arange(self.n))
+            self._version = _version(self._whole.inputs)
+        return self._whole
+
+    def _order(self, generator: torch.Generator | None, is_taken_up: bool) -> Iterable[int]:
+        """The numbers of the batches in this epoch, which is drawn, or taken up again."""
+        if is_taken_up:
+            self._epochs -= 1
+            generator = _generator_at(self._order_from)
+        else:
+            self._order_from = _state_of(generator)
+        is_first = self._epochs % self._reshuffle_every == 0
+        self._epochs += 1
+        if is_first:
+            self._parts_from, self._affinities = self._order_from, {}
+            self._draw_parts(generator)
+            return range(self.n_batches)
+        if not self._parts:
+            self._draw_parts(_generator_at(self._parts_from))
+        return torch.randperm(self.n_batches, generator=generator).tolist()
+
+    def _draw_parts(self, generator: torch.Generator | None) -> None:
+        # Batches of nearly equal size: a small last one would be a noisy estimate of the objective.
+        self._parts = torch.randperm(self.n, generator=generator).tensor_split(self.n_batches)
+
+    def example(self, rows: int) -> Batch:
+        index = torch.arange(min(self.n, rows))
+        return Batch(self._inputs(index), None if self._block is None else self._block(index), None)
+
+    def forget(self) -> None:
+        self._whole, self._affinities = None, {}
+
+    @property
+    def remembers(self) -> bool:
+        if self.n_batches == 1:
+            return self._reshuffle_every > 1 and self._whole is not None
+        return bool(self._affinities) and self._epochs % self._reshuffle_every != 0
+
+    def state(self) -> dict[str, Any]:
+        return {"epochs": self._epochs, "parts_from": self._parts_from, "order_from": self._order_from}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self._epochs = state["epochs"]
+        self._parts_from, self._order_from = state["parts_from"], state["order_from"]
+
     def _batch(self, index: Tensor, part: int = 0) -> Batch:
-        inputs = self._inputs(index)
-        weight = None if self._sample_weight is None else self._sample_weight[index]
-        return Batch(inputs, self._affinity(index, part), weight)
+        own = index
+        if self._ranks is not None:
+            own = index.tensor_split(self._ranks.size)[self._ranks.rank]
+        # The inputs are asked for first: the rows of a batch are kept for the affinity.
+        inputs = self._inputs(own)
+        affinity = self._affinity(index, part)
+        if self._ranks is not None and isinstance(affinity, Features):
+            values = affinity.values.tensor_split(self._ranks.size)[self._ranks.rank]
+            affinity = Features(values, affinity.centred)
+        return Batch(inputs, affinity, None if self._sample_weight is None else self._sample_weight[own])
 
     @torch.no_grad()
     def _affinity(self, index: Tensor, part: int) -> Affinity | None:
@@ -95,6 +183,16 @@ class Batches:
         if self._reshuffle_every > 1:
             self._affinities[part] = affinity
         return affinity
+
+
+def _state_of(generator: torch.Generator | None) -> Tensor:
+    return torch.get_rng_state() if generator is None else generator.get_state()
+
+
+def _generator_at(state: Tensor) -> torch.Generator:
+    generator = torch.Generator()
+    generator.set_state(state)
+    return generator
 
 
 def _version(inputs: Tensor) -> int:

@@ -7,7 +7,7 @@ Adam step are a few matrix products, written out here; the results are those of 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -44,8 +44,8 @@ class DenseModels:
         linears = [_linear_layers(module) for module in self.modules]
         layers = _flat(self.modules[0])
         self._activations = [_ACTIVATIONS[type(layer)] for layer in layers if type(layer) in _ACTIVATIONS]
-        self._adam = Adam(_flatten(linears), learning_rate)
-        self._layers = _views(linears[0], self._adam.parameters, self._adam.gradients)
+        self.adam = Adam(_flatten(linears), learning_rate)
+        self._layers = _views(linears[0], self.adam.parameters, self.adam.gradients)
         self._outputs: list[Tensor] = []
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -65,11 +65,11 @@ class DenseModels:
             if depth:
                 _, derivative = self._activations[depth - 1]
                 gradient = (gradient @ layer.weight).mul_(derivative(inputs))
-        self._adam.step()
+        self.adam.step()
 
     def state(self) -> list[Tensor]:
         """All that training changes."""
-        return [self._adam.parameters]
+        return [self.adam.parameters]
 
     def train(self, mode: bool = True) -> None:
         """Nothing here behaves differently in training."""
@@ -102,6 +102,16 @@ class Adam:
         correction = (1 - self._beta2**self._steps) ** 0.5
         rate = self._learning_rate * correction / (1 - self._beta1**self._steps)
         self.parameters.addcdiv_(self._mean, self._square.sqrt().add_(1e-8 * correction), value=-rate)
+
+    def state(self) -> dict[str, Any]:
+        """Its memory of the steps so far."""
+        return {"mean": self._mean, "square": self._square, "steps": self._steps}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Remember this instead."""
+        self._mean.copy_(state["mean"])
+        self._square.copy_(state["square"])
+        self._steps = state["steps"]
 
 
 def trainable_without_tape(module: nn.Module, n_clusters: int) -> bool:

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from pollux.affinity import Block, Features
+from pollux.affinity import Affinity, Block, Features
 from pollux.objectives.gemini import Gemini
+from pollux.ranks import Ranks
 from pollux.training.trainable import run
 
-_ROWS_AT_ONCE = 10_000
-_MATRIX_ROWS = 1_000
+ROWS_AT_ONCE = 10_000
+MATRIX_ROWS = 1_000
 _IMAGES_AT_ONCE = 500
 
 
 class Evaluation(NamedTuple):
-    """The objective on all samples, and the cluster each prefers (n,)."""
+    """The objective on all samples, the weight of each cluster (K,), and the cluster each sample prefers (n,).
+
+    Of samples that are not at hand there are no preferences.
+    """
 
     objective: float
-    choice: Tensor
+    sizes: Tensor
+    choice: Tensor | None
 
 
 @torch.no_grad()
@@ -42,29 +47,76 @@ def evaluate(
     objective: Gemini,
     block: Block | None,
     sample_weight: Tensor | None,
+    ranks: Ranks | None = None,
 ) -> Evaluation:
     """The objective of the module on n samples.
 
     It is exact up to 10,000 samples, or 1,000 where the affinity is a matrix; beyond that it is the mean over
-    random batches of about those sizes, always the same ones, so that models can be compared.
+    random batches of about those sizes, always the same ones, so that models can be compared. Several processes
+    share the batches out.
     """
-    rows_at_once = _ROWS_AT_ONCE
+    rows_at_once = ROWS_AT_ONCE
     if block is not None and not isinstance(block(torch.arange(min(n, 2))), Features):
-        rows_at_once = _MATRIX_ROWS
+        rows_at_once = MATRIX_ROWS
     order = torch.arange(n)
     if n > rows_at_once:
         order = torch.randperm(n, generator=torch.Generator().manual_seed(0))
-    choice = torch.empty(n, dtype=torch.long)
+    choice = torch.zeros(n, dtype=torch.long)
     shares = torch.ones(n) if sample_weight is None else sample_weight.cpu() / sample_weight.max().cpu()
-    mean = seen = 0.0
-    generator = torch.Generator().manual_seed(0)
-    for index in order.tensor_split(-(-n // rows_at_once)):
+    mean = Mean()
+    parts = order.tensor_split(-(-n // rows_at_once))
+    for index in parts if ranks is None else parts[ranks.rank :: ranks.size]:
         log_p = log_probabilities(module, inputs(index), n_clusters)
         weight = None if sample_weight is None else sample_weight[index]
-        affinity = None if block is None else block(index)
-        value = objective(log_p, affinity, sample_weight=weight, generator=generator)
-        share = float(shares[index].sum())
-        seen += share
-        mean += (float(value) - mean) * (share / seen if share > 0 else 0)
+        mean.add(objective, log_p, None if block is None else block(index), weight, float(shares[index].sum()))
         choice[index] = log_p.argmax(-1).cpu()
-    return Evaluation(mean, choice)
+    value = mean.over(ranks)
+    if ranks is not None:
+        choice = ranks.sum(choice)
+    weights = None if sample_weight is None else sample_weight.cpu()
+    return Evaluation(value, torch.bincount(choice, weights, minlength=n_clusters), choice)
+
+
+class Mean:
+    """The mean of an objective over batches, by their weights."""
+
+    def __init__(self) -> None:
+        self._mean = self._seen = 0.0
+        self._generator = torch.Generator().manual_seed(0)
+
+    def add(
+        self,
+        objective: Gemini,
+        log_p: Tensor,
+        affinity: Affinity | None,
+        sample_weight: Tensor | None,
+        share: float,
+    ) -> None:
+        """One more batch, of so much weight."""
+        value = float(objective(log_p, affinity, sample_weight=sample_weight, generator=self._generator))
+        self._seen += share
+        self._mean += (value - self._mean) * (share / self._seen if share > 0 else 0)
+
+    def over(self, ranks: Ranks | None) -> float:
+        """The mean over the batches of all processes."""
+        if ranks is None:
+            return self._mean
+        total, seen = ranks.sum(torch.tensor([self._mean * self._seen, self._seen], dtype=torch.float64)).tolist()
+        return float(total / seen) if seen else 0.0
+
+
+@torch.no_grad()
+def evaluate_batches(
+    module: nn.Module,
+    n_clusters: int,
+    batches: Iterable[tuple[Tensor, Affinity | None]],
+    objective: Gemini,
+    ranks: Ranks | None = None,
+) -> Evaluation:
+    """The objective of the module on samples that come in batches, with their affinity; each process has its own."""
+    mean, sizes = Mean(), torch.zeros(n_clusters, dtype=torch.long)
+    for inputs, affinity in batches:
+        log_p = log_probabilities(module, inputs, n_clusters)
+        mean.add(objective, log_p, affinity, None, float(len(inputs)))
+        sizes += torch.bincount(log_p.argmax(-1).cpu(), minlength=n_clusters)
+    return Evaluation(mean.over(ranks), sizes if ranks is None else ranks.sum(sizes), None)

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 from pollux.objectives.gemini import Gemini
 from pollux.objectives.penalties import Penalty
+from pollux.ranks import Ranks
 from pollux.training.batches import Batches
+from pollux.training.checkpoints import Checkpoints, Stopped
+from pollux.training.course import History, NotFiniteError
 from pollux.training.dense import DenseModels, trainable_without_tape
 from pollux.training.evaluation import Evaluation
-from pollux.training.loop import NotFiniteError, Trained
+from pollux.training.loop import Trained
 from pollux.training.optimisers import Factory, elementwise, make_optimiser
-from pollux.training.steps import Step, Trainable, taped_step, tapeless_step
+from pollux.training.steps import Step, TapedStep, TapelessStep, Trainable
 from pollux.training.trainable import SingleModel, try_stack
+
+_TRIED_ROWS = 64
 
 
 class Recipe(NamedTuple):
@@ -31,14 +36,28 @@ class Recipe(NamedTuple):
     learning_rate: float
     penalties: Sequence[tuple[Penalty, float]]
     may_go_tapeless: bool
+    autocast: torch.dtype | None = None
+    compiled: bool = False
+
+
+class Randomness(NamedTuple):
+    """Where random numbers come from, and the processes that must draw the same ones.
+
+    ``generator`` is the same in all processes; ``noise``, where there are several, is each one's own.
+    """
+
+    generator: torch.Generator | None = None
+    noise: torch.Generator | None = None
+    ranks: Ranks | None = None
 
 
 class Fitted(NamedTuple):
-    """The best module, what it says of the samples, and the figures of its epochs."""
+    """The best module, what it says of the samples, the figures of its epochs, and whether its numbers exploded."""
 
     module: nn.Module
     evaluation: Evaluation
     history: dict[str, list[float]]
+    diverged: bool = False
 
 
 def train_restarts(
@@ -48,14 +67,16 @@ def train_restarts(
     recipe: Recipe,
     train: Callable[[Trainable, Step, Batches], Trained],
     evaluate: Callable[[nn.Module], Evaluation],
-    generator: torch.Generator | None = None,
+    randomness: Randomness,
+    checkpoints: Checkpoints | None = None,
 ) -> Fitted:
     """Train every module and keep the one with the highest objective on the samples."""
     results: list[Fitted] = []
     failure: NotFiniteError | None = None
-    for model, step in _plan(modules, n_clusters, batches, recipe, generator):
+    plan = list(_plan(modules, n_clusters, batches, recipe, randomness))
+    for stage, (model, step) in enumerate(plan):
         try:
-            trained = train(model, step, batches)
+            trained = _one(stage, model, step, batches, train, checkpoints)
             evaluations = evaluate_sound(model, trained, evaluate)
         except NotFiniteError as error:
             # One start may fail where another does not.
@@ -64,15 +85,51 @@ def train_restarts(
         if trained.broken_off and not trained.history.objective and results:
             # It has learned nothing, and others have.
             break
+        if checkpoints is not None and stage == len(checkpoints.finished) and stage + 1 < len(plan):
+            checkpoints.finished.append({"weights": model.state(), "history": trained.history.state()})
         results += [
-            Fitted(module, evaluations[r], trained.history.of_model(r)) for r, module in enumerate(model.modules)
+            Fitted(module, evaluations[r], trained.history.of_model(r), trained.diverged)
+            for r, module in enumerate(model.modules)
         ]
-        if trained.broken_off:
+        if trained.broken_off or trained.stopped:
             break
     if not results and failure is not None:
         raise failure
     # A restart whose numbers are not finite is compared as the worst.
     return max(results, key=lambda fitted: _or_worst(fitted.evaluation.objective))
+
+
+def _one(
+    stage: int,
+    model: Trainable,
+    step: Step,
+    batches: Batches,
+    train: Callable[[Trainable, Step, Batches], Trained],
+    checkpoints: Checkpoints | None,
+) -> Trained:
+    """Train a model, unless an earlier process has done so."""
+    if checkpoints is not None and stage < len(checkpoints.finished):
+        return _as_it_ended(model, checkpoints.finished[stage])
+    if checkpoints is not None and stage:
+        # Those before it have ended, and nothing of them is under way.
+        batches.forget()
+    trained = train(model, step, batches)
+    epochs = len(trained.history.objective)
+    if checkpoints is not None and trained.stopped and (checkpoints.at_once or not epochs):
+        raise Stopped(epochs)
+    return trained
+
+
+@torch.no_grad()
+def _as_it_ended(model: Trainable, done: dict[str, Any]) -> Trained:
+    def restore() -> None:
+        for tensor, kept in zip(model.state(), done["weights"], strict=True):
+            tensor.copy_(kept)
+        model.train(False)
+        model.sync()
+
+    restore()
+    return Trained(History.from_state(done["history"]), restore, broken_off=False)
 
 
 def evaluate_sound(model: Trainable, trained: Trained, evaluate: Callable[[nn.Module], Evaluation]) -> list[Evaluation]:
@@ -91,25 +148,27 @@ def _plan(
     n_clusters: int,
     batches: Batches,
     recipe: Recipe,
-    generator: torch.Generator | None,
+    randomness: Randomness,
 ) -> Iterator[tuple[Trainable, Step]]:
     """All modules as one model where possible, else one by one; without a tape where none is needed."""
-    objective, optimiser, learning_rate, penalties, may_go_tapeless = recipe
-    if may_go_tapeless and not penalties and optimiser == "adam" and trainable_without_tape(modules[0], n_clusters):
+    objective, optimiser, learning_rate, penalties, may_go_tapeless, autocast, compiled = recipe
+    ranks, generator = randomness.ranks, randomness.generator
+    plain = may_go_tapeless and not penalties and autocast is None and not compiled and ranks is None
+    if plain and optimiser == "adam" and trainable_without_tape(modules[0], n_clusters):
         dense = DenseModels(modules, learning_rate)
-        yield dense, tapeless_step(dense, objective, generator)
+        yield dense, TapelessStep(dense, objective, generator)
         return
-    if len(modules) > 1:
-        stacked = try_stack(modules, n_clusters, next(batches.epoch()).inputs)
+    if len(modules) > 1 and not compiled:
+        stacked = try_stack(modules, n_clusters, batches.example(_TRIED_ROWS).inputs, autocast)
         if stacked is not None:
             together = make_optimiser(optimiser, stacked.parameters(), learning_rate)
             if elementwise(together):
-                yield stacked, taped_step(stacked, objective, together, penalties, generator)
+                yield stacked, TapedStep(stacked, objective, together, penalties, generator, ranks, randomness.noise)
                 return
     for module in modules:
-        single = SingleModel(module, n_clusters)
+        single = SingleModel(module, n_clusters, autocast, compiled)
         alone = make_optimiser(optimiser, single.parameters(), learning_rate)
-        yield single, taped_step(single, objective, alone, penalties, generator)
+        yield single, TapedStep(single, objective, alone, penalties, generator, ranks, randomness.noise)
 
 
 def _or_worst(value: float) -> float:

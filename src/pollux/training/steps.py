@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
@@ -11,53 +11,136 @@ from torch import Tensor
 from pollux.objectives.gemini import Gemini
 from pollux.objectives.gradients import value_and_gradient
 from pollux.objectives.penalties import Penalty
+from pollux.ranks import Ranks
 from pollux.training.batches import Batch
 from pollux.training.dense import DenseModels
 from pollux.training.trainable import SingleModel, StackedModels
 
 Trainable: TypeAlias = SingleModel | StackedModels | DenseModels
-Step: TypeAlias = Callable[[Batch], tuple[Tensor, Tensor]]
-"""One step on one batch: predictions (…, n, K), up to a constant for each sample, and the objective (…)."""
 
 
-def taped_step(
-    model: SingleModel | StackedModels,
-    objective: Gemini,
-    optimiser: torch.optim.Optimizer,
-    penalties: Sequence[tuple[Penalty, float]] = (),
-    generator: torch.Generator | None = None,
-) -> Step:
-    """Steps of any optimiser on any model, by automatic differentiation."""
+class Step(Protocol):
+    """One step on one batch, and the optimiser's memory of those before it."""
 
-    def step(batch: Batch) -> tuple[Tensor, Tensor]:
+    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Predictions (…, n, K), up to a constant for each sample, and the objective (…)."""
+
+    def state(self) -> Any:
+        """What the optimiser remembers, as plain data and tensors."""
+
+    def load_state(self, state: Any) -> None:
+        """Make the optimiser remember this."""
+
+
+class TapedStep(Step):
+    """Steps of any optimiser on any model, by automatic differentiation.
+
+    Parameters
+    ----------
+    model : SingleModel or StackedModels
+        What is trained.
+    objective : Gemini
+        What rises.
+    optimiser : torch.optim.Optimizer
+        Of the model's parameters.
+    penalties : sequence of (penalty, weight)
+        What joins the loss.
+    generator : torch.Generator, optional
+        Draws what the objective needs; of several processes all must have the same.
+    ranks : Ranks, optional
+        The processes that share each batch. The objective is that of the whole batch.
+    noise : torch.Generator, optional
+        Draws what penalties need, for the samples of this process alone; else ``generator`` does.
+    """
+
+    def __init__(
+        self,
+        model: SingleModel | StackedModels,
+        objective: Gemini,
+        optimiser: torch.optim.Optimizer,
+        penalties: Sequence[tuple[Penalty, float]] = (),
+        generator: torch.Generator | None = None,
+        ranks: Ranks | None = None,
+        noise: torch.Generator | None = None,
+    ) -> None:
+        self._model, self._objective, self._optimiser, self._penalties = model, objective, optimiser, penalties
+        self._generator, self._noise, self._ranks = generator, noise or generator, ranks
+
+    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
         seen: list[tuple[Tensor, Tensor]] = []
 
         def loss() -> Any:
-            optimiser.zero_grad()
-            log_p = model(batch.inputs)
-            values = objective(log_p, batch.affinity, sample_weight=batch.sample_weight, generator=generator)
-            total = -values.sum()
-            for penalty, weight in penalties:
-                total = total + weight * penalty(model, batch.inputs, log_p, batch.sample_weight, generator).sum()
+            self._optimiser.zero_grad()
+            log_p = self._model(batch.inputs)
+            values = self._objective(
+                log_p, batch.affinity, sample_weight=batch.sample_weight, generator=self._generator, ranks=self._ranks
+            )
+            total = self._loss(batch, log_p, values)
             total.backward()  # type: ignore[no-untyped-call]
             seen.append((log_p.detach(), values.detach()))
-            return total.detach()
+            if self._ranks is None:
+                return total.detach()
+            add_gradients(self._model.parameters(), self._ranks)
+            return self._ranks.sum(total.detach())
 
-        optimiser.step(loss)
+        self._optimiser.step(loss)
+        if self._ranks is not None:
+            self._model.share_statistics(self._ranks)
         # An optimiser may look more than once; the first look is at the weights the step began with.
         return seen[0]
 
-    return step
+    def _loss(self, batch: Batch, log_p: Tensor, values: Tensor) -> Tensor:
+        """What is made small; of several processes, the part of this one: together they are the loss of the batch."""
+        total, share = -values.sum(), 1.0
+        if self._ranks is not None:
+            total = total / self._ranks.size
+        if self._ranks is not None and self._penalties:
+            # A penalty is a mean over samples, and this process has some of them.
+            own = torch.tensor(float(len(batch.inputs)), dtype=torch.float64)
+            if batch.sample_weight is not None:
+                own = batch.sample_weight.sum().double()
+            share = float(own / self._ranks.sum(own))
+        for penalty, weight in self._penalties:
+            value = penalty(self._model, batch.inputs, log_p, batch.sample_weight, self._noise)
+            total = total + weight * share * value.sum()
+        return total
+
+    def state(self) -> Any:
+        return self._optimiser.state_dict()
+
+    def load_state(self, state: Any) -> None:
+        self._optimiser.load_state_dict(state)
 
 
-def tapeless_step(model: DenseModels, objective: Gemini, generator: torch.Generator | None = None) -> Step:
+class TapelessStep(Step):
     """Steps of Adam on small dense networks."""
 
+    def __init__(self, model: DenseModels, objective: Gemini, generator: torch.Generator | None = None) -> None:
+        self._model, self._objective, self._generator = model, objective, generator
+
     @torch.no_grad()
-    def step(batch: Batch) -> tuple[Tensor, Tensor]:
-        logits = model.forward(batch.inputs)
-        values, gradient = value_and_gradient(objective, logits, batch.affinity, batch.sample_weight, generator)
-        model.descend(gradient.neg_())
+    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        logits = self._model.forward(batch.inputs)
+        values, gradient = value_and_gradient(
+            self._objective, logits, batch.affinity, batch.sample_weight, self._generator
+        )
+        self._model.descend(gradient.neg_())
         return logits, values
 
-    return step
+    def state(self) -> Any:
+        return self._model.adam.state()
+
+    def load_state(self, state: Any) -> None:
+        self._model.adam.load_state(state)
+
+
+@torch.no_grad()
+def add_gradients(parameters: Sequence[Tensor], ranks: Ranks) -> None:
+    """Give every process the sum of their gradients, in one message."""
+    gradients = [
+        parameter.grad if parameter.grad is not None else torch.zeros_like(parameter) for parameter in parameters
+    ]
+    total = ranks.sum(torch.cat([gradient.flatten() for gradient in gradients]))
+    parts = torch.split(total, [gradient.numel() for gradient in gradients])
+    for parameter, part in zip(parameters, parts, strict=True):
+        parameter.grad = part.view_as(parameter)

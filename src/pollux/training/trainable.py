@@ -5,22 +5,40 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
+from pollux.ranks import Ranks
+
 
 class SingleModel:
-    """One module: inputs (n, …) → log-probabilities (n, K)."""
+    """One module: inputs (n, …) → log-probabilities (n, K).
 
-    def __init__(self, module: nn.Module, n_clusters: int) -> None:
+    ``autocast`` is the type that matrix products are computed in, where it is not that of the weights; ``compiled``
+    has torch compile the module.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        n_clusters: int,
+        autocast: torch.dtype | None = None,
+        compiled: bool = False,
+    ) -> None:
         self.modules = [module]
         self.n_clusters = n_clusters
+        self._autocast = autocast
+        # Batches differ by a row in size, which must not lead to more than one compilation.
+        self._forward: Any = torch.compile(module, dynamic=True) if compiled else module
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """Log-probabilities of inputs."""
-        return run(self.modules[0], inputs, self.n_clusters).log_softmax(-1)
+        with casting(self._autocast, inputs.device):
+            logits = run(self._forward, inputs, self.n_clusters)
+        return full(logits, self._autocast).log_softmax(-1)
 
     def each(self, inputs: Tensor) -> Tensor:
         """The same for inputs that are no data of the training: a penalty's own."""
@@ -40,6 +58,11 @@ class SingleModel:
         """Training mode, or evaluation mode."""
         self.modules[0].train(mode)
 
+    def share_statistics(self, ranks: Ranks) -> None:
+        """Let all processes have the running statistics of the first."""
+        for buffer in self.modules[0].buffers():
+            ranks.broadcast(buffer)
+
     def sync(self) -> None:
         """Make the modules hold what was learned: they always do."""
 
@@ -51,9 +74,10 @@ class StackedModels:
     them as it would one by one.
     """
 
-    def __init__(self, modules: Sequence[nn.Module], n_clusters: int) -> None:
+    def __init__(self, modules: Sequence[nn.Module], n_clusters: int, autocast: torch.dtype | None = None) -> None:
         self.modules = list(modules)
         self.n_clusters = n_clusters
+        self._autocast = autocast
         parameters, _ = stack_module_state(self.modules)
         self._stacked = {name: value.detach().requires_grad_() for name, value in parameters.items()}
         self._skeleton = copy.deepcopy(self.modules[0]).to("meta")
@@ -61,9 +85,10 @@ class StackedModels:
         self._each = vmap(self._call, in_dims=(0, 0), randomness="different")
 
     def _call(self, parameters: dict[str, Tensor], inputs: Tensor) -> Tensor:
-        logits: Tensor = functional_call(self._skeleton, parameters, (inputs,))
+        with casting(self._autocast, inputs.device):
+            logits: Tensor = functional_call(self._skeleton, parameters, (inputs,))
         check_logits(logits, len(inputs), self.n_clusters)
-        return logits.log_softmax(-1)
+        return full(logits, self._autocast).log_softmax(-1)
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """Log-probabilities of inputs that all models share."""
@@ -87,6 +112,9 @@ class StackedModels:
         """Training mode, or evaluation mode."""
         self._skeleton.train(mode)
 
+    def share_statistics(self, ranks: Ranks) -> None:
+        """Modules with running statistics are not stacked."""
+
     @torch.no_grad()
     def sync(self) -> None:
         """Make the modules hold what was learned."""
@@ -109,7 +137,9 @@ def stackable(module: nn.Module) -> bool:
     )
 
 
-def try_stack(modules: Sequence[nn.Module], n_clusters: int, inputs: Tensor) -> StackedModels | None:
+def try_stack(
+    modules: Sequence[nn.Module], n_clusters: int, inputs: Tensor, autocast: torch.dtype | None = None
+) -> StackedModels | None:
     """The modules as one model, or None where their forward pass cannot be batched."""
     if not stackable(modules[0]):
         return None
@@ -123,7 +153,19 @@ def try_stack(modules: Sequence[nn.Module], n_clusters: int, inputs: Tensor) -> 
         return None
     # A module may hold more than its parameters show, such as a plain tensor of its own.
     same = torch.allclose(together, alone, rtol=1e-4, atol=1e-5, equal_nan=True)
-    return stacked if same else None
+    if not same:
+        return None
+    return stacked if autocast is None else StackedModels(modules, n_clusters, autocast)
+
+
+def casting(dtype: torch.dtype | None, device: torch.device) -> contextlib.AbstractContextManager[Any]:
+    """Matrix products in another type than that of the weights, or as they are."""
+    return contextlib.nullcontext() if dtype is None else torch.autocast(device.type, dtype)
+
+
+def full(logits: Tensor, autocast: torch.dtype | None) -> Tensor:
+    """Logits in a type that probabilities can be computed in."""
+    return logits if autocast is None else logits.float()
 
 
 def run(module: nn.Module, inputs: Tensor, n_clusters: int) -> Tensor:

@@ -1,0 +1,283 @@
+"""Checkpoints: all that a training needs to go on, in files that survive whatever ends it."""
+
+from __future__ import annotations
+
+import re
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pollux import checked_tensors
+from pollux.errors import InputError
+from pollux.locking import locked
+from pollux.ranks import Ranks
+
+FORMAT, VERSION = "pollux-checkpoint", "1"
+
+_KEPT = 2
+_NAME = "checkpoint-{:012d}.safetensors"
+_EVERY = re.compile(r"(\d+(?:\.\d+)?)\s*(s|seconds?|m|minutes?|h|hours?|epochs?|steps?)")
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+class CheckpointWarning(UserWarning):
+    """A checkpoint could not be written, or could not be read and an older one was taken."""
+
+
+class Stopped(KeyboardInterrupt):
+    """A training was asked to stop; its checkpoint has all that it needs to go on."""
+
+    def __init__(self, epochs: int) -> None:
+        super().__init__(f"stopped after {epochs} whole epochs")
+        self.epochs = epochs
+
+
+class Checkpoints:
+    """The checkpoints of one training, in a folder of its own; the last two are kept.
+
+    A training with the same settings on the same data that finds some there goes on from the last good one, and ends
+    with the same bits as if nothing had happened. Of another training they are refused.
+
+    Parameters
+    ----------
+    folder : path
+        Where they go; it is made.
+    every : str
+        How often one is written: "60 s", "5 minutes", "1 epoch", "100 steps".
+
+    Attributes
+    ----------
+    asked_to_stop : bool
+        Set it, for instance in a signal handler, and the training writes a checkpoint after its step and ends.
+    at_once : bool
+        Whether a training that was asked to stop leaves by raising ``Stopped``, without looking at its data once more.
+    stopped : bool
+        Whether the training was ended so.
+    finished : list
+        What earlier starts of a training have left, where several are trained one after the other.
+
+    Examples
+    --------
+    >>> from pollux.training import Checkpoints
+    >>> Checkpoints("runs/night/checkpoints", every="10 minutes").every
+    '10 minutes'
+    """
+
+    def __init__(self, folder: str | Path, every: str = "60 s") -> None:
+        self.folder, self.every = Path(folder), every
+        self._count, self._unit = parse_every(every)
+        self.asked_to_stop = self.at_once = self.stopped = False
+        self._last = time.monotonic()
+        self._steps = self._epochs = 0
+        self._number = 0
+        self._identity: dict[str, Any] = {}
+        self.finished: list[Any] = []
+        self._found: dict[str, Any] | None = None
+
+    # What the training asks, in its order.
+
+    @contextmanager
+    def of(self, identity: Mapping[str, Any], ranks: Ranks | None = None) -> Iterator[None]:
+        """The training that this identity tells from others; what was found of it is taken up.
+
+        No other process may write into the folder as long as it lasts. Of several processes the first reads and writes.
+        """
+        self._identity = dict(identity)
+        self.stopped = False
+        is_first = ranks is None or ranks.rank == 0
+        with ExitStack() as stack:
+            if is_first:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(locked(self.folder))
+                for leftover in self.folder.glob(f".{_NAME.format(0)[:11]}*"):
+                    # Of a process that was killed while it wrote.
+                    leftover.unlink(missing_ok=True)
+            found = self._read_last() if is_first else None
+            if ranks is not None:
+                found = ranks.broadcast_object(found)
+            self._number, tree = found or (0, None)
+            if tree is not None:
+                _check_same(tree["identity"], self._identity, self.folder)
+            self.finished, self._found = (tree["finished"], tree["course"]) if tree is not None else ([], None)
+            self._last = time.monotonic()
+            try:
+                yield
+            finally:
+                self.finished, self._found = [], None
+
+    def epochs_done(self) -> int:
+        """Whole epochs that the training under way has had by its last good checkpoint."""
+        with warnings.catch_warnings():
+            # Of what is damaged is told when the training goes on.
+            warnings.simplefilter("ignore", CheckpointWarning)
+            found = self._read_last()
+        objective = None if found is None else found[1]["course"]["history"]["objective"]
+        return 0 if objective is None else len(objective)
+
+    def take_up(self) -> Any:
+        """What the course of the stage under way was, once; None where it has not begun."""
+        found, self._found = self._found, None
+        return found
+
+    def is_due(self, after_epoch: bool) -> bool:
+        """Whether it is time for one, after a step or after an epoch; each is to be asked once."""
+        if after_epoch:
+            self._epochs += 1
+        else:
+            self._steps += 1
+        if self._unit == "epoch":
+            return after_epoch and self._epochs % self._count == 0
+        if self._unit == "step":
+            return not after_epoch and self._steps % self._count == 0
+        return time.monotonic() - self._last >= self._count
+
+    def save(self, course: Any) -> None:
+        """Write one; a disk that is full for a while is no reason to lose the training."""
+        try:
+            self.write(course)
+        except OSError as error:
+            warnings.warn(
+                f"A checkpoint could not be written into {self.folder} ({error}). Training goes on; the last good one "
+                f"is {self._newest_name()}.",
+                CheckpointWarning,
+                stacklevel=2,
+            )
+
+    def write(self, course: Any) -> None:
+        """Write one, or raise the OSError that says why not; older ones are gone only after that."""
+        tensors, skeleton = pack({"identity": self._identity, "finished": self.finished, "course": course})
+        path = self.folder / _NAME.format(self._number + 1)
+        checked_tensors.write(path, FORMAT, VERSION, tensors, skeleton)
+        self._number += 1
+        self._last = time.monotonic()
+        for old in self._files()[:-_KEPT]:
+            old.unlink(missing_ok=True)
+
+    def _files(self) -> list[Path]:
+        """Oldest first."""
+        return sorted(self.folder.glob(_NAME.replace("{:012d}", "[0-9]*")))
+
+    def _newest_name(self) -> str:
+        files = self._files()
+        return files[-1].name if files else "none at all"
+
+    def _read_last(self) -> tuple[int, dict[str, Any]] | None:
+        """The number and the contents of the newest one that is whole; None where there is none of any kind."""
+        files = self._files()
+        problems: list[str] = []
+        for path in reversed(files):
+            try:
+                tree = unpack(*checked_tensors.read(path, FORMAT, [VERSION], "checkpoint"))
+                if not isinstance(tree, dict) or tree.keys() != {"identity", "finished", "course"}:
+                    raise ValueError(f"{path} is not a whole checkpoint.")
+            except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+                problems.append(str(error))
+                continue
+            if problems:
+                warnings.warn(
+                    f"{problems[0]} The one before it, {path.name}, is good.", CheckpointWarning, stacklevel=4
+                )
+            for damaged in files[files.index(path) + 1 :]:
+                # Out of the way, so that it does not count as one of those that are kept.
+                damaged.replace(damaged.with_suffix(".damaged"))
+            return int(path.stem.removeprefix("checkpoint-")), tree
+        if problems:
+            raise InputError(
+                f"No checkpoint in {self.folder} can be read, so the training cannot go on: {' '.join(problems)} "
+                "To start anew, remove that folder."
+            )
+        return None
+
+
+def parse_every(every: str) -> tuple[float, str]:
+    """(60, "second") from "60 s"; also "5 minutes", "1 epoch", "100 steps"."""
+    match = _EVERY.fullmatch(every.strip()) if isinstance(every, str) else None
+    if match is None or float(match[1]) < 0:
+        raise InputError(
+            f"Checkpoints are written every '60 s', '5 minutes', '1 epoch', '100 steps' or the like; not {every!r}."
+        )
+    count, unit = float(match[1]), match[2]
+    if unit.startswith(("epoch", "step")):
+        if count < 1 or count % 1:
+            raise InputError(f"Checkpoints are written every whole number of epochs or steps, not {every!r}.")
+        return count, unit.removesuffix("s")
+    return count * _SECONDS[unit[0]], "second"
+
+
+def _check_same(found: Mapping[str, Any], own: Mapping[str, Any], folder: Path) -> None:
+    differing = sorted(name for name in found.keys() | own.keys() if found.get(name) != own.get(name))
+    if differing:
+        told = "; ".join(f"{name} was {found.get(name)!r} and is {own.get(name)!r}" for name in differing)
+        raise InputError(
+            f"The checkpoints in {folder} are of another training ({told}). Go on with the settings and the data that "
+            "they were made with, or name another folder."
+        )
+
+
+def pack(tree: Any) -> tuple[dict[str, Tensor], Any]:
+    """A tree of dicts, lists, tuples, tensors and plain values as tensors by name, and JSON that says where they go."""
+    tensors: dict[str, Tensor] = {}
+
+    def skeleton(node: Any) -> Any:
+        if isinstance(node, Tensor):
+            name = str(len(tensors))
+            # Scalars keep their shape; safetensors has no place for other layouts.
+            tensors[name] = node
+            return {"tensor": name}
+        if isinstance(node, Mapping):
+            # Optimisers number their parameters: JSON has no keys but text.
+            return {"dict": [[key, skeleton(value)] for key, value in node.items()]}
+        if isinstance(node, list | tuple):
+            return {"list" if isinstance(node, list) else "tuple": [skeleton(item) for item in node]}
+        if node is None or isinstance(node, bool | int | float | str):
+            return node
+        raise InputError(
+            f"The state of the training holds a {type(node).__name__}, which a checkpoint cannot: use an optimiser "
+            "whose state is numbers and tensors, or train without checkpoints."
+        )
+
+    return tensors, skeleton(tree)
+
+
+def unpack(tensors: Mapping[str, Tensor], skeleton: Any) -> Any:
+    """The tree that :func:`pack` was given."""
+    if not isinstance(skeleton, dict):
+        return skeleton
+    ((kind, value),) = skeleton.items()
+    if kind == "tensor":
+        return tensors[value]
+    if kind == "dict":
+        return {key: unpack(tensors, item) for key, item in value}
+    items = [unpack(tensors, item) for item in value]
+    return tuple(items) if kind == "tuple" else items
+
+
+def random_states(generators: Mapping[str, torch.Generator | None], device: torch.device) -> dict[str, Any]:
+    """Where random numbers stand: torch's own, those of the device, and these."""
+    states: dict[str, Any] = {name: generator.get_state() for name, generator in generators.items() if generator}
+    states["torch"] = torch.get_rng_state()
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device)
+    elif device.type == "mps":
+        states["mps"] = torch.mps.get_rng_state()
+    return states
+
+
+def load_random_states(
+    states: Mapping[str, Any], generators: Mapping[str, torch.Generator | None], device: torch.device
+) -> None:
+    """Put random numbers where they stood."""
+    for name, generator in generators.items():
+        if generator is not None and name in states:
+            generator.set_state(states[name])
+    torch.set_rng_state(states["torch"])
+    if device.type == "cuda" and "cuda" in states:
+        torch.cuda.set_rng_state(states["cuda"], device)
+    elif device.type == "mps" and "mps" in states:
+        torch.mps.set_rng_state(states["mps"])
