@@ -26,6 +26,7 @@ class NotFiniteError(ValueError):
     """The objective is NaN or infinite, and there are no good weights to go back to."""
 
     def __init__(self, value: float) -> None:
+        self.value = value
         super().__init__(
             f"The objective is {value}: nothing can be learned. Either X holds values too large for this arithmetic "
             f"(scale them, for instance with StandardScaler), or the kernel or distance holds NaN, or the model itself "
@@ -144,18 +145,17 @@ class Course:
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint: plain data and tensors."""
-        device = self.model.state()[0].device
-        random = random_states(self._generators, device)
+        # What each process has of its own.
+        own = {"random": random_states(self._generators, self.model.state()[0].device), "tally": self.tally.state()}
         return {
             "model": self.model.state(),
             "step": self.step.state(),
             "batches": self.batches.state(),
             "position": self.position,
             "history": self.history.state(),
-            "tally": self.tally.state(),
             "guard": self.guard.state(),
             "patience": self.patient.state(),
-            "random": [random] if self._ranks is None else self._ranks.gather_objects(random),
+            "processes": [own] if self._ranks is None else self._ranks.gather_objects(own),
         }
 
     @torch.no_grad()
@@ -168,11 +168,11 @@ class Course:
         self.position = state["position"]
         device = self.model.state()[0].device
         self.history = History.from_state(state["history"])
-        self.tally = Tally.from_state(state["tally"], device)
         self.guard.load_state(state["guard"])
         self.patient.load_state(state["patience"])
-        rank = 0 if self._ranks is None else self._ranks.rank
-        load_random_states(state["random"][rank], self._generators, device)
+        own = state["processes"][0 if self._ranks is None else self._ranks.rank]
+        self.tally = Tally.from_state(own["tally"], device)
+        load_random_states(own["random"], self._generators, device)
 
 
 class Tally:

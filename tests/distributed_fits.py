@@ -1,0 +1,144 @@
+"""Fits that several processes do together; run in them, so without pytest."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from pollux import GeminiClustering
+from pollux.ranks import Ranks
+from pollux.streamed import StreamProblem
+from pollux.streaming import Stream, batch_sizes, open_stream, shards, shuffled
+from pollux.training import Batch, Batches, Checkpoints
+
+N, D, K = 43, 3, 4
+
+
+def rows(n: int = N) -> NDArray[np.float64]:
+    """Four blobs, so far apart that no step depends on the last digits."""
+    random = np.random.default_rng(0)
+    centres = 3 * random.normal(size=(K, D))
+    found: NDArray[np.float64] = centres[random.integers(K, size=n)] + random.normal(size=(n, D))
+    return found
+
+
+def estimator(**options: Any) -> GeminiClustering:
+    # Batches of 11, 11, 11 and 10 rows: twenty steps in five epochs.
+    usual = {"hidden": (6,), "dtype": "float64", "batch_size": 11, "max_epochs": 5, "random_state": 3}
+    return GeminiClustering(K, **{**usual, **options})
+
+
+class Normalised(nn.Module):
+    """A network with running statistics."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.Sequential(nn.Linear(D, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Dropout(0.2), nn.Linear(6, K))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.layers(inputs)
+        return logits
+
+
+def learned(clustering: GeminiClustering) -> dict[str, Any]:
+    """What a fit has led to, as arrays."""
+    found = {name: value.numpy() for name, value in clustering.module_.state_dict().items()}
+    found["history"] = np.array([clustering.history_[name] for name in ("objective", "clusters", "entropy")])
+    return {**found, "objective": np.array(clustering.objective_), "order": clustering._order.numpy()}
+
+
+def fit_rows(ranks: Ranks | None, options: dict[str, Any], weighted: bool = False) -> dict[str, Any]:
+    """A fit on an array that all processes have."""
+    if options.get("model") == "normalised":
+        options = {**options, "model": Normalised()}
+    X = rows()
+    weight = np.random.default_rng(1).uniform(0.1, 2, size=N) if weighted else None
+    fitted = estimator(**options).fit(X, sample_weight=weight)
+    return {**learned(fitted), "labels": fitted.labels_}
+
+
+def fit_stream(ranks: Ranks | None, path: str, options: dict[str, Any]) -> dict[str, Any]:
+    """A fit on a file of which each process reads its own row groups."""
+    fitted = estimator(**options).fit(open_stream(path, dtype="float64"))
+    return {**learned(fitted), "labels": fitted.labels_}
+
+
+def fit_loader(ranks: Ranks | None, options: dict[str, Any]) -> dict[str, Any]:
+    """A fit on a loader of each process's own rows."""
+    X = torch.from_numpy(rows(42))
+    own = X if ranks is None else X[ranks.rank :: ranks.size]
+    return learned(estimator(**options).fit(DataLoader(TensorDataset(own), batch_size=7)))
+
+
+def fit_in_two_parts(ranks: Ranks, folder: str, options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A fit that was broken off and went on from its checkpoint, and one that was not."""
+    whole = fit_rows(ranks, options)
+
+    class BrokenError(Exception):
+        pass
+
+    def broken(epoch: Any) -> None:
+        if epoch.number == 3:
+            raise BrokenError
+
+    checkpoints = Checkpoints(folder, every="3 steps")
+    with contextlib.suppress(BrokenError):
+        fit_rows(ranks, {**options, "checkpoint": checkpoints, "callbacks": [broken]})
+    return whole, fit_rows(ranks, {**options, "checkpoint": Checkpoints(folder)})
+
+
+class Together(Batches):
+    """The batches of all processes as one, in a single process: those that they share out."""
+
+    def __init__(self, problem: StreamProblem, stream: Stream, size: int, batch_size: int) -> None:
+        self._problem, self._chunks = problem, stream.chunks.subdivided(size)
+        self._own = shards(self._chunks.lengths, size)
+        self.batch_size = batch_size
+        lengths = [int(self._chunks.lengths[own].sum()) for own in self._own]
+        n_batches = min(-(-sum(lengths) // batch_size), *lengths)
+        self._sizes = [batch_sizes(length, n_batches) for length in lengths]
+
+    def epoch(self, generator: torch.Generator | None = None, start: int = 0) -> Iterator[Batch]:
+        seed = int(torch.randint(2**62, (), generator=generator))
+        parts = [
+            shuffled(self._chunks, sizes, seed, own=own) for own, sizes in zip(self._own, self._sizes, strict=True)
+        ]
+        for together in zip(*parts, strict=True):
+            yield self._problem.batch(np.concatenate(together))
+
+    def example(self, rows: int) -> Batch:
+        return self._problem.batch(np.zeros((2, D)))
+
+    def forget(self) -> None:
+        """Nothing is kept."""
+
+    @property
+    def remembers(self) -> bool:
+        return False
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Nothing is kept."""
+
+
+def seeds(ranks: Ranks) -> float:
+    """Without a seed all processes must draw the same one."""
+    fitted = estimator(random_state=None, max_epochs=1).fit(rows())
+    return float(next(fitted.module_.parameters()).sum())
+
+
+def fit_with_different_data(ranks: Ranks) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        estimator(checkpoint=Path(folder)).fit(rows() + ranks.rank)
