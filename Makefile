@@ -1,10 +1,12 @@
 # make demo            clusters scikit-learn's digits, prints what was found and writes a report into demo/
 # make test            all tests; those of the report in a browser only where Chromium is installed
+# make test-faults     all tests of kills, signals, damaged files, full disks, lost processes; a part is in make test
 # make test-browser    installs Chromium (Debian, Ubuntu) and runs those
 # make check           style, types
 # make bench           the table of speed and memory, side by side with GemClus
 # make bench-transport the same for Wasserstein objectives and their solver
 # make bench-files     the command line on large files: time and memory
+# make bench-scale     many rows and several processes: time, memory, messages
 # make bench-accuracy  the table of adjusted Rand indices: k-means, GemClus, Pollux
 # make reproduction    puts what results/ records of the paper's experiments into docs/reproduction.md and README.md
 # Each builds its own environment in .venv; nothing needs to be installed first but Python 3.11+ and make.
@@ -14,7 +16,7 @@ BIN := .venv/bin
 # Two test processes share the cores; one thread each keeps them from fighting.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q
 
-.PHONY: demo test test-browser check bench bench-transport bench-files bench-accuracy reproduction clean
+.PHONY: demo test test-faults test-browser check bench bench-transport bench-files bench-scale bench-accuracy reproduction clean
 
 NATIVE := $(wildcard src/pollux/transport/native/*)
 
@@ -28,6 +30,9 @@ demo: .venv/installed-report
 
 test: .venv/installed-dev
 	$(PYTEST)
+
+test-faults: .venv/installed-dev
+	POLLUX_FAULTS=full $(PYTEST) tests/test_faults.py
 
 test-browser: .venv/installed-dev
 	command -v chromium || (apt-get update && apt-get install --yes chromium)
@@ -47,6 +52,9 @@ bench-transport: .venv/installed-bench .venv/installed-report
 
 bench-files: .venv/installed-bench .venv/installed-files
 	$(BIN)/python benchmarks/files.py
+
+bench-scale: .venv/installed-bench .venv/installed-files
+	$(BIN)/python benchmarks/scale.py
 
 # It shares the demo's data, kernel and settings, and so needs what the demo needs.
 bench-accuracy: .venv/installed-bench .venv/installed-report

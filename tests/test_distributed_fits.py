@@ -135,6 +135,11 @@ def test_processes_without_a_seed_draw_the_same_one(team: Team) -> None:
     assert len(set(team.run(fits.seeds))) == 1
 
 
+def test_processes_that_have_different_rows_say_so(team: Team) -> None:
+    answers = team.run(fits.fit_with_different_data)
+    assert all("have different rows" in str(answer) for answer in answers)
+
+
 def test_batches_that_are_too_small_are_refused(team: Team) -> None:
     answers = team.run(fits.fit_rows, {"batch_size": 1})
     assert all("processes share batches" in str(answer) for answer in answers)

@@ -26,7 +26,11 @@ def write(path: str | Path, kind: str, version: str, tensors: Mapping[str, Tenso
     text = json.dumps(description)
     metadata = {"format": kind, "version": version, "description": text, "sha256": checksum(contiguous, text)}
     with in_place(path) as temporary:
-        save_file(contiguous, temporary, metadata=metadata)
+        try:
+            save_file(contiguous, temporary, metadata=metadata)
+        except SafetensorError as error:
+            # So it calls a disk that is full.
+            raise OSError(str(error)) from error
 
 
 def read(

@@ -24,6 +24,7 @@ from pollux.fitting import (
     RowProblem,
     all_or_nothing,
     check_columns,
+    features_here,
     fingerprint,
     for_new_rows,
     free_probabilities,
@@ -44,7 +45,16 @@ from pollux.parameters import check_parameters
 from pollux.preprocessing import Preprocessing
 from pollux.ranks import Ranks, joined
 from pollux.rows import Rows
-from pollux.streamed import Source, StreamProblem, adapted, as_stream, is_streamed, refuse_streams, rows_in_order
+from pollux.streamed import (
+    Source,
+    StreamProblem,
+    adapted,
+    as_stream,
+    check_held,
+    is_streamed,
+    refuse_streams,
+    rows_in_order,
+)
 from pollux.training import (
     Callback,
     Checkpoints,
@@ -225,8 +235,13 @@ class GeminiClustering(SpeaksOfRows, ClusterMixin, BaseEstimator):
             weight, kept = take_part(X, sample_weight, self.device)
             X_kept, problem = self._begin(X, affinity, weight, kept, ranks)
             self._stream = None
+            if ranks is not None:
+                ranks.agree(fingerprint(X, sample_weight), "have different rows")
             fitted = self._learning().fit(
-                self._modules(X_kept, seed, self.n_init), problem, randomness, lambda: fingerprint(X, sample_weight)
+                self._modules(X_kept, seed, self.n_init),
+                problem,
+                randomness,
+                lambda: fingerprint(X, sample_weight, self.geometry_),
             )
             self._keep(fitted)
             self._finish(X, kept, fitted.evaluation)
@@ -234,10 +249,12 @@ class GeminiClustering(SpeaksOfRows, ClusterMixin, BaseEstimator):
 
     def _fit_stream(self, X: Any, randomness: Randomness) -> Self:
         """The same for samples that are never held."""
-        stream = as_stream(X, "float64" if self.dtype == "float64" else "float32")
+        stream = as_stream(X, "float64" if self.dtype == "float64" else "float32", max(2, self.n_clusters))
         self._stream, self._shape = stream, tuple(stream.shape)
         self._dtype = torch_dtype(self.dtype, stream.dtype)
         self.preprocessing_, self.n_features_in_ = stream.preprocessing, self._shape[0]
+        # Those of an earlier fit.
+        self.__dict__.pop("feature_names_in_", None)
         if stream.feature_names and stream.preprocessing is None:
             self.feature_names_in_ = np.array(stream.feature_names, dtype=object)
         needs = self._objective().needs
@@ -255,6 +272,8 @@ class GeminiClustering(SpeaksOfRows, ClusterMixin, BaseEstimator):
         self.module_, self.history_, self.diverged_ = fitted.module, fitted.history, fitted.diverged
         self.n_iter_ = len(self.history_["objective"])
         self._resume: dict[str, Any] | None = None
+        # Of an earlier free table.
+        self.__dict__.pop("probabilities_", None)
 
     @property
     def labels_(self) -> NDArray[np.int64]:
@@ -316,6 +335,7 @@ class GeminiClustering(SpeaksOfRows, ClusterMixin, BaseEstimator):
     # The parts of fit, in its order.
 
     def _validate(self, X: Any, *, reset: bool, fewest: int) -> Any:
+        check_held(X)
         if reset:
             self.preprocessing_ = None
         elif self.preprocessing_ is not None:
@@ -346,7 +366,7 @@ class GeminiClustering(SpeaksOfRows, ClusterMixin, BaseEstimator):
         rows = self._rows(X)
         block = None if geometry is None else geometry.bind(rows)
         inputs = (lambda index: index.to(self.device)) if self._is_free() else rows.__getitem__
-        return RowProblem(len(rows), inputs, block, weight, ranks)
+        return RowProblem(len(rows), inputs, block, weight, ranks, features_here(geometry, block, rows, ranks))
 
     def _rows(self, X: Any) -> Rows:
         return Rows(X, self._dtype, self.device)

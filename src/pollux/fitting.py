@@ -17,11 +17,12 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight
 from torch import Tensor, nn
 
-from pollux.affinity import Block
+from pollux.affinity import Affinity, Block, Features
 from pollux.geometry import Geometry, Kind, Precomputed, check_affinity
 from pollux.models import FreeTable
 from pollux.objectives import DIVERGENCES, Gemini
 from pollux.ranks import Ranks
+from pollux.rows import Rows
 from pollux.training import Batches, Evaluation, Randomness, RowBatches, evaluate
 
 _WHOLE_UP_TO = 1_000
@@ -98,6 +99,7 @@ class RowProblem(NamedTuple):
     block: Block | None
     sample_weight: Tensor | None
     ranks: Ranks | None = None
+    own_features: Callable[[Tensor], Affinity] | None = None
 
     def evaluate(self, module: nn.Module, n_clusters: int, objective: Gemini) -> Evaluation:
         return evaluate(module, n_clusters, self.n, self.inputs, objective, self.block, self.sample_weight, self.ranks)
@@ -115,7 +117,27 @@ class RowProblem(NamedTuple):
             dense = self.block is None or isinstance(self.block(torch.arange(1)), Tensor)
             kept = 20 * self.n * size + 5 * problems * (self.n if dense else self.n**2 // size)
             reshuffle_every = _KEPT_EPOCHS if problems and kept <= _KEPT_BYTES else 1
-        return RowBatches(self.n, size, self.inputs, self.block, self.sample_weight, int(reshuffle_every), self.ranks)
+        return RowBatches(
+            self.n,
+            size,
+            self.inputs,
+            self.block,
+            self.sample_weight,
+            int(reshuffle_every),
+            self.ranks,
+            self.own_features,
+        )
+
+
+def features_here(
+    geometry: Geometry | None, block: Block | None, rows: Rows, ranks: Ranks | None
+) -> Callable[[Tensor], Affinity] | None:
+    """Of several processes, what gives each the features of its own samples, where these are all that is needed."""
+    if ranks is None or geometry is None or block is None or geometry.spans_all:
+        return None
+    if not isinstance(block(torch.arange(min(len(rows), 2))), Features):
+        return None
+    return lambda index: geometry.of(rows[index], ranks)
 
 
 def transport_problems(objective: Gemini, n_clusters: int, n_init: int) -> int:
@@ -239,11 +261,14 @@ def torch_dtype(name: str, of_data: np.dtype[Any]) -> torch.dtype:
     return _arithmetic(of_data)
 
 
-def fingerprint(X: Any, sample_weight: Any) -> str:
-    """What tells these samples from others: their bytes, types and shapes."""
+def fingerprint(X: Any, sample_weight: Any, geometry: Geometry | None = None) -> str:
+    """What tells these samples from others: their bytes, types and shapes, and what the user gave as their affinity."""
     parts = [X.data, X.indices, X.indptr] if scipy.sparse.issparse(X) else [X]
     if sample_weight is not None:
         parts.append(np.asarray(sample_weight))
+    if isinstance(geometry, Precomputed):
+        affinity = geometry.affinity.values if isinstance(geometry.affinity, Features) else geometry.affinity
+        parts.append(affinity.detach().cpu().numpy())
     digest = hashlib.sha256()
     for part in parts:
         digest.update(f"{part.dtype} {part.shape} ".encode())

@@ -108,9 +108,11 @@ class Learning:
             autocast=self.autocast,
             compiled=self["compile"],
         )
+        if randomness.ranks is not None:
+            randomness.ranks.agree(_digest(modules), "start from different weights or models")
         checkpoints = as_checkpoints(self["checkpoint"])
         identity = {} if checkpoints is None else self._identity(modules[0], randomness, fingerprint())
-        with nullcontext() if checkpoints is None else checkpoints.of(identity, randomness.ranks):
+        with nullcontext() if checkpoints is None else checkpoints.of(identity, self["max_epochs"], randomness.ranks):
             batches = problem.batches(self["batch_size"], self["reshuffle_every"], problems)
             with within_memory(modules[0], n_clusters, batches, objective):
                 return train_restarts(
@@ -182,6 +184,15 @@ class Learning:
             "data": data,
             "processes": 1 if randomness.ranks is None else randomness.ranks.size,
         }
+
+
+def _digest(modules: list[nn.Module]) -> str:
+    digest = hashlib.sha256()
+    for module in modules:
+        for name, tensor in module.state_dict().items():
+            digest.update(name.encode())
+            digest.update(tensor.cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def as_checkpoints(checkpoint: Any) -> Checkpoints | None:

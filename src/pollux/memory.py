@@ -14,6 +14,8 @@ from pollux.training import Batch, Batches
 from pollux.training.trainable import SingleModel
 
 _SAID_BY_TORCH = re.compile(r"can't allocate memory|out of memory|not enough memory|bad_alloc", re.IGNORECASE)
+# A model that fails is told of by a ValueError, whatever it has raised.
+_RAISED = (MemoryError, RuntimeError, ValueError)
 
 
 class TooLargeError(MemoryError, ValueError):
@@ -25,11 +27,11 @@ def within_memory(module: nn.Module, n_clusters: int, batches: Batches, objectiv
     """A training on these batches; where memory does not suffice for one, an error that says which would fit."""
     try:
         yield
-    except (MemoryError, RuntimeError) as error:
+    except _RAISED as error:
         if not is_lack_of_memory(error):
             raise
         # What the failed step held must be gone before others are tried.
-        error.__traceback__ = None
+        error.__traceback__ = error.__cause__ = error.__context__ = None
         told = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise TooLargeError(_advice(module, n_clusters, batches, objective, told)) from None
 
@@ -56,7 +58,7 @@ def _largest_that_fits(module: nn.Module, n_clusters: int, batches: Batches, obj
             _try_step(module, n_clusters, batches.example(size), objective)
             # Not to the last byte: the optimiser and the system need some too.
             return size
-        except (MemoryError, RuntimeError) as error:
+        except _RAISED as error:
             if not is_lack_of_memory(error):
                 return None
         size //= 2

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import itertools
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -23,6 +24,7 @@ from torch.autograd.function import once_differentiable
 
 from pollux.errors import InputError
 
+_SAID_OF_LOSS = re.compile(r"connection (closed|reset)|broken pipe|gloo|nccl", re.IGNORECASE)
 _LAUNCHER = "torchrun sets it: torchrun --nproc-per-node 4 your_program.py"
 
 
@@ -208,6 +210,11 @@ def joining(device: str | torch.device = "cpu", *, timeout: float = 600) -> Iter
     dist.destroy_process_group()
 
 
+def is_lost(error: BaseException) -> bool:
+    """Whether an error says that another process has gone while this one waited for it."""
+    return isinstance(error, dist.DistError) or _SAID_OF_LOSS.search(str(error)) is not None
+
+
 def _join(device: torch.device, size: int | None, rank: int | None, timeout: float) -> None:
     needed = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", *(["LOCAL_RANK"] if device.type == "cuda" else []))
     lacking = [name for name in needed if not os.environ.get(name)]
@@ -227,7 +234,9 @@ def _join(device: torch.device, size: int | None, rank: int | None, timeout: flo
     try:
         # What was left there by a group that these processes had before must not be taken for what this one says.
         meeting_place = _meeting_place(place, rank, size, limit)
-        store = dist.PrefixStore(f"pollux {next(_groups)}", meeting_place)  # type: ignore[attr-defined]
+        # Those that torchrun has started again must not find the addresses of those that have died.
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        store = dist.PrefixStore(f"pollux {attempt} {next(_groups)}", meeting_place)  # type: ignore[attr-defined]
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=limit, device_id=own)
     except dist.DistError as error:
         raise InputError(f"Process {rank} of {size} did not meet the others at {place}: {error}") from error

@@ -44,7 +44,14 @@ class Loader:
     preprocessing: Preprocessing | None = None
 
     def __iter__(self) -> Iterator[Tensor]:
-        return (samples_of(batch) for batch in self.loader)
+        for batch in self.loader:
+            samples = samples_of(batch)
+            if samples.shape[1:] != self.shape:
+                raise InputError(
+                    f"The DataLoader gave samples of shape {tuple(samples.shape[1:])} after others of {self.shape}: a "
+                    "model needs all of one shape."
+                )
+            yield samples
 
     def fingerprint(self) -> str:
         """Nothing is known of what it loads but its form."""
@@ -72,25 +79,41 @@ def refuse_streams(X: Any) -> None:
         )
 
 
-def as_stream(X: Any, dtype: str) -> Source:
-    """The source that X stands for."""
+def check_held(X: Any) -> None:
+    """Raise an InputError where samples are not at hand, and would have to be."""
+    if _must_be_streamed(X):
+        raise InputError(
+            f"Only fit reads rows as they are needed: pass an array or a data frame of them, not {type(X).__name__}. "
+            "The command line predicts files of any length: pollux predict."
+        )
+
+
+def as_stream(X: Any, dtype: str, fewest: int = 2) -> Source:
+    """The source that X stands for, of at least so many rows."""
     if isinstance(X, IterableDataset):
         X = DataLoader(X, batch_size=_LOADED_ROWS)
     if isinstance(X, DataLoader):
-        first = samples_of(next(iter(X)))
-        return Loader(X, tuple(first.shape[1:]), np.dtype(dtype))
-    return X if isinstance(X, Stream) else open_stream(X, dtype=dtype)
+        for first in X:
+            return Loader(X, tuple(samples_of(first).shape[1:]), np.dtype(dtype))
+        raise InputError(f"The DataLoader of {type(X.dataset).__name__} gave no batch at all.")
+    stream = X if isinstance(X, Stream) else open_stream(X, dtype=dtype)
+    if len(stream) < fewest:
+        raise InputError(f"{stream.name} has {len(stream)} rows: at least {fewest} are needed, one for each cluster.")
+    return stream
 
 
 def samples_of(batch: Any) -> Tensor:
     """The samples (b, …) of what a loader gives: a tensor, or the first of several things."""
-    while isinstance(batch, list | tuple | dict):
+    while isinstance(batch, list | tuple | dict) and len(batch):
         batch = next(iter(batch.values() if isinstance(batch, dict) else batch))
-    samples = torch.as_tensor(batch)
-    if samples.ndim < 2 or not bool(samples.isfinite().all()):
+    samples = torch.as_tensor(batch) if isinstance(batch, Tensor | np.ndarray) else None
+    if samples is None or samples.ndim < 2 or not bool(samples.isfinite().all()):
+        told = "" if samples is None else f" {tuple(samples.shape)}"
+        if samples is not None and samples.ndim > 1:
+            told += " with values that are missing or infinite"
         raise InputError(
             f"A DataLoader must give batches (b, d) or (b, C, H, W) of finite numbers, or tuples that begin with one; "
-            f"it gave {tuple(samples.shape)}{'' if samples.ndim < 2 else ' with values that are missing or infinite'}."
+            f"it gave {type(batch).__name__}{told}."
         )
     return samples
 
@@ -108,7 +131,7 @@ def sample_of(source: Source, most: int = _SAMPLE_ROWS) -> NDArray[Any] | Tensor
         return torch.cat(parts)[:most]
     chunks = source.chunks
     there = np.flatnonzero(chunks.lengths)
-    some = there[np.linspace(0, len(there) - 1, min(_SAMPLE_CHUNKS, len(there))).astype(int)]
+    some = there[np.linspace(0, len(there) - 1, min(_SAMPLE_CHUNKS, len(there), most)).astype(int)]
     each = -(-most // max(1, len(some)))
     return np.concatenate([_spread(chunks.read(int(chunk)), each) for chunk in some])[:most]
 
@@ -164,7 +187,10 @@ class StreamProblem:
 
     def _evaluated(self) -> Iterator[NDArray[Any] | Tensor]:
         if isinstance(self.source, Loader):
-            yield from self.source
+            # One that shuffles draws from torch's own random numbers: the same ones for each model.
+            with torch.random.fork_rng(devices=[]):
+                torch.default_generator.manual_seed(0)
+                yield from self.source
             return
         few = self.batch(sample_of(self.source, 2)).affinity
         at_once = ROWS_AT_ONCE if few is None or isinstance(few, Features) else MATRIX_ROWS
@@ -239,26 +265,38 @@ class StreamedBatches(Batches):
 class LoaderBatches(Batches):
     """The batches of a DataLoader, as they come.
 
-    A loader that shuffles draws from torch's own random numbers: an epoch is taken up again by giving it the same ones.
+    A loader that shuffles draws from torch's own random numbers, or from a generator of its own: an epoch is taken up
+    again by giving it the same ones.
     """
 
     def __init__(self, problem: StreamProblem, loader: Loader) -> None:
         self._problem, self._loader = problem, loader
         self.batch_size = int(loader.loader.batch_size or _LOADED_ROWS)
-        self._begun_with = torch.get_rng_state()
+        self._begun_with = self._random()
+
+    def _random(self) -> list[Tensor]:
+        """Where random numbers stand: torch's own, and the loader's, if it has any."""
+        own = self._loader.loader.generator
+        return [torch.get_rng_state(), *([] if own is None else [own.get_state()])]
+
+    def _set_random(self, states: list[Tensor]) -> None:
+        torch.set_rng_state(states[0])
+        own = self._loader.loader.generator
+        if own is not None:
+            own.set_state(states[1])
 
     def epoch(self, generator: torch.Generator | None = None, start: int = 0) -> Iterator[Batch]:
         if not start:
-            self._begun_with = torch.get_rng_state()
+            self._begun_with = self._random()
             return (self._problem.batch(part, self._problem.ranks) for part in self._loader)
         return self._taken_up(start)
 
     def _taken_up(self, start: int) -> Iterator[Batch]:
-        now = torch.get_rng_state()
-        torch.set_rng_state(self._begun_with)
+        now = self._random()
+        self._set_random(self._begun_with)
         parts = itertools.islice(iter(self._loader), start, None)
         first = next(parts, None)
-        torch.set_rng_state(now)
+        self._set_random(now)
         if first is not None:
             for part in itertools.chain([first], parts):
                 yield self._problem.batch(part, self._problem.ranks)
@@ -274,7 +312,8 @@ class LoaderBatches(Batches):
         return False
 
     def state(self) -> dict[str, Any]:
-        return {"begun_with": self._begun_with}
+        return {"begun_with": self._begun_with, "now": self._random()}
 
     def load_state(self, state: dict[str, Any]) -> None:
         self._begun_with = state["begun_with"]
+        self._set_random(state["now"])

@@ -87,7 +87,7 @@ def fit(
         left = folder.left_by(out, settings.data, settings) if started_again() else None
         if left is None and out is not None:
             folder.check_free(out, overwrite)
-        place = folder.made(out, settings.data) if left is None else folder.taken_up(left)
+        place = folder.made(out, settings.data, overwrite) if left is None else folder.taken_up(left)
         return carry_out(settings, place, ranks, Manner(show_progress, tell))
 
 
@@ -211,10 +211,18 @@ def processes(device: str) -> Iterator[Ranks | None]:
         # Without torch, whose import takes seconds: complaints come sooner.
         yield None
         return
-    from pollux.ranks import joining
+    from pollux.ranks import is_lost, joining
 
     with joining(device) as ranks:
-        yield ranks
+        try:
+            yield ranks
+        except RuntimeError as error:
+            if not is_lost(error):
+                raise
+            raise InputError(
+                "Another process has gone, and this one cannot go on alone. What was learned is in the last checkpoint: "
+                f"torchrun --max-restarts 3 would start all again, and pollux fit --resume goes on. ({error})"
+            ) from error
 
 
 def started_again() -> bool:

@@ -29,6 +29,8 @@ CHECKPOINTS = "checkpoints"
 UNFINISHED = "unfinished"
 """The checkpoints and settings of a training that has not ended; what else is in the folder is of an older one."""
 
+# What is made and not yet in its place; all that is left of it by a process that was killed.
+_NEW = ".new-"
 _KINDS: dict[str, Any] = {"notes": list, "rows": int, "rows_dropped": int, "resumed_after": list, "fingerprint": str}
 _DATA = tuple(ending for endings in FORMATS.values() for ending in endings)
 
@@ -38,7 +40,7 @@ def check_free(path: str | Path, overwrite: bool) -> None:
     folder = Path(path)
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file: --out names a folder.")
-    if folder.is_dir() and any(folder.iterdir()) and not overwrite:
+    if folder.is_dir() and any(not path.name.startswith(_NEW) for path in folder.iterdir()) and not overwrite:
         if (folder / UNFINISHED).is_dir():
             raise InputError(
                 f"{folder} holds a training that has not ended: go on with it (pollux fit --resume {folder}), choose "
@@ -48,10 +50,10 @@ def check_free(path: str | Path, overwrite: bool) -> None:
 
 
 @contextmanager
-def made(path: str | Path | None, data: str | Path) -> Iterator[Path]:
+def made(path: str | Path | None, data: str | Path, overwrite: bool = True) -> Iterator[Path]:
     """The folder of a new run, made before work that would be lost without it; should that fail, it is gone again.
 
-    Without a path it is named after the data.
+    Without a path it is named after the data. ``overwrite`` is whether it may hold an older run.
     """
     new: list[Path] = []
     is_ours = False
@@ -70,8 +72,11 @@ def made(path: str | Path | None, data: str | Path) -> Iterator[Path]:
         with tempfile.TemporaryFile(dir=folder):
             pass
         with locked(folder):
+            # Another run may have ended there since it was looked at.
+            check_free(folder, overwrite)
             # Of a training that was given up.
             shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
+            _tidy(folder)
             with _worth_keeping(folder):
                 yield folder
     except BaseException as error:
@@ -118,34 +123,65 @@ def _worth_keeping(folder: Path) -> Iterator[None]:
     except OSError as error:
         if not (folder / UNFINISHED).is_dir():
             raise
-        raise OSError(
-            f"{error}. What was learned is safe: once that is mended, pollux fit --resume {folder}"
-        ) from error
+        raise _safe(folder, error) from error
+
+
+def _safe(folder: Path, error: OSError) -> OSError:
+    return OSError(f"{error}. What was learned is safe: once that is mended, pollux fit --resume {folder}")
 
 
 def begin_training(folder: Path, settings: str) -> Path:
     """Where the checkpoints of a training in this folder go, beside its settings."""
     place = folder / UNFINISHED
-    place.mkdir(exist_ok=True)
-    if not (place / SETTINGS).exists():
+    if not place.is_dir():
+        with _appearing(place) as new:
+            new.mkdir()
+            write_text(new / SETTINGS, settings)
+    elif not (place / SETTINGS).exists() or (place / SETTINGS).read_text(encoding="utf-8") != settings:
+        # It is being prolonged, and will go on to its new end if it is stopped before.
         write_text(place / SETTINGS, settings)
     return place
+
+
+@contextmanager
+def _appearing(place: Path) -> Iterator[Path]:
+    """A path for a folder that is in its place once it is whole."""
+    new = place.with_name(f"{_NEW}{place.name}")
+    try:
+        yield new
+        new.replace(place)
+    except BaseException:
+        shutil.rmtree(new, ignore_errors=True)
+        raise
+
+
+def _tidy(folder: Path) -> None:
+    """Remove what a process that was killed has left half done."""
+    for leftover in [*folder.glob(f"{_NEW}*"), *folder.glob(f"{UNFINISHED}/.{SETTINGS}.*")]:
+        if leftover.is_dir():
+            shutil.rmtree(leftover, ignore_errors=True)
+        else:
+            leftover.unlink(missing_ok=True)
 
 
 @contextmanager
 def taken_up(path: Path) -> Iterator[Path]:
     """The folder of a run that goes on; what was finished stays as it is until there is more."""
     with locked(path):
+        _tidy(path)
         if (path / UNFINISHED).is_dir():
             # It is kept whatever happens.
             try:
                 yield path
             except KeyboardInterrupt as error:
                 raise Kept(path) from error
+            except OSError as error:
+                raise _safe(path, error) from error
             return
         if not any((path / CHECKPOINTS).glob("*.safetensors")):
             raise InputError(f"{path} has no checkpoints to go on from: start a new run, pollux fit --config.")
-        shutil.copytree(path / CHECKPOINTS, path / UNFINISHED)
+        with _appearing(path / UNFINISHED) as new:
+            shutil.copytree(path / CHECKPOINTS, new)
         with _worth_keeping(path):
             yield path
 
@@ -176,7 +212,7 @@ def all_together(folder: Path, outdated: Sequence[str]) -> Iterator[Path]:
 
     Then the files that it has made outdated are gone, and the training has ended.
     """
-    new = Path(tempfile.mkdtemp(dir=folder, prefix=".new-"))
+    new = Path(tempfile.mkdtemp(dir=folder, prefix=_NEW))
     try:
         yield new
         with _undisturbed():

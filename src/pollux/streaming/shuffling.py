@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pollux.streaming.ahead import Stopped, read_ahead
 from pollux.streaming.chunks import Chunks, Lengths, Rows
 
-WINDOW_BYTES = 64_000_000
+WINDOW_BYTES = 16_000_000
 
 
 @dataclass(frozen=True)

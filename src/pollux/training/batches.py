@@ -76,6 +76,9 @@ class RowBatches(Batches):
         it; only their order changes.
     ranks : Ranks, optional
         The processes that share each batch: this one gets its part of the samples.
+    own_features : callable, optional
+        ``index → features`` of samples that this process has, from an origin that all have in common; the features of
+        all are then not needed.
     """
 
     def __init__(
@@ -87,6 +90,7 @@ class RowBatches(Batches):
         sample_weight: Tensor | None = None,
         reshuffle_every: int = 1,
         ranks: Ranks | None = None,
+        own_features: Callable[[Tensor], Affinity] | None = None,
     ) -> None:
         self.n = n
         self.batch_size = min(n, batch_size)
@@ -96,7 +100,7 @@ class RowBatches(Batches):
         self._inputs = inputs
         self._block = block
         self._sample_weight = sample_weight
-        self._ranks = ranks
+        self._ranks, self._own_features = ranks, own_features
         self._whole: Batch | None = None
         self._version = 0
         self._reshuffle_every = reshuffle_every
@@ -169,8 +173,8 @@ class RowBatches(Batches):
             own = index.tensor_split(self._ranks.size)[self._ranks.rank]
         # The inputs are asked for first: the rows of a batch are kept for the affinity.
         inputs = self._inputs(own)
-        affinity = self._affinity(index, part)
-        if self._ranks is not None and isinstance(affinity, Features):
+        affinity = self._affinity(index, part) if self._own_features is None else self._own_features(own)
+        if self._ranks is not None and self._own_features is None and isinstance(affinity, Features):
             values = affinity.values.tensor_split(self._ranks.size)[self._ranks.rank]
             affinity = Features(values, affinity.centred)
         return Batch(inputs, affinity, None if self._sample_weight is None else self._sample_weight[own])

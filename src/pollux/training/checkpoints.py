@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import time
 import warnings
 from collections.abc import Iterator, Mapping
@@ -61,6 +62,8 @@ class Checkpoints:
         Whether the training was ended so.
     finished : list
         What earlier starts of a training have left, where several are trained one after the other.
+    max_epochs : int
+        How long the training is to be.
 
     Examples
     --------
@@ -77,26 +80,27 @@ class Checkpoints:
         self._steps = self._epochs = 0
         self._number = 0
         self._identity: dict[str, Any] = {}
+        self.max_epochs = 0
         self.finished: list[Any] = []
         self._found: dict[str, Any] | None = None
 
     # What the training asks, in its order.
 
     @contextmanager
-    def of(self, identity: Mapping[str, Any], ranks: Ranks | None = None) -> Iterator[None]:
+    def of(self, identity: Mapping[str, Any], max_epochs: int, ranks: Ranks | None = None) -> Iterator[None]:
         """The training that this identity tells from others; what was found of it is taken up.
 
         No other process may write into the folder as long as it lasts. Of several processes the first reads and writes.
         """
-        self._identity = dict(identity)
+        self._identity, self.max_epochs = dict(identity), max_epochs
         self.stopped = False
         is_first = ranks is None or ranks.rank == 0
         with ExitStack() as stack:
             if is_first:
                 self.folder.mkdir(parents=True, exist_ok=True)
                 stack.enter_context(locked(self.folder))
-                for leftover in self.folder.glob(f".{_NAME.format(0)[:11]}*"):
-                    # Of a process that was killed while it wrote.
+                for leftover in [*self.folder.glob(f".{_NAME[:11]}*"), *self.folder.glob(".tmp*")]:
+                    # Of a process that was killed while it wrote; safetensors calls them so.
                     leftover.unlink(missing_ok=True)
             found = self._read_last() if is_first else None
             if ranks is not None:
@@ -104,6 +108,8 @@ class Checkpoints:
             self._number, tree = found or (0, None)
             if tree is not None:
                 _check_same(tree["identity"], self._identity, self.folder)
+                if is_first:
+                    self._put_aside_after(self._number)
             self.finished, self._found = (tree["finished"], tree["course"]) if tree is not None else ([], None)
             self._last = time.monotonic()
             try:
@@ -161,7 +167,7 @@ class Checkpoints:
 
     def _files(self) -> list[Path]:
         """Oldest first."""
-        return sorted(self.folder.glob(_NAME.replace("{:012d}", "[0-9]*")))
+        return sorted(self.folder.glob(_NAME.replace("{:012d}", 12 * "[0-9]")))
 
     def _newest_name(self) -> str:
         files = self._files()
@@ -183,16 +189,28 @@ class Checkpoints:
                 warnings.warn(
                     f"{problems[0]} The one before it, {path.name}, is good.", CheckpointWarning, stacklevel=4
                 )
-            for damaged in files[files.index(path) + 1 :]:
-                # Out of the way, so that it does not count as one of those that are kept.
-                damaged.replace(damaged.with_suffix(".damaged"))
-            return int(path.stem.removeprefix("checkpoint-")), tree
+            return _number_of(path), tree
         if problems:
             raise InputError(
                 f"No checkpoint in {self.folder} can be read, so the training cannot go on: {' '.join(problems)} "
                 "To start anew, remove that folder."
             )
         return None
+
+    def _put_aside_after(self, number: int) -> None:
+        """Damaged ones are out of the way, so that they do not count as those that are kept."""
+        for damaged in self._files():
+            if _number_of(damaged) > number:
+                aside = damaged.with_suffix(".damaged")
+                if aside.is_dir():
+                    shutil.rmtree(aside)
+                else:
+                    aside.unlink(missing_ok=True)
+                damaged.replace(aside)
+
+
+def _number_of(path: Path) -> int:
+    return int(path.stem.removeprefix("checkpoint-"))
 
 
 def parse_every(every: str) -> tuple[float, str]:
@@ -251,7 +269,8 @@ def unpack(tensors: Mapping[str, Tensor], skeleton: Any) -> Any:
         return skeleton
     ((kind, value),) = skeleton.items()
     if kind == "tensor":
-        return tensors[value]
+        # A copy, because some sums depend in their last digits on where in memory numbers lie: as torch places them.
+        return tensors[value].clone()
     if kind == "dict":
         return {key: unpack(tensors, item) for key, item in value}
     items = [unpack(tensors, item) for item in value]

@@ -67,9 +67,11 @@ class History:
         return {name: torch.stack(rows) if rows else None for name, rows in vars(self).items()}
 
     @staticmethod
-    def from_state(state: Mapping[str, Tensor | None]) -> History:
+    def from_state(state: Mapping[str, Tensor | None], device: torch.device | str = "cpu") -> History:
         """From a checkpoint."""
-        return History(**{name: [] if rows is None else list(rows.unbind(0)) for name, rows in state.items()})
+        return History(
+            **{name: [] if rows is None else list(rows.to(device).unbind(0)) for name, rows in state.items()}
+        )
 
 
 class Course:
@@ -167,9 +169,9 @@ class Course:
         self.batches.load_state(state["batches"])
         self.position = state["position"]
         device = self.model.state()[0].device
-        self.history = History.from_state(state["history"])
+        self.history = History.from_state(state["history"], device)
         self.guard.load_state(state["guard"])
-        self.patient.load_state(state["patience"])
+        self.patient.load_state(state["patience"], device)
         own = state["processes"][0 if self._ranks is None else self._ranks.rank]
         self.tally = Tally.from_state(own["tally"], device)
         load_random_states(own["random"], self._generators, device)
@@ -353,9 +355,10 @@ class Patience:
         """For a checkpoint."""
         return {"best": self._best, "waited": self._waited}
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
+    def load_state(self, state: Mapping[str, Any], device: torch.device | str = "cpu") -> None:
         """As it was."""
-        self._best, self._waited = state["best"], state["waited"]
+        self._best = None if state["best"] is None else state["best"].to(device)
+        self._waited = state["waited"]
 
 
 def _like(tensors: list[Tensor], others: list[Tensor]) -> list[Tensor]:

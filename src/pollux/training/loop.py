@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
 
+from pollux.errors import InputError
 from pollux.ranks import Ranks
 from pollux.threads import torch_on_one
 from pollux.training.batches import Batches
@@ -20,6 +22,8 @@ from pollux.training.steps import Step, Trainable
 _SHORT_STEP = 4_000_000
 # Steps after which numbers are looked at, where an epoch has more.
 _STRETCH = 1_000
+# How often several processes ask each other whether to stop.
+_SECONDS_BETWEEN, _MOST_STEPS_BETWEEN = 0.1, 1_000
 # Epochs after which a training with checkpoints forgets what an objective has learned about batches: one that goes on
 # from a checkpoint has nothing to remember.
 _REMEMBERED_EPOCHS = 50
@@ -61,6 +65,11 @@ def train(
     """
     course = Course(model, step, batches, tol, patience, {"generator": generator, "noise": noise}, ranks)
     keeper = None if checkpoints is None else Keeper(course, checkpoints, ranks)
+    if course.epochs > max_epochs:
+        raise InputError(
+            f"The training in the checkpoints has had {course.epochs} epochs already, more than {max_epochs}: ask for "
+            "at least as many, or name another folder."
+        )
     model.train()
     broken_off, stopped, diverged = True, False, False
     with contextlib.ExitStack() as stack:
@@ -77,7 +86,7 @@ def train(
             epoch = _figures(course.history, number, max_epochs)
             # Each callback is told of each epoch, also when an earlier one asks to stop.
             stops = [bool(callback(epoch)) for callback in callbacks]
-            stopped = keeper is not None and keeper.after_epoch()
+            stopped = keeper is not None and keeper.after_epoch(number == max_epochs)
             if any(stops) or stopped:
                 break
         broken_off = False
@@ -111,6 +120,7 @@ class Keeper:
 
     def __init__(self, course: Course, checkpoints: Checkpoints, ranks: Ranks | None) -> None:
         self._course, self._checkpoints, self._ranks = course, checkpoints, ranks
+        self._is_due, self._steps, self._steps_between, self._asked_at = False, 0, 1, time.monotonic()
         state = checkpoints.take_up()
         if state is not None:
             course.load_state(state)
@@ -124,25 +134,43 @@ class Keeper:
         """Write one if it is time; whether the training was asked to stop."""
         return self._look(after_epoch=False)
 
-    def after_epoch(self) -> bool:
-        """The same after an epoch."""
-        return self._look(after_epoch=True)
+    def after_epoch(self, is_last: bool = False) -> bool:
+        """The same after an epoch; after the last one there is nothing to stop."""
+        return self._look(after_epoch=True, is_last=is_last)
 
     def end(self) -> None:
         """Write the last one, from which a longer training can go on."""
         self._save()
 
-    def _look(self, after_epoch: bool) -> bool:
-        due, asked = self._checkpoints.is_due(after_epoch), self._checkpoints.asked_to_stop
+    def _look(self, after_epoch: bool, is_last: bool = False) -> bool:
+        self._is_due |= self._checkpoints.is_due(after_epoch)
+        due, asked = self._is_due, self._checkpoints.asked_to_stop
         if self._ranks is not None:
-            # Clocks and signals differ between processes: they act together.
-            due, asked = self._ranks.maximum(torch.tensor([int(due), int(asked)])).bool().tolist()
+            self._steps += 1
+            if self._steps < self._steps_between and not after_epoch:
+                return False
+            due, asked = self._ask(self._ranks)
         # What an objective remembers of its batches is in no checkpoint; the next place without it will do.
+        asked = asked and not is_last
         if asked or (due and not self._course.batches.remembers):
             self._save()
+            self._is_due = False
         if asked:
             self._checkpoints.stopped = True
         return bool(asked)
+
+    def _ask(self, ranks: Ranks) -> tuple[bool, bool]:
+        """Whether it is time, or to stop, for any of the processes: clocks and signals differ, and they act together.
+
+        They ask each other about every tenth of a second, not after each step.
+        """
+        now = time.monotonic()
+        seconds = (now - self._asked_at) / self._steps
+        mine = torch.tensor([self._is_due, self._checkpoints.asked_to_stop, seconds], dtype=torch.float64)
+        due, asked, seconds = ranks.maximum(mine).tolist()
+        self._steps_between = max(1, min(_MOST_STEPS_BETWEEN, int(_SECONDS_BETWEEN / max(seconds, 1e-9))))
+        self._steps, self._asked_at = 0, now
+        return bool(due), bool(asked)
 
     def _save(self) -> None:
         if not self._course.is_finite():

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from pollux.errors import InputError
 from pollux.objectives.gemini import Gemini
 from pollux.objectives.penalties import Penalty
 from pollux.ranks import Ranks
@@ -77,16 +78,17 @@ def train_restarts(
     for stage, (model, step) in enumerate(plan):
         try:
             trained = _one(stage, model, step, batches, train, checkpoints)
+            random = torch.get_rng_state()
             evaluations = evaluate_sound(model, trained, evaluate)
         except NotFiniteError as error:
             # One start may fail where another does not.
             failure = error
+            _finish(checkpoints, stage, len(plan), {"failed": error.value})
             continue
         if trained.broken_off and not trained.history.objective and results:
             # It has learned nothing, and others have.
             break
-        if checkpoints is not None and stage == len(checkpoints.finished) and stage + 1 < len(plan):
-            checkpoints.finished.append({"weights": model.state(), "history": trained.history.state()})
+        _finish(checkpoints, stage, len(plan), _ended(model, trained, random))
         results += [
             Fitted(module, evaluations[r], trained.history.of_model(r), trained.diverged)
             for r, module in enumerate(model.modules)
@@ -109,7 +111,13 @@ def _one(
 ) -> Trained:
     """Train a model, unless an earlier process has done so."""
     if checkpoints is not None and stage < len(checkpoints.finished):
-        return _as_it_ended(model, checkpoints.finished[stage])
+        done = checkpoints.finished[stage]
+        if done["max_epochs"] != checkpoints.max_epochs:
+            raise InputError(
+                f"Starts that are trained one after the other cannot be prolonged, from {done['max_epochs']} to "
+                f"{checkpoints.max_epochs} epochs: name another folder for the checkpoints (a new run, pollux fit)."
+            )
+        return _as_it_ended(model, done)
     if checkpoints is not None and stage:
         # Those before it have ended, and nothing of them is under way.
         batches.forget()
@@ -120,8 +128,27 @@ def _one(
     return trained
 
 
+def _finish(checkpoints: Checkpoints | None, stage: int, stages: int, done: dict[str, Any]) -> None:
+    """Keep what a stage has led to, for those after it; the last one is in its own checkpoint."""
+    if checkpoints is not None and stage == len(checkpoints.finished) and stage + 1 < stages:
+        checkpoints.finished.append({**done, "max_epochs": checkpoints.max_epochs})
+
+
+def _ended(model: Trainable, trained: Trained, random: Tensor) -> dict[str, Any]:
+    """A stage for a checkpoint, with the random numbers that its evaluation began with."""
+    return {
+        "weights": model.state(),
+        "history": trained.history.state(),
+        "diverged": trained.diverged,
+        "random": random,
+    }
+
+
 @torch.no_grad()
 def _as_it_ended(model: Trainable, done: dict[str, Any]) -> Trained:
+    if "failed" in done:
+        raise NotFiniteError(done["failed"])
+
     def restore() -> None:
         for tensor, kept in zip(model.state(), done["weights"], strict=True):
             tensor.copy_(kept)
@@ -129,7 +156,8 @@ def _as_it_ended(model: Trainable, done: dict[str, Any]) -> Trained:
         model.sync()
 
     restore()
-    return Trained(History.from_state(done["history"]), restore, broken_off=False)
+    torch.set_rng_state(done["random"])
+    return Trained(History.from_state(done["history"]), restore, broken_off=False, diverged=done["diverged"])
 
 
 def evaluate_sound(model: Trainable, trained: Trained, evaluate: Callable[[nn.Module], Evaluation]) -> list[Evaluation]:

@@ -80,8 +80,7 @@ class TapedStep(Step):
             seen.append((log_p.detach(), values.detach()))
             if self._ranks is None:
                 return total.detach()
-            add_gradients(self._model.parameters(), self._ranks)
-            return self._ranks.sum(total.detach())
+            return add_gradients(self._model.parameters(), total.detach(), self._ranks)
 
         self._optimiser.step(loss)
         if self._ranks is not None:
@@ -135,12 +134,13 @@ class TapelessStep(Step):
 
 
 @torch.no_grad()
-def add_gradients(parameters: Sequence[Tensor], ranks: Ranks) -> None:
-    """Give every process the sum of their gradients, in one message."""
+def add_gradients(parameters: Sequence[Tensor], loss: Tensor, ranks: Ranks) -> Tensor:
+    """Give every process the sum of their gradients, and return that of their losses; all in one message."""
     gradients = [
         parameter.grad if parameter.grad is not None else torch.zeros_like(parameter) for parameter in parameters
     ]
-    total = ranks.sum(torch.cat([gradient.flatten() for gradient in gradients]))
-    parts = torch.split(total, [gradient.numel() for gradient in gradients])
+    total = ranks.sum(torch.cat([*(gradient.flatten() for gradient in gradients), loss.flatten()]))
+    *parts, losses = torch.split(total, [*(gradient.numel() for gradient in gradients), 1])
     for parameter, part in zip(parameters, parts, strict=True):
         parameter.grad = part.view_as(parameter)
+    return losses[0]

@@ -1,0 +1,366 @@
+"""Processes that are killed, starved and struck, and what they leave behind; run in them, so without pytest.
+
+A process that imports everything takes seconds to start. These are forked from one that has done so, and are processes
+of their own all the same: with their own signals, limits and files.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import resource
+import signal
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, NamedTuple
+
+PATIENCE = 120.0
+# All that runs import, in the process that they are forked from.
+_IMPORTED = [
+    *("pollux.estimators", "pollux.runs.fitting", "pollux.runs.streamed", "pollux.runs.interrupts", "pollux.cli"),
+    *("pollux.streaming", "pollux.metrics", "pollux.memory", "pyarrow.parquet", "pyarrow.csv", "torch._dynamo"),
+]
+# What changes a folder. Each is announced before it happens.
+_CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.chmod", "os.truncate", "os.link", "os.symlink"}
+
+
+class Ended(NamedTuple):
+    """How a process ended, and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Child:
+    """A process that runs ``program(*arguments)`` in a folder, or the command line with these words."""
+
+    def __init__(self, folder: Path, *words: object, sabotage: Mapping[str, Any] | None = None) -> None:
+        # Not in the folder, whose disk may be full.
+        self._printed = [Path(tempfile.gettempdir()) / f"{os.urandom(9).hex()}.{name}" for name in ("out", "err")]
+        self.started = time.monotonic()
+        self.process: BaseProcess = _server().Process(
+            target=_run, args=(str(folder), words, [str(path) for path in self._printed], dict(sabotage or {}))
+        )
+        self.process.start()
+
+    @property
+    def is_running(self) -> bool:
+        return self.process.is_alive()
+
+    def send(self, number: signal.Signals) -> None:
+        if self.process.pid is not None and self.process.is_alive():
+            os.kill(self.process.pid, number)
+
+    def wait_for(self, condition: Callable[[], object]) -> None:
+        while not condition():
+            assert self.is_running, f"it has ended already: {self.end()}"
+            assert time.monotonic() - self.started < PATIENCE, "it takes too long"
+            time.sleep(0.005)
+
+    def end(self, after: float = PATIENCE) -> Ended:
+        """Wait until it has ended; it is killed where it takes too long."""
+        self.process.join(after)
+        self.seconds = time.monotonic() - self.started
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+        texts = [path.read_text(encoding="utf-8") if path.exists() else "" for path in self._printed]
+        for path in self._printed:
+            path.unlink(missing_ok=True)
+        assert self.process.exitcode is not None
+        return Ended(self.process.exitcode, *texts)
+
+    def killed_after(self, seconds: float) -> Ended:
+        """Killed after so many seconds, unless it has ended by then."""
+        self.process.join(seconds)
+        self.send(signal.SIGKILL)
+        return self.end()
+
+
+def _server() -> Any:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(_IMPORTED)
+    return context
+
+
+def _run(folder: str, words: tuple[Any, ...], printed: list[str], sabotage: dict[str, Any]) -> None:
+    os.chdir(folder)
+    for number, path in enumerate(printed, start=1):
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(handle, number)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    warnings.resetwarnings()
+    for name, value in sabotage.items():
+        SABOTAGE[name](value)
+    if callable(words[0]):
+        words[0](*words[1:])
+        code = 0
+    else:
+        from pollux import cli
+
+        try:
+            code = cli.main([str(word) for word in words])
+        except SystemExit as leaving:
+            code = int(leaving.code or 0)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+# Sabotage: what is done to a process before it begins.
+
+
+def change_folders(meet: Callable[[str, tuple[Any, ...]], None]) -> None:
+    """Have each change of a file or folder announced, before it happens."""
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open":
+            path, _, flags = arguments
+            writes = flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT) if isinstance(flags, int) else False
+            if not writes or isinstance(path, int) or "__pycache__" in str(path):
+                return
+        elif event not in _CHANGES:
+            return
+        meet(event, arguments)
+
+    sys.addaudithook(hook)
+
+
+def _half_a_file(meet: Callable[[str], bool]) -> None:
+    """Files of tensors are written by a library of which nothing is announced: half of one is written here."""
+    from pollux import checked_tensors
+
+    whole = checked_tensors.save_file
+
+    def save(tensors: Any, path: Any, metadata: Any = None) -> None:
+        if meet("half of " + Path(path).name):
+            whole(tensors, path, metadata=metadata)
+            os.truncate(path, Path(path).stat().st_size // 2)
+            os.kill(os.getpid(), signal.SIGKILL)
+        whole(tensors, path, metadata=metadata)
+
+    checked_tensors.save_file = save
+
+
+def kill_at_change(number: int) -> None:
+    """Kill this process before the so-manieth change of a folder; negative: only print what they are."""
+    count = 0
+
+    def is_it(told: str) -> bool:
+        nonlocal count
+        count += 1
+        if number < 0:
+            os.write(2, f"{count} {told}\n".encode())
+        return count == number
+
+    def meet(event: str, arguments: tuple[Any, ...]) -> None:
+        if is_it(f"{event} {arguments[0]}"):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    change_folders(meet)
+    _half_a_file(is_it)
+
+
+def strike_at_change(number: int) -> None:
+    """Ctrl-C before the so-manieth change of a folder."""
+    count = 0
+
+    def meet(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal count
+        count += 1
+        if count == number:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    change_folders(meet)
+
+
+def fill_disk(moments: Mapping[str, Any]) -> None:
+    """No file may grow beyond ``size``, from the first change that has ``begin`` in its path until one has ``end``."""
+
+    def meet(event: str, arguments: tuple[Any, ...]) -> None:
+        path = str(arguments[0])
+        hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+        if moments.get("end") and moments["end"] in path:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+        elif moments["begin"] in path:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (moments["size"], hard))
+
+    if moments["begin"]:
+        change_folders(meet)
+    else:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (moments["size"], resource.RLIM_INFINITY))
+
+
+def limit_memory(megabytes: int) -> None:
+    """So much more than this process has by now."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    most = pages * resource.getpagesize() + megabytes * 1_000_000
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
+def slow_steps(seconds: float) -> None:
+    """Each step takes so long: for moments that are not to be missed."""
+    from pollux.training.checkpoints import Checkpoints
+
+    is_due = Checkpoints.is_due
+
+    def slowly(self: Checkpoints, after_epoch: bool) -> bool:
+        time.sleep(seconds)
+        return is_due(self, after_epoch)
+
+    Checkpoints.is_due = slowly  # type: ignore[method-assign]
+
+
+def slow_reading(seconds: float) -> None:
+    """The data are at hand only after so long."""
+    from pollux.runs import fitting
+
+    read_rows = fitting.read_rows
+
+    def slowly(*arguments: Any) -> Any:
+        time.sleep(seconds)
+        return read_rows(*arguments)
+
+    fitting.read_rows = slowly
+
+
+SABOTAGE: dict[str, Callable[[Any], None]] = {
+    "kill_at_change": kill_at_change,
+    "strike_at_change": strike_at_change,
+    "fill_disk": fill_disk,
+    "limit_memory": limit_memory,
+    "slow_steps": slow_steps,
+    "slow_reading": slow_reading,
+}
+
+
+# What is trained by scripts
+
+
+def _save(clustering: Any, path: str) -> None:
+    """All that a training leaves, as bits."""
+    import torch
+
+    from pollux.checked_tensors import write
+
+    tensors = {f"module.{name}": tensor for name, tensor in clustering.module_.state_dict().items()}
+    description = {"history": clustering.history_, "objective": clustering.objective_, "n": clustering.n_clusters_}
+    if clustering._labels is not None:
+        tensors["labels"] = torch.as_tensor(clustering.labels_)
+    write(path, "result", "1", tensors, description)
+
+
+def _samples() -> Any:
+    import numpy as np
+
+    return np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
+
+
+def networks(shape: Any, n_clusters: int) -> Any:
+    """With running statistics and random numbers of its own: such are trained one by one."""
+    from torch import nn
+
+    return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, n_clusters))
+
+
+def restarts_one_by_one(out: str) -> None:
+    from pollux import GeminiClustering
+    from pollux.training import Checkpoints
+
+    clustering = GeminiClustering(
+        3,
+        model=networks,
+        n_init=3,
+        max_epochs=6,
+        batch_size=20,
+        random_state=0,
+        checkpoint=Checkpoints(f"{out}-checkpoints", every="1 step"),
+    )
+    _save(clustering.fit(_samples()), out)
+
+
+def own_loader(out: str, n_init: int = 1) -> None:
+    import torch
+    from torch.utils.data import DataLoader, TensorDataset
+
+    from pollux import GeminiClustering
+    from pollux.training import Checkpoints
+
+    loader: Any = DataLoader(TensorDataset(torch.as_tensor(_samples())), batch_size=13, shuffle=True)
+    clustering = GeminiClustering(
+        3,
+        model=networks if n_init > 1 else "mlp",
+        n_init=n_init,
+        max_epochs=8,
+        random_state=0,
+        checkpoint=Checkpoints(f"{out}-checkpoints", every="1 step"),
+    )
+    _save(clustering.fit(loader), out)
+
+
+def own_loader_and_restarts(out: str) -> None:
+    own_loader(out, 3)
+
+
+def one_of_three_fails(out: str) -> None:
+    """The first start has no finite numbers: those after it are trained all the same."""
+    import torch
+    from torch import nn
+
+    from pollux import GeminiClustering
+    from pollux.training import Checkpoints
+
+    made: list[nn.Module] = []
+
+    def network(shape: Any, n_clusters: int) -> nn.Module:
+        module = networks(shape, n_clusters)
+        if not made:
+            with torch.no_grad():
+                module[0].weight.fill_(float("nan"))
+        made.append(module)
+        return module  # type: ignore[no-any-return]
+
+    clustering = GeminiClustering(
+        3,
+        model=network,
+        n_init=3,
+        max_epochs=6,
+        batch_size=20,
+        random_state=0,
+        checkpoint=Checkpoints(f"{out}-checkpoints", every="1 step"),
+    )
+    _save(clustering.fit(_samples()), out)
+
+
+# What they leave
+
+
+def contents(path: Path) -> dict[str, Any]:
+    """The tensors and the checksum of a file of tensors; the order of its metadata is random."""
+    from safetensors import safe_open
+
+    with safe_open(path, framework="np") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        found = {name: (str(array.dtype), array.shape, array.tobytes()) for name, array in tensors.items()}
+        return {**found, "sha256": file.metadata()["sha256"], "description": file.metadata()["description"]}
+
+
+def results(run: Path) -> dict[str, Any]:
+    """All of a run that must not depend on what happened on the way."""
+    found: dict[str, Any] = {"model": contents(run / "model.safetensors")}
+    for name in ("clusters.csv", "clusters.parquet"):
+        if (run / name).exists():
+            found[name] = (run / name).read_bytes()
+    return found
+
+
+def moments(seed: int) -> random.Random:
+    """Random moments; the seed can be given, to repeat them as far as clocks allow."""
+    return random.Random(os.environ.get("POLLUX_FAULT_SEED", "0") + f" {seed}")
