@@ -14,7 +14,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 # Two test processes share the cores; one thread each keeps them from fighting.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -q
 
 .PHONY: demo test test-faults test-browser check bench bench-transport bench-files bench-scale bench-accuracy reproduction clean
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +21,6 @@ from rank_processes import Team
 SAME = {"rtol": 0, "atol": 1e-6}
 
 
-@pytest.fixture(scope="module", params=[2, 3])
-def team(request: pytest.FixtureRequest) -> Iterator[Team]:
-    team = Team(request.param)
-    yield team
-    team.end()
-
-
 def assert_same(answers: list[Any], expected: dict[str, Any]) -> None:
     for answer in answers:
         if isinstance(answer, Exception):
@@ -39,7 +31,6 @@ def assert_same(answers: list[Any], expected: dict[str, Any]) -> None:
 
 
 WAYS: dict[str, dict[str, Any]] = {
-    **{objective: {"objective": objective} for objective in GEMINIS},
     "mmd_ova, rbf": {"objective": "mmd_ova", "geometry": "rbf"},
     "mmd_ovo, fourier": {"objective": "mmd_ovo", "geometry": "fourier"},
     "wasserstein_ovo, manhattan": {"objective": "wasserstein_ovo", "geometry": "manhattan"},
@@ -54,9 +45,15 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.parametrize("objective", GEMINIS)
+def test_a_fit_ends_where_a_single_process_does(team: Team, objective: str) -> None:
+    options = {"objective": objective}
+    assert_same(team.run(fits.fit_rows, options), fits.fit_rows(None, options))
+
+
 @pytest.mark.parametrize("way", WAYS)
-def test_a_fit_ends_where_a_single_process_does(team: Team, way: str) -> None:
-    assert_same(team.run(fits.fit_rows, WAYS[way]), fits.fit_rows(None, WAYS[way]))
+def test_so_does_any_other(two: Team, way: str) -> None:
+    assert_same(two.run(fits.fit_rows, WAYS[way]), fits.fit_rows(None, WAYS[way]))
 
 
 def test_weights_count_as_they_do_alone(team: Team) -> None:
@@ -75,8 +72,19 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("objective", GEMINIS)
 def test_a_streamed_fit_ends_where_a_single_process_does_on_the_same_batches(
-    team: Team, file: Path, objective: str, monkeypatch: pytest.MonkeyPatch
+    two: Team, file: Path, objective: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert_streams_agree(two, file, objective, monkeypatch)
+
+
+@pytest.mark.parametrize("objective", ["kl_ova", "mmd_ovo", "wasserstein_ova"])
+def test_so_does_one_by_three_processes(
+    three: Team, file: Path, objective: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert_streams_agree(three, file, objective, monkeypatch)
+
+
+def assert_streams_agree(team: Team, file: Path, objective: str, monkeypatch: pytest.MonkeyPatch) -> None:
     size = len(team.lines)
     options = {"objective": objective}
     answers = team.run(fits.fit_stream, str(file), options)
@@ -115,9 +123,9 @@ def test_statistics_and_dropout_stay_the_same_in_all_processes(team: Team) -> No
 
 
 @pytest.mark.parametrize("model", ["mlp", "normalised"])
-def test_a_fit_goes_on_from_its_checkpoint(team: Team, tmp_path: Path, model: str) -> None:
+def test_a_fit_goes_on_from_its_checkpoint(two: Team, tmp_path: Path, model: str) -> None:
     options = {"objective": "mmd_ova", "model": model, "penalties": {"vat": 0.1}}
-    for answer in team.run(fits.fit_in_two_parts, str(tmp_path), options):
+    for answer in two.run(fits.fit_in_two_parts, str(tmp_path), options):
         if isinstance(answer, Exception):
             raise answer
         whole, resumed = answer

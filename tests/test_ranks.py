@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,27 +18,6 @@ from rank_processes import GEOMETRIES, OBJECTIVES, OWN, Case, Team, needs
 
 SPREAD = {2: (9, 4), 3: (5, 7, 1)}
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK")
-
-
-def ended(team: Team) -> Iterator[Team]:
-    yield team
-    team.end()
-
-
-@pytest.fixture(scope="module")
-def three() -> Iterator[Team]:
-    yield from ended(Team(3))
-
-
-@pytest.fixture(scope="module")
-def two() -> Iterator[Team]:
-    yield from ended(Team(2))
-
-
-@pytest.fixture(params=[2, 3])
-def team(request: pytest.FixtureRequest) -> Team:
-    found: Team = request.getfixturevalue({2: "two", 3: "three"}[request.param])
-    return found
 
 
 def assert_as_alone(team: Team, case: Case, steps: int = 1) -> None:

@@ -220,8 +220,8 @@ def processes(device: str) -> Iterator[Ranks | None]:
             if not is_lost(error):
                 raise
             raise InputError(
-                "Another process has gone, and this one cannot go on alone. What was learned is in the last checkpoint: "
-                f"torchrun --max-restarts 3 would start all again, and pollux fit --resume goes on. ({error})"
+                "Another process has gone, and this cannot go on alone. What was learned is in the last checkpoint: "
+                f"torchrun --max-restarts 3 starts all again, and pollux fit --resume goes on. ({error})"
             ) from error
 
 
