@@ -32,7 +32,7 @@ test: .venv/installed-dev
 	$(PYTEST)
 
 test-faults: .venv/installed-dev
-	POLLUX_FAULTS=full $(PYTEST) tests/test_faults.py
+	POLLUX_FAULTS=full $(PYTEST) tests/test_faults.py tests/test_benchmarks.py
 
 test-browser: .venv/installed-dev
 	command -v chromium || (apt-get update && apt-get install --yes chromium)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from types import ModuleType
 import pytest
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+in_full = pytest.mark.skipif(os.environ.get("POLLUX_FAULTS") != "full", reason="make test-faults runs it")
 
 
 @pytest.fixture(scope="module")
@@ -20,6 +22,7 @@ def scale() -> Iterator[ModuleType]:
         yield importlib.import_module("scale")
 
 
+@in_full
 def test_a_step_sends_what_the_formula_says(scale: ModuleType) -> None:
     batch = 20
     sent = scale.in_own_process("messages", processes=2, tasks=scale.OBJECTIVES, batch=batch)["steps"]
@@ -27,6 +30,7 @@ def test_a_step_sends_what_the_formula_says(scale: ModuleType) -> None:
     assert [step["bytes"] for step in sent] == expected
 
 
+@in_full
 def test_fits_are_compared(scale: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     sizes = scale.Sizes((1_500, 3_000), 500, 0, (), turns=1, at_most=0)

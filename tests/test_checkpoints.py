@@ -25,9 +25,10 @@ from torch.utils.data import DataLoader, TensorDataset
 from data_files import without_addresses
 from pollux import Gemini, GeminiClustering, checked_tensors
 from pollux.errors import InputError
+from pollux.intervals import parse_every
 from pollux.locking import BusyError
 from pollux.training import OPTIMISERS, Checkpoints
-from pollux.training.checkpoints import FORMAT, VERSION, pack, parse_every, unpack
+from pollux.training.checkpoints import FORMAT, VERSION, pack, unpack
 
 RANDOM = np.random.default_rng(0)
 X = (RANDOM.normal(size=(60, 4)) + 3 * np.eye(4)[RANDOM.integers(0, 3, 60)]).astype(np.float32)
@@ -391,14 +392,14 @@ def test_files_that_have_changed_are_other_data(tmp_path: Path) -> None:
 def written_at(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """The epochs and steps at which checkpoints are written."""
     places: list[tuple[int, int]] = []
-    original = Checkpoints.write
+    original = Checkpoints._pack
 
-    def write(self: Checkpoints, course: Any) -> None:
+    def packed(self: Checkpoints, course: Any) -> Any:
         epochs = course["history"]["objective"]
         places.append((0 if epochs is None else len(epochs), course["position"]))
-        original(self, course)
+        return original(self, course)
 
-    monkeypatch.setattr(Checkpoints, "write", write)
+    monkeypatch.setattr(Checkpoints, "_pack", packed)
     return places
 
 
@@ -485,13 +486,13 @@ class Exploding(nn.Module):
 
 def test_no_checkpoint_holds_weights_that_are_no_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[bool] = []
-    original = Checkpoints.write
+    original = Checkpoints._pack
 
-    def write(self: Checkpoints, course: Any) -> None:
+    def packed(self: Checkpoints, course: Any) -> Any:
         kept.append(all(bool(tensor.isfinite().all()) for tensor in course["model"]))
-        original(self, course)
+        return original(self, course)
 
-    monkeypatch.setattr(Checkpoints, "write", write)
+    monkeypatch.setattr(Checkpoints, "_pack", packed)
     with pytest.warns(RuntimeWarning, match="no longer finite"):
         fitted = small(model=Exploding(7), checkpoint=Checkpoints(tmp_path, every="1 step")).fit(X)
     assert fitted.diverged_

@@ -17,6 +17,7 @@ ALLOWED: dict[str, set[str]] = {
     "atomic": set(),
     "checked_tensors": {"atomic"},
     "errors": set(),
+    "intervals": {"errors"},
     "locking": {"errors"},
     "ranks": {"errors"},
     "rows": set(),
@@ -27,7 +28,7 @@ ALLOWED: dict[str, set[str]] = {
     "datasets": {"atomic", "errors"},
     "objectives": {"affinity", "ranks", "transport"},
     "geometry": {"affinity", "ranks", "rows"},
-    "training": {"affinity", "checked_tensors", "errors", "locking", "objectives", "ranks", "threads"},
+    "training": {"affinity", "checked_tensors", "errors", "intervals", "locking", "objectives", "ranks", "threads"},
     "report": {"atomic", "metrics"},
     "preprocessing": {"errors"},
     "files": {"errors", "preprocessing"},
@@ -47,7 +48,7 @@ ALLOWED["estimators"] = (
 ALLOWED["export"] = {"atomic", "errors", "estimators", "preprocessing"}
 ALLOWED["runs"] = {"atomic", "errors", "estimators", "files", "metrics", "preprocessing", "report", "training"} | {
     *("export", "fitting", "geometry", "models", "objectives", "parameters", "persistence", "threads"),
-    *("locking", "ranks", "streaming"),
+    *("intervals", "locking", "ranks", "streaming"),
 }
 ALLOWED["pretraining"] = {"checked_tensors", "datasets", "errors", "files", "models"} | {
     *("preprocessing", "threads", "training")

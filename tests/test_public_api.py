@@ -26,6 +26,7 @@ from pollux import (
     models,
     objectives,
     pretraining,
+    ranks,
     report,
     streaming,
     training,
@@ -33,7 +34,7 @@ from pollux import (
 )
 
 MODULES = [
-    *(pollux, datasets, export, geometry, metrics, models, objectives, pretraining, report, streaming, training),
+    *(pollux, datasets, export, geometry, metrics, models, objectives, pretraining, ranks, report, streaming, training),
     transport,
 ]
 every_module = pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)

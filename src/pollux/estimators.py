@@ -236,7 +236,7 @@ class GeminiClustering(SpeaksOfRows, ClusterMixin, BaseEstimator):
             X_kept, problem = self._begin(X, affinity, weight, kept, ranks)
             self._stream = None
             if ranks is not None:
-                ranks.agree(fingerprint(X, sample_weight), "have different rows")
+                ranks.agree(fingerprint(X, sample_weight, self.geometry_), "have different rows")
             fitted = self._learning().fit(
                 self._modules(X_kept, seed, self.n_init),
                 problem,
@@ -260,6 +260,8 @@ class GeminiClustering(SpeaksOfRows, ClusterMixin, BaseEstimator):
         needs = self._objective().needs
         geometry = None if needs is None else resolve(self.geometry, needs)
         self.geometry_ = adapted(geometry, stream, self._dtype, self.device)
+        if randomness.ranks is not None:
+            randomness.ranks.agree(stream.form(), "have different rows")
         problem = StreamProblem(stream, self.geometry_, self._dtype, self.device, randomness.ranks)
         modules = self._learning().modules(self._shape, self._dtype, self.n_init)
         fitted = self._learning().fit(modules, problem, randomness, stream.fingerprint)
@@ -310,9 +312,11 @@ class GeminiClustering(SpeaksOfRows, ClusterMixin, BaseEstimator):
             # A copy is trained: a call that fails leaves the weights alone too.
             model = SingleModel(copy.deepcopy(self.module_), self.n_clusters, self._learning().autocast, self.compile)
             trained, self._resume = self._learning().one_epoch(model, problem, randomness, self._resume)
-            (evaluation,) = evaluate_sound(model, trained, functools.partial(self._evaluate, problem=problem))
+            (evaluation,), was_spoilt = evaluate_sound(
+                model, trained, functools.partial(self._evaluate, problem=problem)
+            )
             (self.module_,) = model.modules
-            self._stream, self.diverged_ = None, trained.diverged
+            self._stream, self.diverged_ = None, trained.diverged or was_spoilt
             more = trained.history.of_model(0)
             self.history_ = {name: values + more[name] for name, values in self.history_.items()}
             self.n_iter_ = len(self.history_["objective"])

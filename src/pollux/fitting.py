@@ -74,6 +74,15 @@ def seeded(random_state: Any, device: str, ranks: Ranks | None = None) -> Iterat
         yield seed, Randomness(torch.Generator().manual_seed(seed), noise, ranks)
 
 
+def apart(ranks: Ranks, device: str) -> None:
+    """From here on each process draws random numbers of its own, for instance for dropout."""
+    seed = torch.initial_seed() + 1 + ranks.size + ranks.rank
+    torch.default_generator.manual_seed(seed)
+    if torch.device(device).type == "cuda":
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)
+
+
 def batch_rows(batch_size: int | str | None, n: int) -> int:
     """Rows of a step: those asked for; all n for None, and for "auto" where there are few."""
     if batch_size == "auto":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 import hashlib
 from collections.abc import Callable, Mapping
@@ -14,7 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from pollux.fitting import Problem, start_at_seeds, transport_problems
+from pollux.fitting import Problem, apart, start_at_seeds, transport_problems
 from pollux.memory import within_memory
 from pollux.models import FreeTable, build
 from pollux.objectives import Gemini
@@ -110,6 +111,7 @@ class Learning:
         )
         if randomness.ranks is not None:
             randomness.ranks.agree(_digest(modules), "start from different weights or models")
+            apart(randomness.ranks, self["device"])
         checkpoints = as_checkpoints(self["checkpoint"])
         identity = {} if checkpoints is None else self._identity(modules[0], randomness, fingerprint())
         with nullcontext() if checkpoints is None else checkpoints.of(identity, self["max_epochs"], randomness.ranks):
@@ -211,6 +213,11 @@ def in_words(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [in_words(item) for item in value]
     if isinstance(value, Gemini):
-        return repr(value)
+        return [repr(value), in_words(value.divergence)]
+    if isinstance(value, functools.partial):
+        return [in_words(value.func), in_words(value.args), in_words(value.keywords)]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        parts = {field.name: in_words(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return [type(value).__qualname__, parts]
     # Of functions and networks the name must do: what they hold cannot be compared.
     return getattr(value, "__qualname__", None) or type(value).__qualname__

@@ -55,7 +55,10 @@ def _largest_that_fits(module: nn.Module, n_clusters: int, batches: Batches, obj
     size = batches.batch_size // 2
     while size >= max(2, n_clusters):
         try:
-            _try_step(module, n_clusters, batches.example(size), objective)
+            batch = batches.example(size)
+            if len(batch.inputs) < size:
+                return None
+            _try_step(module, n_clusters, batch, objective)
             # Not to the last byte: the optimiser and the system need some too.
             return size
         except _RAISED as error:

@@ -35,7 +35,8 @@ def save(clustering: Any, path: str | Path) -> None:
     """Write a fitted clustering: its weights, and what is needed to predict and to go on."""
     tensors = {f"module.{name}": value for name, value in clustering.module_.state_dict().items()}
     # The labels of streamed rows may take more memory than there is.
-    labels = torch.empty(0, dtype=torch.long) if clustering._labels is None else torch.from_numpy(clustering._labels)
+    streamed = clustering._stream is not None or clustering._labels is None
+    labels = torch.empty(0, dtype=torch.long) if streamed else torch.from_numpy(clustering._labels)
     tensors |= {"order": clustering._order, "labels": labels}
     geometry = clustering.geometry_
     # Where checkpoints went is no business of those who get the model.
@@ -54,7 +55,7 @@ def save(clustering: Any, path: str | Path) -> None:
         "history": clustering.history_,
         "objective": clustering.objective_,
         "n_clusters": clustering.n_clusters_,
-        "streamed": clustering._labels is None,
+        "streamed": streamed,
         "preprocessing": None if clustering.preprocessing_ is None else clustering.preprocessing_.as_json(),
     }
     write(path, tensors, description)

@@ -24,6 +24,8 @@ from torch.autograd.function import once_differentiable
 
 from pollux.errors import InputError
 
+__all__ = ["Ranks", "is_lost", "joined", "joining"]
+
 _SAID_OF_LOSS = re.compile(r"connection (closed|reset)|broken pipe|gloo|nccl", re.IGNORECASE)
 _LAUNCHER = "torchrun sets it: torchrun --nproc-per-node 4 your_program.py"
 

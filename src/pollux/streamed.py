@@ -55,6 +55,10 @@ class Loader:
 
     def fingerprint(self) -> str:
         """Nothing is known of what it loads but its form."""
+        return self.form()
+
+    def form(self) -> str:
+        """What samples of all processes have in common."""
         return f"{type(self.loader.dataset).__name__} of {self.shape}"
 
 
@@ -63,7 +67,15 @@ Source = Stream | Loader
 
 def is_streamed(X: Any) -> bool:
     """Whether samples are to be read as they are needed."""
-    return _must_be_streamed(X) or (isinstance(X, np.memmap) and X.nbytes >= _LARGE_MAP and X.flags.c_contiguous)
+    return _must_be_streamed(X) or _is_large_map(X)
+
+
+def _is_large_map(X: Any) -> bool:
+    """Whether it is a large array in a file, as it is there: a copy of a map is a map by its type alone."""
+    if not isinstance(X, np.memmap) or getattr(X, "_mmap", None) is None or X.filename is None or X.mode == "c":
+        return False
+    is_plain = X.ndim == 2 or (X.ndim == 4 and X.shape[1] in (1, 3, 4))
+    return is_plain and X.nbytes >= _LARGE_MAP and bool(X.flags.c_contiguous)
 
 
 def _must_be_streamed(X: Any) -> bool:
@@ -131,7 +143,10 @@ def sample_of(source: Source, most: int = _SAMPLE_ROWS) -> NDArray[Any] | Tensor
         return torch.cat(parts)[:most]
     chunks = source.chunks
     there = np.flatnonzero(chunks.lengths)
-    some = there[np.linspace(0, len(there) - 1, min(_SAMPLE_CHUNKS, len(there), most)).astype(int)]
+    # From a few places, or from as many as it takes.
+    needed = -(-most // max(1, int(chunks.lengths[there].min(initial=most))))
+    count = min(max(_SAMPLE_CHUNKS, needed), len(there), most)
+    some = there[np.linspace(0, len(there) - 1, count).astype(int)]
     each = -(-most // max(1, len(some)))
     return np.concatenate([_spread(chunks.read(int(chunk)), each) for chunk in some])[:most]
 
@@ -288,18 +303,32 @@ class LoaderBatches(Batches):
     def epoch(self, generator: torch.Generator | None = None, start: int = 0) -> Iterator[Batch]:
         if not start:
             self._begun_with = self._random()
-            return (self._problem.batch(part, self._problem.ranks) for part in self._loader)
-        return self._taken_up(start)
+        parts = iter(self._loader) if not start else self._taken_up(start)
+        return self._together(parts, begun=start > 0)
 
-    def _taken_up(self, start: int) -> Iterator[Batch]:
+    def _together(self, parts: Iterator[Tensor], begun: bool) -> Iterator[Batch]:
+        """Batches, as long as each process has one."""
+        ranks = self._problem.ranks
+        for part in itertools.chain(parts, [None]):
+            there = torch.tensor(int(part is not None))
+            if part is None or not bool(there if ranks is None else ranks.minimum(there)):
+                if part is None and ranks is not None:
+                    ranks.minimum(there)
+                break
+            yield self._problem.batch(part, ranks)
+            begun = True
+        if not begun:
+            raise InputError("The DataLoader gave no batch: one that can be read only once serves a single epoch.")
+
+    def _taken_up(self, start: int) -> Iterator[Tensor]:
         now = self._random()
         self._set_random(self._begun_with)
         parts = itertools.islice(iter(self._loader), start, None)
         first = next(parts, None)
         self._set_random(now)
         if first is not None:
-            for part in itertools.chain([first], parts):
-                yield self._problem.batch(part, self._problem.ranks)
+            yield first
+            yield from parts
 
     def example(self, rows: int) -> Batch:
         return self._problem.batch(sample_of(self._loader, rows))

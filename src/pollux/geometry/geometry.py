@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -29,7 +29,6 @@ class Precomputed(Geometry):
 
     affinity: Tensor | Features
     kind: Kind
-    spans_all: ClassVar[bool] = True
 
     def bind(self, X: Any) -> Block:
         rows = as_rows(X)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -42,7 +42,6 @@ class ShortestPath(Geometry):
     neighbours: int | None = None
     weighted: bool = False
     kind: Kind = field(default="distance", init=False, repr=False)
-    spans_all: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not 0 < self.quantile <= 1:

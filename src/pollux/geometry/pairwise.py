@@ -6,7 +6,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
@@ -24,8 +24,11 @@ class Geometry(ABC):
     """How samples relate. ``bind(X)`` gives a function from the index of a batch to its affinity."""
 
     kind: Kind
-    spans_all: ClassVar[bool] = False
-    """Whether the affinity of a batch depends on all samples, so that these must be at hand."""
+
+    @property
+    def spans_all(self) -> bool:
+        """Whether the affinity of a batch depends on all samples, so that these must be at hand."""
+        return True
 
     @abstractmethod
     def bind(self, X: Any) -> Block:
@@ -93,6 +96,10 @@ class Pairwise(Geometry):
             raise ValueError(f"The {self.name} {self.kind} {takes}; not {', '.join(unknown)}.")
         return replace(self, parameters=parameters)
 
+    @property
+    def spans_all(self) -> bool:
+        return False
+
     def adapt(self, X: Any) -> Pairwise:
         if self.adapt_parameters is None:
             return self
@@ -147,6 +154,10 @@ class Encoded(Geometry):
     def kind(self) -> Kind:  # type: ignore[override]
         """That of what compares the features."""
         return self.geometry.kind
+
+    @property
+    def spans_all(self) -> bool:
+        return self.geometry.spans_all
 
     def adapt(self, X: Any) -> Encoded:
         sample = as_rows(X).sample(_SAMPLE_SIZE)

@@ -85,6 +85,10 @@ def fit(
         if ranks is not None and ranks.rank:
             return carry_out(settings, nullcontext(None), ranks, Manner())
         left = folder.left_by(out, settings.data, settings) if started_again() else None
+        ended = folder.ended(out, settings.data, settings) if started_again() and left is None else None
+        if ended is not None:
+            # A launcher takes any exit code but zero for a reason to start again.
+            return Outcome(ended, folder.summary_of(ended))
         if left is None and out is not None:
             folder.check_free(out, overwrite)
         place = folder.made(out, settings.data, overwrite) if left is None else folder.taken_up(left)
@@ -113,6 +117,7 @@ def carry_out(
     from pollux.training import Checkpoints
 
     with place as path:
+        _check_not_shorter(path, settings)
         checkpoints = Checkpoints(_checkpoint_folder(path, settings), every=settings.checkpoint_every)
         clustering.checkpoint = checkpoints
         # Rows that are streamed are not read once more by a training that was stopped.
@@ -126,6 +131,7 @@ def carry_out(
             clock.lap("training")
             if path is None:
                 return None
+            checkpoints.at_once = False
             trained = Trained(checkpoints.stopped, notes, [*before, *([done] if done else [])])
             return conclude(path, settings, rows, clustering, trained, clock)
 
@@ -161,6 +167,16 @@ def counted_rows(show: bool) -> Iterator[Callable[[int, int], None] | None]:
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("looking at the rows")
         yield lambda done, of: progress.update(task, completed=done, total=of)
+
+
+def _check_not_shorter(place: Path | None, settings: Settings) -> None:
+    """Raise an InputError where a run that goes on has had more epochs than it is to have."""
+    from pollux.training import Checkpoints
+
+    if place is not None and (place / folder.UNFINISHED).is_dir():
+        done = Checkpoints(place / folder.UNFINISHED).epochs_done()
+        if done > settings.epochs:
+            raise InputError(f"The run has had {done} epochs already, more than {settings.epochs}: ask for more.")
 
 
 def _checkpoint_folder(place: Path | None, settings: Settings) -> Path:

@@ -15,7 +15,7 @@ from typing import Any
 from pollux.atomic import write_text
 from pollux.errors import InputError
 from pollux.files import FORMATS
-from pollux.locking import locked
+from pollux.locking import BusyError, locked
 from pollux.runs.settings import Settings, from_toml
 
 MODEL = "model.safetensors"
@@ -40,7 +40,7 @@ def check_free(path: str | Path, overwrite: bool) -> None:
     folder = Path(path)
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file: --out names a folder.")
-    if folder.is_dir() and any(not path.name.startswith(_NEW) for path in folder.iterdir()) and not overwrite:
+    if folder.is_dir() and any(not path.name.startswith(".") for path in folder.iterdir()) and not overwrite:
         if (folder / UNFINISHED).is_dir():
             raise InputError(
                 f"{folder} holds a training that has not ended: go on with it (pollux fit --resume {folder}), choose "
@@ -80,7 +80,7 @@ def made(path: str | Path | None, data: str | Path, overwrite: bool = True) -> I
             with _worth_keeping(folder):
                 yield folder
     except BaseException as error:
-        if (folder / UNFINISHED).is_dir():
+        if (folder / UNFINISHED).is_dir() or isinstance(error, BusyError):
             raise
         if is_ours:
             shutil.rmtree(folder, ignore_errors=True)
@@ -110,10 +110,14 @@ class Kept(KeyboardInterrupt):
 
 @contextmanager
 def _worth_keeping(folder: Path) -> Iterator[None]:
-    """A training in this folder: what it has learned is gone only where what the user gave cannot be used."""
+    """A training in this folder: its checkpoints are gone again only where it ends before it has learned anything."""
+    # The first one is written before the first step.
+    before = max(_newest_checkpoint(folder), 1)
     try:
         yield
-    except InputError:
+    except InputError as error:
+        if _newest_checkpoint(folder) > before:
+            raise InputError(f"{error} What was learned is safe, for: pollux fit --resume {folder}") from error
         shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
         raise
     except KeyboardInterrupt as error:
@@ -124,6 +128,12 @@ def _worth_keeping(folder: Path) -> Iterator[None]:
         if not (folder / UNFINISHED).is_dir():
             raise
         raise _safe(folder, error) from error
+
+
+def _newest_checkpoint(folder: Path) -> int:
+    """The number of the last checkpoint of the training in a folder; zero where there is none."""
+    found = sorted((folder / UNFINISHED).glob("checkpoint-*.safetensors"))
+    return int(found[-1].stem.rpartition("-")[2]) if found else 0
 
 
 def _safe(folder: Path, error: OSError) -> OSError:
@@ -195,6 +205,15 @@ def left_by(path: str | Path | None, data: str, settings: Settings) -> Path | No
     for folder in reversed(folders):
         found = folder / UNFINISHED / SETTINGS
         if found.is_file() and from_toml(found, {}) == settings:
+            return folder
+    return None
+
+
+def ended(path: str | Path | None, data: str, settings: Settings) -> Path | None:
+    """The folder in which the training of these settings has ended already, if there is any."""
+    folders = [Path(path)] if path is not None else list(itertools.takewhile(Path.exists, _candidates(Path(data))))
+    for folder in reversed(folders):
+        if (folder / SUMMARY).is_file() and settings_of(folder) == settings:
             return folder
     return None
 

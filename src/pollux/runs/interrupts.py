@@ -25,7 +25,7 @@ def heeded(checkpoints: Checkpoints) -> Iterator[None]:
     def heed(number: int, frame: FrameType | None) -> None:
         if number == signal.SIGTERM:
             checkpoints.at_once = True
-        elif checkpoints.asked_to_stop:
+        if checkpoints.asked_to_stop or (number == signal.SIGTERM and not checkpoints.is_training):
             raise KeyboardInterrupt
         checkpoints.asked_to_stop = True
 

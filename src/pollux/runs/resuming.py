@@ -42,7 +42,7 @@ def resume(
     summary = folder.summary_of(run)
     if not (run / folder.UNFINISHED).is_dir():
         done = summary.get("epochs", 0)
-        if done >= settings.epochs:
+        if done >= settings.epochs and not summary.get("interrupted"):
             raise InputError(f"The run has had its {done} epochs: ask for more of them (--epochs).")
     with processes(settings.device) as ranks:
         if ranks is not None and ranks.rank:

@@ -12,6 +12,7 @@ from typing import Any
 
 from pollux.errors import InputError
 from pollux.files import Reading
+from pollux.intervals import parse_every
 from pollux.preprocessing import MISSING, Choices
 
 
@@ -65,6 +66,7 @@ class Settings:
             raise InputError(f"hidden layers have 1 to {_WIDEST:,} units, not {', '.join(map(str, self.hidden))}.")
         if self.restarts != "auto" and int(self.restarts) > _MOST_STARTS:
             raise InputError(f"restarts can be at most {_MOST_STARTS:,}, not {self.restarts:,}.")
+        parse_every(self.checkpoint_every)
         if self.stream not in STREAM:
             raise InputError(f"stream is one of {', '.join(STREAM)}; not {self.stream!r}.")
         for name in ("clusters", "epochs", "restarts", "batch_size"):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pollux.atomic import write_text
 from pollux.errors import InputError
 from pollux.files import open_data
-from pollux.files.parquet import SUFFIXES, RowGroups, row_groups
+from pollux.files.parquet import SUFFIXES, RowGroups, files_in, row_groups
 from pollux.preprocessing import Choices, Preprocessing, split_names
 from pollux.runs import folder
 from pollux.runs.assignments import assignments, row_numbers, writer
@@ -38,7 +38,7 @@ def is_to_be_streamed(settings: Settings) -> bool:
     """Whether rows are read as they are needed: if they can be, and it was asked for or they would take much memory."""
     path = Path(settings.data)
     is_array = path.suffix.lower() == ".npy"
-    is_parquet = path.suffix.lower() in SUFFIXES or (path.is_dir() and any(path.rglob("*.parquet")))
+    is_parquet = path.suffix.lower() in SUFFIXES or (path.is_dir() and bool(files_in(path, SUFFIXES)))
     if settings.stream == "no" or not path.exists():
         return False
     if not (is_array or is_parquet):
@@ -199,7 +199,13 @@ def _survey(groups: RowGroups, choices: Choices, ranks: Ranks | None, counting: 
     if ranks is None or choices.missing == "drop":
         return survey_parquet(groups, choices, counting)
     own = shards(groups.lengths, ranks.size)[ranks.rank]
-    first, *others = ranks.gather_objects(survey_row_groups(groups, choices, own=own, progress=counting)[0])
+    survey, problem = None, None
+    try:
+        survey, _ = survey_row_groups(groups, choices, own=own, progress=counting)
+    except InputError as error:
+        problem = error
+    ranks.raise_together(problem)
+    first, *others = ranks.gather_objects(survey)
     for other in others:
         first.merge(other)
     return first.plan(), groups.lengths

@@ -14,7 +14,7 @@ from pollux.errors import InputError
 from pollux.files.parquet import SUFFIXES, files_in, row_groups
 from pollux.preprocessing import Choices, Preprocessing
 from pollux.streaming.arrays import ArrayChunks
-from pollux.streaming.chunks import Chunks
+from pollux.streaming.chunks import Chunks, digest
 from pollux.streaming.datasets import DatasetChunks
 from pollux.streaming.parquet import ParquetChunks
 from pollux.streaming.shuffling import WINDOW_BYTES
@@ -50,7 +50,11 @@ class Stream:
 
     def fingerprint(self) -> str:
         """What data these are: the same for the same files, read in the same way."""
-        return self.chunks.fingerprint()
+        return digest(self.chunks.fingerprint(), self.window_bytes)
+
+    def form(self) -> str:
+        """How many rows are where, and of which shape: the same for copies of the same files."""
+        return digest(self.chunks.lengths.tolist(), list(self.shape), self.window_bytes)
 
 
 def open_stream(

@@ -105,6 +105,7 @@ class RowBatches(Batches):
         self._version = 0
         self._reshuffle_every = reshuffle_every
         self._epochs = 0
+        self._is_under_way = False
         self._parts: tuple[Tensor, ...] = ()
         self._affinities: dict[int, Affinity | None] = {}
         # From where the random numbers of the samples of batches, and of their order in this epoch, were drawn.
@@ -116,8 +117,10 @@ class RowBatches(Batches):
             if not start:
                 yield self._whole_batch()
             return
+        self._is_under_way = True
         for part in itertools.islice(self._order(generator, start > 0), start, None):
             yield self._batch(self._parts[part], part)
+        self._is_under_way = False
 
     def _whole_batch(self) -> Batch:
         # Made once, or again where a model has written into its inputs.
@@ -158,7 +161,7 @@ class RowBatches(Batches):
     def remembers(self) -> bool:
         if self.n_batches == 1:
             return self._reshuffle_every > 1 and self._whole is not None
-        return bool(self._affinities) and self._epochs % self._reshuffle_every != 0
+        return bool(self._affinities) and (self._is_under_way or self._epochs % self._reshuffle_every != 0)
 
     def state(self) -> dict[str, Any]:
         return {"epochs": self._epochs, "parts_from": self._parts_from, "order_from": self._order_from}

@@ -7,6 +7,7 @@ import shutil
 import time
 import warnings
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from pollux import checked_tensors
 from pollux.errors import InputError
+from pollux.intervals import parse_every
 from pollux.locking import locked
 from pollux.ranks import Ranks
 
@@ -23,8 +25,7 @@ FORMAT, VERSION = "pollux-checkpoint", "1"
 
 _KEPT = 2
 _NAME = "checkpoint-{:012d}.safetensors"
-_EVERY = re.compile(r"(\d+(?:\.\d+)?)\s*(s|seconds?|m|minutes?|h|hours?|epochs?|steps?)")
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+_LEFTOVER = re.compile(r"\.checkpoint-\d{12}\.safetensors\..*|\.tmp[A-Za-z0-9]{6}")
 
 
 class CheckpointWarning(UserWarning):
@@ -60,6 +61,8 @@ class Checkpoints:
         Whether a training that was asked to stop leaves by raising ``Stopped``, without looking at its data once more.
     stopped : bool
         Whether the training was ended so.
+    is_training : bool
+        Whether a training that writes these is under way.
     finished : list
         What earlier starts of a training have left, where several are trained one after the other.
     max_epochs : int
@@ -75,10 +78,13 @@ class Checkpoints:
     def __init__(self, folder: str | Path, every: str = "60 s") -> None:
         self.folder, self.every = Path(folder), every
         self._count, self._unit = parse_every(every)
-        self.asked_to_stop = self.at_once = self.stopped = False
+        self.asked_to_stop = self.at_once = self.stopped = self.is_training = False
         self._last = time.monotonic()
         self._steps = self._epochs = 0
         self._number = 0
+        self._has_failed = False
+        self._executor: ThreadPoolExecutor | None = None
+        self._writing: Future[None] | None = None
         self._identity: dict[str, Any] = {}
         self.max_epochs = 0
         self.finished: list[Any] = []
@@ -99,23 +105,37 @@ class Checkpoints:
             if is_first:
                 self.folder.mkdir(parents=True, exist_ok=True)
                 stack.enter_context(locked(self.folder))
-                for leftover in [*self.folder.glob(f".{_NAME[:11]}*"), *self.folder.glob(".tmp*")]:
-                    # Of a process that was killed while it wrote; safetensors calls them so.
-                    leftover.unlink(missing_ok=True)
-            found = self._read_last() if is_first else None
-            if ranks is not None:
-                found = ranks.broadcast_object(found)
-            self._number, tree = found or (0, None)
-            if tree is not None:
-                _check_same(tree["identity"], self._identity, self.folder)
-                if is_first:
-                    self._put_aside_after(self._number)
-            self.finished, self._found = (tree["finished"], tree["course"]) if tree is not None else ([], None)
-            self._last = time.monotonic()
+                self._remove_leftovers()
+            self._take(self._read_last() if is_first else None, ranks)
+            if is_first:
+                self._put_aside_after(self._number)
+            self.seen_to()
+            self.is_training = True
             try:
                 yield
             finally:
+                self.wait()
+                if self._executor is not None:
+                    self._executor.shutdown()
+                    self._executor = None
                 self.finished, self._found = [], None
+                self.asked_to_stop = self.is_training = False
+
+    def _take(self, found: tuple[int, dict[str, Any]] | None, ranks: Ranks | None) -> None:
+        """What was found, in all processes."""
+        if ranks is not None:
+            found = ranks.broadcast_object(found)
+        self._number, self.finished, self._found = 0, [], None
+        if found is not None:
+            self._number, tree = found
+            _check_same(tree["identity"], self._identity, self.folder)
+            self.finished, self._found = tree["finished"], tree["course"]
+
+    def _remove_leftovers(self) -> None:
+        """Of a process that was killed while it wrote: what we call so, and what safetensors does."""
+        for path in self.folder.iterdir():
+            if _LEFTOVER.fullmatch(path.name) and path.is_file():
+                path.unlink(missing_ok=True)
 
     def epochs_done(self) -> int:
         """Whole epochs that the training under way has had by its last good checkpoint."""
@@ -143,11 +163,31 @@ class Checkpoints:
             return not after_epoch and self._steps % self._count == 0
         return time.monotonic() - self._last >= self._count
 
+    def seen_to(self) -> None:
+        """The next one is due an interval from now; of several processes all must say so, though one writes."""
+        self._last = time.monotonic()
+
     def save(self, course: Any) -> None:
-        """Write one; a disk that is full for a while is no reason to lose the training."""
+        """Write one, in the background; a disk that is full for a while is no reason to lose the training."""
+        self.wait()
+        tensors, skeleton = self._pack(course)
+        # Copies, because training goes on meanwhile.
+        copies = {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
+        self._writing = self._thread().submit(self._write, copies, skeleton)
+
+    def wait(self) -> None:
+        """Until what is being written is in its place."""
+        writing, self._writing = self._writing, None
+        if writing is None:
+            return
         try:
-            self.write(course)
+            writing.result()
+            self._has_failed = False
         except OSError as error:
+            if self._has_failed:
+                # Once is enough.
+                return
+            self._has_failed = True
             warnings.warn(
                 f"A checkpoint could not be written into {self.folder} ({error}). Training goes on; the last good one "
                 f"is {self._newest_name()}.",
@@ -156,14 +196,24 @@ class Checkpoints:
             )
 
     def write(self, course: Any) -> None:
-        """Write one, or raise the OSError that says why not; older ones are gone only after that."""
-        tensors, skeleton = pack({"identity": self._identity, "finished": self.finished, "course": course})
+        """Write one at once, or raise the OSError that says why not."""
+        self._write(*self._pack(course))
+
+    def _pack(self, course: Any) -> tuple[dict[str, Tensor], Any]:
+        return pack({"identity": self._identity, "finished": self.finished, "course": course})
+
+    def _write(self, tensors: Mapping[str, Tensor], skeleton: Any) -> None:
+        """Older ones are gone only after the new one is in its place."""
         path = self.folder / _NAME.format(self._number + 1)
         checked_tensors.write(path, FORMAT, VERSION, tensors, skeleton)
         self._number += 1
-        self._last = time.monotonic()
         for old in self._files()[:-_KEPT]:
             old.unlink(missing_ok=True)
+
+    def _thread(self) -> ThreadPoolExecutor:
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="pollux-checkpoint")
+        return self._executor
 
     def _files(self) -> list[Path]:
         """Oldest first."""
@@ -211,21 +261,6 @@ class Checkpoints:
 
 def _number_of(path: Path) -> int:
     return int(path.stem.removeprefix("checkpoint-"))
-
-
-def parse_every(every: str) -> tuple[float, str]:
-    """(60, "second") from "60 s"; also "5 minutes", "1 epoch", "100 steps"."""
-    match = _EVERY.fullmatch(every.strip()) if isinstance(every, str) else None
-    if match is None or float(match[1]) < 0:
-        raise InputError(
-            f"Checkpoints are written every '60 s', '5 minutes', '1 epoch', '100 steps' or the like; not {every!r}."
-        )
-    count, unit = float(match[1]), match[2]
-    if unit.startswith(("epoch", "step")):
-        if count < 1 or count % 1:
-            raise InputError(f"Checkpoints are written every whole number of epochs or steps, not {every!r}.")
-        return count, unit.removesuffix("s")
-    return count * _SECONDS[unit[0]], "second"
 
 
 def _check_same(found: Mapping[str, Any], own: Mapping[str, Any], folder: Path) -> None:

@@ -117,6 +117,10 @@ class Course:
     def end_epoch(self) -> bool:
         """Take the figures of an epoch whose steps are done; whether these were sound."""
         values, clusters, entropy = self.tally.figures(self._ranks)
+        if self._ranks is not None:
+            # Unlike machines may differ in the last digits, and must not drift apart.
+            for tensor in (values, *self.model.state()):
+                self._ranks.broadcast(tensor)
         if not self.guard.passes(values):
             return False
         self.history.add(values, clusters, entropy)
@@ -148,11 +152,15 @@ class Course:
     def state(self) -> dict[str, Any]:
         """For a checkpoint: plain data and tensors."""
         # What each process has of its own.
-        own = {"random": random_states(self._generators, self.model.state()[0].device), "tally": self.tally.state()}
+        own = {
+            "random": random_states(self._generators, self.model.state()[0].device),
+            # Of several processes the first may not have the device that this one is on.
+            "tally": self.tally.state() if self._ranks is None else _on_cpu(self.tally.state()),
+            "batches": self.batches.state(),
+        }
         return {
             "model": self.model.state(),
             "step": self.step.state(),
-            "batches": self.batches.state(),
             "position": self.position,
             "history": self.history.state(),
             "guard": self.guard.state(),
@@ -166,13 +174,13 @@ class Course:
         for tensor, kept in zip(self.model.state(), state["model"], strict=True):
             tensor.copy_(kept)
         self.step.load_state(state["step"])
-        self.batches.load_state(state["batches"])
         self.position = state["position"]
         device = self.model.state()[0].device
         self.history = History.from_state(state["history"], device)
         self.guard.load_state(state["guard"])
         self.patient.load_state(state["patience"], device)
         own = state["processes"][0 if self._ranks is None else self._ranks.rank]
+        self.batches.load_state(own["batches"])
         self.tally = Tally.from_state(own["tally"], device)
         load_random_states(own["random"], self._generators, device)
 
@@ -246,11 +254,11 @@ class Tally:
         return {
             "values": torch.stack(self._values) if self._values else None,
             "earlier": self._earlier,
-            "earlier_batches": self._earlier_batches,
             "pending": torch.cat(self._pending, -2) if self._pending else None,
-            "seen": self._seen,
             "counts": self._counts,
             "entropy": self._entropy,
+            "earlier_batches": self._earlier_batches,
+            "seen": self._seen,
         }
 
     @staticmethod
@@ -359,6 +367,10 @@ class Patience:
         """As it was."""
         self._best = None if state["best"] is None else state["best"].to(device)
         self._waited = state["waited"]
+
+
+def _on_cpu(state: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value.cpu() if isinstance(value, Tensor) else value for name, value in state.items()}
 
 
 def _like(tensors: list[Tensor], others: list[Tensor]) -> list[Tensor]:

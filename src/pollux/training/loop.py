@@ -86,10 +86,18 @@ def train(
             epoch = _figures(course.history, number, max_epochs)
             # Each callback is told of each epoch, also when an earlier one asks to stop.
             stops = [bool(callback(epoch)) for callback in callbacks]
+            if ranks is not None:
+                # What one process is told to end, all do.
+                stops = [bool(ranks.maximum(torch.tensor(int(any(stops)))))]
             stopped = keeper is not None and keeper.after_epoch(number == max_epochs)
             if any(stops) or stopped:
                 break
         broken_off = False
+    if broken_off and ranks is not None:
+        raise InputError(
+            "An exception that one of several processes has swallowed would leave the others waiting: use checkpoints, "
+            "and set their asked_to_stop."
+        )
     if broken_off:
         course.to_last_epoch()
     elif keeper is not None and not (stopped or diverged):
@@ -141,6 +149,7 @@ class Keeper:
     def end(self) -> None:
         """Write the last one, from which a longer training can go on."""
         self._save()
+        self._checkpoints.wait()
 
     def _look(self, after_epoch: bool, is_last: bool = False) -> bool:
         self._is_due |= self._checkpoints.is_due(after_epoch)
@@ -155,6 +164,7 @@ class Keeper:
         if asked or (due and not self._course.batches.remembers):
             self._save()
             self._is_due = False
+            self._checkpoints.seen_to()
         if asked:
             self._checkpoints.stopped = True
         return bool(asked)
@@ -166,8 +176,9 @@ class Keeper:
         """
         now = time.monotonic()
         seconds = (now - self._asked_at) / self._steps
-        mine = torch.tensor([self._is_due, self._checkpoints.asked_to_stop, seconds], dtype=torch.float64)
-        due, asked, seconds = ranks.maximum(mine).tolist()
+        flags = (self._is_due, self._checkpoints.asked_to_stop, self._checkpoints.at_once)
+        due, asked, at_once, seconds = ranks.maximum(torch.tensor([*flags, seconds], dtype=torch.float64)).tolist()
+        self._checkpoints.at_once = bool(at_once)
         self._steps_between = max(1, min(_MOST_STEPS_BETWEEN, int(_SECONDS_BETWEEN / max(seconds, 1e-9))))
         self._steps, self._asked_at = 0, now
         return bool(due), bool(asked)

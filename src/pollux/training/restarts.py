@@ -79,7 +79,7 @@ def train_restarts(
         try:
             trained = _one(stage, model, step, batches, train, checkpoints)
             random = torch.get_rng_state()
-            evaluations = evaluate_sound(model, trained, evaluate)
+            evaluations, was_spoilt = evaluate_sound(model, trained, evaluate)
         except NotFiniteError as error:
             # One start may fail where another does not.
             failure = error
@@ -90,7 +90,7 @@ def train_restarts(
             break
         _finish(checkpoints, stage, len(plan), _ended(model, trained, random))
         results += [
-            Fitted(module, evaluations[r], trained.history.of_model(r), trained.diverged)
+            Fitted(module, evaluations[r], trained.history.of_model(r), trained.diverged or was_spoilt)
             for r, module in enumerate(model.modules)
         ]
         if trained.broken_off or trained.stopped:
@@ -160,15 +160,19 @@ def _as_it_ended(model: Trainable, done: dict[str, Any]) -> Trained:
     return Trained(History.from_state(done["history"]), restore, broken_off=False, diverged=done["diverged"])
 
 
-def evaluate_sound(model: Trainable, trained: Trained, evaluate: Callable[[nn.Module], Evaluation]) -> list[Evaluation]:
-    """Evaluations of the modules trained; from the last good weights where the last step spoilt them all."""
+def evaluate_sound(
+    model: Trainable, trained: Trained, evaluate: Callable[[nn.Module], Evaluation]
+) -> tuple[list[Evaluation], bool]:
+    """Evaluations of the modules trained, and whether the last step had spoilt all their weights: the last good ones
+    are evaluated then."""
     evaluations = [evaluate(module) for module in model.modules]
-    if not any(math.isfinite(evaluation.objective) for evaluation in evaluations):
+    was_spoilt = not any(math.isfinite(evaluation.objective) for evaluation in evaluations)
+    if was_spoilt:
         trained.restore()
         evaluations = [evaluate(module) for module in model.modules]
     if not any(math.isfinite(evaluation.objective) for evaluation in evaluations):
         raise NotFiniteError(evaluations[0].objective)
-    return evaluations
+    return evaluations, was_spoilt
 
 
 def _plan(
