@@ -56,6 +56,13 @@ class Ranks:
         total: Tensor = _Sum.apply(tensor, self)  # type: ignore[no-untyped-call]
         return total
 
+    def sum_in_place(self, tensor: Tensor) -> Tensor:
+        """The same written over the tensor of each process, without a gradient: large ones are not copied."""
+        if tensor.device != self._device or not tensor.is_contiguous():
+            return tensor.copy_(self._reduce(tensor, dist.ReduceOp.SUM))
+        dist.all_reduce(tensor, dist.ReduceOp.SUM)
+        return tensor
+
     def gather(self, rows: Tensor, dim: int = -2, *, sizes: Sequence[int] | None = None) -> Tensor:
         """The rows of all processes, in the order of their ranks; differentiable.
 

@@ -245,6 +245,7 @@ class StreamedBatches(Batches):
             raise InputError(f"{stream.name} has {n} rows for {len(shares)} processes: there must be more.")
         self.batch_size = min(n, batch_size)
         self._sizes = batch_sizes(n_own, n_batches)
+        self._of_all = None if ranks is None else [batch_sizes(share, n_batches) for share in shares]
         self._seed = 0
 
     def epoch(self, generator: torch.Generator | None = None, start: int = 0) -> Iterator[Batch]:
@@ -258,7 +259,13 @@ class StreamedBatches(Batches):
             window_bytes=self._stream.window_bytes,
             start=start,
         )
-        return (self._problem.batch(part, self._problem.ranks) for part in rows)
+        return (self._batch(number, part) for number, part in enumerate(rows, start))
+
+    def _batch(self, number: int, rows: NDArray[Any]) -> Batch:
+        batch = self._problem.batch(rows, self._problem.ranks)
+        if self._of_all is None:
+            return batch
+        return batch._replace(sizes=tuple(sizes[number] for sizes in self._of_all))
 
     def example(self, rows: int) -> Batch:
         return self._problem.batch(sample_of(self._stream, rows))

@@ -7,7 +7,7 @@ shape of the logits. On small batches recording operations costs several times t
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ from torch import Tensor
 from pollux.affinity import Affinity, Features
 from pollux.objectives.divergences import DIVERGENCES
 from pollux.objectives.gemini import Gemini
+from pollux.objectives.samples import Spread
 from pollux.ranks import Ranks
 from pollux.transport import check_symmetric, solve_remembering
 
@@ -33,11 +34,19 @@ def value_and_gradient(
     sample_weight: Tensor | None = None,
     generator: torch.Generator | None = None,
     ranks: Ranks | None = None,
+    sizes: Sequence[int] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The value (…) at logits (…, n, K), and its gradient (…, n, K); with ``ranks``, those of the samples here."""
+    """The value (…) at logits (…, n, K), and its gradient (…, n, K).
+
+    With ``ranks`` the samples are those here, and so is the gradient; ``sizes`` are those of all processes, if known.
+    """
     closed_form = _closed_form(gemini, affinity)
     if closed_form is not None and sample_weight is None and ranks is None:
         return closed_form(logits, affinity)
+    if closed_form is not None and sample_weight is None and ranks is not None and sizes is not None:
+        spread_form = SPREAD_FORMS.get(gemini.name)
+        if spread_form is not None:
+            return spread_form(logits, affinity, Spread(ranks, list(sizes), []))
     with torch.enable_grad():
         logits = logits.detach().requires_grad_()
         log_p = logits.log_softmax(-1)
@@ -243,6 +252,38 @@ def _through_softmax(p: Tensor, gradient: Tensor) -> Tensor:
     weighted = gradient.mul_(p)
     return weighted.sub_(p * weighted.sum(-1, keepdim=True))
 
+
+def _spread_kl_ova(logits: Tensor, affinity: Affinity | None, samples: Spread) -> tuple[Tensor, Tensor]:
+    """:func:`kl_ova` of samples that are spread over processes: K sums travel, and the value."""
+    log_p = logits.log_softmax(-1)
+    p = log_p.exp()
+    (sums,) = samples.sums(p.sum(-2, keepdim=True))
+    log_ratio = log_p - (sums / samples.n).clamp_min(torch.finfo(p.dtype).tiny).log()
+    weighted = p * log_ratio
+    per_sample = weighted.sum(-1, keepdim=True)
+    (value,) = samples.sums(per_sample.sum((-2, -1)))
+    return value / samples.n, (weighted - p * per_sample) / samples.n
+
+
+def _spread_mmd_ova(logits: Tensor, affinity: Affinity | None, samples: Spread) -> tuple[Tensor, Tensor]:
+    """:func:`mmd_ova` of samples that are spread over processes: the sums of the clusters travel, and those of all."""
+    assert isinstance(affinity, Features)
+    features, n = affinity.values.to(logits.dtype), samples.n
+    p = logits.softmax(-1)
+    sums, masses, everything = samples.sums(p.mT @ features, p.sum(-2)[..., None], features.sum(0))
+    # From the centre of all samples, wherever the features are measured from.
+    centre = everything / n
+    sums = sums - masses * centre
+    norms: Tensor = torch.linalg.vector_norm(sums, dim=-1, keepdim=True)
+    directions = sums / (n * norms).clamp_min(torch.finfo(p.dtype).tiny)
+    return norms.sum((-2, -1)) / n, _through_softmax(p, (features - centre) @ directions.mT)
+
+
+SPREAD_FORMS: dict[str, Callable[[Tensor, Affinity | None, Spread], tuple[Tensor, Tensor]]] = {
+    "kl_ova": _spread_kl_ova,
+    "mmd_ova": _spread_mmd_ova,
+}
+"""Of samples that are spread over processes, with fewer messages than the tape would send."""
 
 CLOSED_FORMS: dict[str, ClosedForm] = {
     "kl_ova": kl_ova,

@@ -23,6 +23,8 @@ class Batch(NamedTuple):
     inputs: Tensor
     affinity: Affinity | None
     sample_weight: Tensor | None
+    sizes: tuple[int, ...] | None = None
+    """How many samples each process has, where that is known."""
 
 
 class Batches(Protocol):
@@ -171,16 +173,17 @@ class RowBatches(Batches):
         self._parts_from, self._order_from = state["parts_from"], state["order_from"]
 
     def _batch(self, index: Tensor, part: int = 0) -> Batch:
-        own = index
+        own, sizes = index, None
         if self._ranks is not None:
-            own = index.tensor_split(self._ranks.size)[self._ranks.rank]
+            parts = index.tensor_split(self._ranks.size)
+            own, sizes = parts[self._ranks.rank], tuple(map(len, parts))
         # The inputs are asked for first: the rows of a batch are kept for the affinity.
         inputs = self._inputs(own)
         affinity = self._affinity(index, part) if self._own_features is None else self._own_features(own)
         if self._ranks is not None and self._own_features is None and isinstance(affinity, Features):
             values = affinity.values.tensor_split(self._ranks.size)[self._ranks.rank]
             affinity = Features(values, affinity.centred)
-        return Batch(inputs, affinity, None if self._sample_weight is None else self._sample_weight[own])
+        return Batch(inputs, affinity, None if self._sample_weight is None else self._sample_weight[own], sizes)
 
     @torch.no_grad()
     def _affinity(self, index: Tensor, part: int) -> Affinity | None:

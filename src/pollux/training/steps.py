@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pollux.objectives.gemini import Gemini
-from pollux.objectives.gradients import value_and_gradient
+from pollux.objectives.gradients import SPREAD_FORMS, value_and_gradient
 from pollux.objectives.penalties import Penalty
 from pollux.ranks import Ranks
 from pollux.training.batches import Batch
@@ -72,11 +72,10 @@ class TapedStep(Step):
         def loss() -> Any:
             self._optimiser.zero_grad()
             log_p = self._model(batch.inputs)
-            values = self._objective(
-                log_p, batch.affinity, sample_weight=batch.sample_weight, generator=self._generator, ranks=self._ranks
-            )
-            total = self._loss(batch, log_p, values)
-            total.backward()  # type: ignore[no-untyped-call]
+            if self._has_spread_form(batch):
+                values, total = self._without_tape(batch, log_p)
+            else:
+                values, total = self._with_tape(batch, log_p)
             seen.append((log_p.detach(), values.detach()))
             if self._ranks is None:
                 return total.detach()
@@ -87,6 +86,31 @@ class TapedStep(Step):
             self._model.share_statistics(self._ranks)
         # An optimiser may look more than once; the first look is at the weights the step began with.
         return seen[0]
+
+    def _with_tape(self, batch: Batch, log_p: Tensor) -> tuple[Tensor, Tensor]:
+        """Objective and loss, after their backward pass."""
+        values = self._objective(
+            log_p, batch.affinity, sample_weight=batch.sample_weight, generator=self._generator, ranks=self._ranks
+        )
+        total = self._loss(batch, log_p, values)
+        total.backward()  # type: ignore[no-untyped-call]
+        return values, total
+
+    def _has_spread_form(self, batch: Batch) -> bool:
+        """Whether several processes can do with fewer messages than a tape sends."""
+        plain = not self._penalties and batch.sample_weight is None and batch.sizes is not None
+        return self._ranks is not None and plain and self._objective.name in SPREAD_FORMS
+
+    def _without_tape(self, batch: Batch, log_p: Tensor) -> tuple[Tensor, Tensor]:
+        """The same, with the gradient of the objective in closed form."""
+        assert self._ranks is not None
+        with torch.no_grad():
+            values, gradient = value_and_gradient(
+                self._objective, log_p, batch.affinity, None, self._generator, self._ranks, batch.sizes
+            )
+        # Logarithms of probabilities are logits too.
+        log_p.backward(gradient.neg())  # type: ignore[no-untyped-call]
+        return values, -values.sum() / self._ranks.size
 
     def _loss(self, batch: Batch, log_p: Tensor, values: Tensor) -> Tensor:
         """What is made small; of several processes, the part of this one: together they are the loss of the batch."""
@@ -139,7 +163,7 @@ def add_gradients(parameters: Sequence[Tensor], loss: Tensor, ranks: Ranks) -> T
     gradients = [
         parameter.grad if parameter.grad is not None else torch.zeros_like(parameter) for parameter in parameters
     ]
-    total = ranks.sum(torch.cat([*(gradient.flatten() for gradient in gradients), loss.flatten()]))
+    total = ranks.sum_in_place(torch.cat([*(gradient.flatten() for gradient in gradients), loss.flatten()]))
     *parts, losses = torch.split(total, [*(gradient.numel() for gradient in gradients), 1])
     for parameter, part in zip(parameters, parts, strict=True):
         parameter.grad = part.view_as(parameter)
