@@ -198,13 +198,19 @@ BENCHMARKS: dict[str, Callable[[Sizes, int], Iterator[Row]]] = {
 
 
 def predicted_bytes(objective: str, geometry: str, batch: int, ranks: int = 2) -> int:
-    """What one process sends in a step, by the formula of docs/large-data.md, in float32.
+    """What one process sends in a step, in float32; docs/planning.md has it in words.
 
     b are its rows of the batch, K clusters, d columns, P parameters.
     """
     name, mode = objective.split("_")
     b, K, d = batch // ranks, CLUSTERS, FEATURES
     P = (d + 1) * HIDDEN + (HIDDEN + 1) * K
+    if objective == "mmd_ova" and geometry == "linear":
+        # Sums and masses of the clusters, and the sum of all; the gradient and the loss.
+        return 4 * (K * d + K + d) + 4 * (P + 1)
+    if objective == "kl_ova":
+        # p(y) and the value.
+        return 4 * (K + 1) + 4 * (P + 1)
     # Who has what, the loss, the gradient; log p(y) forwards and, for all processes, backwards.
     always = 64 + 4 + 4 * P + 4 * K + 4 * ranks * K
     rows = 8 + 4 * d * b

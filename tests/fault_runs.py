@@ -97,6 +97,8 @@ def _run(folder: str, words: tuple[Any, ...], printed: list[str], sabotage: dict
         os.dup2(handle, number)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     warnings.resetwarnings()
+    # A signal that strikes while a file is being opened leaves it to the collector.
+    warnings.simplefilter("ignore", ResourceWarning)
     for name, value in sabotage.items():
         SABOTAGE[name](value)
     if callable(words[0]):

@@ -616,7 +616,7 @@ class Launched:
         return code
 
 
-TOGETHER = ("--restarts", 1, "--batch-size", 10, "--epochs", 20, "--checkpoint-every", "1 step")
+TOGETHER = ("--restarts", 1, "--batch-size", 10, "--epochs", 60, "--checkpoint-every", "1 step")
 
 
 @pytest.fixture(scope="module")
@@ -640,7 +640,7 @@ def test_processes_that_are_started_again_end_with_the_same_bits(
 ) -> None:
     launched = Launched(tmp_path, "fit", data / "plain.csv", *COMMON, *TOGETHER, "--out", "run")
     for turn, rank in enumerate(ranks):
-        launched.wait_for(lambda least=30 + 40 * turn: checkpoint_number(tmp_path / "run") >= least)  # type: ignore[misc]
+        launched.wait_for(lambda least=10 + 10 * turn: checkpoint_number(tmp_path / "run") >= least)  # type: ignore[misc]
         os.kill(launched.workers()[rank], signal.SIGKILL)
     assert launched.end() == 0, launched.printed
     assert results(tmp_path / "run") == together
@@ -653,7 +653,7 @@ def test_a_launcher_that_is_asked_to_end_leaves_a_checkpoint(
     data: Path, together: dict[str, Any], tmp_path: Path
 ) -> None:
     launched = Launched(tmp_path, "fit", data / "plain.csv", *COMMON, *TOGETHER, "--out", "run")
-    launched.wait_for(lambda: checkpoint_number(tmp_path / "run") >= 30)
+    launched.wait_for(lambda: checkpoint_number(tmp_path / "run") >= 10)
     launched.process.send_signal(signal.SIGTERM)
     assert launched.end() != 0
     assert "pollux fit --resume run" in launched.printed

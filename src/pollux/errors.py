@@ -20,6 +20,10 @@ class InputError(ValueError):
     """A file, column or option that cannot be used; its message says what to do."""
 
 
+class NothingLearnedError(InputError):
+    """A training whose numbers were not finite from the start."""
+
+
 def did_you_mean(name: str, valid: Iterable[str]) -> str:
     """ " Did you mean 'age'?" for 'agee'; nothing where no valid name is like it."""
     valid = list(valid)

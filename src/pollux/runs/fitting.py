@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pollux.atomic import write_text
-from pollux.errors import InputError
+from pollux.errors import InputError, NothingLearnedError
 from pollux.preprocessing import Preprocessing
 from pollux.runs import folder
 from pollux.runs.estimator import clustering_of
@@ -257,13 +257,15 @@ def heeded(checkpoints: Checkpoints) -> Iterator[None]:
 
 def _train(clustering: GeminiClustering, samples: Any, show_progress: bool) -> list[str]:
     """What the user should know of the training."""
-    from pollux.training import ProgressBar
+    from pollux.training import NotFiniteError, ProgressBar
 
     clustering.callbacks = [ProgressBar()] if show_progress else []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             clustering.fit(samples)
+        except NotFiniteError as error:
+            raise NothingLearnedError(str(error)) from error
         except (ValueError, TypeError) as error:
             raise error if isinstance(error, InputError) else InputError(str(error)) from error
     clustering.callbacks = ()

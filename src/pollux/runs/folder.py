@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pollux.atomic import write_text
-from pollux.errors import InputError
+from pollux.errors import InputError, NothingLearnedError
 from pollux.files import FORMATS
 from pollux.locking import BusyError, locked
 from pollux.runs.settings import Settings, from_toml
@@ -116,7 +116,7 @@ def _worth_keeping(folder: Path) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        if _newest_checkpoint(folder) > before:
+        if _newest_checkpoint(folder) > before and not isinstance(error, NothingLearnedError):
             raise InputError(f"{error} What was learned is safe, for: pollux fit --resume {folder}") from error
         shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
         raise

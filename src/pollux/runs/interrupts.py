@@ -23,11 +23,13 @@ def heeded(checkpoints: Checkpoints) -> Iterator[None]:
         return
 
     def heed(number: int, frame: FrameType | None) -> None:
+        again, checkpoints.asked_to_stop = checkpoints.asked_to_stop, True
         if number == signal.SIGTERM:
+            # Launchers send it more than once.
             checkpoints.at_once = True
-        if checkpoints.asked_to_stop or (number == signal.SIGTERM and not checkpoints.is_training):
+            again = not (again or checkpoints.is_training or checkpoints.stopped)
+        if again:
             raise KeyboardInterrupt
-        checkpoints.asked_to_stop = True
 
     before = {number: signal.signal(number, heed) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
