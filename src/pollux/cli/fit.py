@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from pollux.cli.common import DIVERGED, FORMATS, GOOD, MISSING, STOPPED, Names, count_or_auto, counted, nothing, say
@@ -122,9 +125,13 @@ def run(options: argparse.Namespace) -> int:
     as_json, quiet = (getattr(options, name, False) for name in ("json", "quiet"))
     tell = nothing if as_json or quiet else print
     try:
-        outcome = _train(options, {"show_progress": sys.stderr.isatty() and not quiet, "tell": tell})
+        with _heeding_sigterm():
+            outcome = _train(options, {"show_progress": sys.stderr.isatty() and not quiet, "tell": tell})
     except Kept as kept:
-        say(f"Stopped. What was learned by then is in {kept.folder}. To go on: pollux fit --resume {kept.folder}")
+        say(
+            f"Stopped. A checkpoint of what was learned by then is in {kept.folder}, and no model yet. "
+            f"To go on: pollux fit --resume {kept.folder}"
+        )
         return STOPPED
     if outcome is None:
         # The first of several processes tells of the run.
@@ -147,6 +154,19 @@ def run(options: argparse.Namespace) -> int:
         return DIVERGED
     tell(f"next: pollux report {outcome.folder}    or: pollux predict {outcome.folder} NEW_DATA")
     return GOOD
+
+
+@contextmanager
+def _heeding_sigterm() -> Iterator[None]:
+    """Until the training heeds it in its own way, it is taken as Ctrl-C is."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _train(options: argparse.Namespace, how: dict[str, Any]) -> Any:

@@ -91,6 +91,7 @@ def fit(
             return Outcome(ended, folder.summary_of(ended))
         if left is None and out is not None:
             folder.check_free(out, overwrite)
+            folder.check_idle(out)
         place = folder.made(out, settings.data, overwrite) if left is None else folder.taken_up(left)
         return carry_out(settings, place, ranks, Manner(show_progress, tell))
 

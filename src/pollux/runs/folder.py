@@ -42,11 +42,19 @@ def check_free(path: str | Path, overwrite: bool) -> None:
         raise InputError(f"{folder} is a file: --out names a folder.")
     if folder.is_dir() and any(not path.name.startswith(".") for path in folder.iterdir()) and not overwrite:
         if (folder / UNFINISHED).is_dir():
+            check_idle(folder)
             raise InputError(
                 f"{folder} holds a training that has not ended: go on with it (pollux fit --resume {folder}), choose "
                 "another folder (--out), or pass --overwrite."
             )
         raise InputError(f"The folder {folder} is not empty: choose another (--out), or pass --overwrite.")
+
+
+def check_idle(path: str | Path) -> None:
+    """Raise a BusyError where another run is at work in this folder: at once, not after hours of reading."""
+    if Path(path).is_dir():
+        with locked(path):
+            pass
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -38,6 +39,8 @@ def resume(
     settings = folder.settings_to_go_on(run)
     if settings is None:
         raise InputError(f"{run} has no {folder.SETTINGS}: pass the folder of a run.")
+    if os.environ.get("RANK", "0") == "0":
+        folder.check_idle(run)
     settings = replace(settings, epochs=settings.epochs if epochs is None else epochs)
     summary = folder.summary_of(run)
     if not (run / folder.UNFINISHED).is_dir():

@@ -16,7 +16,7 @@ from pollux.atomic import write_text
 from pollux.errors import InputError
 from pollux.files import open_data
 from pollux.files.parquet import SUFFIXES, RowGroups, files_in, row_groups
-from pollux.preprocessing import Choices, Preprocessing, split_names
+from pollux.preprocessing import Choices, Preprocessing
 from pollux.runs import folder
 from pollux.runs.assignments import assignments, row_numbers, writer
 from pollux.runs.data import about_rows, check_nameable, classes_of, identifiers_of, scores, without_gaps
@@ -171,7 +171,7 @@ def open_rows(settings: Settings, ranks: Ranks | None, counting: Counting | None
         stream = Stream(chunks, array, WINDOW_BYTES, str(path))
         return StreamedRows(settings, stream, array, total - len(stream))
     groups = row_groups(path)
-    choices = replace(settings.choices, identifiers=split_names(settings.id, list(groups.kinds)))
+    choices = settings.choices.among(list(groups.kinds))
     _check_nameable(settings, choices)
     table, lengths = _survey(groups, choices, ranks, counting)
     chunks = ParquetChunks(groups, preprocessing=table, dtype=_dtype(settings), lengths=lengths)

@@ -88,6 +88,10 @@ def open_stream(
     progress
         Called with the chunks that were read for standardising, and those there are.
     """
+    if isinstance(columns, str):
+        raise InputError(f"columns is a list of names such as ['a', 'b'], not {columns!r}.")
+    if window_bytes < 1:
+        raise InputError(f"window_bytes is a number of bytes, such as 16_000_000; not {window_bytes}.")
     if isinstance(source, Dataset):
         return _open_dataset(source, columns, standardise, dtype, window_bytes)
     is_map = isinstance(source, np.memmap)

@@ -265,12 +265,23 @@ def _number_of(path: Path) -> int:
 
 def _check_same(found: Mapping[str, Any], own: Mapping[str, Any], folder: Path) -> None:
     differing = sorted(name for name in found.keys() | own.keys() if found.get(name) != own.get(name))
+    if "processes" in differing:
+        raise InputError(
+            f"The checkpoints in {folder} are of another number of processes: processes was {found.get('processes')} "
+            f"and is {own.get('processes')}. Start as many as then (torchrun --nproc-per-node …)."
+        )
     if differing:
-        told = "; ".join(f"{name} was {found.get(name)!r} and is {own.get(name)!r}" for name in differing)
+        told = "; ".join(f"{name} was {_short(found.get(name))} and is {_short(own.get(name))}" for name in differing)
         raise InputError(
             f"The checkpoints in {folder} are of another training ({told}). Go on with the settings and the data that "
             "they were made with, or name another folder."
         )
+
+
+def _short(value: Any) -> str:
+    """A value for a message; of digests the beginning will do."""
+    text = repr(value)
+    return text if len(text) <= 40 or not isinstance(value, str) else f"{text[:12]}…"
 
 
 def pack(tree: Any) -> tuple[dict[str, Tensor], Any]:

@@ -29,8 +29,8 @@ class NotFiniteError(ValueError):
         self.value = value
         super().__init__(
             f"The objective is {value}: nothing can be learned. Either X holds values too large for this arithmetic "
-            f"(scale them, for instance with StandardScaler), or the kernel or distance holds NaN, or the model itself "
-            f"returns NaN."
+            f"(scale them, for instance with StandardScaler), or the learning rate is far too large, or the kernel or "
+            f"distance holds NaN, or the model itself returns NaN."
         )
 
 
