@@ -117,13 +117,6 @@ class Together(Batches):
     def example(self, rows: int) -> Batch:
         return self._problem.batch(np.zeros((2, D)))
 
-    def forget(self) -> None:
-        """Nothing is kept."""
-
-    @property
-    def remembers(self) -> bool:
-        return False
-
     def state(self) -> dict[str, Any]:
         return {}
 

@@ -272,13 +272,13 @@ def networks(shape: Any, n_clusters: int) -> Any:
     return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, n_clusters))
 
 
-def restarts_one_by_one(out: str) -> None:
+def three_starts(out: str, model: Any) -> None:
     from pollux import GeminiClustering
     from pollux.training import Checkpoints
 
     clustering = GeminiClustering(
         3,
-        model=networks,
+        model=model,
         n_init=3,
         max_epochs=6,
         batch_size=20,
@@ -286,6 +286,10 @@ def restarts_one_by_one(out: str) -> None:
         checkpoint=Checkpoints(f"{out}-checkpoints", every="1 step"),
     )
     _save(clustering.fit(_samples()), out)
+
+
+def restarts_one_by_one(out: str) -> None:
+    three_starts(out, networks)
 
 
 def own_loader(out: str, n_init: int = 1) -> None:
@@ -316,9 +320,6 @@ def one_of_three_fails(out: str) -> None:
     import torch
     from torch import nn
 
-    from pollux import GeminiClustering
-    from pollux.training import Checkpoints
-
     made: list[nn.Module] = []
 
     def network(shape: Any, n_clusters: int) -> nn.Module:
@@ -329,16 +330,7 @@ def one_of_three_fails(out: str) -> None:
         made.append(module)
         return module  # type: ignore[no-any-return]
 
-    clustering = GeminiClustering(
-        3,
-        model=network,
-        n_init=3,
-        max_epochs=6,
-        batch_size=20,
-        random_state=0,
-        checkpoint=Checkpoints(f"{out}-checkpoints", every="1 step"),
-    )
-    _save(clustering.fit(_samples()), out)
+    three_starts(out, network)
 
 
 # What they leave

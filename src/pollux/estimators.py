@@ -235,14 +235,10 @@ class GeminiClustering(SpeaksOfRows, ClusterMixin, BaseEstimator):
             weight, kept = take_part(X, sample_weight, self.device)
             X_kept, problem = self._begin(X, affinity, weight, kept, ranks)
             self._stream = None
+            told = functools.cache(lambda: fingerprint(X, sample_weight, self.geometry_))
             if ranks is not None:
-                ranks.agree(fingerprint(X, sample_weight, self.geometry_), "have different rows")
-            fitted = self._learning().fit(
-                self._modules(X_kept, seed, self.n_init),
-                problem,
-                randomness,
-                lambda: fingerprint(X, sample_weight, self.geometry_),
-            )
+                ranks.agree(told(), "have different rows")
+            fitted = self._learning().fit(self._modules(X_kept, seed, self.n_init), problem, randomness, told)
             self._keep(fitted)
             self._finish(X, kept, fitted.evaluation)
         return self
@@ -287,10 +283,6 @@ class GeminiClustering(SpeaksOfRows, ClusterMixin, BaseEstimator):
                 raise AttributeError("The labels of streamed rows are not kept in files: predict those that you need.")
             self._labels = np.concatenate([self._of_rows(rows).argmax(1) for rows in rows_in_order(self._stream)])
         return self._labels
-
-    @labels_.setter
-    def labels_(self, labels: NDArray[np.int64] | None) -> None:
-        self._labels = labels
 
     def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
         """One more epoch, on these rows; the first call starts the model.
@@ -376,7 +368,7 @@ class GeminiClustering(SpeaksOfRows, ClusterMixin, BaseEstimator):
         return Rows(X, self._dtype, self.device)
 
     def _learning(self) -> Learning:
-        return Learning(self.get_params(deep=False))
+        return Learning(self)
 
     def _objective(self) -> Gemini:
         return self._learning().objective

@@ -20,6 +20,7 @@ from pollux.memory import within_memory
 from pollux.models import FreeTable, build
 from pollux.objectives import Gemini
 from pollux.parameters import resolve_callbacks, resolve_objective, resolve_penalties
+from pollux.ranks import is_first
 from pollux.training import (
     Batches,
     Checkpoints,
@@ -39,29 +40,19 @@ from pollux.training import (
 
 # What decides on the numbers of a training, beside its data.
 _DECISIVE = (
-    *(
-        "n_clusters",
-        "hidden",
-        "activation",
-        "init",
-        "batch_size",
-        "reshuffle_every",
-        "learning_rate",
-        "n_init",
-        "dtype",
-    ),
-    *("model", "objective", "geometry", "optimiser", "penalties", "random_state"),
+    *("n_clusters", "model", "hidden", "activation", "objective", "geometry", "init", "batch_size"),
+    *("reshuffle_every", "optimiser", "learning_rate", "n_init", "penalties", "dtype", "random_state"),
 )
 
 
 class Learning:
-    """A training as an estimator's parameters say."""
+    """A training as the parameters of an estimator say."""
 
-    def __init__(self, parameters: Mapping[str, Any]) -> None:
-        self._parameters = dict(parameters)
+    def __init__(self, estimator: Any) -> None:
+        self._estimator = estimator
 
     def __getitem__(self, name: str) -> Any:
-        return self._parameters[name]
+        return getattr(self._estimator, name)
 
     @property
     def objective(self) -> Gemini:
@@ -139,7 +130,6 @@ class Learning:
         epochs: int | None = None,
     ) -> Trained:
         """The epochs of one model."""
-        is_first = randomness.ranks is None or randomness.ranks.rank == 0
         return train(
             model,
             step,
@@ -148,7 +138,7 @@ class Learning:
             tol=self["tol"],
             patience=self["patience"],
             callbacks=(
-                *([ProgressBar()] if self["verbose"] and is_first else []),
+                *([ProgressBar()] if self["verbose"] and is_first(randomness.ranks) else []),
                 *resolve_callbacks(self["callbacks"]),
             ),
             generator=randomness.generator,

@@ -33,34 +33,23 @@ def locked(folder: str | Path) -> Iterator[None]:
 
 def _lock(folder: Path) -> int:
     """A handle that holds the lock until it is closed."""
-    if os.name == "nt":
-        return _lock_file(folder)
-    import fcntl
-
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        raise
-    except OSError:
+    if os.name != "nt":
+        handle = os.open(folder, os.O_RDONLY)
+        if _holds(handle):
+            return handle
         # On network file systems only what can be written to can be locked.
         os.close(handle)
-        return _lock_file(folder)
+    handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
+    # A file system without any locks is no reason to do nothing at all.
+    _holds(handle)
     return handle
 
 
-def _lock_file(folder: Path) -> int:
-    """The same by a hidden file."""
-    handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
+def _holds(handle: int) -> bool:
+    """Whether the handle holds the lock from now on; False where it cannot, an error where another one does."""
     try:
         if os.name == "nt":
-            import msvcrt
-
-            try:
-                msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
-            except OSError as error:
-                raise BlockingIOError(str(error)) from error
+            _lock_on_windows(handle)
         else:
             import fcntl
 
@@ -69,6 +58,14 @@ def _lock_file(folder: Path) -> int:
         os.close(handle)
         raise
     except OSError:
-        # A file system without any locks is no reason to do nothing at all.
-        return handle
-    return handle
+        return False
+    return True
+
+
+def _lock_on_windows(handle: int) -> None:
+    import msvcrt
+
+    try:
+        msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+    except OSError as error:
+        raise BlockingIOError(str(error)) from error

@@ -24,7 +24,7 @@ from torch.autograd.function import once_differentiable
 
 from pollux.errors import InputError
 
-__all__ = ["Ranks", "is_lost", "joined", "joining"]
+__all__ = ["Ranks", "is_first", "is_lost", "joined", "joining"]
 
 _SAID_OF_LOSS = re.compile(r"connection (closed|reset)|broken pipe|gloo|nccl", re.IGNORECASE)
 _LAUNCHER = "torchrun sets it: torchrun --nproc-per-node 4 your_program.py"
@@ -217,6 +217,11 @@ def joining(device: str | torch.device = "cpu", *, timeout: float = 600) -> Iter
         (leave or dist.destroy_process_group)()
         raise
     dist.destroy_process_group()
+
+
+def is_first(ranks: Ranks | None) -> bool:
+    """Whether this process is the one that writes and tells: the first of several, or alone."""
+    return ranks is None or ranks.rank == 0
 
 
 def is_lost(error: BaseException) -> bool:

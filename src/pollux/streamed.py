@@ -270,13 +270,6 @@ class StreamedBatches(Batches):
     def example(self, rows: int) -> Batch:
         return self._problem.batch(sample_of(self._stream, rows))
 
-    def forget(self) -> None:
-        """Nothing is kept of a batch."""
-
-    @property
-    def remembers(self) -> bool:
-        return False
-
     def state(self) -> dict[str, Any]:
         return {"seed": self._seed}
 
@@ -318,9 +311,9 @@ class LoaderBatches(Batches):
         ranks = self._problem.ranks
         for part in itertools.chain(parts, [None]):
             there = torch.tensor(int(part is not None))
-            if part is None or not bool(there if ranks is None else ranks.minimum(there)):
-                if part is None and ranks is not None:
-                    ranks.minimum(there)
+            if ranks is not None:
+                there = ranks.minimum(there)
+            if part is None or not there:
                 break
             yield self._problem.batch(part, ranks)
             begun = True
@@ -339,13 +332,6 @@ class LoaderBatches(Batches):
 
     def example(self, rows: int) -> Batch:
         return self._problem.batch(sample_of(self._loader, rows))
-
-    def forget(self) -> None:
-        """Nothing is kept of a batch."""
-
-    @property
-    def remembers(self) -> bool:
-        return False
 
     def state(self) -> dict[str, Any]:
         return {"begun_with": self._begun_with, "now": self._random()}

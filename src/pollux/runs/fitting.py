@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -118,12 +119,11 @@ def carry_out(
     from pollux.training import Checkpoints
 
     with place as path:
-        _check_not_shorter(path, settings)
+        done = _epochs_done(path, settings)
         checkpoints = Checkpoints(_checkpoint_folder(path, settings), every=settings.checkpoint_every)
         clustering.checkpoint = checkpoints
         # Rows that are streamed are not read once more by a training that was stopped.
         checkpoints.at_once = isinstance(rows, StreamedRows)
-        done = 0 if path is None else checkpoints.epochs_done()
         if done:
             manner.tell(f"going on after epoch {done} of {settings.epochs}")
         with heeded(checkpoints):
@@ -132,7 +132,6 @@ def carry_out(
             clock.lap("training")
             if path is None:
                 return None
-            checkpoints.at_once = False
             trained = Trained(checkpoints.stopped, notes, [*before, *([done] if done else [])])
             return conclude(path, settings, rows, clustering, trained, clock)
 
@@ -170,14 +169,16 @@ def counted_rows(show: bool) -> Iterator[Callable[[int, int], None] | None]:
         yield lambda done, of: progress.update(task, completed=done, total=of)
 
 
-def _check_not_shorter(place: Path | None, settings: Settings) -> None:
-    """Raise an InputError where a run that goes on has had more epochs than it is to have."""
+def _epochs_done(place: Path | None, settings: Settings) -> int:
+    """Epochs that a run which goes on has had; an InputError where these are more than it is to have."""
     from pollux.training import Checkpoints
 
-    if place is not None and (place / folder.UNFINISHED).is_dir():
-        done = Checkpoints(place / folder.UNFINISHED).epochs_done()
-        if done > settings.epochs:
-            raise InputError(f"The run has had {done} epochs already, more than {settings.epochs}: ask for more.")
+    if place is None or not (place / folder.UNFINISHED).is_dir():
+        return 0
+    done = Checkpoints(place / folder.UNFINISHED).epochs_done()
+    if done > settings.epochs:
+        raise InputError(f"The run has had {done} epochs already, more than {settings.epochs}: ask for more.")
+    return done
 
 
 def _checkpoint_folder(place: Path | None, settings: Settings) -> Path:
@@ -193,18 +194,16 @@ def conclude(
     clock: Clock,
 ) -> Outcome:
     """Write what a training on rows has led to into the folder of its run."""
-
-    def told(of_rows: dict[str, Any]) -> dict[str, Any]:
+    with folder.all_together(place, rows.outdated()) as new:
+        write_text(new / folder.SETTINGS, _toml(settings))
+        of_rows = rows.write(new, clustering)
         clock.lap("writing")
         summary = _summary(settings, rows.preprocessing, clustering, trained) | of_rows
         if (place / folder.REPORT).exists():
             note = f"{folder.REPORT} showed an older model and was removed: make it again, pollux report."
             summary["notes"].append(note)
-        return {**summary, "seconds": clock.laps}
-
-    with folder.all_together(place, rows.outdated()) as new:
-        write_text(new / folder.SETTINGS, _toml(settings))
-        summary = rows.write(new, clustering, told)
+        summary["seconds"] = clock.laps
+        write_text(new / folder.SUMMARY, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
     return Outcome(place, summary)
 
 

@@ -209,8 +209,7 @@ def left_by(path: str | Path | None, data: str, settings: Settings) -> Path | No
 
     Without a path it is one of those named after the data.
     """
-    folders = [Path(path)] if path is not None else list(itertools.takewhile(Path.exists, _candidates(Path(data))))
-    for folder in reversed(folders):
+    for folder in _newest_first(path, data):
         found = folder / UNFINISHED / SETTINGS
         if found.is_file() and from_toml(found, {}) == settings:
             return folder
@@ -219,11 +218,17 @@ def left_by(path: str | Path | None, data: str, settings: Settings) -> Path | No
 
 def ended(path: str | Path | None, data: str, settings: Settings) -> Path | None:
     """The folder in which the training of these settings has ended already, if there is any."""
-    folders = [Path(path)] if path is not None else list(itertools.takewhile(Path.exists, _candidates(Path(data))))
-    for folder in reversed(folders):
+    for folder in _newest_first(path, data):
         if (folder / SUMMARY).is_file() and settings_of(folder) == settings:
             return folder
     return None
+
+
+def _newest_first(path: str | Path | None, data: str) -> list[Path]:
+    """The folder of this path, or those that are named after the data."""
+    if path is not None:
+        return [Path(path)]
+    return list(itertools.takewhile(Path.exists, _candidates(Path(data))))[::-1]
 
 
 def end_training(folder: Path) -> None:

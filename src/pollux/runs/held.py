@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pollux.atomic import write_text
 from pollux.preprocessing import Preprocessing
 from pollux.runs import folder
 from pollux.runs.assignments import assignments, writer
@@ -54,15 +51,13 @@ class HeldRows:
     def outdated(self) -> tuple[str, ...]:
         return (folder.REPORT, folder.STREAMED_CLUSTERS)
 
-    def write(self, place: Path, clustering: GeminiClustering, told: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
-        """Write the model and the cluster of each row, and return the summary, to which ``told`` adds the rest."""
+    def write(self, place: Path, clustering: GeminiClustering) -> dict[str, Any]:
+        """Write the model and the cluster of each row, and return what the summary says of the rows."""
         is_free = self.settings.model == "free"
         probabilities = clustering.probabilities_ if is_free else clustering.predict_proba(self.samples)
         clustering.preprocessing_ = self.preprocessing
         _write(place, self.data, clustering, probabilities)
-        summary = told({"rows_dropped": self.data.dropped, **_of_rows(self, clustering, probabilities)})
-        write_text(place / folder.SUMMARY, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
-        return summary
+        return {"rows_dropped": self.data.dropped, **_of_rows(self, clustering, probabilities)}
 
 
 def _of_rows(rows: HeldRows, clustering: GeminiClustering, probabilities: NDArray[Any]) -> dict[str, Any]:

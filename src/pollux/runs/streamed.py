@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pollux.atomic import write_text
 from pollux.errors import InputError
 from pollux.files import open_data
 from pollux.files.parquet import SUFFIXES, RowGroups, files_in, row_groups
@@ -83,25 +81,21 @@ class StreamedRows:
     def outdated(self) -> tuple[str, ...]:
         return (folder.REPORT, folder.CLUSTERS)
 
-    def write(self, place: Path, clustering: GeminiClustering, told: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
-        """Write the model and the cluster of each row, and return the summary, to which ``told`` adds the rest."""
+    def write(self, place: Path, clustering: GeminiClustering) -> dict[str, Any]:
+        """Write the model and the cluster of each row, and return what the summary says of the rows."""
         clustering.preprocessing_ = self.preprocessing
         clustering.save(place / folder.MODEL)
         clustering.preprocessing_ = None
-        tally = _Tally(clustering.n_clusters, self.settings.label, max(1, len(self) // _SCORED_ROWS))
+        tally = _Tally(clustering.n_clusters, max(1, len(self) // _SCORED_ROWS))
         with writer(place / folder.STREAMED_CLUSTERS) as write:
             self._predict(clustering, tally, write)
-        summary = told(
-            {
-                "rows": len(self),
-                "rows_dropped": self.dropped,
-                "streamed": True,
-                "fingerprint": self.stream.fingerprint(),
-                **tally.summary(clustering.n_clusters_),
-            }
-        )
-        write_text(place / folder.SUMMARY, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
-        return summary
+        return {
+            "rows": len(self),
+            "rows_dropped": self.dropped,
+            "streamed": True,
+            "fingerprint": self.stream.fingerprint(),
+            **tally.summary(clustering.n_clusters_),
+        }
 
     def _predict(self, clustering: GeminiClustering, tally: _Tally, write: Callable[[dict[str, Any]], None]) -> None:
         beside = [*self.preprocessing.identifiers, *filter(None, [self.settings.label])]
@@ -119,11 +113,11 @@ class StreamedRows:
 class _Tally:
     """What the summary says of rows, gathered from parts of them; scores are those of every so-manieth row."""
 
-    def __init__(self, n_clusters: int, label: str, stride: int) -> None:
+    def __init__(self, n_clusters: int, stride: int) -> None:
         self._rows = np.zeros(n_clusters, dtype=np.int64)
         self._confidence = np.zeros(n_clusters)
         self._entropy = 0.0
-        self._label, self._stride = label, stride
+        self._stride = stride
         self._classes: list[NDArray[np.str_]] = []
         self._labels: list[NDArray[np.int64]] = []
 
@@ -144,11 +138,10 @@ class _Tally:
             for k in range(n_clusters)
             if self._rows[k]
         ]
-        known = (np.concatenate(self._classes), np.concatenate(self._labels)) if self._classes else (None, None)
         return {
             "clusters": clusters,
             "entropy": self._entropy / max(1, int(self._rows.sum())),
-            "scores": None if known[0] is None or known[1] is None else scores(known[0], known[1]),
+            "scores": scores(np.concatenate(self._classes), np.concatenate(self._labels)) if self._classes else None,
         }
 
 
@@ -166,10 +159,9 @@ def open_rows(settings: Settings, ranks: Ranks | None, counting: Counting | None
         if settings.label or settings.id:
             raise InputError("An .npy file has no columns beside its rows: leave out --label and --id.")
         array, lengths = survey_array(path, choices, counting)
-        chunks: Any = ArrayChunks(path, preprocessing=array, dtype=_dtype(settings), lengths=lengths)
-        total = int(ArrayChunks(path).lengths.sum())
-        stream = Stream(chunks, array, WINDOW_BYTES, str(path))
-        return StreamedRows(settings, stream, array, total - len(stream))
+        rows = ArrayChunks(path, preprocessing=array, dtype=_dtype(settings), lengths=lengths)
+        stream = Stream(rows, array, WINDOW_BYTES, str(path))
+        return StreamedRows(settings, stream, array, int(rows.stored_lengths.sum()) - len(stream))
     groups = row_groups(path)
     choices = settings.choices.among(list(groups.kinds))
     _check_nameable(settings, choices)

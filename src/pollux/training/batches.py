@@ -45,11 +45,13 @@ class Batches(Protocol):
         """At most so many samples, to try a model on."""
 
     def forget(self) -> None:
-        """Drop whatever an objective has learned about batches."""
+        """Drop whatever an objective has learned about batches; unless they say otherwise, nothing is kept."""
+        return
 
     @property
     def remembers(self) -> bool:
         """Whether the next batch starts from what an objective has learned about it in an earlier epoch."""
+        return False
 
     def state(self) -> dict[str, Any]:
         """What :meth:`load_state` needs so that ``epoch(generator, start)`` goes on as if nothing had happened."""

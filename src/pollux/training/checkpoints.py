@@ -19,7 +19,7 @@ from pollux import checked_tensors
 from pollux.errors import InputError
 from pollux.intervals import parse_every
 from pollux.locking import locked
-from pollux.ranks import Ranks
+from pollux.ranks import Ranks, is_first
 
 FORMAT, VERSION = "pollux-checkpoint", "1"
 
@@ -100,14 +100,14 @@ class Checkpoints:
         """
         self._identity, self.max_epochs = dict(identity), max_epochs
         self.stopped = False
-        is_first = ranks is None or ranks.rank == 0
+        leads = is_first(ranks)
         with ExitStack() as stack:
-            if is_first:
+            if leads:
                 self.folder.mkdir(parents=True, exist_ok=True)
                 stack.enter_context(locked(self.folder))
                 self._remove_leftovers()
-            self._take(self._read_last() if is_first else None, ranks)
-            if is_first:
+            self._take(self._read_last() if leads else None, ranks)
+            if leads:
                 self._put_aside_after(self._number)
             self.seen_to()
             self.is_training = True

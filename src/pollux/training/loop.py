@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 
 from pollux.errors import InputError
-from pollux.ranks import Ranks
+from pollux.ranks import Ranks, is_first
 from pollux.threads import torch_on_one
 from pollux.training.batches import Batches
 from pollux.training.callbacks import Callback, Epoch
@@ -135,7 +135,7 @@ class Keeper:
         else:
             # From the beginning there is one: a training that is taken up again never starts anew unnoticed.
             state = course.state()
-            if ranks is None or ranks.rank == 0:
+            if is_first(ranks):
                 checkpoints.write(state)
 
     def after_step(self) -> bool:
@@ -187,7 +187,7 @@ class Keeper:
         if not self._course.is_finite():
             return
         state = self._course.state()
-        if self._ranks is None or self._ranks.rank == 0:
+        if is_first(self._ranks):
             self._checkpoints.save(state)
 
 
