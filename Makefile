@@ -8,6 +8,7 @@
 # make bench-files     the command line on large files: time and memory
 # make bench-scale     many rows and several processes: time, memory, messages
 # make bench-accuracy  the table of adjusted Rand indices: k-means, GemClus, Pollux
+# make bench-quality   clusters against known classes, side by side with scikit-learn and GemClus
 # make reproduction    puts what results/ records of the paper's experiments into docs/reproduction.md and README.md
 # Each builds its own environment in .venv; nothing needs to be installed first but Python 3.11+ and make.
 
@@ -16,7 +17,7 @@ BIN := .venv/bin
 # Two test processes share the cores; one thread each keeps them from fighting.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -q
 
-.PHONY: demo test test-faults test-browser check bench bench-transport bench-files bench-scale bench-accuracy reproduction clean
+.PHONY: demo test test-faults test-browser check bench bench-transport bench-files bench-scale bench-accuracy bench-quality reproduction clean
 
 NATIVE := $(wildcard src/pollux/transport/native/*)
 
@@ -59,6 +60,10 @@ bench-scale: .venv/installed-bench .venv/installed-files
 # It shares the demo's data, kernel and settings, and so needs what the demo needs.
 bench-accuracy: .venv/installed-bench .venv/installed-report
 	$(BIN)/python benchmarks/accuracy.py
+
+bench-quality: .venv/installed-bench .venv/installed-report
+	$(BIN)/pollux bench quality
+	$(BIN)/python benchmarks/quality.py
 
 reproduction: .venv/installed-report
 	$(BIN)/python benchmarks/reproduction.py

@@ -21,31 +21,38 @@ ALLOWED: dict[str, set[str]] = {
     "locking": {"errors"},
     "ranks": {"errors"},
     "rows": set(),
+    "statistics": {"rows"},
+    "scaling": {"rows", "statistics"},
     "threads": set(),
     "transport": {"affinity", "threads"},
     "models": set(),
     "metrics": set(),
     "datasets": {"atomic", "errors"},
     "objectives": {"affinity", "ranks", "transport"},
-    "geometry": {"affinity", "ranks", "rows"},
+    "geometry": {"affinity", "ranks", "rows", "statistics"},
     "training": {"affinity", "checked_tensors", "errors", "intervals", "locking", "objectives", "ranks", "threads"},
     "report": {"atomic", "metrics"},
     "preprocessing": {"errors"},
     "files": {"errors", "preprocessing"},
     "streaming": {"errors", "files", "preprocessing"},
-    "persistence": {"checked_tensors", "geometry", "models", "objectives", "parameters", "preprocessing"},
+    "persistence": {"checked_tensors", "geometry", "models", "objectives", "parameters", "preprocessing", "scaling"},
+    "starting": {"affinity", "geometry", "rows"},
+    "presets": {"geometry"},
 }
 BELOW_FITTING = {"affinity", "ranks", "rows", "objectives", "geometry", "models", "training"}
 ALLOWED["fitting"] = BELOW_FITTING
 ALLOWED["memory"] = {"objectives", "training"}
-ALLOWED["new_rows"] = {"fitting", "training"}
-ALLOWED["parameters"] = BELOW_FITTING | {"fitting"}
-ALLOWED["learning"] = BELOW_FITTING | {"fitting", "memory", "parameters"}
+ALLOWED["new_rows"] = {"assembly", "fitting", "training"}
+ALLOWED["parameters"] = BELOW_FITTING | {"errors", "fitting", "scaling", "starting"}
+ALLOWED["learning"] = BELOW_FITTING | {"fitting", "memory", "parameters", "scaling", "starting"}
 ALLOWED["streamed"] = BELOW_FITTING | {"errors", "fitting", "preprocessing", "streaming"}
+ALLOWED["assembly"] = BELOW_FITTING | {"fitting", "learning", "preprocessing", "scaling", "streamed"}
 ALLOWED["estimators"] = (
-    BELOW_FITTING | {"fitting", "learning", "new_rows", "parameters", "persistence", "streamed"} | {"preprocessing"}
+    BELOW_FITTING
+    | {"fitting", "learning", "new_rows", "parameters", "persistence", "streamed"}
+    | {"metrics", "preprocessing", "presets", "scaling"}
 )
-ALLOWED["export"] = {"atomic", "errors", "estimators", "preprocessing"}
+ALLOWED["export"] = {"atomic", "errors", "estimators", "preprocessing", "scaling"}
 ALLOWED["runs"] = {"atomic", "errors", "estimators", "files", "metrics", "preprocessing", "report", "training"} | {
     *("export", "fitting", "geometry", "models", "objectives", "parameters", "persistence", "threads"),
     *("intervals", "locking", "ranks", "streaming"),
@@ -56,6 +63,10 @@ ALLOWED["pretraining"] = {"checked_tensors", "datasets", "errors", "files", "mod
 ALLOWED["experiments"] = {"atomic", "errors", "estimators", "datasets", "metrics", "geometry", "models", "training"} | {
     *("affinity", "objectives", "pretraining", "report")
 }
+ALLOWED["quality"] = {"atomic", "datasets", "errors", "estimators", "experiments", "metrics"} | {
+    *("report", "scaling", "threads", "training"),
+}
+ALLOWED["selection"] = {"atomic", "errors", "estimators", "fitting", "metrics", "report", "runs"}
 LIBRARY = set(ALLOWED)
 ALLOWED["cli"] = LIBRARY
 # The package itself names what is public, and ``python -m pollux`` is the one door to the command line.

@@ -46,7 +46,14 @@ X = np.random.default_rng(0).normal(size=(12, 2))
 
 
 def test_the_top_level_names_are_these() -> None:
-    assert set(pollux.__all__) >= {"Gemini", "GeminiClustering", "f_divergence", "load"}
+    assert set(pollux.__all__) >= {
+        "Gemini",
+        "GeminiClustering",
+        "Selection",
+        "f_divergence",
+        "load",
+        "select_n_clusters",
+    }
     assert set(pollux.__all__) >= {"geometry", "metrics", "models", "objectives", "report", "training", "transport"}
 
 

@@ -20,12 +20,14 @@ if typing.TYPE_CHECKING:
     )
     from pollux.estimators import GeminiClustering, load
     from pollux.objectives import Divergence, Gemini, f_divergence
+    from pollux.selection import Selection, select_n_clusters
     from pollux.streaming import open_stream
 
 __all__ = [
     "Divergence",
     "Gemini",
     "GeminiClustering",
+    "Selection",
     "datasets",
     "export",
     "f_divergence",
@@ -38,6 +40,7 @@ __all__ = [
     "pretraining",
     "ranks",
     "report",
+    "select_n_clusters",
     "streaming",
     "training",
     "transport",
@@ -49,9 +52,11 @@ _HOMES = {
     "Divergence": "pollux.objectives",
     "Gemini": "pollux.objectives",
     "GeminiClustering": "pollux.estimators",
+    "Selection": "pollux.selection",
     "f_divergence": "pollux.objectives",
     "load": "pollux.estimators",
     "open_stream": "pollux.streaming",
+    "select_n_clusters": "pollux.selection",
 }
 
 

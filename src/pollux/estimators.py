@@ -4,53 +4,42 @@ from __future__ import annotations
 
 import copy
 import functools
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClusterMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from pollux import persistence
 from pollux.fitting import (
-    COLLAPSED,
-    CollapseWarning,
-    Problem,
-    RowProblem,
     all_or_nothing,
-    check_columns,
-    features_here,
     fingerprint,
     for_new_rows,
-    free_probabilities,
-    number_clusters,
-    precomputed,
     rows_kept,
     seeded,
     take_part,
     torch_dtype,
 )
 from pollux.geometry import Geometry, resolve
-from pollux.learning import Learning
-from pollux.models import FreeTable
+from pollux.metrics import agreement
 from pollux.new_rows import OnNewRows, SpeaksOfRows
 from pollux.objectives import Divergence, Gemini
 from pollux.objectives.penalties import Penalty
-from pollux.parameters import check_parameters
+from pollux.parameters import check_parameters, check_streamable
 from pollux.preprocessing import Preprocessing
-from pollux.ranks import Ranks, joined
-from pollux.rows import Rows
+from pollux.presets import Presets
+from pollux.ranks import joined
+from pollux.scaling import Scaling
 from pollux.streamed import (
     Source,
     StreamProblem,
     adapted,
     as_stream,
-    check_held,
     is_streamed,
     refuse_streams,
     rows_in_order,
@@ -58,7 +47,6 @@ from pollux.streamed import (
 from pollux.training import (
     Callback,
     Checkpoints,
-    Evaluation,
     Fitted,
     Randomness,
     SingleModel,
@@ -66,7 +54,7 @@ from pollux.training import (
 )
 
 
-class GeminiClustering(SpeaksOfRows, ClusterMixin, BaseEstimator):
+class GeminiClustering(Presets, SpeaksOfRows, ClusterMixin, BaseEstimator):
     """Clustering by any model p(y|x) that maximises a generalised mutual information.
 
     Clusters are numbered by decreasing size, and those that stay empty come last: labels are
@@ -80,17 +68,27 @@ class GeminiClustering(SpeaksOfRows, ClusterMixin, BaseEstimator):
         ``"linear"``, ``"mlp"``, ``"lenet5"``, ``"resnet18"`` or ``"free"`` (a table, no opinion on new rows); a module
         that returns logits (n, n_clusters), copied and trained from its weights; or a function (n_features or
         shape, n_clusters) → module.
-    hidden, activation : sequence of int, str or sequence of str
-        Widths and activation of the hidden layers, or the activation of each, for ``model="mlp"``.
+    hidden, activation, norm : sequence of int, str or sequence of str, None or "batch"
+        For ``model="mlp"``: widths of the hidden layers, their activation, or that of each, and what normalises them.
     objective : str, Gemini or Divergence
         What is maximised: ``"mmd_ova"``, ``"wasserstein_ovo"``, ``"mi"``, …
     geometry : str, callable or Geometry
         The kernel (MMD) or distance (Wasserstein) between samples; ``"auto"`` is the linear kernel or the
-        Euclidean distance. See :func:`pollux.geometry.resolve`.
-    init : {"auto", "random", "kmeans++"}
-        How a free table starts: at random, or near the cells of k-means++ seeds (the default).
-    max_epochs : int
-        Passes over the data.
+        Euclidean distance; ``"graph"`` and ``"mixed"`` are kernels of the neighbour graph of all samples. See
+        :func:`pollux.geometry.resolve`.
+    scaling : {"none", "auto", "standard", "global"}
+        What model and geometry see of X: the values as they are; each feature standardised; all features centred and
+        divided by one number; "auto": that where their ranges are alike, as those of pixels are, else standardised.
+    n_components : int, optional
+        Principal components of the scaled rows that are left to see.
+    missing : {"error", "mean"}
+        Whether X may hold NaN: the mean of the feature stands for it then.
+    init : {"auto", "random", "kmeans", "graph", "kmeans++"}
+        Where models start: at random (the default), or at the clusters of k-means in the features of the geometry or in
+        the eigenvectors of a neighbour graph, which they first learn to predict. A free table: near the cells of
+        k-means++ seeds (its default), or at such clusters.
+    max_epochs : int or "auto"
+        Passes over the data; "auto": those of about 500 steps, and at least 10.
     batch_size : int, "auto" or None
         Rows of a step; None: all. "auto": all up to 1,000, else 500.
     reshuffle_every : int or "auto"
@@ -98,10 +96,14 @@ class GeminiClustering(SpeaksOfRows, ClusterMixin, BaseEstimator):
         10 for those, where their distances (20 · n · batch_size bytes) and trees are less than 1 GB, else 1.
     optimiser, learning_rate : str or callable, float
         ``"adam"``, ``"adamw"``, ``"sgd"``, ``"rmsprop"``, ``"lbfgs"``, or (parameters, lr=…) → optimiser.
-    n_init : int
-        Restarts, trained together where the model allows; the highest objective is kept.
+    schedule : {"constant", "cosine"}
+        How the learning rate goes: it stays, or falls to zero along a half cosine.
+    n_init, trial_epochs : int, int or None
+        Restarts, trained together where the model allows; the highest objective is kept. After ``trial_epochs``, the
+        best alone goes on.
     penalties : mapping, optional
-        Weights of penalties that join the loss, by name or function: ``{"vat": 1.0, "entropy": 0.1}``.
+        Weights of penalties that join the loss, by name or function: ``{"vat": 1.0, "entropy": 0.1}``. Names:
+        ``"vat"``, ``"local_vat"``, ``"entropy"``, ``"balance"``, ``"weight_decay"``.
     tol, patience : float, int or None
         Training ends after that many epochs without a relative rise of the objective by ``tol``; None: never.
     dtype : {"auto", "float32", "float64", "bfloat16"}
@@ -129,6 +131,8 @@ class GeminiClustering(SpeaksOfRows, ClusterMixin, BaseEstimator):
         Clusters in use.
     objective_ : float
         The objective on the data, at the end.
+    stability_ : float or None
+        How alike the clusterings of the starts are: the mean adjusted Rand index of two of them; None for a single one.
     history_ : dict of lists
         ``objective``, ``clusters`` and ``entropy`` of each epoch.
     n_iter_ : int
@@ -139,6 +143,8 @@ class GeminiClustering(SpeaksOfRows, ClusterMixin, BaseEstimator):
         The trained module.
     geometry_ : Geometry or None
         The geometry, with what it takes from the data fixed.
+    scaling_ : Scaling or None
+        What is done to rows before the model sees them.
     probabilities_ : array of shape (n, n_clusters)
         Soft assignments of the rows, for a free table only.
     preprocessing_ : Preprocessing or None
@@ -154,6 +160,7 @@ class GeminiClustering(SpeaksOfRows, ClusterMixin, BaseEstimator):
     """
 
     preprocessing_: Preprocessing | None
+    scaling_: Scaling | None
     _stream: Source | None
     _labels: NDArray[np.int64] | None
 
@@ -164,15 +171,21 @@ class GeminiClustering(SpeaksOfRows, ClusterMixin, BaseEstimator):
         model: str | nn.Module | Callable[..., nn.Module] = "mlp",
         hidden: Sequence[int] = (100,),
         activation: str | Sequence[str] = "relu",
+        norm: str | None = None,
         objective: str | Gemini | Divergence = "mmd_ova",
         geometry: str | Geometry | Callable[..., Tensor] = "auto",
+        scaling: str = "none",
+        n_components: int | None = None,
+        missing: str = "error",
         init: str = "auto",
-        max_epochs: int = 200,
+        max_epochs: int | str = 200,
         batch_size: int | str | None = "auto",
         reshuffle_every: int | str = "auto",
         optimiser: str | Callable[..., torch.optim.Optimizer] = "adam",
         learning_rate: float = 1e-2,
+        schedule: str = "constant",
         n_init: int = 1,
+        trial_epochs: int | None = None,
         penalties: Mapping[str | Penalty, float] | None = None,
         tol: float = 1e-4,
         patience: int | None = None,
@@ -188,15 +201,21 @@ class GeminiClustering(SpeaksOfRows, ClusterMixin, BaseEstimator):
         self.model = model
         self.hidden = hidden
         self.activation = activation
+        self.norm = norm
         self.objective = objective
         self.geometry = geometry
+        self.scaling = scaling
+        self.n_components = n_components
+        self.missing = missing
         self.init = init
         self.max_epochs = max_epochs
         self.batch_size = batch_size
         self.reshuffle_every = reshuffle_every
         self.optimiser = optimiser
         self.learning_rate = learning_rate
+        self.schedule = schedule
         self.n_init = n_init
+        self.trial_epochs = trial_epochs
         self.penalties = penalties
         self.tol = tol
         self.patience = patience
@@ -233,18 +252,21 @@ class GeminiClustering(SpeaksOfRows, ClusterMixin, BaseEstimator):
             refuse_streams(X)
             X = self._validate(X, reset=True, fewest=max(2, self.n_clusters))
             weight, kept = take_part(X, sample_weight, self.device)
-            X_kept, problem = self._begin(X, affinity, weight, kept, ranks)
+            rows, problem = self._begin(X, affinity, weight, kept, ranks)
             self._stream = None
             told = functools.cache(lambda: fingerprint(X, sample_weight, self.geometry_))
             if ranks is not None:
                 ranks.agree(told(), "have different rows")
-            fitted = self._learning().fit(self._modules(X_kept, seed, self.n_init), problem, randomness, told)
+            modules = self._modules(rows, seed, self.n_init)
+            self._learning().start(modules, rows, problem, self.geometry_, seed)
+            fitted = self._learning().fit(modules, problem, randomness, told)
             self._keep(fitted)
             self._finish(X, kept, fitted.evaluation)
         return self
 
     def _fit_stream(self, X: Any, randomness: Randomness) -> Self:
         """The same for samples that are never held."""
+        check_streamable(self.get_params(deep=False))
         stream = as_stream(X, "float64" if self.dtype == "float64" else "float32", max(2, self.n_clusters))
         self._stream, self._shape = stream, tuple(stream.shape)
         self._dtype = torch_dtype(self.dtype, stream.dtype)
@@ -255,7 +277,7 @@ class GeminiClustering(SpeaksOfRows, ClusterMixin, BaseEstimator):
             self.feature_names_in_ = np.array(stream.feature_names, dtype=object)
         needs = self._objective().needs
         geometry = None if needs is None else resolve(self.geometry, needs)
-        self.geometry_ = adapted(geometry, stream, self._dtype, self.device)
+        self.geometry_, self.scaling_ = adapted(geometry, stream, self._dtype, self.device), None
         if randomness.ranks is not None:
             randomness.ranks.agree(stream.form(), "have different rows")
         problem = StreamProblem(stream, self.geometry_, self._dtype, self.device, randomness.ranks)
@@ -269,6 +291,7 @@ class GeminiClustering(SpeaksOfRows, ClusterMixin, BaseEstimator):
     def _keep(self, fitted: Fitted) -> None:
         self.module_, self.history_, self.diverged_ = fitted.module, fitted.history, fitted.diverged
         self.n_iter_ = len(self.history_["objective"])
+        self.stability_ = agreement([choice.numpy() for choice in fitted.choices])
         self._resume: dict[str, Any] | None = None
         # Of an earlier free table.
         self.__dict__.pop("probabilities_", None)
@@ -295,12 +318,14 @@ class GeminiClustering(SpeaksOfRows, ClusterMixin, BaseEstimator):
             X = self._validate(X, reset=first, fewest=1)
             weight, kept = take_part(X, sample_weight, self.device)
             if first:
-                X_kept, problem = self._begin(X, None, weight, kept)
-                (self.module_,) = self._modules(X_kept, seed, 1)
+                rows, problem = self._begin(X, None, weight, kept)
+                (self.module_,) = modules = self._modules(rows, seed, 1)
+                self._learning().start(modules, rows, problem, self.geometry_, seed)
                 self.history_, self._resume = {"objective": [], "clusters": [], "entropy": []}, None
+                self.stability_ = None
             else:
                 geometry = for_new_rows(self.geometry_, self._objective().needs)
-                problem = self._problem(rows_kept(X, kept), geometry, weight)
+                problem = self._problem(self._rows(rows_kept(X, kept)), geometry, weight, is_trained=True)
             # A copy is trained: a call that fails leaves the weights alone too.
             model = SingleModel(copy.deepcopy(self.module_), self.n_clusters, self._learning().autocast, self.compile)
             trained, self._resume = self._learning().one_epoch(model, problem, randomness, self._resume)
@@ -323,88 +348,11 @@ class GeminiClustering(SpeaksOfRows, ClusterMixin, BaseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = self.missing == "mean"
         return tags
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "n_clusters_")
-
-    # The parts of fit, in its order.
-
-    def _validate(self, X: Any, *, reset: bool, fewest: int) -> Any:
-        check_held(X)
-        if reset:
-            self.preprocessing_ = None
-        elif self.preprocessing_ is not None:
-            X = self.preprocessing_.encode(X)
-        check_columns(X)
-        X = validate_data(self, X, reset=reset, accept_sparse="csr", allow_nd=True, ensure_min_samples=fewest)
-        if not reset and tuple(X.shape[1:]) != self._shape:
-            raise ValueError(f"The model was trained on samples of shape {self._shape}; these are {X.shape[1:]}.")
-        return X
-
-    def _begin(
-        self, X: Any, affinity: Any, weight: Tensor | None, kept: NDArray[np.bool_], ranks: Ranks | None = None
-    ) -> tuple[Any, Problem]:
-        """The rows that take part, as a problem; and what later calls need to know of them."""
-        needs = self._objective().needs
-        geometry: Geometry | None = precomputed(affinity, needs, kept)
-        if geometry is None and needs is not None:
-            geometry = resolve(self.geometry, needs)
-        X = rows_kept(X, kept)
-        self._shape = tuple(int(size) for size in X.shape[1:])
-        self._dtype = torch_dtype(self.dtype, X.dtype)
-        self.geometry_ = None if geometry is None else geometry.adapt(self._rows(X))
-        return X, self._problem(X, self.geometry_, weight, ranks)
-
-    def _problem(
-        self, X: Any, geometry: Geometry | None, weight: Tensor | None, ranks: Ranks | None = None
-    ) -> RowProblem:
-        rows = self._rows(X)
-        block = None if geometry is None else geometry.bind(rows)
-        inputs = (lambda index: index.to(self.device)) if self._is_free() else rows.__getitem__
-        return RowProblem(len(rows), inputs, block, weight, ranks, features_here(geometry, block, rows, ranks))
-
-    def _rows(self, X: Any) -> Rows:
-        return Rows(X, self._dtype, self.device)
-
-    def _learning(self) -> Learning:
-        return Learning(self)
-
-    def _objective(self) -> Gemini:
-        return self._learning().objective
-
-    def _is_free(self) -> bool:
-        return self._learning().is_free
-
-    def _modules(self, X: Any, seed: int, count: int) -> list[nn.Module]:
-        if self._is_free():
-            return self._learning().tables(X, self._dtype, seed, count)
-        return self._learning().modules(self._shape, self._dtype, count)
-
-    def _evaluate(self, module: nn.Module, *, problem: Problem) -> Evaluation:
-        return problem.evaluate(module, self.n_clusters, self._objective())
-
-    def _number(self, evaluation: Evaluation) -> NDArray[np.int64] | None:
-        """Number the clusters; the labels of the rows that were evaluated, where they are known."""
-        self._order, self.n_clusters_, labels = number_clusters(evaluation)
-        self.objective_ = evaluation.objective
-        if self.n_clusters_ == 1 < self.n_clusters:
-            warnings.warn(COLLAPSED, CollapseWarning, stacklevel=4)
-        return labels
-
-    def _finish(self, X: Any, kept: NDArray[np.bool_], evaluation: Evaluation) -> None:
-        """Number the clusters and label all rows, those of weight zero included."""
-        labels = self._number(evaluation)
-        self._labels = every = np.full(X.shape[0], -1, dtype=np.int64)
-        every[kept] = labels
-        if self._is_free():
-            self._set_probabilities(kept)
-        elif not kept.all():
-            every[~kept] = self.predict(X[~kept])
-
-    def _set_probabilities(self, kept: NDArray[np.bool_]) -> None:
-        """Soft assignments of a free table; none of the rows it has not seen."""
-        self.probabilities_ = free_probabilities(cast("FreeTable", self.module_), self._order, kept)
 
 
 # Here rather than as a decorator, as it is for those that it inherits.

@@ -18,13 +18,14 @@ from sklearn.utils.validation import _check_sample_weight
 from torch import Tensor, nn
 
 from pollux.affinity import Affinity, Block, Features
-from pollux.geometry import Geometry, Kind, Precomputed, check_affinity
+from pollux.geometry import Geometry, Kind, Precomputed, check_affinity, nearest
 from pollux.models import FreeTable
 from pollux.objectives import DIVERGENCES, Gemini
 from pollux.ranks import Ranks
 from pollux.rows import Rows
 from pollux.training import Batches, Evaluation, Randomness, RowBatches, evaluate
 
+SPACING_NEIGHBOUR = 10
 _WHOLE_UP_TO = 1_000
 _AUTO_BATCH = 500
 # Reshuffling less often is hardly faster.
@@ -109,6 +110,7 @@ class RowProblem(NamedTuple):
     sample_weight: Tensor | None
     ranks: Ranks | None = None
     own_features: Callable[[Tensor], Affinity] | None = None
+    spacing: Tensor | None = None
 
     def evaluate(self, module: nn.Module, n_clusters: int, objective: Gemini) -> Evaluation:
         return evaluate(module, n_clusters, self.n, self.inputs, objective, self.block, self.sample_weight, self.ranks)
@@ -135,6 +137,7 @@ class RowProblem(NamedTuple):
             int(reshuffle_every),
             self.ranks,
             self.own_features,
+            self.spacing,
         )
 
 
@@ -147,6 +150,14 @@ def features_here(
     if not isinstance(block(torch.arange(min(len(rows), 2))), Features):
         return None
     return lambda index: geometry.of(rows[index], ranks)
+
+
+def spacing(rows: Rows) -> Tensor:
+    """How far each sample (n,) is from its 10th nearest neighbour, or from the farthest where there are fewer."""
+    distances = nearest(rows, SPACING_NEIGHBOUR).distances
+    if not distances.shape[1]:
+        raise ValueError("The penalty 'local_vat' looks at neighbours, and there is one sample only: use 'vat'.")
+    return torch.from_numpy(distances[:, -1].copy()).to(rows.device, rows.dtype)
 
 
 def transport_problems(objective: Gemini, n_clusters: int, n_init: int) -> int:
@@ -171,16 +182,21 @@ def number_clusters(evaluation: Evaluation) -> Numbering:
     return Numbering(order, int((sizes > 0).sum()), labels)
 
 
-@torch.no_grad()
 def start_at_seeds(table: FreeTable, X: Any, random: np.random.RandomState) -> None:
-    """Lean each row of a free table towards the nearest of k-means++ seeds."""
-    samples = (X.reshape(len(X), -1) if isinstance(X, np.ndarray) else X).astype(np.float64)
+    """Lean each row of a free table towards the nearest of k-means++ seeds among the samples X (n, d)."""
+    samples = X.astype(np.float64)
     # Of unit size, their squares can be summed whatever the units of X.
     samples = samples / (abs(samples).max() or 1.0)
     n_clusters = table.logits.shape[1]
     seeds, _ = kmeans_plusplus(samples, min(n_clusters, samples.shape[0]), random_state=random)
-    nearest = torch.from_numpy(np.asarray(pairwise_distances_argmin(samples, seeds), dtype=np.int64))
-    table.logits.add_(torch.nn.functional.one_hot(nearest, n_clusters))
+    labels = torch.from_numpy(np.asarray(pairwise_distances_argmin(samples, seeds), dtype=np.int64))
+    lean(table, labels)
+
+
+@torch.no_grad()
+def lean(table: FreeTable, labels: Tensor) -> None:
+    """Lean each row of a free table towards its label."""
+    table.logits.add_(torch.nn.functional.one_hot(labels, table.logits.shape[1]).to(table.logits.device))
 
 
 def free_probabilities(table: FreeTable, order: Tensor, kept: NDArray[np.bool_]) -> NDArray[np.floating[Any]]:

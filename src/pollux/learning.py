@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import functools
 import hashlib
+import math
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -15,12 +16,16 @@ import numpy as np
 import torch
 from torch import nn
 
-from pollux.fitting import Problem, apart, start_at_seeds, transport_problems
+from pollux.fitting import Problem, RowProblem, apart, batch_rows, lean, start_at_seeds, transport_problems
+from pollux.geometry import Geometry
 from pollux.memory import within_memory
 from pollux.models import FreeTable, build
 from pollux.objectives import Gemini
 from pollux.parameters import resolve_callbacks, resolve_objective, resolve_penalties
 from pollux.ranks import is_first
+from pollux.rows import Rows
+from pollux.scaling import Scaling
+from pollux.starting import initial_labels
 from pollux.training import (
     Batches,
     Checkpoints,
@@ -28,11 +33,13 @@ from pollux.training import (
     ProgressBar,
     Randomness,
     Recipe,
+    Round,
     SingleModel,
     Step,
     TapedStep,
     Trainable,
     Trained,
+    learn_labels,
     make_optimiser,
     train,
     train_restarts,
@@ -42,7 +49,10 @@ from pollux.training import (
 _DECISIVE = (
     *("n_clusters", "model", "hidden", "activation", "objective", "geometry", "init", "batch_size"),
     *("reshuffle_every", "optimiser", "learning_rate", "n_init", "penalties", "dtype", "random_state"),
+    *("norm", "scaling", "missing", "n_components", "schedule", "trial_epochs"),
 )
+# About so many steps are taken where the number of epochs is left to us, in at least so many epochs.
+_AUTO_STEPS, _AUTO_EPOCHS = 500, 10
 
 
 class Learning:
@@ -64,21 +74,53 @@ class Learning:
 
     @property
     def model_options(self) -> dict[str, Any]:
-        return {"hidden": self["hidden"], "activation": self["activation"]} if self["model"] == "mlp" else {}
+        return {name: self[name] for name in ("hidden", "activation", "norm")} if self["model"] == "mlp" else {}
 
     def modules(self, shape: tuple[int, ...], dtype: torch.dtype, count: int) -> list[nn.Module]:
         """Modules that start at random, for samples of a shape."""
         modules = build(self["model"], shape, self["n_clusters"], count, **self.model_options)
         return [module.to(self["device"], dtype) for module in modules]
 
-    def tables(self, X: Any, dtype: torch.dtype, seed: int, count: int) -> list[nn.Module]:
-        """Free tables for the rows of X."""
-        modules = self.modules((int(X.shape[0]),), dtype, count)
+    def scaling(self, X: Any) -> Scaling | None:
+        """What is done to rows such as those of X before a model sees them, where something is."""
+        if self["scaling"] == "none" and self["n_components"] is None and self["missing"] == "error":
+            return None
+        return Scaling.fit(X, self["scaling"], self["n_components"])
+
+    @property
+    def uses_spacing(self) -> bool:
+        return any(getattr(penalty, "uses_spacing", False) for penalty, _ in resolve_penalties(self["penalties"]))
+
+    def tables(self, rows: Rows, dtype: torch.dtype, seed: int, count: int) -> list[nn.Module]:
+        """Free tables for samples."""
+        modules = self.modules((len(rows),), dtype, count)
         random = np.random.RandomState(seed)
         for module in modules:
-            if isinstance(module, FreeTable) and self["init"] != "random":
-                start_at_seeds(module, X, random)
+            if isinstance(module, FreeTable) and self["init"] in ("auto", "kmeans++"):
+                start_at_seeds(module, rows.flat(), random)
         return modules
+
+    def start(
+        self, modules: list[nn.Module], rows: Rows, problem: RowProblem, geometry: Geometry | None, seed: int
+    ) -> None:
+        """Bring modules near the clusters that they are to start at, where ``init`` names some."""
+        if self["init"] not in ("kmeans", "graph"):
+            return
+        labels = initial_labels(self["init"], rows, geometry, problem.block, self["n_clusters"], len(modules), seed)
+        if self.is_free:
+            for module, own in zip(modules, labels, strict=True):
+                assert isinstance(module, FreeTable)
+                lean(module, own)
+            return
+        learn_labels(
+            modules,
+            labels,
+            problem.inputs,
+            batch_rows(self["batch_size"], problem.n),
+            self["learning_rate"],
+            problem.sample_weight,
+            torch.Generator().manual_seed(seed),
+        )
 
     @property
     def autocast(self) -> torch.dtype | None:
@@ -105,36 +147,48 @@ class Learning:
             apart(randomness.ranks, self["device"])
         checkpoints = as_checkpoints(self["checkpoint"])
         identity = {} if checkpoints is None else self._identity(modules[0], randomness, fingerprint())
-        with nullcontext() if checkpoints is None else checkpoints.of(identity, self["max_epochs"], randomness.ranks):
-            batches = problem.batches(self["batch_size"], self["reshuffle_every"], problems)
-            with within_memory(modules[0], n_clusters, batches, objective):
-                return train_restarts(
-                    modules,
-                    n_clusters,
-                    batches,
-                    recipe,
-                    functools.partial(self.train, randomness=randomness, checkpoints=checkpoints),
-                    lambda module: problem.evaluate(module, n_clusters, objective),
-                    randomness,
-                    checkpoints,
-                )
+        batches = problem.batches(self["batch_size"], self["reshuffle_every"], problems)
+        with (
+            nullcontext() if checkpoints is None else checkpoints.of(identity, randomness.ranks),
+            within_memory(modules[0], n_clusters, batches, objective),
+        ):
+            return train_restarts(
+                modules,
+                n_clusters,
+                batches,
+                recipe,
+                functools.partial(self.train, randomness=randomness, checkpoints=checkpoints),
+                lambda module: problem.evaluate(module, n_clusters, objective),
+                randomness,
+                self._rounds(len(modules), batches),
+                checkpoints,
+            )
+
+    def _rounds(self, starts: int, batches: Batches) -> list[Round]:
+        """All starts for some epochs, and the best of them for the rest; or all to the end."""
+        epochs, trial = self["max_epochs"], self["trial_epochs"]
+        if epochs == "auto":
+            epochs = max(_AUTO_EPOCHS, math.ceil(_AUTO_STEPS / (batches.n_batches or 1)), (trial or 0) + 1)
+        if trial is None or starts == 1:
+            return [Round(epochs, self["schedule"])]
+        return [Round(trial), Round(epochs - trial, self["schedule"])]
 
     def train(
         self,
         model: Trainable,
         step: Step,
         batches: Batches,
+        each: Round,
         *,
         randomness: Randomness,
         checkpoints: Checkpoints | None = None,
-        epochs: int | None = None,
     ) -> Trained:
         """The epochs of one model."""
         return train(
             model,
             step,
             batches,
-            max_epochs=self["max_epochs"] if epochs is None else epochs,
+            max_epochs=each.epochs,
             tol=self["tol"],
             patience=self["patience"],
             callbacks=(
@@ -145,6 +199,7 @@ class Learning:
             noise=randomness.noise,
             ranks=randomness.ranks,
             checkpoints=checkpoints,
+            schedule=each.schedule,
         )
 
     def one_epoch(
@@ -159,7 +214,7 @@ class Learning:
             generator.set_state(resume["generator"])
             torch.set_rng_state(resume["torch"])
         step = TapedStep(model, self.objective, optimiser, resolve_penalties(self["penalties"]), generator)
-        trained = self.train(model, step, problem.batches(self["batch_size"]), randomness=randomness, epochs=1)
+        trained = self.train(model, step, problem.batches(self["batch_size"]), Round(1), randomness=randomness)
         return trained, {
             "optimiser": optimiser.state_dict(),
             "generator": generator.get_state(),
@@ -174,6 +229,8 @@ class Learning:
             **told,
             "layers": hashlib.sha256(layers.encode()).hexdigest()[:16],
             "data": data,
+            # A longer training would have gone at another pace from the beginning.
+            "epochs": self["max_epochs"] if self["schedule"] != "constant" else None,
             "processes": 1 if randomness.ranks is None else randomness.ranks.size,
         }
 

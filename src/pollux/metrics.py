@@ -1,7 +1,8 @@
 """Scores of a clustering: labels (n,) against classes (n,), and the entropies of probabilities (n, K)."""
 
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,6 +13,7 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 __all__ = [
     "LABEL_METRICS",
     "adjusted_rand_index",
+    "agreement",
     "clusters_in_use",
     "conditional_entropy",
     "hungarian_accuracy",
@@ -40,6 +42,28 @@ def adjusted_rand_index(labels_true: ArrayLike, labels_pred: ArrayLike) -> float
     1.0
     """
     return float(adjusted_rand_score(*_paired_codes(labels_true, labels_pred)))
+
+
+def agreement(labelings: Sequence[ArrayLike]) -> float | None:
+    """How alike several labelings (n,) of the same samples are: the mean adjusted Rand index of two of them.
+
+    Parameters
+    ----------
+    labelings : sequence of array-like of shape (n,)
+        The clusters that each of several trainings found.
+
+    Returns
+    -------
+    float or None
+        1 where all agree, near 0 where they have nothing in common; None for fewer than two.
+
+    Examples
+    --------
+    >>> agreement([[0, 0, 1, 1], [1, 1, 0, 0], [0, 0, 1, 1]])
+    1.0
+    """
+    pairs = list(itertools.combinations(labelings, 2))
+    return sum(adjusted_rand_index(*pair) for pair in pairs) / len(pairs) if pairs else None
 
 
 def normalised_mutual_information(labels_true: ArrayLike, labels_pred: ArrayLike) -> float:

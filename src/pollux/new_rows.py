@@ -6,7 +6,7 @@ import functools
 import math
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from pollux.assembly import Assembly
 from pollux.fitting import check_predictions, for_new_rows, precomputed, rows_kept, take_part
 from pollux.training import NotFiniteError, log_probabilities
 
@@ -43,24 +44,8 @@ class OnNewRows:
         return types.MethodType(self._method, estimator)
 
 
-class SpeaksOfRows(ClassNamePrefixFeaturesOutMixin, TransformerMixin):  # type: ignore[misc]
+class SpeaksOfRows(Assembly, ClassNamePrefixFeaturesOutMixin, TransformerMixin):  # type: ignore[misc]
     """What a fitted clustering says of rows: their clusters, probabilities and score."""
-
-    if TYPE_CHECKING:
-        # Of the clustering itself.
-        n_clusters: int
-        device: str
-        module_: torch.nn.Module
-        geometry_: Any
-        probabilities_: NDArray[Any]
-        _order: torch.Tensor
-        fit: Callable[..., Any]
-        _validate: Callable[..., Any]
-        _rows: Callable[[Any], Any]
-        _objective: Callable[[], Any]
-        _problem: Callable[..., Any]
-        _evaluate: Callable[..., Any]
-        _is_free: Callable[[], bool]
 
     def predict(self, X: Any) -> NDArray[np.int64]:
         """The cluster of each row, (n,)."""
@@ -93,7 +78,7 @@ class SpeaksOfRows(ClassNamePrefixFeaturesOutMixin, TransformerMixin):  # type: 
         weight, kept = take_part(X, sample_weight, self.device)
         needs = self._objective().needs
         geometry = precomputed(affinity, needs, kept) or for_new_rows(self.geometry_, needs)
-        problem = self._problem(rows_kept(X, kept), geometry, weight)
+        problem = self._problem(self._rows(rows_kept(X, kept)), geometry, weight)
         value: float = self._evaluate(self.module_, problem=problem).objective
         if not math.isfinite(value):
             raise NotFiniteError(value)

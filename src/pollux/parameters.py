@@ -11,28 +11,30 @@ import numpy as np
 import torch
 from torch import nn
 
-from pollux.models import ACTIVATIONS, activations
+from pollux.errors import InputError
+from pollux.models import ACTIVATIONS, NORMS, activations
 from pollux.objectives import PENALTIES, Divergence, Gemini
 from pollux.objectives.penalties import Penalty
-from pollux.training import OPTIMISERS, Checkpoints
+from pollux.scaling import MISSING, SCALINGS
+from pollux.starting import INITS
+from pollux.training import OPTIMISERS, SCHEDULES, Checkpoints
 
 NOT_IN_FILE = "not in the file"
 """Stands for an objective or a geometry that a model file could not hold."""
 
-INITS = ("auto", "random", "kmeans++")
 DTYPES = ("auto", "float32", "float64", "bfloat16")
 
 
 def check_parameters(parameters: Mapping[str, Any]) -> None:
     """Raise a ValueError or TypeError that names the first parameter that cannot be used, and what can."""
-    for name in ("n_clusters", "max_epochs", "n_init"):
+    for name in ("n_clusters", "n_init"):
         _check_positive_integer(name, parameters[name])
-    if parameters["batch_size"] is not None and parameters["batch_size"] != "auto":
-        _check_positive_integer("batch_size", parameters["batch_size"])
-    if parameters["reshuffle_every"] != "auto":
-        _check_positive_integer("reshuffle_every", parameters["reshuffle_every"])
-    if parameters["patience"] is not None:
-        _check_positive_integer("patience", parameters["patience"])
+    for name in ("batch_size", "reshuffle_every", "max_epochs"):
+        if not (parameters[name] == "auto" or (name == "batch_size" and parameters[name] is None)):
+            _check_positive_integer(name, parameters[name])
+    for name in ("patience", "n_components", "trial_epochs"):
+        if parameters[name] is not None:
+            _check_positive_integer(name, parameters[name])
     learning_rate, tol = parameters["learning_rate"], parameters["tol"]
     if not _is_number(learning_rate) or not 0 < learning_rate < float("inf"):
         raise ValueError(f"learning_rate must be a positive number, not {learning_rate!r}.")
@@ -40,8 +42,14 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
         raise ValueError(f"tol must be a number of at least 0, not {tol!r}.")
     _check_choice("init", parameters["init"], INITS)
     _check_choice("dtype", parameters["dtype"], DTYPES)
+    _check_choice("scaling", parameters["scaling"], SCALINGS)
+    _check_choice("missing", parameters["missing"], MISSING)
+    _check_choice("schedule", parameters["schedule"], tuple(SCHEDULES))
     if parameters["init"] == "kmeans++" and parameters["model"] != "free":
-        raise ValueError("init='kmeans++' starts a free table only; networks start at random.")
+        raise ValueError("init='kmeans++' starts a free table only; for a network, use 'kmeans' or 'graph'.")
+    _check_rounds(parameters["trial_epochs"], parameters["max_epochs"])
+    if parameters["norm"] not in NORMS:
+        raise ValueError(f"norm is one of {', '.join(map(repr, NORMS))}; not {parameters['norm']!r}.")
     _check_layers(parameters["hidden"], parameters["activation"])
     if isinstance(parameters["optimiser"], str):
         _check_choice("optimiser", parameters["optimiser"], tuple(OPTIMISERS))
@@ -55,6 +63,28 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
     resolve_objective(parameters["objective"])
     resolve_penalties(parameters["penalties"])
     resolve_callbacks(parameters["callbacks"])
+
+
+def check_streamable(parameters: Mapping[str, Any]) -> None:
+    """Raise where something is asked for that must look at all samples, and these are not held."""
+    asked = [
+        f"{name}={parameters[name]!r}"
+        for name, plain in {"scaling": "none", "n_components": None, "missing": "error"}.items()
+        if parameters[name] != plain
+    ]
+    asked += [f"init={parameters['init']!r}"] if parameters["init"] in ("kmeans", "graph") else []
+    asked += [
+        f"the penalty {name!r}"
+        for (penalty, _), name in zip(
+            resolve_penalties(parameters["penalties"]), parameters["penalties"] or (), strict=True
+        )
+        if getattr(penalty, "uses_spacing", False)
+    ]
+    if asked:
+        raise InputError(
+            f"Streamed rows are never held, and {' and '.join(asked)} must look at all of them: leave that out "
+            f"(open_stream can standardise what it reads), or fit on rows that memory holds."
+        )
 
 
 def resolve_objective(objective: str | Divergence | Gemini) -> Gemini:
@@ -83,6 +113,14 @@ def resolve_callbacks(callbacks: Any) -> tuple[Any, ...]:
     if not isinstance(callbacks, Sequence) or not all(callable(callback) for callback in callbacks):
         raise TypeError(f"callbacks is a sequence of functions, each called after an epoch; not {callbacks!r}.")
     return tuple(callbacks)
+
+
+def _check_rounds(trial_epochs: Any, max_epochs: Any) -> None:
+    if trial_epochs is not None and max_epochs != "auto" and trial_epochs >= max_epochs:
+        raise ValueError(
+            f"Of max_epochs={max_epochs} the first trial_epochs are for all starts and the rest for the best of them: "
+            f"trial_epochs={trial_epochs} leaves none."
+        )
 
 
 def _check_layers(hidden: Any, activation: Any) -> None:

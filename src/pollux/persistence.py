@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -12,11 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from pollux import checked_tensors
-from pollux.geometry import DISTANCES, KERNELS, Pairwise, ShortestPath, resolve
+from pollux.geometry import DISTANCES, KERNELS, SPANNING, Mixtures, NeighbourGraph, Pairwise, ShortestPath, resolve
 from pollux.models import FreeTable, build
 from pollux.objectives import DIVERGENCES, Gemini
 from pollux.parameters import NOT_IN_FILE, check_device
 from pollux.preprocessing import from_json
+from pollux.scaling import Scaling
 
 FORMAT = "pollux-model"
 VERSION = "3"
@@ -38,6 +40,8 @@ def save(clustering: Any, path: str | Path) -> None:
     streamed = clustering._stream is not None or clustering._labels is None
     labels = torch.empty(0, dtype=torch.long) if streamed else torch.from_numpy(clustering._labels)
     tensors |= {"order": clustering._order, "labels": labels}
+    if clustering.scaling_ is not None:
+        tensors |= {f"scaling.{name}": value for name, value in clustering.scaling_.tensors().items()}
     geometry = clustering.geometry_
     # Where checkpoints went is no business of those who get the model.
     given = {name: value for name, value in clustering.get_params(deep=False).items() if name != "checkpoint"}
@@ -47,7 +51,7 @@ def save(clustering: Any, path: str | Path) -> None:
         "left_out": [
             name for name, value in parameters.items() if value is None and getattr(clustering, name) is not None
         ],
-        "geometry_known": isinstance(geometry, Pairwise | ShortestPath),
+        "geometry_known": isinstance(geometry, Pairwise | ShortestPath | NeighbourGraph | Mixtures),
         "geometry_parameters": _as_json(geometry.parameters) if isinstance(geometry, Pairwise) else {},
         "shape": clustering._shape,
         "dtype": str(clustering._dtype).removeprefix("torch."),
@@ -55,6 +59,7 @@ def save(clustering: Any, path: str | Path) -> None:
         "history": clustering.history_,
         "objective": clustering.objective_,
         "n_clusters": clustering.n_clusters_,
+        "stability": clustering.stability_,
         "streamed": streamed,
         "preprocessing": None if clustering.preprocessing_ is None else clustering.preprocessing_.as_json(),
     }
@@ -119,6 +124,10 @@ def _restore_state(clustering: Any, tensors: dict[str, Tensor], description: dic
     clustering.objective_, clustering.n_clusters_ = float(description["objective"]), int(description["n_clusters"])
     clustering.n_iter_ = len(clustering.history_["objective"])
     clustering._order, clustering._labels = tensors.pop("order"), tensors.pop("labels").numpy()
+    stability = description.get("stability")
+    clustering.stability_ = None if stability is None else float(stability)
+    scaling = {name: tensors.pop(name) for name in list(tensors) if name.startswith("scaling.")}
+    clustering.scaling_ = _scaling(scaling, clustering._shape) if scaling else None
     if description.get("streamed"):
         clustering._labels = None
     if sorted(clustering._order.tolist()) != list(range(len(clustering._order))):
@@ -134,9 +143,20 @@ def _restore_state(clustering: Any, tensors: dict[str, Tensor], description: dic
     clustering.diverged_ = False
 
 
+def _scaling(tensors: dict[str, Tensor], shape: tuple[int, ...]) -> Scaling:
+    scaling = Scaling(**{name.removeprefix("scaling."): value for name, value in tensors.items()})
+    axes, d = scaling.axes, math.prod(shape)
+    fits = tuple(scaling.centre.shape) == shape and tuple(scaling.scale.shape) in ((), shape)
+    if not fits or (axes is not None and (axes.ndim != 2 or len(axes) != d)):
+        raise IndexError("the scaling is of other samples")
+    return scaling
+
+
 def _restore_module(clustering: Any, tensors: dict[str, Tensor]) -> None:
     weights = {name.removeprefix("module."): value for name, value in tensors.items()}
-    shape = tuple(weights["logits"].shape[:1]) if clustering._is_free() else clustering._shape
+    shape = clustering._shape if clustering.scaling_ is None else clustering.scaling_.shape
+    if clustering._is_free():
+        shape = tuple(weights["logits"].shape[:1])
     if len(clustering._order) != clustering.n_clusters:
         raise IndexError("the order is of another number of clusters")
     if isinstance(clustering.model, str):
@@ -166,7 +186,7 @@ def _restore_geometry(clustering: Any, parameters: dict[str, Any]) -> None:
     """The geometry as it was adapted to the training data."""
     if NOT_IN_FILE in (clustering.objective, clustering.geometry):
         return
-    geometry = resolve(clustering.geometry, clustering._objective().needs)
+    geometry = resolve(clustering.geometry, clustering._objective().needs).for_clusters(clustering.n_clusters)
     clustering.geometry_ = replace(geometry, parameters=parameters) if isinstance(geometry, Pairwise) else geometry
 
 
@@ -200,8 +220,9 @@ def _as_json(value: Any) -> Any:
         if registered is None or registered.function is not value.function:
             return None
         return {"geometry": value.name, "kind": value.kind, **_as_json(value.parameters)}
-    if isinstance(value, ShortestPath):
-        return {"geometry": "shortest_path", **asdict(value)}
+    if isinstance(value, ShortestPath | NeighbourGraph | Mixtures):
+        names = {made: name for name, made in SPANNING[value.kind].items()}
+        return {"geometry": names[type(value)], **asdict(value)} if type(value) in names else None
     if isinstance(value, bool | int | float | str) or value is None:
         return value
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):

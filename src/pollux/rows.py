@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,19 @@ class Rows:
     """The n samples of X as tensors: ``rows[index]`` is (b, …), in one dtype and on one device.
 
     X is an array, a memory map, a scipy sparse matrix or a tensor; it is neither copied nor converted as a
-    whole, only the rows that are asked for.
+    whole, only the rows that are asked for. ``prepare`` is a map (b, …) → (b, …) that these go through. ``known`` is a
+    place for what is worked out about all samples, such as their neighbours.
     """
 
-    def __init__(self, X: Any, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> None:
+    def __init__(
+        self,
+        X: Any,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+        prepare: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        self.known: dict[str, Any] = {}
+        self._prepare = prepare
         self._source: Tensor | scipy.sparse.csr_array
         if scipy.sparse.issparse(X):
             self._source = scipy.sparse.csr_array(X)
@@ -36,7 +46,9 @@ class Rows:
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of one sample."""
-        return tuple(self._source.shape[1:])
+        if self._prepare is None:
+            return tuple(self._source.shape[1:])
+        return tuple(self[torch.arange(min(1, len(self)))].shape[1:])
 
     def __getitem__(self, index: Tensor) -> Tensor:
         # The model and the geometry ask for the same batch, one after the other.
@@ -50,10 +62,19 @@ class Rows:
         else:
             batch = torch.from_numpy(self._source[index.numpy()].toarray())
         batch = batch.to(self.device, self.dtype)
+        if self._prepare is not None:
+            batch = self._prepare(batch)
         # Tensors made in inference mode do not count what is written to them.
         if not (index.is_inference() or batch.is_inference()):
             self._last = (index, batch, (index._version, batch._version))
         return batch
+
+    def flat(self) -> Any:
+        """All samples as vectors (n, d): an array, or a sparse matrix where they are stored as one."""
+        if self._prepare is None and not isinstance(self._source, Tensor):
+            return self._source
+        everything = self._source if self._prepare is None else self[torch.arange(len(self))]
+        return everything.flatten(1).cpu().numpy()
 
     def sample(self, size: int, seed: int = 0) -> Tensor:
         """At most ``size`` of the rows, drawn without replacement, always the same ones."""

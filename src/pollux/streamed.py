@@ -244,6 +244,7 @@ class StreamedBatches(Batches):
         if n < 2 or not n_batches:
             raise InputError(f"{stream.name} has {n} rows for {len(shares)} processes: there must be more.")
         self.batch_size = min(n, batch_size)
+        self.n_batches = n_batches
         self._sizes = batch_sizes(n_own, n_batches)
         self._of_all = None if ranks is None else [batch_sizes(share, n_batches) for share in shares]
         self._seed = 0

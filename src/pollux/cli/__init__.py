@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
-from pollux.cli import datasets, export, fit, predict, pretrain, report, reproduce
+from pollux.cli import bench, datasets, export, fit, predict, pretrain, report, reproduce, select
 from pollux.cli.common import BAD_INPUT, GOOD, OUR_FAULT, STOPPED, say
 
 
@@ -69,7 +69,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action=Version, nargs=0, help="show the version and leave")
     commands = top.add_subparsers(dest="command", metavar="COMMAND")
-    for command in (fit, predict, report, export, datasets, pretrain, reproduce):
+    for command in (fit, select, predict, report, export, datasets, pretrain, reproduce, bench):
         command.add(commands)
     return top
 

@@ -218,7 +218,7 @@ class _Worker:
             context = multiprocessing.get_context("spawn")
             ours, theirs = context.Pipe(duplex=False)
             self._pool = ProcessPoolExecutor(1, context, initializer=_begin_worker, initargs=(self._number, theirs))
-            with _ctrl_c_held():
+            with ctrl_c_held():
                 # The process begins with the first thing it is given.
                 self._pool.submit(os.getpid)
             theirs.close()
@@ -246,7 +246,7 @@ class _Worker:
 
 
 @contextlib.contextmanager
-def _ctrl_c_held() -> Iterator[None]:
+def ctrl_c_held() -> Iterator[None]:
     """Ctrl-C waits for the end of the block, and never reaches processes that begin in it.
 
     A terminal sends it to all processes; this one is to answer it, and to end the others.
@@ -286,10 +286,10 @@ def _begin_worker(number: int, connection: Any) -> None:
     _worker = number, connection
     # Where it could not be held back.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_die_with_the_parent, daemon=True).start()
+    threading.Thread(target=die_with_the_parent, daemon=True).start()
 
 
-def _die_with_the_parent() -> None:
+def die_with_the_parent() -> None:
     """A program that is killed leaves no process behind that goes on with its runs."""
     parent = multiprocessing.parent_process()
     if parent is not None:

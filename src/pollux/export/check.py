@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pollux.estimators import GeminiClustering
 from pollux.export.graph import input_named, moments_of, numbers_of, texts_of
-from pollux.export.network import copied
+from pollux.export.network import network
 from pollux.preprocessing import ArrayPreprocessing, Category, Number, TablePreprocessing
 
 TOLERANCE = 1e-5
@@ -43,7 +43,7 @@ def compare(clustering: GeminiClustering, content: bytes) -> None:
 def _conditioning(clustering: GeminiClustering, rows: Any) -> float:
     """At least 1; more for logits so large that float32 rounds them, and so their softmax, more coarsely."""
     X = rows if clustering.preprocessing_ is None else clustering.preprocessing_.encode(rows)
-    logits = copied(clustering.module_, clustering._dtype)(torch.as_tensor(X, dtype=clustering._dtype))
+    logits = network(clustering, clustering._dtype)(torch.as_tensor(X, dtype=clustering._dtype))
     return max(1.0, float(logits.abs().max()) / 10)
 
 

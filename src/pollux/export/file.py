@@ -18,7 +18,7 @@ from pollux.estimators import GeminiClustering
 from pollux.export.check import compare
 from pollux.export.graph import ML, Graph, add_features, add_predictions, kind_of, numbers_of, texts_of
 from pollux.export.library import IR_VERSION, ML_OPSET, onnx_library
-from pollux.export.network import copied, precisions, silence, translators
+from pollux.export.network import network, precisions, silence, translators
 from pollux.preprocessing import TablePreprocessing
 
 _MOST_BYTES = 2_000_000_000
@@ -65,8 +65,8 @@ def _checked_model(clustering: GeminiClustering) -> bytes:
     for translate, dtype in itertools.product(translators(clustering), precisions(clustering)):
         try:
             with silence():
-                network = translate(copied(clustering.module_, dtype), torch.zeros(3, *clustering._shape, dtype=dtype))
-                model = _whole(clustering, network, dtype)
+                translated = translate(network(clustering, dtype), torch.zeros(3, *clustering._shape, dtype=dtype))
+                model = _whole(clustering, translated, dtype)
                 content: bytes = model.SerializeToString(deterministic=True)
                 onnx_library().checker.check_model(content, full_check=True)
                 compare(clustering, content)
@@ -86,11 +86,11 @@ def _checked_model(clustering: GeminiClustering) -> bytes:
     ) from failures[0]
 
 
-def _whole(clustering: GeminiClustering, network: Any, dtype: torch.dtype) -> Any:
+def _whole(clustering: GeminiClustering, translated: Any, dtype: torch.dtype) -> Any:
     """The network between what encodes its features and what makes probabilities of its logits."""
     onnx = onnx_library()
     # Names of the network's own never meet ours.
-    model = onnx.compose.add_prefix(network, "network/")
+    model = onnx.compose.add_prefix(translated, "network/")
     graph, kind = Graph(), np.float64 if dtype == torch.float64 else np.float32
     raw = add_features(graph, clustering.preprocessing_, clustering._shape)
     features = graph.cast(raw, kind, name="network/features")

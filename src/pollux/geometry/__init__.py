@@ -2,23 +2,34 @@
 
 from pollux.affinity import Affinity, Features, Paths
 from pollux.geometry.distances import DISTANCES
-from pollux.geometry.geometry import Precomputed, check_affinity, resolve
+from pollux.geometry.geometry import SPANNING, Precomputed, check_affinity, resolve
 from pollux.geometry.graphs import ShortestPath
 from pollux.geometry.kernels import KERNELS
+from pollux.geometry.mixtures import Mixtures
+from pollux.geometry.neighbours import Neighbours, nearest
 from pollux.geometry.pairwise import Encoded, Geometry, Kind, Pairwise
+from pollux.geometry.spectral import Mixed, NeighbourGraph, eigenvectors, unit_rows
 
 __all__ = [
     "DISTANCES",
     "KERNELS",
+    "SPANNING",
     "Affinity",
     "Encoded",
     "Features",
     "Geometry",
     "Kind",
+    "Mixed",
+    "Mixtures",
+    "NeighbourGraph",
+    "Neighbours",
     "Pairwise",
     "Paths",
     "Precomputed",
     "ShortestPath",
     "check_affinity",
+    "eigenvectors",
+    "nearest",
     "resolve",
+    "unit_rows",
 ]

@@ -15,8 +15,16 @@ from pollux.affinity import Affinity, Block, Features
 from pollux.geometry.distances import DISTANCES
 from pollux.geometry.graphs import ShortestPath
 from pollux.geometry.kernels import KERNELS
+from pollux.geometry.mixtures import Mixtures
 from pollux.geometry.pairwise import Encoded, Geometry, Kind, Pairwise
+from pollux.geometry.spectral import Mixed, NeighbourGraph
 from pollux.rows import as_rows, share
+
+SPANNING: dict[Kind, dict[str, type[ShortestPath | NeighbourGraph | Mixed | Mixtures]]] = {
+    "kernel": {"graph": NeighbourGraph, "mixed": Mixed, "mixtures": Mixtures},
+    "distance": {"shortest_path": ShortestPath},
+}
+"""Geometries that span all samples, by kind and name."""
 
 DEFAULTS: dict[Kind, str] = {"kernel": "linear", "distance": "euclidean"}
 _CHECKED_ROWS = 256
@@ -67,7 +75,7 @@ def resolve(
     Parameters
     ----------
     geometry : str, callable or Geometry
-        The name of a kernel or distance (``pollux.geometry.KERNELS``, ``DISTANCES``), ``"shortest_path"``,
+        The name of a kernel or distance (``pollux.geometry.KERNELS``, ``DISTANCES``, ``SPANNING``),
         ``"precomputed"``, ``"auto"``; or a function of x (n, d) and y (m, d) that returns (n, m).
     kind : {"kernel", "distance"}
         What the objective needs.
@@ -101,9 +109,9 @@ def _find(geometry: str | Geometry | Callable[..., Tensor], kind: Kind, paramete
         named = KERNELS if kind == "kernel" else DISTANCES
         if name in named:
             return named[name].with_parameters(**parameters)
-        if name == "shortest_path" and kind == "distance":
-            return _shortest_path(parameters)
-        valid = [*named, *(["shortest_path"] if kind == "distance" else []), "precomputed"]
+        if name in SPANNING[kind]:
+            return _spanning(name, kind, parameters)
+        valid = [*named, *SPANNING[kind], "precomputed"]
         raise ValueError(f"The objective needs a {kind}: {', '.join(valid)}, or a function. Not one of them: {name!r}.")
     if parameters:
         raise TypeError(f"Parameters {sorted(parameters)} belong to a named geometry; bind them yourself.")
@@ -114,12 +122,13 @@ def _find(geometry: str | Geometry | Callable[..., Tensor], kind: Kind, paramete
     raise TypeError(f"A geometry is a name, a function or a Geometry, not {type(geometry).__name__}.")
 
 
-def _shortest_path(parameters: dict[str, Any]) -> ShortestPath:
-    valid = [parameter.name for parameter in fields(ShortestPath) if parameter.init]
+def _spanning(name: str, kind: Kind, parameters: dict[str, Any]) -> Geometry:
+    make = SPANNING[kind][name]
+    valid = [parameter.name for parameter in fields(make) if parameter.init]
     unknown = sorted(set(parameters) - set(valid))
     if unknown:
-        raise ValueError(f"The shortest_path distance takes {', '.join(valid)}; not {', '.join(unknown)}.")
-    return ShortestPath(**parameters)
+        raise ValueError(f"The {name} {kind} takes {', '.join(valid)}; not {', '.join(unknown)}.")
+    return make(**parameters)
 
 
 def check_affinity(affinity: Any, kind: Kind) -> Tensor | Features:

@@ -10,9 +10,10 @@ import scipy.sparse
 import torch
 from numpy.typing import NDArray
 from scipy.spatial.distance import pdist
-from sklearn.neighbors import kneighbors_graph, radius_neighbors_graph
+from sklearn.neighbors import radius_neighbors_graph
 
 from pollux.affinity import Block, Paths
+from pollux.geometry.neighbours import nearest
 from pollux.geometry.pairwise import Geometry, Kind
 from pollux.rows import Rows, as_rows
 
@@ -60,14 +61,15 @@ class ShortestPath(Geometry):
 
     def graph(self, X: Any) -> scipy.sparse.csr_array:
         """The symmetric neighbour graph (n, n) of all samples, its values the Euclidean lengths of edges."""
-        samples = _array(as_rows(X))
+        rows = as_rows(X)
+        if self.neighbours is not None:
+            return _nearest(rows, self.neighbours)
+        samples = _array(rows)
         # Neighbours do not depend on the unit; of unit size, squares can be summed.
         unit = float(np.abs(samples).max(initial=0)) or 1.0
         return _scaled(self._graph(samples / unit), unit)
 
     def _graph(self, samples: NDArray[np.float64]) -> scipy.sparse.csr_array:
-        if self.neighbours is not None:
-            return _nearest(samples, min(self.neighbours, len(samples) - 1))
         n = len(samples)
         if self.quantile * n * n > _MOST_EDGES:
             raise ValueError(
@@ -84,16 +86,14 @@ def _array(rows: Rows) -> NDArray[np.float64]:
     return everything.double().cpu().numpy()
 
 
-def _nearest(samples: NDArray[np.float64], k: int) -> scipy.sparse.csr_array:
+def _nearest(rows: Rows, k: int) -> scipy.sparse.csr_array:
     """The graph that joins each sample with its k nearest, in both directions."""
-    n = len(samples)
-    if k == 0:
-        return scipy.sparse.csr_array((n, n))
-    found = scipy.sparse.coo_array(kneighbors_graph(samples, k, mode="distance"))
+    found = nearest(rows, k)
+    n, k = found.numbers.shape
+    ends = np.stack([np.repeat(np.arange(n), k), found.numbers.ravel()])
     # By edges rather than by matrix arithmetic, which would drop those of length zero between equal rows.
-    edges = np.concatenate([np.stack(found.coords), np.stack(found.coords[::-1])], 1)
-    edges, first = np.unique(edges, axis=1, return_index=True)
-    lengths = np.concatenate([found.data, found.data])[first]
+    edges, first = np.unique(np.concatenate([ends, ends[::-1]], 1), axis=1, return_index=True)
+    lengths = np.tile(found.distances.ravel(), 2)[first]
     return scipy.sparse.csr_array((lengths, (edges[0], edges[1])), shape=(n, n))
 
 

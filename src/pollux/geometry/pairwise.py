@@ -38,6 +38,10 @@ class Geometry(ABC):
         """The same geometry with what it takes from the data (a bandwidth) fixed, for use on other rows."""
         return self
 
+    def for_clusters(self, n_clusters: int) -> Geometry:
+        """The same geometry with what it leaves to the number of clusters fixed."""
+        return self
+
     def of(self, x: Tensor, ranks: Ranks | None = None) -> Affinity:
         """The affinity of the samples x (b, …) with each other.
 
@@ -158,6 +162,9 @@ class Encoded(Geometry):
     @property
     def spans_all(self) -> bool:
         return self.geometry.spans_all
+
+    def for_clusters(self, n_clusters: int) -> Encoded:
+        return replace(self, geometry=self.geometry.for_clusters(n_clusters))
 
     def adapt(self, X: Any) -> Encoded:
         sample = as_rows(X).sample(_SAMPLE_SIZE)

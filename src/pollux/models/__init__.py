@@ -1,7 +1,19 @@
 """Models p(y|x): factories ``(shape of a sample, n_clusters) → nn.Module`` that returns logits (n, K)."""
 
 from pollux.models.registry import MODELS, build
-from pollux.models.tabular import ACTIVATIONS, FreeTable, activations, free, linear, mlp
+from pollux.models.tabular import ACTIVATIONS, NORMS, FreeTable, activations, free, linear, mlp
 from pollux.models.vision import lenet5, resnet18
 
-__all__ = ["ACTIVATIONS", "MODELS", "FreeTable", "activations", "build", "free", "lenet5", "linear", "mlp", "resnet18"]
+__all__ = [
+    "ACTIVATIONS",
+    "MODELS",
+    "NORMS",
+    "FreeTable",
+    "activations",
+    "build",
+    "free",
+    "lenet5",
+    "linear",
+    "mlp",
+    "resnet18",
+]

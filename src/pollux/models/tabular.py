@@ -24,6 +24,9 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
 }
 
 
+NORMS = (None, "batch")
+
+
 class FreeTable(nn.Module):
     """A row of logits for each training sample, tied to nothing: inputs are indices (n,) → (n, K)."""
 
@@ -52,6 +55,7 @@ def mlp(
     *,
     hidden: Sequence[int] = (100,),
     activation: Activation | Sequence[Activation] = "relu",
+    norm: str | None = None,
 ) -> nn.Module:
     """A multi-layer perceptron.
 
@@ -65,12 +69,19 @@ def mlp(
         Widths of the hidden layers.
     activation : str, class or sequence of these
         What follows each hidden layer: a name of ``ACTIVATIONS`` or a module class; or one for each of the layers.
+    norm : {None, "batch"}
+        What each hidden layer is normalised by, before its activation.
     """
+    if norm not in NORMS:
+        raise ValueError(f"norm is one of {', '.join(map(repr, NORMS))}; not {norm!r}.")
     if isinstance(hidden, int) or any(int(width) < 1 for width in hidden):
         raise ValueError(f"hidden is a sequence of positive layer widths such as (100,), not {hidden!r}.")
     widths = (_size(n_features), *(int(width) for width in hidden))
     makers = [_maker(each) for each in activations(activation, len(hidden))]
-    layers = [(nn.Linear(a, b), make()) for (a, b), make in zip(itertools.pairwise(widths), makers, strict=True)]
+    layers = [
+        (nn.Linear(a, b), *([nn.BatchNorm1d(b)] if norm == "batch" else []), make())
+        for (a, b), make in zip(itertools.pairwise(widths), makers, strict=True)
+    ]
     return _flattened(n_features, *itertools.chain.from_iterable(layers), nn.Linear(widths[-1], n_clusters))
 
 

@@ -2,6 +2,6 @@
 
 from pollux.objectives.divergences import DIVERGENCES, Divergence, f_divergence, sinkhorn
 from pollux.objectives.gemini import GEMINIS, Gemini
-from pollux.objectives.penalties import PENALTIES
+from pollux.objectives.penalties import PENALTIES, LocalVat
 
-__all__ = ["DIVERGENCES", "GEMINIS", "PENALTIES", "Divergence", "Gemini", "f_divergence", "sinkhorn"]
+__all__ = ["DIVERGENCES", "GEMINIS", "PENALTIES", "Divergence", "Gemini", "LocalVat", "f_divergence", "sinkhorn"]

@@ -2,13 +2,16 @@
 
 A penalty is a function ``penalty(model, inputs, log_p, sample_weight, generator)`` that returns (…), one
 value for each model trained, to be made small. ``model(inputs)`` gives log-probabilities (…, n, K) and
-``model.each(inputs)`` does so for inputs (…, n, …) that differ between the models trained together.
+``model.each(inputs)`` does so for inputs (…, n, …) that differ between the models trained together. One with an
+attribute ``uses_spacing`` is also given ``spacing`` (n,): the distance of each sample to its 10th nearest neighbour.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -26,7 +29,8 @@ class Model(Protocol):
     def parameters(self) -> Iterable[Tensor]: ...
 
 
-Penalty = Callable[[Model, Tensor, Tensor, Tensor | None, torch.Generator | None], Tensor]
+# Some take the spacing of samples too.
+Penalty = Callable[..., Tensor]
 
 
 def entropy(
@@ -38,6 +42,20 @@ def entropy(
 ) -> Tensor:
     """Mean entropy of the predictions, in nats: small for a model that is sure of each sample."""
     return _mean(-(log_p.exp() * log_p).sum(-1), sample_weight)
+
+
+def balance(
+    model: Model,
+    inputs: Tensor,
+    log_p: Tensor,
+    sample_weight: Tensor | None = None,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """How far the sizes of clusters are from equal: log K − H(Y), in nats. Of several processes, each has its own."""
+    shares = _mean(log_p.exp().mT, sample_weight)
+    # Of a share of zero both the logarithm and its weight vanish.
+    logarithms = shares.clamp_min(torch.finfo(shares.dtype).tiny).log()
+    return (shares * logarithms).sum(-1) + math.log(log_p.shape[-1])
 
 
 def weight_decay(
@@ -59,23 +77,24 @@ def vat(
     sample_weight: Tensor | None = None,
     generator: torch.Generator | None = None,
     *,
-    radius: float = 1.0,
-    probe: float = 10.0,
+    radius: float | Tensor = 1.0,
+    probe: float | Tensor = 10.0,
     steps: int = 1,
 ) -> Tensor:
     """Virtual adversarial training: how far the worst small move of the inputs changes the predictions.
 
     Parameters
     ----------
-    radius : float
-        Length of the move, in the units of the inputs.
-    probe : float
+    radius : float or Tensor of shape (n,)
+        Length of the move, or that of each sample, in the units of the inputs.
+    probe : float or Tensor of shape (n,)
         Length of the trial move that finds the worst direction.
     steps : int
         Power iterations that refine the direction.
     """
     if not inputs.is_floating_point():
         raise ValueError("The penalty 'vat' moves the inputs, and a free table has none: choose another model.")
+    radius, probe = (_of_each(length, inputs) for length in (radius, probe))
     target = log_p.detach()
     shape = target.shape[:-2] + inputs.shape
     direction = torch.randn(shape, generator=generator, dtype=inputs.dtype).to(inputs.device)
@@ -86,6 +105,41 @@ def vat(
     return _kl(target, model.each(inputs + radius * _unit(direction, inputs.ndim - 1)), sample_weight)
 
 
+@dataclass(frozen=True)
+class LocalVat:
+    """The penalty ``vat`` with moves as long as samples are apart: far where they are sparse, short where dense.
+
+    Parameters
+    ----------
+    share : float
+        Length of a sample's move, as a share of the distance to its 10th nearest neighbour.
+    probe : float
+        Length of the trial move that finds the worst direction, as a multiple of that of the move itself: with 4, and
+        grey values from 0 to 1, about the 10 that is usual for images of digits, but in any units.
+    steps : int
+        Power iterations that refine the direction.
+    """
+
+    share: float = 0.4
+    probe: float = 4.0
+    steps: int = 1
+    uses_spacing: ClassVar[bool] = True
+
+    def __call__(
+        self,
+        model: Model,
+        inputs: Tensor,
+        log_p: Tensor,
+        sample_weight: Tensor | None = None,
+        generator: torch.Generator | None = None,
+        *,
+        spacing: Tensor,
+    ) -> Tensor:
+        radius = self.share * spacing
+        probe = self.probe * radius
+        return vat(model, inputs, log_p, sample_weight, generator, radius=radius, probe=probe, steps=self.steps)
+
+
 def _unit(direction: Tensor, sample_ndim: int) -> Tensor:
     """Each sample's direction, its last ``sample_ndim`` dimensions, at length one."""
     dims = tuple(range(-sample_ndim, 0))
@@ -93,15 +147,28 @@ def _unit(direction: Tensor, sample_ndim: int) -> Tensor:
     return direction / length.clamp_min(torch.finfo(direction.dtype).tiny)
 
 
+def _of_each(length: float | Tensor, inputs: Tensor) -> float | Tensor:
+    """A length for all samples, or one for each, to multiply inputs (…, n, …) with."""
+    if not isinstance(length, Tensor):
+        return length
+    return length.to(inputs.device, inputs.dtype).reshape(-1, *[1] * (inputs.ndim - 1))
+
+
 def _kl(log_p: Tensor, log_q: Tensor, sample_weight: Tensor | None) -> Tensor:
     return _mean((log_p.exp() * (log_p - log_q)).sum(-1), sample_weight)
 
 
 def _mean(values: Tensor, sample_weight: Tensor | None) -> Tensor:
-    """The mean over samples (…, n)."""
+    """The mean over samples, the last dimension."""
     if sample_weight is None:
         return values.mean(-1)
     return values @ proportions(sample_weight).to(values.dtype)
 
 
-PENALTIES: dict[str, Penalty] = {"vat": vat, "entropy": entropy, "weight_decay": weight_decay}
+PENALTIES: dict[str, Penalty] = {
+    "vat": vat,
+    "local_vat": LocalVat(),
+    "entropy": entropy,
+    "balance": balance,
+    "weight_decay": weight_decay,
+}

@@ -72,14 +72,14 @@ def _penalties(texts: Sequence[str]) -> dict[Any, float]:
 
 def _geometry(settings: Settings, needs: Any) -> Any:
     """A named geometry, as "rbf", or with parameters, "rbf:gamma=0.5"."""
-    from pollux.geometry import DISTANCES, KERNELS, resolve
+    from pollux.geometry import DISTANCES, KERNELS, SPANNING, resolve
 
     name, _, rest = settings.geometry.partition(":")
     if needs is None:
         if settings.geometry != "auto":
             raise InputError("The objective compares predictions only: it needs no --geometry, so leave it out.")
         return "auto"
-    kernels, distances = ("auto", *KERNELS), ("auto", *DISTANCES, "shortest_path")
+    kernels, distances = ("auto", *KERNELS, *SPANNING["kernel"]), ("auto", *DISTANCES, *SPANNING["distance"])
     valid, others = (kernels, distances) if needs == "kernel" else (distances, kernels)
     if name not in valid:
         is_other = f" {name} is a {'distance' if needs == 'kernel' else 'kernel'}."

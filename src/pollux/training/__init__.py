@@ -5,14 +5,16 @@ from pollux.training.callbacks import Callback, Epoch, Interruptible, ProgressBa
 from pollux.training.checkpoints import Checkpoints, CheckpointWarning, Stopped
 from pollux.training.course import History, NotFiniteError, NumericalWarning, Patience
 from pollux.training.evaluation import Evaluation, evaluate, evaluate_batches, log_probabilities
-from pollux.training.loop import Trained, train
+from pollux.training.loop import SCHEDULES, Trained, train
 from pollux.training.optimisers import OPTIMISERS, make_optimiser
-from pollux.training.restarts import Fitted, Randomness, Recipe, evaluate_sound, train_restarts
+from pollux.training.restarts import Fitted, Randomness, Recipe, Round, evaluate_sound, train_restarts
 from pollux.training.steps import Step, TapedStep, TapelessStep, Trainable
 from pollux.training.trainable import SingleModel, StackedModels
+from pollux.training.warm import learn_labels
 
 __all__ = [
     "OPTIMISERS",
+    "SCHEDULES",
     "Batch",
     "Batches",
     "Callback",
@@ -29,6 +31,7 @@ __all__ = [
     "ProgressBar",
     "Randomness",
     "Recipe",
+    "Round",
     "RowBatches",
     "SingleModel",
     "StackedModels",
@@ -42,6 +45,7 @@ __all__ = [
     "evaluate",
     "evaluate_batches",
     "evaluate_sound",
+    "learn_labels",
     "log_probabilities",
     "make_optimiser",
     "train",

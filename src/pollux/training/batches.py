@@ -25,6 +25,8 @@ class Batch(NamedTuple):
     sample_weight: Tensor | None
     sizes: tuple[int, ...] | None = None
     """How many samples each process has, where that is known."""
+    spacing: Tensor | None = None
+    """How far each sample is from its 10th nearest neighbour, where a penalty asks for it."""
 
 
 class Batches(Protocol):
@@ -34,9 +36,12 @@ class Batches(Protocol):
     ----------
     batch_size : int
         Most samples in a batch, of all processes.
+    n_batches : int or None
+        Batches of an epoch, where that is known.
     """
 
     batch_size: int
+    n_batches: int | None = None
 
     def epoch(self, generator: torch.Generator | None = None, start: int = 0) -> Iterator[Batch]:
         """Each sample once. An epoch that was broken off is taken up after ``start`` batches, if these are any."""
@@ -83,7 +88,11 @@ class RowBatches(Batches):
     own_features : callable, optional
         ``index → features`` of samples that this process has, from an origin that all have in common; the features of
         all are then not needed.
+    spacing : Tensor of shape (n,), optional
+        How far each sample is from its 10th nearest neighbour.
     """
+
+    n_batches: int
 
     def __init__(
         self,
@@ -95,6 +104,7 @@ class RowBatches(Batches):
         reshuffle_every: int = 1,
         ranks: Ranks | None = None,
         own_features: Callable[[Tensor], Affinity] | None = None,
+        spacing: Tensor | None = None,
     ) -> None:
         self.n = n
         self.batch_size = min(n, batch_size)
@@ -103,7 +113,7 @@ class RowBatches(Batches):
             raise ValueError(f"{ranks.size} processes share batches of {n // self.n_batches} rows: use larger ones.")
         self._inputs = inputs
         self._block = block
-        self._sample_weight = sample_weight
+        self._sample_weight, self._spacing = sample_weight, spacing
         self._ranks, self._own_features = ranks, own_features
         self._whole: Batch | None = None
         self._version = 0
@@ -185,7 +195,8 @@ class RowBatches(Batches):
         if self._ranks is not None and self._own_features is None and isinstance(affinity, Features):
             values = affinity.values.tensor_split(self._ranks.size)[self._ranks.rank]
             affinity = Features(values, affinity.centred)
-        return Batch(inputs, affinity, None if self._sample_weight is None else self._sample_weight[own], sizes)
+        weight, spacing = (None if of_all is None else of_all[own] for of_all in (self._sample_weight, self._spacing))
+        return Batch(inputs, affinity, weight, sizes, spacing)
 
     @torch.no_grad()
     def _affinity(self, index: Tensor, part: int) -> Affinity | None:

@@ -65,8 +65,6 @@ class Checkpoints:
         Whether a training that writes these is under way.
     finished : list
         What earlier starts of a training have left, where several are trained one after the other.
-    max_epochs : int
-        How long the training is to be.
 
     Examples
     --------
@@ -86,19 +84,18 @@ class Checkpoints:
         self._executor: ThreadPoolExecutor | None = None
         self._writing: Future[None] | None = None
         self._identity: dict[str, Any] = {}
-        self.max_epochs = 0
         self.finished: list[Any] = []
         self._found: dict[str, Any] | None = None
 
     # What the training asks, in its order.
 
     @contextmanager
-    def of(self, identity: Mapping[str, Any], max_epochs: int, ranks: Ranks | None = None) -> Iterator[None]:
+    def of(self, identity: Mapping[str, Any], ranks: Ranks | None = None) -> Iterator[None]:
         """The training that this identity tells from others; what was found of it is taken up.
 
         No other process may write into the folder as long as it lasts. Of several processes the first reads and writes.
         """
-        self._identity, self.max_epochs = dict(identity), max_epochs
+        self._identity = dict(identity)
         self.stopped = False
         leads = is_first(ranks)
         with ExitStack() as stack:

@@ -93,6 +93,8 @@ class Adam:
         self._square = torch.zeros_like(parameters)
         self._learning_rate, self._beta1, self._beta2 = learning_rate, beta1, beta2
         self._steps = 0
+        # The share of the learning rate to go on at.
+        self.pace = 1.0
 
     def step(self) -> None:
         self._steps += 1
@@ -100,7 +102,7 @@ class Adam:
         self._square.mul_(self._beta2).addcmul_(self.gradients, self.gradients, value=1 - self._beta2)
         # The corrections of both moments, drawn out of the element-wise work.
         correction = (1 - self._beta2**self._steps) ** 0.5
-        rate = self._learning_rate * correction / (1 - self._beta1**self._steps)
+        rate = self.pace * self._learning_rate * correction / (1 - self._beta1**self._steps)
         self.parameters.addcdiv_(self._mean, self._square.sqrt().add_(1e-8 * correction), value=-rate)
 
     def state(self) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -56,12 +58,14 @@ def train(
     noise: torch.Generator | None = None,
     ranks: Ranks | None = None,
     checkpoints: Checkpoints | None = None,
+    schedule: str = "constant",
 ) -> Trained:
     """Train the model by steps on batches, for at most ``max_epochs``.
 
     With ``patience``, training ends after that many epochs in which the objective has not risen by the
     share ``tol`` of its best value. A callback that is a context manager may swallow an exception, such as Ctrl-C: the
-    weights are then those of the last whole epoch. With ``checkpoints`` it goes on where the last one was written.
+    weights are then those of the last whole epoch. With ``checkpoints`` it goes on where the last one was written. The
+    learning rate follows the ``schedule``.
     """
     course = Course(model, step, batches, tol, patience, {"generator": generator, "noise": noise}, ranks)
     keeper = None if checkpoints is None else Keeper(course, checkpoints, ranks)
@@ -80,7 +84,7 @@ def train(
         for number in range(course.epochs + 1, max_epochs + 1):
             if course.patient.is_over:
                 break
-            diverged, stopped = _epoch(course, generator, keeper)
+            diverged, stopped = _epoch(course, generator, keeper, functools.partial(SCHEDULES[schedule], max_epochs))
             if diverged or stopped:
                 break
             epoch = _figures(course.history, number, max_epochs)
@@ -107,9 +111,26 @@ def train(
     return Trained(course.history, course.guard.restore, broken_off, stopped, diverged)
 
 
-def _epoch(course: Course, generator: torch.Generator | None, keeper: Keeper | None) -> tuple[bool, bool]:
+def _constant(max_epochs: int, epochs: float) -> float:
+    return 1.0
+
+
+def _cosine(max_epochs: int, epochs: float) -> float:
+    """From one down to zero, slowly at both ends."""
+    return (1 + math.cos(math.pi * min(epochs / max_epochs, 1.0))) / 2
+
+
+SCHEDULES: dict[str, Callable[[int, float], float]] = {"constant": _constant, "cosine": _cosine}
+"""The share of the learning rate after so many of all epochs, which need not be whole."""
+
+
+def _epoch(
+    course: Course, generator: torch.Generator | None, keeper: Keeper | None, pace: Callable[[float], float]
+) -> tuple[bool, bool]:
     """The rest of an epoch; whether numbers were no longer finite, and whether it was asked to stop."""
+    whole, steps = course.epochs, course.batches.n_batches
     for batch in course.batches.epoch(generator, course.position):
+        course.step.set_pace(pace(whole if steps is None else whole + course.position / steps))
         course.tally.add(*course.step(batch))
         course.position += 1
         if course.position % _STRETCH == 0 and not course.is_sound():

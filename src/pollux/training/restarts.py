@@ -53,12 +53,23 @@ class Randomness(NamedTuple):
 
 
 class Fitted(NamedTuple):
-    """The best module, what it says of the samples, the figures of its epochs, and whether its numbers exploded."""
+    """The best module, what it says of the samples, the figures of its epochs, and whether its numbers exploded.
+
+    ``choices`` are the clusters (n,) that each start has led to, where samples are at hand.
+    """
 
     module: nn.Module
     evaluation: Evaluation
     history: dict[str, list[float]]
     diverged: bool = False
+    choices: tuple[Tensor, ...] = ()
+
+
+class Round(NamedTuple):
+    """How long models are trained, and by which schedule."""
+
+    epochs: int
+    schedule: str = "constant"
 
 
 def train_restarts(
@@ -66,72 +77,109 @@ def train_restarts(
     n_clusters: int,
     batches: Batches,
     recipe: Recipe,
-    train: Callable[[Trainable, Step, Batches], Trained],
+    train: Callable[[Trainable, Step, Batches, Round], Trained],
     evaluate: Callable[[nn.Module], Evaluation],
     randomness: Randomness,
+    rounds: Sequence[Round],
     checkpoints: Checkpoints | None = None,
 ) -> Fitted:
-    """Train every module and keep the one with the highest objective on the samples."""
-    results: list[Fitted] = []
-    failure: NotFiniteError | None = None
-    plan = list(_plan(modules, n_clusters, batches, recipe, randomness))
-    for stage, (model, step) in enumerate(plan):
-        try:
-            trained = _one(stage, model, step, batches, train, checkpoints)
-            random = torch.get_rng_state()
-            evaluations, was_spoilt = evaluate_sound(model, trained, evaluate)
-        except NotFiniteError as error:
-            # One start may fail where another does not.
-            failure = error
-            _finish(checkpoints, stage, len(plan), {"failed": error.value})
-            continue
-        if trained.broken_off and not trained.history.objective and results:
-            # It has learned nothing, and others have.
+    """Train every module and keep the one with the highest objective on the samples.
+
+    In the first round all are trained; the best of a round alone goes on to the next.
+    """
+    stages = _Stages(batches, train, evaluate, checkpoints)
+    best: Fitted | None = None
+    for number, each in enumerate(rounds):
+        plan = list(_plan(modules, n_clusters, batches, recipe, randomness))
+        results = stages.train(plan, each, is_last=number == len(rounds) - 1)
+        # A restart whose numbers are not finite is compared as the worst.
+        found = max(results, key=lambda fitted: _or_worst(fitted.evaluation.objective))
+        choices = tuple(result.evaluation.choice for result in results if result.evaluation.choice is not None)
+        best = found._replace(choices=choices) if best is None else _after(best, found)
+        if stages.is_over:
             break
-        _finish(checkpoints, stage, len(plan), _ended(model, trained, random))
-        results += [
-            Fitted(module, evaluations[r], trained.history.of_model(r), trained.diverged or was_spoilt)
-            for r, module in enumerate(model.modules)
-        ]
-        if trained.broken_off or trained.stopped:
-            break
-    if not results and failure is not None:
-        raise failure
-    # A restart whose numbers are not finite is compared as the worst.
-    return max(results, key=lambda fitted: _or_worst(fitted.evaluation.objective))
+        modules = [best.module]
+    assert best is not None
+    return best
 
 
-def _one(
-    stage: int,
-    model: Trainable,
-    step: Step,
-    batches: Batches,
-    train: Callable[[Trainable, Step, Batches], Trained],
-    checkpoints: Checkpoints | None,
-) -> Trained:
-    """Train a model, unless an earlier process has done so."""
-    if checkpoints is not None and stage < len(checkpoints.finished):
-        done = checkpoints.finished[stage]
-        if done["max_epochs"] != checkpoints.max_epochs:
-            raise InputError(
-                f"Starts that are trained one after the other cannot be prolonged, from {done['max_epochs']} to "
-                f"{checkpoints.max_epochs} epochs: name another folder for the checkpoints (a new run, pollux fit)."
-            )
-        return _as_it_ended(model, done)
-    if checkpoints is not None and stage:
-        # Those before it have ended, and nothing of them is under way.
-        batches.forget()
-    trained = train(model, step, batches)
-    epochs = len(trained.history.objective)
-    if checkpoints is not None and trained.stopped and (checkpoints.at_once or not epochs):
-        raise Stopped(epochs)
-    return trained
+def _after(earlier: Fitted, later: Fitted) -> Fitted:
+    """A training that went on, with the figures of all its epochs."""
+    history = {name: values + later.history[name] for name, values in earlier.history.items()}
+    return later._replace(history=history, choices=earlier.choices, diverged=earlier.diverged or later.diverged)
 
 
-def _finish(checkpoints: Checkpoints | None, stage: int, stages: int, done: dict[str, Any]) -> None:
-    """Keep what a stage has led to, for those after it; the last one is in its own checkpoint."""
-    if checkpoints is not None and stage == len(checkpoints.finished) and stage + 1 < stages:
-        checkpoints.finished.append({**done, "max_epochs": checkpoints.max_epochs})
+class _Stages:
+    """Trainings one after the other, each of one model or of several as one; those that an earlier process has done
+    are not done again."""
+
+    def __init__(
+        self,
+        batches: Batches,
+        train: Callable[[Trainable, Step, Batches, Round], Trained],
+        evaluate: Callable[[nn.Module], Evaluation],
+        checkpoints: Checkpoints | None,
+    ) -> None:
+        self._batches, self._train, self._evaluate, self._checkpoints = batches, train, evaluate, checkpoints
+        self._stage = 0
+        self.is_over = False
+
+    def train(self, plan: Sequence[tuple[Trainable, Step]], each: Round, is_last: bool) -> list[Fitted]:
+        """What the models of a round have become; of those that failed, nothing."""
+        results: list[Fitted] = []
+        failure: NotFiniteError | None = None
+        for number, (model, step) in enumerate(plan):
+            ends = is_last and number == len(plan) - 1
+            try:
+                trained = self._one(model, step, each)
+                random = torch.get_rng_state()
+                evaluations, was_spoilt = evaluate_sound(model, trained, self._evaluate)
+            except NotFiniteError as error:
+                # One start may fail where another does not.
+                failure = error
+                self._finish({"failed": error.value}, each, ends)
+                continue
+            if trained.broken_off and not trained.history.objective and results:
+                # It has learned nothing, and others have.
+                self.is_over = True
+                break
+            self._finish(_ended(model, trained, random), each, ends)
+            results += [
+                Fitted(module, evaluations[r], trained.history.of_model(r), trained.diverged or was_spoilt)
+                for r, module in enumerate(model.modules)
+            ]
+            if trained.broken_off or trained.stopped:
+                self.is_over = True
+                break
+        if not results and failure is not None:
+            raise failure
+        return results
+
+    def _one(self, model: Trainable, step: Step, each: Round) -> Trained:
+        """Train a model, unless an earlier process has done so."""
+        checkpoints = self._checkpoints
+        if checkpoints is not None and self._stage < len(checkpoints.finished):
+            done = checkpoints.finished[self._stage]
+            if done["max_epochs"] != each.epochs:
+                raise InputError(
+                    f"Starts that are trained one after the other cannot be prolonged, from {done['max_epochs']} to "
+                    f"{each.epochs} epochs: name another folder for the checkpoints (a new run, pollux fit)."
+                )
+            return _as_it_ended(model, done)
+        if checkpoints is not None and self._stage:
+            # Those before it have ended, and nothing of them is under way.
+            self._batches.forget()
+        trained = self._train(model, step, self._batches, each)
+        epochs = len(trained.history.objective)
+        if checkpoints is not None and trained.stopped and (checkpoints.at_once or not epochs):
+            raise Stopped(epochs)
+        return trained
+
+    def _finish(self, done: dict[str, Any], each: Round, ends: bool) -> None:
+        """Keep what a stage has led to, for those after it; the last one is in its own checkpoint."""
+        if self._checkpoints is not None and self._stage == len(self._checkpoints.finished) and not ends:
+            self._checkpoints.finished.append({**done, "max_epochs": each.epochs})
+        self._stage += 1
 
 
 def _ended(model: Trainable, trained: Trained, random: Tensor) -> dict[str, Any]:

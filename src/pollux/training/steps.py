@@ -25,6 +25,9 @@ class Step(Protocol):
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Predictions (…, n, K), up to a constant for each sample, and the objective (…)."""
 
+    def set_pace(self, pace: float) -> None:
+        """Go on at this share of the learning rate."""
+
     def state(self) -> Any:
         """What the optimiser remembers, as plain data and tensors."""
 
@@ -65,6 +68,7 @@ class TapedStep(Step):
     ) -> None:
         self._model, self._objective, self._optimiser, self._penalties = model, objective, optimiser, penalties
         self._generator, self._noise, self._ranks = generator, noise or generator, ranks
+        self._rates = [group["lr"] for group in optimiser.param_groups]
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
         seen: list[tuple[Tensor, Tensor]] = []
@@ -124,9 +128,14 @@ class TapedStep(Step):
                 own = batch.sample_weight.sum().double()
             share = float(own / self._ranks.sum(own))
         for penalty, weight in self._penalties:
-            value = penalty(self._model, batch.inputs, log_p, batch.sample_weight, self._noise)
+            also = {"spacing": batch.spacing} if getattr(penalty, "uses_spacing", False) else {}
+            value = penalty(self._model, batch.inputs, log_p, batch.sample_weight, self._noise, **also)
             total = total + weight * share * value.sum()
         return total
+
+    def set_pace(self, pace: float) -> None:
+        for group, rate in zip(self._optimiser.param_groups, self._rates, strict=True):
+            group["lr"] = pace * rate
 
     def state(self) -> Any:
         return self._optimiser.state_dict()
@@ -149,6 +158,9 @@ class TapelessStep(Step):
         )
         self._model.descend(gradient.neg_())
         return logits, values
+
+    def set_pace(self, pace: float) -> None:
+        self._model.adam.pace = pace
 
     def state(self) -> Any:
         return self._model.adam.state()

@@ -1,0 +1,198 @@
+"""Kernels of neighbour graphs: samples are alike when many short steps between neighbours join them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse
+import torch
+from numpy.typing import NDArray
+from scipy.linalg import eigh
+from scipy.sparse.linalg import eigsh
+from torch import Tensor
+
+from pollux.affinity import Affinity, Block, Features
+from pollux.geometry.neighbours import SEARCHED_COMPONENTS, Neighbours, nearest
+from pollux.geometry.pairwise import Geometry, Kind
+from pollux.rows import as_rows
+from pollux.statistics import moments
+
+_DENSE_UP_TO = 1_000
+_BISECTIONS = 40
+_SCALE_NEIGHBOUR = 7
+# Of eigenvectors; a cluster's place in them needs no more digits.
+_TOLERANCE = 1e-4
+_KRYLOV = 50
+_COMPONENTS = 10
+
+
+def fuzzy(neighbours: Neighbours) -> scipy.sparse.csr_array:
+    """Weights exp(−(d − ρ)/σ) of a sample's nearest ones, ρ being the smallest distance and σ such that they add up to
+    log₂ k; a pair has the probability that at least one of its two weights stands for an edge."""
+    distances = neighbours.distances
+    beyond = np.maximum(distances - _smallest_positive(distances), 0)
+    target = max(np.log2(distances.shape[1]), 1e-3)
+    low, high = np.zeros(len(beyond)), np.full(len(beyond), np.inf)
+    width = np.maximum(beyond.mean(1), np.finfo(float).tiny)
+    for _ in range(_BISECTIONS):
+        is_wide = np.exp(-beyond / width[:, None]).sum(1) > target
+        high, low = np.where(is_wide, width, high), np.where(is_wide, low, width)
+        width = np.where(np.isinf(high), 2 * width, (low + high) / 2)
+        width = np.maximum(width, np.finfo(float).tiny)
+    # Where many distances are equal no width is narrow enough, and all of them weigh the same.
+    width = np.maximum(width, 1e-3 * np.maximum(distances.mean(1), np.finfo(float).tiny))
+    weights = _matrix(np.exp(-beyond / width[:, None]), neighbours.numbers)
+    return scipy.sparse.csr_array(weights + weights.T - weights * weights.T)
+
+
+def self_tuning(neighbours: Neighbours) -> scipy.sparse.csr_array:
+    """Weights exp(−d² / (σᵢ σⱼ)) of pairs of which one is near the other, σ being the distance to the 7th neighbour."""
+    distances, index = neighbours
+    k = distances.shape[1]
+    scale = distances[:, min(_SCALE_NEIGHBOUR, k) - 1]
+    # Where so many equal rows lie, the scale is that of what is beyond them.
+    scale = np.where(scale > 0, scale, distances.max(1))
+    scale = np.where(scale > 0, scale, 1.0)
+    weights = _matrix(np.exp(-np.square(distances) / (scale[:, None] * scale[index])), index)
+    return scipy.sparse.csr_array(weights.maximum(weights.T))
+
+
+WEIGHTS: dict[str, Callable[[Neighbours], scipy.sparse.csr_array]] = {"fuzzy": fuzzy, "self_tuning": self_tuning}
+
+
+def eigenvectors(weights: scipy.sparse.csr_array, count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The largest eigenvalues (r,) of the normalised graph D^−½ W D^−½ and their vectors (n, r), in falling order."""
+    degree = np.asarray(weights.sum(1)).ravel()
+    root = scipy.sparse.diags_array(1 / np.sqrt(np.where(degree > 0, degree, 1)))
+    graph = scipy.sparse.csr_array(root @ weights @ root)
+    n = len(degree)
+    count = min(count, n)
+    if n <= _DENSE_UP_TO or count >= n - 1:
+        values, vectors = eigh(graph.toarray(), subset_by_index=[n - count, n - 1])
+    else:
+        start = np.random.default_rng(0).standard_normal(n)
+        # A large Krylov space converges in fewer restarts where eigenvalues crowd near one.
+        size = min(n - 1, max(4 * count, _KRYLOV))
+        values, vectors = eigsh(graph, count, which="LA", v0=start, ncv=size, tol=_TOLERANCE, maxiter=100 * n)
+    order = np.argsort(values)[::-1]
+    return values[order], vectors[:, order]
+
+
+def unit_rows(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Each row at length one."""
+    length = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors / np.where(length > 0, length, 1)
+
+
+@dataclass(frozen=True)
+class NeighbourGraph(Geometry):
+    """A kernel by the leading eigenvectors of the neighbour graph of all samples.
+
+    Parameters
+    ----------
+    neighbours : int
+        How many nearest ones each sample is joined with.
+    components : int, optional
+        How many eigenvectors; as many as clusters by default.
+    weights : {"fuzzy", "self_tuning"}
+        How an edge's weight falls with its length: as in UMAP, or by the distances to the 7th neighbours of its ends.
+    diffusion : float
+        Steps of a random walk that damp the eigenvectors of fast modes; none by default.
+    search_components : int or None
+        Neighbours are looked for among so many principal components, where samples have more dimensions.
+    """
+
+    neighbours: int = 15
+    components: int | None = None
+    weights: str = "fuzzy"
+    diffusion: float = 0.0
+    search_components: int | None = SEARCHED_COMPONENTS
+    kind: Kind = field(default="kernel", init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.neighbours < 1:
+            raise ValueError(f"neighbours is a positive number of samples, not {self.neighbours}.")
+        if self.weights not in WEIGHTS:
+            raise ValueError(f"weights is one of {', '.join(WEIGHTS)}; not {self.weights!r}.")
+        for name in ("components", "search_components"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} is a positive number of dimensions, not {value}.")
+        if self.diffusion < 0:
+            raise ValueError(f"diffusion is a number of steps, at least 0; not {self.diffusion}.")
+
+    def for_clusters(self, n_clusters: int) -> Self:
+        return self if self.components is not None else replace(self, components=n_clusters)
+
+    def graph(self, X: Any) -> scipy.sparse.csr_array:
+        """The symmetric graph (n, n) of weights."""
+        return WEIGHTS[self.weights](nearest(X, self.neighbours, components=self.search_components))
+
+    def embed(self, X: Any) -> NDArray[np.float64]:
+        """The features (n, r) of all samples."""
+        values, vectors = eigenvectors(self.graph(X), self.components or _COMPONENTS)
+        return unit_rows(vectors * np.clip(values, 0, 1) ** self.diffusion if self.diffusion else vectors)
+
+    def bind(self, X: Any) -> Block:
+        rows = as_rows(X)
+        return block_of(torch.from_numpy(self.embed(rows)).to(rows.device, rows.dtype))
+
+
+@dataclass(frozen=True)
+class Mixed(NeighbourGraph):
+    """The sum of the kernel of a neighbour graph and the linear kernel of the samples, each of unit mean square.
+
+    Parameters
+    ----------
+    neighbours, components, weights, diffusion, search_components
+        As for :class:`NeighbourGraph`.
+    share : float
+        The part of the graph in the sum, from 0 to 1.
+    """
+
+    share: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.share <= 1:
+            raise ValueError(f"share is the part of the graph in the sum, from 0 to 1; not {self.share}.")
+
+    def bind(self, X: Any) -> Block:
+        rows = as_rows(X)
+        graph = torch.from_numpy(self.embed(rows)).to(rows.device)
+        graph = graph - graph.mean(0)
+        graph = (graph * (self.share / _or_one(graph.square().sum(1).mean())) ** 0.5).to(rows.dtype)
+        found = moments(rows)
+        centre = found.mean.flatten().to(rows.device, rows.dtype)
+        scale = ((1 - self.share) / _or_one(found.variance.sum())) ** 0.5
+
+        def block(index: Tensor) -> Affinity:
+            samples = (rows[index].flatten(1) - centre) * scale
+            return Features(torch.cat([graph[index.to(graph.device)], samples], 1)).centre()
+
+        return block
+
+
+def block_of(features: Tensor) -> Block:
+    """What gives batches of these features (n, r)."""
+    return lambda index: Features(features[index.to(features.device)]).centre()
+
+
+def _or_one(value: Tensor) -> float:
+    """A mean square to divide by; one where all are zero."""
+    return float(value) or 1.0
+
+
+def _smallest_positive(distances: NDArray[np.float64]) -> NDArray[np.float64]:
+    """For each sample the smallest distance (n, 1) above zero, or zero."""
+    smallest = np.where(distances > 0, distances, np.inf).min(1, keepdims=True)
+    return np.where(np.isinf(smallest), 0, smallest)
+
+
+def _matrix(weights: NDArray[np.float64], index: NDArray[np.int64]) -> scipy.sparse.csr_array:
+    """Weights (n, k) of the samples ``index`` (n, k), as a sparse matrix (n, n)."""
+    n, k = index.shape
+    return scipy.sparse.csr_array((weights.ravel(), index.ravel(), np.arange(0, n * k + 1, k)), shape=(n, n))

@@ -1,0 +1,78 @@
+"""How much clusterings agree: labels (B, n) of B clusterings of the same n rows, without anything (n, n)."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.neighbors import NearestNeighbors
+
+from pollux.metrics import adjusted_rand_index
+
+Labels = NDArray[np.int64]
+
+
+def pairwise_agreement(labels: Labels) -> NDArray[np.float64]:
+    """Adjusted Rand indices of all pairs among (B, n) labels: (B (B − 1) / 2,), in the order of ``combinations``."""
+    return np.array([_agreement(first, second) for first, second in combinations(labels, 2)])
+
+
+def _agreement(first: Labels, second: Labels) -> float:
+    # The index of two clusterings that are both a single cluster is 1: they agree, but on nothing.
+    if np.ptp(first) == 0 or np.ptp(second) == 0:
+        return 0.0
+    return adjusted_rand_index(first, second)
+
+
+def mean_and_error(agreement: NDArray[np.float64], count: int) -> tuple[float, float]:
+    """Mean of the pairs of ``count`` clusterings, and its standard error.
+
+    Pairs that share a clustering are not independent: the error is the jackknife's, over clusterings.
+    """
+    pairs = np.array(list(combinations(range(count), 2)))
+    without = np.array([agreement[(pairs != left_out).all(axis=1)].mean() for left_out in range(count)])
+    error = np.sqrt((count - 1) / count * ((without - without.mean()) ** 2).sum())
+    return float(agreement.mean()), float(error)
+
+
+def sampled_pairs(n: int, count: int, generator: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """``count`` pairs of different rows among n, at random with repetition."""
+    first = generator.integers(n, size=count)
+    return first, (first + generator.integers(1, n, size=count)) % n
+
+
+def together(labels: Labels, pairs: tuple[NDArray[np.int64], NDArray[np.int64]]) -> NDArray[np.bool_]:
+    """Whether each clustering (B, n) puts the two rows of each of m pairs together: (B, m)."""
+    first, second = pairs
+    return np.asarray(labels[:, first] == labels[:, second])
+
+
+def distances_from_consensus(co_association: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """(B, m) to (B,): mean |own co-association − that of the ensemble|, over the m pairs.
+
+    The consensus of a pair is the share of the clusterings that put it together; a clustering near the consensus is
+    one that the others bear out, whatever their numbers of clusters.
+    """
+    consensus = co_association.mean(axis=0)
+    return np.asarray(np.abs(co_association - consensus).mean(axis=1))
+
+
+def neighbours_of(X: NDArray[np.floating], count: int) -> NDArray[np.int64]:
+    """The ``count`` nearest rows of each row of X (n, d), itself left out: (n, count)."""
+    found = NearestNeighbors(n_neighbors=min(count, len(X) - 1)).fit(X)
+    return np.asarray(found.kneighbors(return_distance=False), dtype=np.int64)
+
+
+def cut_shares(labels: Labels, neighbours: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Share of neighbours (n, k) that lie in another cluster, of that expected by chance: (B, n) labels to (B,).
+
+    0 where every boundary runs through empty space, 1 where labels have nothing to do with places.
+    """
+    shares = []
+    for one in labels:
+        sizes = np.bincount(one) / len(one)
+        expected = 1 - (sizes**2).sum()
+        cut = (one[neighbours] != one[:, None]).mean()
+        shares.append(cut / expected if expected > 0 else 1.0)
+    return np.array(shares)

@@ -1,0 +1,409 @@
+"""How many clusters: figures against their definitions, answers where the number is known, the command."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+from joblib import parallel_config
+from numpy.typing import NDArray
+from sklearn.metrics import adjusted_rand_score
+from torch import nn
+
+import pollux as package
+from data_files import pollux, tree
+from pollux import GeminiClustering, Selection, select_n_clusters
+from pollux.selection import Candidate
+from pollux.selection.agreement import (
+    cut_shares,
+    distances_from_consensus,
+    mean_and_error,
+    neighbours_of,
+    pairwise_agreement,
+    sampled_pairs,
+    together,
+)
+from pollux.selection.deciding import CLEAR, decide, score_of, separation_of
+from pollux.selection.defaults import SeededLinear, standardised
+from pollux.selection.references import REFERENCES
+
+CENTRES = np.array([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0]])
+QUICK = GeminiClustering(model="linear", objective="mmd_ovo", max_epochs=15, batch_size=None, learning_rate=0.05)
+
+
+def blobs(n: int = 90, seed: int = 0) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    classes = np.arange(n) % 3
+    return CENTRES[classes] + np.random.default_rng(seed).normal(size=(n, 2)), classes
+
+
+@pytest.fixture(scope="module")
+def found() -> Selection:
+    X, classes = blobs()
+    return select_n_clusters(X, (3, 4), y=classes, n_subsamples=3, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def noise() -> Selection:
+    X = np.random.default_rng(1).normal(size=(120, 2)) * [5, 1] @ np.array([[0.8, 0.6], [-0.6, 0.8]])
+    return select_n_clusters(X, [2], n_subsamples=3, random_state=0)
+
+
+def candidate(n_clusters: int, score: float, **changes: Any) -> Candidate:
+    figures: dict[str, Any] = {field.name: 0.5 for field in dataclasses.fields(Candidate)}
+    figures |= {"n_clusters": n_clusters, "score": score, "in_use": float(n_clusters), "adjusted_rand_index": None}
+    return Candidate(**(figures | changes))
+
+
+# Agreement
+
+
+def test_agreement_is_the_mean_over_pairs() -> None:
+    labels = np.random.default_rng(0).integers(0, 3, (4, 50))
+    agreement = pairwise_agreement(labels)
+    pairs = [(a, b) for a in range(4) for b in range(a + 1, 4)]
+    np.testing.assert_allclose(agreement, [adjusted_rand_score(labels[a], labels[b]) for a, b in pairs])
+    assert mean_and_error(agreement, 4)[0] == pytest.approx(agreement.mean())
+
+
+def test_clusterings_that_collapsed_agree_on_nothing() -> None:
+    assert pairwise_agreement(np.zeros((2, 9), dtype=np.int64)).tolist() == [0.0]
+
+
+def test_the_error_grows_with_disagreement() -> None:
+    same = np.tile(np.arange(30) % 3, (5, 1))
+    assert mean_and_error(pairwise_agreement(same), 5) == (1.0, 0.0)
+    mixed = same.copy()
+    mixed[0] = np.random.default_rng(0).integers(0, 3, 30)
+    assert mean_and_error(pairwise_agreement(mixed), 5)[1] > 0.1
+
+
+def test_consensus_prefers_the_clustering_that_others_bear_out() -> None:
+    classes = np.arange(60) % 3
+    odd = np.random.default_rng(0).integers(0, 3, 60)
+    pairs = sampled_pairs(60, 2_000, np.random.default_rng(0))
+    distances = distances_from_consensus(together(np.array([classes, classes, classes % 2, odd]), pairs))
+    assert distances.argmin() in (0, 1)
+    assert distances[0] == distances[1] < distances[3]
+
+
+def test_consensus_on_all_pairs_is_the_distance_between_matrices() -> None:
+    labels = np.random.default_rng(1).integers(0, 3, (3, 12))
+    first, second = np.triu_indices(12, 1)
+    matrices = (labels[:, :, None] == labels[:, None, :]).astype(float)
+    expected = np.abs(matrices - matrices.mean(0))[:, first, second].mean(1)
+    np.testing.assert_allclose(distances_from_consensus(together(labels, (first, second))), expected)
+
+
+def test_pairs_are_of_different_rows() -> None:
+    first, second = sampled_pairs(5, 1_000, np.random.default_rng(0))
+    assert (first != second).all()
+    assert {*first.tolist(), *second.tolist()} == set(range(5))
+
+
+def test_boundaries_through_gaps_cut_nothing() -> None:
+    X, classes = blobs()
+    neighbours = neighbours_of(X, 5)
+    assert neighbours.shape == (90, 5)
+    assert not (neighbours == np.arange(90)[:, None]).any()
+    random = np.random.default_rng(0).permutation(classes)
+    whole, chance, collapsed = cut_shares(np.array([classes, random, 0 * classes]), neighbours)
+    assert whole == 0
+    assert chance == pytest.approx(1, abs=0.15)
+    assert collapsed == 1
+
+
+# Data without clusters, and the default
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+@pytest.mark.parametrize("mixing", [np.eye(3), [[1, 2, 0], [0, 1, 0], [3, 0, 0]]])
+def test_references_have_the_covariance_of_the_data(name: str, mixing: Any) -> None:
+    X = (np.random.default_rng(0).normal(size=(4_000, 3)) @ mixing + [5, 0, -5]).astype(np.float32)
+    drawn = REFERENCES[name](X, np.random.default_rng(1))
+    assert drawn.shape == X.shape
+    assert drawn.dtype == X.dtype
+    np.testing.assert_allclose(drawn.mean(0), X.mean(0), atol=0.3)
+    np.testing.assert_allclose(np.cov(drawn.T), np.cov(X.T), atol=0.06 * np.cov(X.T).max())
+
+
+def test_references_can_be_drawn_of_constant_and_few_rows() -> None:
+    X = np.zeros((3, 10))
+    X[:, 0] = [1, 2, 3]
+    for draw in REFERENCES.values():
+        drawn = draw(X, np.random.default_rng(0))
+        assert np.isfinite(drawn).all()
+        assert not drawn[:, 1:].any()
+
+
+def test_constant_columns_become_zero() -> None:
+    scaled = standardised(np.column_stack([np.arange(6.0), np.full(6, 0.1), np.zeros(6)]))
+    np.testing.assert_allclose(scaled[:, 0].std(), 1, rtol=1e-6)
+    assert not scaled[:, 1:].any()
+
+
+def test_linear_models_start_near_cells_of_seeds() -> None:
+    X, classes = blobs()
+    starts = GeminiClustering(3, model=SeededLinear(X), max_epochs=1, n_init=2, random_state=0).fit(X)
+    assert adjusted_rand_score(classes, starts.labels_) > 0.5
+
+
+# Answers
+
+
+def test_three_blobs_are_three_clusters(found: Selection) -> None:
+    assert found.n_clusters == 3
+    assert found.is_clear
+    assert found.reason.startswith("3 clusters")
+    assert found.best is found[3]
+    assert found[3].stability > 0.97
+    assert found[3].separation > 0.97
+    assert found[3].score == score_of(found[3].stability, found[3].separation)
+    assert found[3].consensus_rank == 1
+    assert found[3].adjusted_rand_index > 0.97  # type: ignore[operator]
+    assert [each.n_clusters for each in found.candidates] == [3, 4]
+    assert sum(found.in_use.values()) == 5
+    assert max(found.in_use) <= found.asked_for == 4
+    assert found.rows == found.rows_used == 90
+
+
+def test_one_long_gaussian_has_no_clear_structure(noise: Selection) -> None:
+    # Cut in two across its length it is very stable, and so is the reference.
+    assert noise[2].stability > 0.7
+    assert noise[2].null_stability > 0.7
+    assert not noise.is_clear
+    assert noise.n_clusters == 1
+    assert noise.reason.startswith("No clear structure")
+    assert noise.best is max(noise.candidates, key=lambda each: each.score)
+
+
+def test_the_same_seed_gives_the_same_answer() -> None:
+    X, _ = blobs()
+    first, second = (select_n_clusters(X, [3, 2], estimator=QUICK, n_subsamples=3, random_state=4) for _ in range(2))
+    assert first == second
+    assert [each.n_clusters for each in first.candidates] == [2, 3]
+
+
+def test_any_form_of_rows_is_taken_and_large_ones_are_sampled() -> None:
+    X, _ = blobs(300)
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    sparse = scipy.sparse.csr_array(X)
+    answers = [
+        select_n_clusters(rows, [3], estimator=QUICK, n_subsamples=3, max_rows=60, random_state=0)
+        for rows in (X, frame, sparse)
+    ]
+    assert answers[0] == answers[1] == answers[2]
+    assert (answers[0].rows, answers[0].rows_used) == (300, 60)
+    assert "60 were looked at" in str(answers[0])
+
+
+def test_an_estimator_is_left_as_it_was() -> None:
+    X, _ = blobs(30)
+    mine = GeminiClustering(7, model="mlp", hidden=(4,), max_epochs=2, random_state=1, verbose=True)
+    before = mine.get_params()
+    select_n_clusters(X.reshape(30, 2, 1, 1), [2], estimator=mine, n_subsamples=3, random_state=0)
+    assert mine.get_params() == before
+    assert not hasattr(mine, "n_clusters_")
+
+
+def test_jobs_give_the_same_answer() -> None:
+    X, _ = blobs(30)
+    # By joblib, but without the seconds that new processes take.
+    with parallel_config("sequential"):
+        one, several = (
+            select_n_clusters(X, [2], estimator=QUICK, n_subsamples=3, random_state=0, n_jobs=jobs) for jobs in (1, 2)
+        )
+    assert one == several
+
+
+def test_the_finest_of_those_as_good_as_the_best_is_chosen() -> None:
+    assert decide([candidate(2, 1.0), candidate(3, 0.7), candidate(5, 0.98), candidate(6, 0.8)]).n_clusters == 5
+    assert decide([candidate(2, CLEAR + 0.01), candidate(3, CLEAR - 0.01)]).n_clusters == 2
+    assert decide([candidate(2, CLEAR - 0.01), candidate(3, 0.1)])[:2] == (1, False)
+    assert decide([candidate(2, 0.3, separation=0.9, stability=0.3)]).reason.count("agree on little") == 1
+
+
+def test_a_candidate_that_leaves_clusters_empty_stands_for_fewer() -> None:
+    filled = [candidate(2, 0.5), candidate(3, 0.99), candidate(8, 1.0, in_use=3.0)]
+    assert decide(filled).n_clusters == 3
+    assert decide([candidate(8, 1.0, in_use=3.0)]).n_clusters == 3
+
+
+def test_the_largest_candidate_is_told_to_be_so() -> None:
+    assert "try larger ones" in decide([candidate(2, 0.5), candidate(3, 1.0)]).reason
+    assert "try larger ones" not in decide([candidate(2, 1.0), candidate(3, 0.5)]).reason
+    assert "into 2 groups" in decide([candidate(2, 1.0), candidate(3, 1.0), candidate(4, 0.5)]).reason
+
+
+def test_without_cuts_to_compare_with_nothing_is_apart() -> None:
+    assert separation_of(0.1, 0.0) == 0
+    assert separation_of(0.3, 0.2) == 0
+    assert separation_of(0.0, 0.2) == 1
+
+
+# What is shown
+
+
+def test_the_table_tells_all(found: Selection) -> None:
+    lines = str(found).splitlines()
+    assert lines[0].split()[:2] == ["clusters", "stability"]
+    assert lines[0].endswith("ARI")
+    assert [line.endswith("←") for line in lines[1:3]] == [True, False]
+    assert lines[-1] == found.reason
+    assert found.as_markdown().count("**3**") == 1
+
+
+def test_figures_are_given_as_json_and_csv(found: Selection, noise: Selection) -> None:
+    told = json.loads(found.as_json())
+    assert told["n_clusters"] == 3
+    assert told["candidates"][0]["score"] == found[3].score
+    assert {int(used): count for used, count in told["in_use"].items()} == found.in_use
+    header, *rows = found.as_csv().splitlines()
+    assert header.split(",")[0] == "n_clusters"
+    assert len(rows) == 2
+    assert "adjusted_rand_index" in header
+    assert "adjusted_rand_index" not in noise.as_csv()
+
+
+@pytest.mark.parametrize("name", ["answer.png", "answer.svg"])
+def test_the_figure_is_drawn(found: Selection, noise: Selection, tmp_path: Path, name: str) -> None:
+    figure = found.plot(tmp_path / name)
+    assert (tmp_path / name).stat().st_size > 5_000
+    assert figure.get_suptitle() == "3 clusters"
+    assert noise.plot().get_suptitle() == "No clear structure"
+
+
+def test_an_unknown_candidate_is_named(found: Selection) -> None:
+    with pytest.raises(KeyError, match="9 is not among"):
+        found[9]
+
+
+# What cannot be
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"candidates": []}, "no candidates"),
+        ({"candidates": 3}, "several numbers"),
+        ({"candidates": [1, 2]}, "at least 2, not 1"),
+        ({"candidates": [2.5]}, "whole number"),
+        ({"candidates": [True]}, "whole number"),
+        ({"candidates": [25]}, "too few for 25"),
+        ({"n_subsamples": 2}, "n_subsamples"),
+        ({"subsample": 0}, "subsample"),
+        ({"subsample": "half"}, "subsample"),
+        ({"max_rows": 3}, "max_rows"),
+        ({"y": [0, 1]}, "2 classes for 30 rows"),
+        ({"estimator": nn.Linear(2, 2)}, "must be a GeminiClustering"),
+        ({"estimator": GeminiClustering(model="free")}, "free table"),
+        ({"estimator": GeminiClustering(model=nn.Linear(2, 2))}, "one number of clusters"),
+        ({"X": "data.csv"}, "pollux select"),
+        ({"X": [[np.nan, 1.0]] * 30}, "NaN"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_what_cannot_be_is_refused_with_the_reason(arguments: dict[str, Any], message: str) -> None:
+    X, _ = blobs(30)
+    with pytest.raises(ValueError, match=message):
+        select_n_clusters(**({"X": X} | arguments))
+
+
+# The command
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    X, classes = blobs()
+    path = tmp_path_factory.mktemp("data") / "points.csv"
+    pd.DataFrame({"x": X[:, 0], "y": X[:, 1], "kind": np.array(["a", "b", "c"])[classes]}).to_csv(path, index=False)
+    return path
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer epochs than by default, which three blobs do not need."""
+    monkeypatch.setattr("pollux.selection.defaults._EPOCHS", 10)
+
+
+COMPARING = ("--from", 3, "--to", 3, "--subsamples", 3)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_the_command_writes_a_folder_and_tells_what_comes_next(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    answer = pollux("select", file, "--label", "kind", *COMPARING)
+    assert answer.code == 0, answer.err
+    assert "90 rows, 2 features: x, y" in answer.out
+    assert "ARI" in answer.out
+    assert (
+        f"next: pollux fit {file} --label kind --clusters 3 --objective mmd_ovo --geometry rbf --model linear"
+        in answer.out
+    )
+    names = {"selection.json", "selection.csv", "selection.md", "selection.png"}
+    assert set(tree(tmp_path / "selections" / "points")) == names
+    told = json.loads((tmp_path / "selections" / "points" / "selection.json").read_text())
+    assert told["n_clusters"] == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--from", 5, "--to", 3], "--from"),
+        (["--from", 1], "at least 2"),
+        (["--subsamples", 2], "--subsamples"),
+        (["--jobs", 0], "--jobs"),
+        (["--to", 80], "too few for 80"),
+        (["--columns", "z"], "'z'"),
+        (["--seed", -1], "seed"),
+        (["--out", "."], "not empty"),
+    ],
+)
+def test_the_command_refuses_bad_input_and_writes_nothing(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[object], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.txt").write_text("mine")
+    answer = pollux("select", file, *options)
+    assert answer.code == 2
+    assert message in answer.err
+    assert tree(tmp_path) == {"mine.txt": b"mine"}
+
+
+def test_a_command_that_is_stopped_leaves_nothing(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("pollux.selection.ensembles.fit_once", stop)
+    answer = pollux("select", file)
+    assert answer.code == 130
+    assert "nothing was written" in answer.err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("hasty")
+def test_rows_that_are_streamed_are_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, _ = blobs(200)
+    monkeypatch.chdir(tmp_path)
+    np.save("points.npy", X)
+    (tmp_path / "selections" / "points").mkdir(parents=True)
+    monkeypatch.setattr("pollux.selection.search.MOST_ROWS", 90)
+    answer = pollux("select", "points.npy", "--stream", "yes", "--json", *COMPARING)
+    assert answer.code == 0, answer.err
+    told = json.loads(answer.out)
+    assert (told["n_clusters"], told["rows"], told["rows_used"]) == (3, 200, 90)
+    assert told["folder"] == str(Path("selections") / "points-2")
+    assert told["candidates"][0]["adjusted_rand_index"] is None
+
+
+def test_the_names_are_public() -> None:
+    assert package.select_n_clusters is select_n_clusters
+    assert package.Selection is Selection
