@@ -1,24 +1,27 @@
-"""Puts what ``results/quality`` records of ``pollux bench quality`` into docs/benchmarks.md.
+"""Puts what ``results/quality`` records of ``pollux bench quality`` into docs/benchmarks.md, in short into README.md.
 
-Run as ``python benchmarks/quality.py``; a test compares the page with the records. The records themselves are made by
-the command that the page names.
+Run as ``python benchmarks/quality.py``; a test compares the pages with the records. The records themselves are made by
+the commands that the pages name.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from pollux.experiments.rendering.account import Picture
 from pollux.quality.comparing import Request, command, recorded
 from pollux.quality.drawing import figures_of
 from pollux.quality.rendering import Account, markdown_blocks
-from pollux.quality.summary import board_of
+from pollux.quality.summary import Standing, board_of, standings
+from pollux.quality.tables import NOTHING, number, title_of
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "benchmarks.md"
 RESULTS = ROOT / "results" / "quality"
+HEADS = {"development": "development", "held out": "held out", "given": "unseen", "images": "MNIST, test images"}
 BEGIN, END = "<!-- quality:begin -->", "<!-- quality:end -->"
 
 
@@ -37,20 +40,49 @@ def section(folder: Path = RESULTS) -> str:
     return "\n\n".join(block for block in markdown_blocks(account, 3, "../results/quality/") if block)
 
 
-def filled(text: str, folder: Path = RESULTS) -> str:
+def short(folder: Path = RESULTS) -> str:
+    """A table of all methods: the mean ARI over each group of sets, and its difference to K-Means on each."""
+    records = recorded(Request(out=folder))
+    if not records:
+        return ""
+    board = board_of(records)
+    parts = [board.of(group) for group in board.groups]
+    heads = [f"{HEADS[group]} ({len(part.places)})" for group, part in zip(board.groups, parts, strict=True)]
+    found = [{one.method: one for one in standings(part)} for part in parts]
+    best = [max((one.ari for one in of_part.values() if not math.isnan(one.ari)), default=None) for of_part in found]
+    lines = [f"| | {' | '.join(heads)} |", f"| --- |{' ---: |' * len(heads)}"]
+    for method in board.methods:
+        cells = [_cell(of_part.get(method), top) for of_part, top in zip(found, best, strict=True)]
+        lines.append(f"| {title_of(method)} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _cell(standing: Standing | None, best: float | None) -> str:
+    if standing is None or math.isnan(standing.ari):
+        return NOTHING
+    mean = number(standing.ari)
+    return f"**{mean}**" if standing.ari == best else mean
+
+
+PAGES: dict[str, Callable[[Path], str]] = {"docs/benchmarks.md": section, "README.md": short}
+
+
+def filled(text: str, page: str = "docs/benchmarks.md", folder: Path = RESULTS) -> str:
     """A page with the part between its marks made anew."""
-    made = section(folder)
+    made = PAGES[page](folder)
     part = f"{BEGIN}\n{made}\n{END}" if made else f"{BEGIN}\n{END}"
     return re.sub(f"{re.escape(BEGIN)}\n.*?{re.escape(END)}", lambda _: part, text, flags=re.DOTALL)
 
 
 def main() -> int:
-    """Write the page."""
+    """Write the pages."""
     if not recorded(Request(out=RESULTS)):
         print(f"Nothing is recorded in {RESULTS}: run pollux bench quality first.", file=sys.stderr)
         return 2
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
-    print(f"written: {PAGE.relative_to(ROOT)}")
+    for page in PAGES:
+        path = ROOT / page
+        path.write_text(filled(path.read_text(encoding="utf-8"), page), encoding="utf-8")
+        print(f"written: {page}")
     return 0
 
 

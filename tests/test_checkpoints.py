@@ -181,6 +181,19 @@ WAYS: dict[str, tuple[dict[str, Any], Any, dict[str, Any]]] = {
     "double precision": ({"dtype": "float64", "optimiser": "adamw"}, X, {}),
     "half precision": ({"dtype": "bfloat16"}, X, {}),
     "a kernel": ({"geometry": "rbf"}, X, {}),
+    "a schedule": ({"schedule": "cosine"}, X, {}),
+    "a schedule on tape": ({"schedule": "cosine", "optimiser": "adamw", "n_init": 2}, X, {}),
+    "trials": ({"n_init": 3, "trial_epochs": 1}, X, {}),
+    "trials and a schedule": ({"n_init": 3, "trial_epochs": 2, "schedule": "cosine", "optimiser": "adamw"}, X, {}),
+    "trials of restarts one by one": (
+        {"n_init": 2, "trial_epochs": 1, "model": "mlp", "norm": "batch", "hidden": (4,)},
+        X,
+        {},
+    ),
+    "trials of a file": ({"n_init": 2, "trial_epochs": 1, "schedule": "cosine"}, FILE, {}),
+    "local moves": ({"penalties": {"local_vat": 1.0, "balance": 0.5}, "n_init": 2, "trial_epochs": 1}, X, {}),
+    "a start at clusters": ({"init": "graph", "model": "mlp", "hidden": (4,), "scaling": "auto"}, X, {}),
+    "a neighbour graph": ({"geometry": "graph", "scaling": "auto", "n_components": 2}, X, {}),
     "a file": ({}, FILE, {}),
     "a file and Wasserstein": ({"objective": "wasserstein_ova"}, FILE, {}),
     "a file and restarts": ({"model": normalised, "n_init": 2, "max_epochs": 3}, FILE, {}),
@@ -262,7 +275,9 @@ def test_checkpoints_change_nothing(tmp_path: Path, fit: Fit, way: str) -> None:
 
 
 # Starts that are trained one after the other are not prolonged once they have ended.
-PROLONGED = [way for way in WAYS if way not in ("patience", "restarts of lbfgs") and not ONE_BY_ONE.search(way)]
+SCHEDULED = [way for way, (options, _, _) in WAYS.items() if "schedule" in options]
+ENDS_EARLY = ("patience", "restarts of lbfgs", *SCHEDULED)
+PROLONGED = [way for way in WAYS if way not in ENDS_EARLY and not ONE_BY_ONE.search(way)]
 REFUSED = [way for way in WAYS if way == "restarts of lbfgs" or ONE_BY_ONE.search(way)]
 
 
@@ -271,6 +286,13 @@ def test_starts_that_were_trained_one_after_the_other_are_not_prolonged(tmp_path
     epochs = WAYS[way][0].get("max_epochs", 5)
     fit(way, tmp_path, "1000 steps", max_epochs=max(1, epochs // 2))
     with pytest.raises(InputError, match="cannot be prolonged"):
+        fit(way, tmp_path, "1000 steps")
+
+
+@pytest.mark.parametrize("way", SCHEDULED)
+def test_a_training_by_a_schedule_is_not_prolonged(tmp_path: Path, fit: Fit, way: str) -> None:
+    fit(way, tmp_path, "1000 steps", max_epochs=4)
+    with pytest.raises(InputError, match="epochs"):
         fit(way, tmp_path, "1000 steps")
 
 

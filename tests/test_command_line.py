@@ -167,6 +167,7 @@ def modules_of(*words: str) -> set[str]:
         ["nothing"],
         ["fit", "--nothing"],
         ["fit", "d.csv", "--clusters", "x"],
+        ["fit", "d.csv", "--preset", "x"],
         ["predict", "run"],
     ],
     ids=" ".join,

@@ -7,17 +7,28 @@ from pathlib import Path
 
 import pytest
 
+from pollux.datasets import places
+
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
+# Of those that would take minutes.
+SMALL = {"mnist": ["--rows", "1500"]}
+# Data sets that do not come with the library.
+NEEDS = {"mnist": "mnist.npz"}
 
 
 def test_there_are_examples() -> None:
-    assert "demo.py" in [path.name for path in EXAMPLES]
+    names = [path.stem for path in EXAMPLES]
+    assert "demo" in names
+    assert set(SMALL) | set(NEEDS) <= set(names)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_runs(example: Path, tmp_path: Path) -> None:
+    needed = NEEDS.get(example.stem)
+    if needed is not None and places.find(needed) is None:
+        pytest.skip(f"{needed} is not at hand")
     run = subprocess.run(
-        [sys.executable, "-W", "error::DeprecationWarning:pollux", str(example)],
+        [sys.executable, "-W", "error::DeprecationWarning:pollux", str(example), *SMALL.get(example.stem, [])],
         cwd=tmp_path,
         env={**os.environ, "MPLBACKEND": "Agg"},
         capture_output=True,

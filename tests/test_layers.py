@@ -55,7 +55,7 @@ ALLOWED["estimators"] = (
 ALLOWED["export"] = {"atomic", "errors", "estimators", "preprocessing", "scaling"}
 ALLOWED["runs"] = {"atomic", "errors", "estimators", "files", "metrics", "preprocessing", "report", "training"} | {
     *("export", "fitting", "geometry", "models", "objectives", "parameters", "persistence", "threads"),
-    *("intervals", "locking", "ranks", "streaming"),
+    *("intervals", "locking", "presets", "ranks", "streaming"),
 }
 ALLOWED["pretraining"] = {"checked_tensors", "datasets", "errors", "files", "models"} | {
     *("preprocessing", "threads", "training")

@@ -618,7 +618,8 @@ def test_every_penalty_is_one_finite_differentiable_value(name: str) -> None:
     module = nn.Linear(3, 2)
     model = SingleModel(module, 2)
     inputs = torch.randn(5, 3, generator=generator())
-    penalty = PENALTIES[name](model, inputs, model(inputs), generator=generator())
+    also = {"spacing": torch.ones(5)} if getattr(PENALTIES[name], "uses_spacing", False) else {}
+    penalty = PENALTIES[name](model, inputs, model(inputs), generator=generator(), **also)
     gradients = torch.autograd.grad(penalty, list(module.parameters()))
     assert penalty.shape == ()
     assert all(bool(gradient.isfinite().all()) for gradient in gradients)

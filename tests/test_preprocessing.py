@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors import safe_open
@@ -26,6 +27,7 @@ from pollux.errors import InputError
 from pollux.preprocessing import (
     MISSING,
     ArrayPreprocessing,
+    ArraySurvey,
     Category,
     Choices,
     Number,
@@ -37,6 +39,7 @@ from pollux.preprocessing import (
     plan_table,
     split_names,
 )
+from pollux.scaling import Scaling
 
 
 def table(**columns: Any) -> pa.Table:
@@ -91,6 +94,62 @@ def test_images_are_standardised_by_channel() -> None:
     expected = np.moveaxis(StandardScaler().fit_transform(flat).reshape(20, 6, 5, 3), 3, 1)
     np.testing.assert_allclose(plan.encode(images), expected, rtol=1e-5, atol=1e-5)
     assert plan.is_image
+
+
+@pytest.mark.parametrize("scaling", ["auto", "standard", "global"])
+@pytest.mark.parametrize("factor", [1.0, 2.9, 3.1])
+@pytest.mark.parametrize("d", [1, 2, 5, 6])
+def test_numbers_are_scaled_as_an_estimator_scales_them(scaling: str, factor: float, d: int) -> None:
+    """Where the largest range is that many times the one in the middle; a constant column is of no weight."""
+    X = np.random.default_rng(d).uniform(-1, 1, (40, d))
+    X[:2] = [[-1.0], [1.0]]
+    X[:, 0] *= factor
+    X += 100
+    expected = Scaling.fit(X, scaling)(torch.from_numpy(X)).numpy()
+    rows = plan_array(np.column_stack([X, np.ones(40)]), Choices(scaling=scaling))
+    np.testing.assert_allclose(rows.encode(np.column_stack([X, np.ones(40)])), expected, rtol=1e-5, atol=1e-6)
+    data = table(**{f"x{index}": X[:, index] for index in range(d)}, truth=X[:, 0] > 100)
+    plan = through_json(plan_table(data, Choices(scaling=scaling)))
+    np.testing.assert_allclose(plan.encode(data)[:, :d], expected, rtol=1e-5, atol=1e-6)
+    assert len(set(plan.scales)) == 1 or scaling != "global"
+
+
+def test_numbers_may_be_centred_only() -> None:
+    X = np.array([[1.0, 10.0], [2.0, 30.0], [6.0, np.nan]])
+    plan = plan_array(X, Choices(scaling="none", missing="mean"))
+    np.testing.assert_allclose(plan.encode(X), [[-2, -10], [-1, 10], [3, 0]])
+    assert plan.scales == (1.0, 1.0)
+
+
+def test_gaps_are_of_no_weight_to_scales() -> None:
+    X = np.random.default_rng(0).normal(size=(50, 3))
+    X[::7, 1] = np.nan
+    plan = plan_array(X, Choices(scaling="global", missing="mean"))
+    expected = Scaling.fit(X, "global")(torch.from_numpy(X)).numpy()
+    np.testing.assert_allclose(plan.encode(X), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("scaling", ["auto", "global"])
+def test_images_get_one_scale(scaling: str) -> None:
+    """That of an estimator, whose centre is a pixel's."""
+    images = np.random.default_rng(0).integers(0, 256, (20, 3, 6, 5), dtype=np.uint8)
+    plan = plan_array(images, Choices(scaling=scaling))
+    expected = float(Scaling.fit(images.astype(np.float64), scaling).scale)
+    np.testing.assert_allclose(plan.scales, [expected] * 3, rtol=1e-12)
+    np.testing.assert_allclose(plan.mean, images.mean((0, 2, 3)), rtol=1e-12)
+    # Channels of different units.
+    wide = images * np.array([1.0, 1.0, 100.0])[:, None, None]
+    assert (len(set(plan_array(wide, Choices(scaling=scaling)).scales)) > 1) == (scaling == "auto")
+    parts = [ArraySurvey((3, 6, 5), Choices(scaling=scaling)) for _ in range(2)]
+    parts[0].add(images[:7])
+    parts[1].add(images[7:])
+    parts[0].merge(parts[1])
+    np.testing.assert_allclose(parts[0].plan().scales, plan.scales, rtol=1e-12)
+
+
+def test_columns_of_any_units_have_one_scale() -> None:
+    X = np.random.default_rng(0).normal(size=(20, 2)) * 1e200
+    assert plan_array(X / 1e100, Choices(scaling="global")).encode(X / 1e100).std() == pytest.approx(1, rel=1e-5)
 
 
 def test_missing_values_are_those_of_the_average_row() -> None:

@@ -780,17 +780,20 @@ def script() -> ModuleType:
     return module
 
 
-def test_the_page_shows_what_is_recorded(script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = script.PAGE.read_text(encoding="utf-8")
-    assert script.filled(text) == text, "run python benchmarks/quality.py"
+@pytest.mark.parametrize("page", ["docs/benchmarks.md", "README.md"])
+def test_the_page_shows_what_is_recorded(script: ModuleType, page: str) -> None:
+    assert page in script.PAGES
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert script.BEGIN in text
+    assert script.filled(text, page) == text, "run python benchmarks/quality.py"
     folder = Path("results")
     folder.mkdir()
     for one in (record("a", "kmeans", 0.25), record("a", "pollux", 0.75)):
         records.append(folder / "quality.jsonl", one)
-    filled = script.filled(text, folder)
+    filled = script.filled(text, page, folder)
     assert "| Pollux | **0.750** |" in filled
-    assert script.filled(filled, folder) == filled
-    assert script.filled(filled, Path("nowhere")) == re_emptied(text, script)
+    assert script.filled(filled, page, folder) == filled
+    assert script.filled(filled, page, Path("nowhere")) == re_emptied(text, script)
 
 
 def re_emptied(text: str, script: ModuleType) -> str:

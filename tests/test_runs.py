@@ -22,11 +22,14 @@ import torch
 from data_files import FAST, TABLES, Answer, as_table, delimited, frame, pixels, pollux, tree, write_bytes
 from data_files import write_images as images_in
 from data_files import write_table as table_in
-from pollux import GeminiClustering, cli, geometry, models, objectives, persistence
+from pollux import GeminiClustering, cli, geometry, models, objectives, persistence, presets, starting, training
 from pollux.cli import fit as fit_command
 from pollux.errors import InputError
 from pollux.files import arrays, images, tables
+from pollux.preprocessing import SCALINGS
 from pollux.runs import Settings, from_toml
+from pollux.runs import settings as settings_of_runs
+from pollux.runs.estimator import clustering_of
 
 PROBABILITIES = ["p_0", "p_1", "p_2"]
 # The package has a function of that name.
@@ -254,6 +257,11 @@ def test_every_setting_arrives(run: Path, monkeypatch: pytest.MonkeyPatch) -> No
         "restarts": 2,
         "patience": 3,
         "seed": 5,
+        "norm": "batch",
+        "init": "graph",
+        "schedule": "cosine",
+        "trial-epochs": 8,
+        "components": 6,
     }
     words = [word for name, value in options.items() for word in (f"--{name}", value)]
     answer = pollux("fit", run.parent / "plain.csv", *words, "--penalty", "vat=0.5", "--penalty", "entropy")
@@ -263,6 +271,8 @@ def test_every_setting_arrives(run: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert (seen["n_init"], seen["patience"], seen["random_state"]) == (2, 3, 5)
     assert seen["penalties"] == {"vat": 0.5, "entropy": 1.0}
     assert seen["geometry"].parameters == {"gamma": 0.5}
+    assert (seen["norm"], seen["init"], seen["schedule"]) == ("batch", "graph", "cosine")
+    assert (seen["trial_epochs"], seen["n_components"]) == (8, 6)
 
 
 def test_starts_are_few_where_they_take_long() -> None:
@@ -270,6 +280,157 @@ def test_starts_are_few_where_they_take_long() -> None:
     assert Settings().starts(10_001) == 1
     assert Settings(model="resnet18").starts(10) == 1
     assert Settings(restarts=3).starts(10**6) == 3
+
+
+# Presets
+
+
+def table_with_gaps(path: Path) -> Path:
+    data = frame().drop(columns=["weight", "count"]).assign(length=np.random.default_rng(1).normal(size=30) * 1.5)
+    data.loc[3, "size"] = np.nan
+    return table_in(path, "plain.csv", data)
+
+
+def test_a_preset_is_spelled_out_and_can_be_repeated(tmp_path: Path) -> None:
+    options = ("--clusters", 3, "--preset", "tables", "--epochs", 3, "--restarts", 2, "--label", "class")
+    answer = good("fit", table_with_gaps(tmp_path), *options, "--out", "run")
+    assert "numbers are divided by one number, as their ranges are alike" in answer.out
+    settings = tomllib.loads(Path("run/run.toml").read_text())
+    assert "preset" not in settings
+    assert (settings["geometry"], settings["scaling"], settings["missing"]) == ("mixtures", "auto", "mean")
+    # What was given stands.
+    assert (settings["epochs"], settings["restarts"]) == (3, 2)
+    command = summary_of("run")["command"]
+    assert "--geometry mixtures" in command
+    assert "--preset" not in command
+    good("fit", "--config", "run/run.toml", "--out", "again")
+    same_run("again", "run")
+    good(*shlex.split(command)[1:], "--out", "once_more")
+    same_run("once_more", "run")
+    clustering = persistence.read("run")[1]
+    assert clustering["parameters"]["scaling"] == "none"
+    assert clustering["parameters"]["missing"] == "error"
+    good("predict", "run", "plain.csv", "--out", "new.csv")
+    same_rows("new.csv", "run/clusters.csv")
+
+
+def test_the_preset_for_images_is_for_pixels_too() -> None:
+    random = np.random.default_rng(0)
+    X = random.integers(0, 3, 40)[:, None, None] * 80 + random.integers(0, 60, (40, 5, 5))
+    np.save("pixels.npy", X.astype(np.uint8))
+    np.save("flat.npy", X.reshape(40, 25).astype(np.uint8))
+    small = ("--hidden", "8", "--components", 6, "--epochs", 3, "--trial-epochs", 1, "--restarts", 2)
+    for name in ("pixels.npy", "flat.npy"):
+        good("fit", name, "--preset", "images", "--clusters", 3, *small, "--out", "run", "--overwrite")
+        settings = tomllib.loads(Path("run/run.toml").read_text())
+        assert settings["penalty"] == [f"{name}={weight}" for name, weight in presets.IMAGES["penalties"].items()]
+        assert (settings["objective"], settings["geometry"], settings["norm"]) == ("mi", "auto", "batch")
+        good("predict", "run", name, "--out", "new.csv")
+        same_rows("new.csv", "run/clusters.csv")
+        good("report", "run")
+        page = Path("run/report.html").read_text()
+        assert "Principal components" in page
+        assert "divided by one number" in page
+    good("export", "run", "--onnx", "new.onnx")
+
+
+@pytest.mark.parametrize(
+    ("name", "preset"), [("tables", GeminiClustering.for_tables), ("images", GeminiClustering.for_images)]
+)
+def test_presets_are_those_of_python(name: str, preset: Any) -> None:
+    """But for what is done to numbers before an estimator sees them."""
+    own = clustering_of(settings_of_runs.settled({"preset": name, "clusters": 4, "seed": 7}), 100).get_params()
+    expected = preset(4, random_state=7).get_params()
+    own["penalties"] = own["penalties"] or None
+    assert (own.pop("scaling"), own.pop("missing")) == ("none", "error")
+    scaling, missing = expected.pop("scaling"), expected.pop("missing")
+    assert own == expected
+    settings = settings_of_runs.settled({"preset": name})
+    assert (settings.scaling, settings.missing) == (scaling, missing)
+
+
+def test_a_preset_lies_below_all_that_is_said(tmp_path: Path) -> None:
+    write_bytes(tmp_path / "c.toml", 'preset = "tables"\nrestarts = 2\nepochs = 5\n')
+    settings = from_toml("c.toml", {"epochs": 7})
+    assert (settings.restarts, settings.epochs, settings.geometry) == (2, 7, "mixtures")
+    assert from_toml("c.toml", {"preset": "images"}).components == 100
+    # A kernel is of no use to them, and the user has named none.
+    for objective in ("mi", "wasserstein_ova"):
+        assert settings_of_runs.settled({"preset": "tables", "objective": objective}).geometry == "auto"
+    with pytest.raises(InputError, match="needs no --geometry"):
+        clustering_of(settings_of_runs.settled({"preset": "tables", "objective": "mi", "geometry": "rbf"}), 100)
+
+
+def test_geometries_of_all_rows_have_parameters() -> None:
+    for text, expected in {
+        "graph:neighbours=20": geometry.NeighbourGraph(neighbours=20),
+        "mixed:neighbours=20,share=0.25": geometry.Mixed(neighbours=20, share=0.25),
+        "mixtures:neighbours=20": geometry.Mixtures(neighbours=(20,)),
+        "mixtures:neighbours=5,neighbours=9,components=4": geometry.Mixtures(neighbours=(5, 9), components=4),
+    }.items():
+        assert clustering_of(Settings(geometry=text), 100).geometry == expected
+
+
+def test_the_agreement_of_starts_is_told(run: Path) -> None:
+    options = ("--clusters", 3, "--epochs", 2, "--restarts", 3)
+    answer = good("fit", run.parent / "plain.csv", *options, "--out", "several")
+    stability = summary_of("several")["stability"]
+    assert f"\nagreement of the starts: {stability:.2f}\n" in answer.out
+    good("report", "several")
+    assert "Agreement of the starts" in Path("several/report.html").read_text()
+    assert summary_of(run)["stability"] is None
+    answer = good("fit", run.parent / "plain.csv", *FAST, "--out", "one")
+    assert "agreement" not in answer.out
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--preset", "tables"], "--geometry mixtures and --init kmeans must look at all rows"),
+        (["--preset", "images"], "--init graph and --components 100 and --penalty local_vat must"),
+        (["--geometry", "graph:neighbours=3"], "--geometry graph:neighbours=3 must"),
+    ],
+)
+def test_what_needs_all_rows_is_refused_before_a_stream_is_read(
+    monkeypatch: pytest.MonkeyPatch, options: list[str], says: str
+) -> None:
+    table_in(Path(), "table.parquet", frame())
+
+    def never(*_: Any) -> None:
+        raise AssertionError("the rows are read")
+
+    monkeypatch.setattr(fitting, "open_rows", never)
+    told = refused("fit", "table.parquet", "--stream", "yes", "--clusters", 3, *options, says=says)
+    assert "--stream no" in told
+
+
+@pytest.mark.parametrize("scaling", SCALINGS)
+def test_streamed_numbers_are_scaled_as_those_that_are_held(scaling: str) -> None:
+    table_in(Path(), "table.parquet", frame()[["size", "alive"]].assign(length=frame()["size"] * 2))
+    np.save("pixels.npy", pixels(12, 4, 4, 3))
+    for name in ("table.parquet", "pixels.npy"):
+        for stream in ("yes", "no"):
+            options = ("--scaling", scaling, "--stream", stream, "--model", "linear", "--overwrite")
+            good("fit", name, *FAST, *options, "--out", stream)
+        held, streamed = (persistence.read(stream)[1]["preprocessing"] for stream in ("no", "yes"))
+        assert json.dumps(held) == json.dumps(streamed)
+
+
+def test_runs_whose_epochs_are_left_to_us_go_on(run: Path) -> None:
+    # Fewer epochs than those of 500 steps, which a run of so few rows would have.
+    data = run.parent / "plain.csv"
+    options = ("--clusters", 3, "--restarts", 1, "--model", "linear")
+    good("fit", data, *options, "--epochs", "auto", "--out", "auto")
+    assert summary_of("auto")["epochs"] == 500
+    refused("fit", "--resume", "auto", says="has had its 500 epochs")
+    refused("fit", "--resume", "auto", "--epochs", 400, says="has had its 500 epochs")
+    good("fit", "--resume", "auto", "--epochs", 502)
+    assert summary_of("auto")["epochs"] == 502
+    good("fit", data, *options, "--epochs", 3, "--schedule", "cosine", "--out", "falls")
+    refused("fit", "--resume", "falls", "--epochs", 5, says="--config falls/run.toml --epochs 5")
+    good("fit", "--config", "falls/run.toml", "--epochs", 5, "--out", "longer")
+    refused("fit", "--resume", "falls", "--epochs", "auto", says="--epochs N")
+    refused("fit", "--resume", "falls", "--preset", "tables", says="only --epochs")
 
 
 # Settings
@@ -312,6 +473,8 @@ STRANGE = Settings(
     id=("ä",),
     label="-1",
     missing="drop",
+    scaling="global",
+    components=2,
     na=("?", "-", "-1", ""),
     delimiter="-",
     header=False,
@@ -322,10 +485,14 @@ STRANGE = Settings(
     geometry="rbf:gamma=0.5",
     model="linear",
     hidden=(7, 5),
-    epochs=3,
+    norm="batch",
+    init="kmeans++",
+    epochs="auto",
     batch_size=8,
     learning_rate=1e-05,
+    schedule="cosine",
     restarts=2,
+    trial_epochs="auto",
     patience=6,
     penalty=("vat=0.5", "entropy"),
     seed=3,
@@ -364,7 +531,7 @@ def test_every_option_is_a_setting_and_every_setting_an_option() -> None:
         ._actions
     )
     options = {action.dest for action in actions} - {"help"}
-    assert options - {"out", "overwrite", "config", "resume", "json", "quiet"} == {
+    assert options - {"out", "overwrite", "config", "preset", "resume", "json", "quiet"} == {
         field.name for field in dataclasses.fields(Settings)
     }
     for action in actions:
@@ -374,13 +541,21 @@ def test_every_option_is_a_setting_and_every_setting_an_option() -> None:
 
 def test_the_names_in_the_help_are_those_of_the_registries() -> None:
     assert sorted(fit_command.OBJECTIVES.split(", ")) == sorted([*objectives.GEMINIS, "mi"])
-    assert sorted(fit_command.KERNELS.split(", ")) == sorted(geometry.KERNELS)
-    assert sorted(fit_command.DISTANCES.split(", ")) == sorted([*geometry.DISTANCES, "shortest_path"])
+    kernels, distances = geometry.SPANNING["kernel"], geometry.SPANNING["distance"]
+    assert sorted(fit_command.KERNELS.split(", ")) == sorted([*geometry.KERNELS, *kernels])
+    assert sorted(fit_command.DISTANCES.split(", ")) == sorted([*geometry.DISTANCES, *distances])
     assert sorted(fit_command.MODELS.split(", ")) == sorted(models.MODELS)
     assert sorted(fit_command.PENALTIES.split(", ")) == sorted(objectives.PENALTIES)
+    assert tuple(settings_of_runs.PRESETS) == fit_command.PRESETS
+    assert fit_command.SCALINGS == SCALINGS
+    assert fit_command.INITS == settings_of_runs.INITS
+    assert set(fit_command.INITS) == set(starting.INITS)
+    assert fit_command.SCHEDULES == settings_of_runs.SCHEDULES == tuple(training.SCHEDULES)
+    assert fit_command.NORMS == settings_of_runs.NORMS == tuple(norm or "none" for norm in models.NORMS)
     words = good("fit", "--help").out.replace(",", " ").replace(")", " ").split()
     for registry in (objectives.GEMINIS, geometry.KERNELS, geometry.DISTANCES, models.MODELS, objectives.PENALTIES):
         assert set(registry) <= set(words)
+    assert {*kernels, *distances} <= set(words)
 
 
 @pytest.mark.parametrize(
@@ -402,6 +577,14 @@ def test_the_names_in_the_help_are_those_of_the_registries() -> None:
         ("missing = 'x'", "missing"),
         ("batch_size = 'x'", "batch_size"),
         ("restarts = true", "restarts"),
+        ("epochs = 'some'", "epochs"),
+        ("scaling = 'x'", "scaling"),
+        ("norm = 'x'", "norm"),
+        ("init = 'x'", "init"),
+        ("schedule = 'x'", "schedule"),
+        ("components = -1", "components"),
+        ("preset = 'x'", "tables, images"),
+        ("preset = ['tables']", "preset"),
         ("delimiter = ';;'", "delimiter"),
         ("learning_rate = 'x'", "learning_rate"),
         ("broken = ", "not a TOML file"),
@@ -445,6 +628,15 @@ def test_a_config_must_be_a_file() -> None:
         (["--epochs", "0"], "epochs"),
         (["--restarts", "0"], "restarts"),
         (["--restarts", "some"], "--restarts"),
+        (["--epochs", "some"], "--epochs"),
+        (["--trial-epochs", "2"], "--trial-epochs"),
+        (["--trial-epochs", "-1"], "--trial-epochs"),
+        (["--init", "kmeans++"], "free table"),
+        (["--init", "nothing"], "--init"),
+        (["--geometry", "graph:other=1"], "neighbours"),
+        (["--geometry", "mixtures:neighbours=0"], "neighbours"),
+        (["--model", "lenet5", "--components", "2"], "--components 0"),
+        (["--preset", "nothing"], "--preset"),
         (["--batch-size", "0"], "batch_size"),
         (["--learning-rate", "0"], "learning_rate"),
         (["--learning-rate", "nan"], "learning_rate"),

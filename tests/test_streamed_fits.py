@@ -697,7 +697,7 @@ def test_arrays_are_streamed_too(table: Path) -> None:
     ("options", "told"),
     [
         (("--model", "free"), "A free table has a place for each row"),
-        (("--geometry", "shortest_path", "--objective", "wasserstein_ova"), "relates all samples"),
+        (("--geometry", "shortest_path", "--objective", "wasserstein_ova"), "must look at all rows"),
         (("--label", "knid"), "knid"),
         (("--id", "nmae"), "nmae"),
         (("--columns", "nothing"), "nothing"),

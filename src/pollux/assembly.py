@@ -91,7 +91,7 @@ class Assembly:
         X = rows_kept(X, kept)
         self._shape = tuple(int(size) for size in X.shape[1:])
         self._dtype = torch_dtype(self.dtype, X.dtype)
-        self.scaling_ = self._learning().scaling(X)
+        self.scaling_ = self._learning().scaling(X, weight)
         rows = self._rows(X)
         self.geometry_ = None if geometry is None else geometry.adapt(rows)
         return rows, self._problem(rows, self.geometry_, weight, ranks, is_trained=True)
@@ -109,6 +109,11 @@ class Assembly:
         apart = spacing(rows) if is_trained and self._learning().uses_spacing else None
         own = features_here(geometry, block, rows, ranks)
         return RowProblem(len(rows), inputs, block, weight, ranks, own, apart)
+
+    @property
+    def _seen_shape(self) -> tuple[int, ...]:
+        """The shape of a sample as the model sees it."""
+        return self._shape if self.scaling_ is None else self.scaling_.shape
 
     def _rows(self, X: Any) -> Rows:
         """Samples as the model and the geometry see them."""

@@ -88,7 +88,7 @@ class GeminiClustering(Presets, SpeaksOfRows, ClusterMixin, BaseEstimator):
         the eigenvectors of a neighbour graph, which they first learn to predict. A free table: near the cells of
         k-means++ seeds (its default), or at such clusters.
     max_epochs : int or "auto"
-        Passes over the data; "auto": those of about 500 steps, and at least 10.
+        Passes over the data; "auto": those of about 500 steps, and at least 15.
     batch_size : int, "auto" or None
         Rows of a step; None: all. "auto": all up to 1,000, else 500.
     reshuffle_every : int or "auto"
@@ -98,9 +98,9 @@ class GeminiClustering(Presets, SpeaksOfRows, ClusterMixin, BaseEstimator):
         ``"adam"``, ``"adamw"``, ``"sgd"``, ``"rmsprop"``, ``"lbfgs"``, or (parameters, lr=…) → optimiser.
     schedule : {"constant", "cosine"}
         How the learning rate goes: it stays, or falls to zero along a half cosine.
-    n_init, trial_epochs : int, int or None
-        Restarts, trained together where the model allows; the highest objective is kept. After ``trial_epochs``, the
-        best alone goes on.
+    n_init, trial_epochs : int, int or "auto" or None
+        Restarts, trained together where the model allows; the highest objective is kept. After ``trial_epochs``, or a
+        quarter of all ("auto"), the best two alone go on.
     penalties : mapping, optional
         Weights of penalties that join the loss, by name or function: ``{"vat": 1.0, "entropy": 0.1}``. Names:
         ``"vat"``, ``"local_vat"``, ``"entropy"``, ``"balance"``, ``"weight_decay"``.
@@ -185,7 +185,7 @@ class GeminiClustering(Presets, SpeaksOfRows, ClusterMixin, BaseEstimator):
         learning_rate: float = 1e-2,
         schedule: str = "constant",
         n_init: int = 1,
-        trial_epochs: int | None = None,
+        trial_epochs: int | str | None = None,
         penalties: Mapping[str | Penalty, float] | None = None,
         tol: float = 1e-4,
         patience: int | None = None,

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from pollux.fitting import Problem, RowProblem, apart, batch_rows, lean, start_at_seeds, transport_problems
 from pollux.geometry import Geometry
@@ -52,7 +52,10 @@ _DECISIVE = (
     *("norm", "scaling", "missing", "n_components", "schedule", "trial_epochs"),
 )
 # About so many steps are taken where the number of epochs is left to us, in at least so many epochs.
-_AUTO_STEPS, _AUTO_EPOCHS = 500, 10
+_AUTO_STEPS, _AUTO_EPOCHS = 500, 15
+# The part of the epochs that all starts have, where that is left to us, and how many go on after it: which is the best
+# is seen late.
+_AUTO_TRIAL, _GOING_ON = 0.25, 2
 
 
 class Learning:
@@ -81,11 +84,11 @@ class Learning:
         modules = build(self["model"], shape, self["n_clusters"], count, **self.model_options)
         return [module.to(self["device"], dtype) for module in modules]
 
-    def scaling(self, X: Any) -> Scaling | None:
+    def scaling(self, X: Any, sample_weight: Tensor | None = None) -> Scaling | None:
         """What is done to rows such as those of X before a model sees them, where something is."""
         if self["scaling"] == "none" and self["n_components"] is None and self["missing"] == "error":
             return None
-        return Scaling.fit(X, self["scaling"], self["n_components"])
+        return Scaling.fit(X, self["scaling"], self["n_components"], sample_weight)
 
     @property
     def uses_spacing(self) -> bool:
@@ -168,10 +171,13 @@ class Learning:
         """All starts for some epochs, and the best of them for the rest; or all to the end."""
         epochs, trial = self["max_epochs"], self["trial_epochs"]
         if epochs == "auto":
-            epochs = max(_AUTO_EPOCHS, math.ceil(_AUTO_STEPS / (batches.n_batches or 1)), (trial or 0) + 1)
+            least = trial + 1 if isinstance(trial, int) else 2
+            epochs = max(_AUTO_EPOCHS, math.ceil(_AUTO_STEPS / (batches.n_batches or 1)), least)
+        if trial == "auto":
+            trial = math.ceil(_AUTO_TRIAL * epochs) if epochs > 1 else None
         if trial is None or starts == 1:
-            return [Round(epochs, self["schedule"])]
-        return [Round(trial), Round(epochs - trial, self["schedule"])]
+            return [Round(starts, epochs, self["schedule"])]
+        return [Round(starts, trial), Round(min(_GOING_ON, starts), epochs - trial, self["schedule"])]
 
     def train(
         self,
@@ -214,7 +220,7 @@ class Learning:
             generator.set_state(resume["generator"])
             torch.set_rng_state(resume["torch"])
         step = TapedStep(model, self.objective, optimiser, resolve_penalties(self["penalties"]), generator)
-        trained = self.train(model, step, problem.batches(self["batch_size"]), Round(1), randomness=randomness)
+        trained = self.train(model, step, problem.batches(self["batch_size"]), Round(1, 1), randomness=randomness)
         return trained, {
             "optimiser": optimiser.state_dict(),
             "generator": generator.get_state(),

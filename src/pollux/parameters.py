@@ -33,7 +33,7 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
         if not (parameters[name] == "auto" or (name == "batch_size" and parameters[name] is None)):
             _check_positive_integer(name, parameters[name])
     for name in ("patience", "n_components", "trial_epochs"):
-        if parameters[name] is not None:
+        if parameters[name] is not None and not (name == "trial_epochs" and parameters[name] == "auto"):
             _check_positive_integer(name, parameters[name])
     learning_rate, tol = parameters["learning_rate"], parameters["tol"]
     if not _is_number(learning_rate) or not 0 < learning_rate < float("inf"):
@@ -116,7 +116,7 @@ def resolve_callbacks(callbacks: Any) -> tuple[Any, ...]:
 
 
 def _check_rounds(trial_epochs: Any, max_epochs: Any) -> None:
-    if trial_epochs is not None and max_epochs != "auto" and trial_epochs >= max_epochs:
+    if trial_epochs not in (None, "auto") and max_epochs != "auto" and trial_epochs >= max_epochs:
         raise ValueError(
             f"Of max_epochs={max_epochs} the first trial_epochs are for all starts and the rest for the best of them: "
             f"trial_epochs={trial_epochs} leaves none."

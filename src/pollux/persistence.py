@@ -147,6 +147,7 @@ def _scaling(tensors: dict[str, Tensor], shape: tuple[int, ...]) -> Scaling:
     scaling = Scaling(**{name.removeprefix("scaling."): value for name, value in tensors.items()})
     axes, d = scaling.axes, math.prod(shape)
     fits = tuple(scaling.centre.shape) == shape and tuple(scaling.scale.shape) in ((), shape)
+    fits &= scaling.fill is None or tuple(scaling.fill.shape) == shape
     if not fits or (axes is not None and (axes.ndim != 2 or len(axes) != d)):
         raise IndexError("the scaling is of other samples")
     return scaling
@@ -154,7 +155,7 @@ def _scaling(tensors: dict[str, Tensor], shape: tuple[int, ...]) -> Scaling:
 
 def _restore_module(clustering: Any, tensors: dict[str, Tensor]) -> None:
     weights = {name.removeprefix("module."): value for name, value in tensors.items()}
-    shape = clustering._shape if clustering.scaling_ is None else clustering.scaling_.shape
+    shape = clustering._seen_shape
     if clustering._is_free():
         shape = tuple(weights["logits"].shape[:1])
     if len(clustering._order) != clustering.n_clusters:

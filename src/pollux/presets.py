@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any, Self
 
 TABLES: dict[str, Any] = {
@@ -29,9 +30,9 @@ IMAGES: dict[str, Any] = {
     "objective": "mi",
     "penalties": {"local_vat": 10.0, "balance": 3.0},
     "init": "graph",
-    "n_init": 3,
-    "trial_epochs": 5,
-    "max_epochs": 15,
+    "n_init": 5,
+    "trial_epochs": "auto",
+    "max_epochs": "auto",
     "schedule": "cosine",
     "batch_size": 500,
     "learning_rate": 1e-3,
@@ -61,7 +62,7 @@ class Presets:
         >>> GeminiClustering.for_tables(3, random_state=0).fit(load_wine().data).n_clusters_
         3
         """
-        return cls(n_clusters, **{**TABLES, **overrides})  # type: ignore[call-arg]
+        return cls(n_clusters, **{**copy.deepcopy(TABLES), **overrides})  # type: ignore[call-arg]
 
     @classmethod
     def for_images(cls, n_clusters: int = 10, **overrides: Any) -> Self:
@@ -74,4 +75,4 @@ class Presets:
         **overrides
             Parameters that are to differ from the recipe's.
         """
-        return cls(n_clusters, **{**IMAGES, **overrides})  # type: ignore[call-arg]
+        return cls(n_clusters, **{**copy.deepcopy(IMAGES), **overrides})  # type: ignore[call-arg]

@@ -11,6 +11,9 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
+# Types whose numbers float32 cannot hold.
+_WIDE = (torch.float64, torch.int64, torch.int32)
+
 
 class Rows:
     """The n samples of X as tensors: ``rows[index]`` is (b, …), in one dtype and on one device.
@@ -61,9 +64,10 @@ class Rows:
             batch = self._source.index_select(0, index.to(self._source.device))
         else:
             batch = torch.from_numpy(self._source[index.numpy()].toarray())
-        batch = batch.to(self.device, self.dtype)
         if self._prepare is not None:
-            batch = self._prepare(batch)
+            # Before digits are dropped: of values far from zero, those are what tells them apart.
+            batch = self._prepare(batch.to(torch.float64 if batch.dtype in _WIDE else self.dtype))
+        batch = batch.to(self.device, self.dtype)
         # Tensors made in inference mode do not count what is written to them.
         if not (index.is_inference() or batch.is_inference()):
             self._last = (index, batch, (index._version, batch._version))

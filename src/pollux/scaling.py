@@ -27,16 +27,19 @@ class Scaling:
     Parameters
     ----------
     centre : Tensor of the shape of a sample
-        What is subtracted, and what stands for a value that is missing.
+        What is subtracted; it stands for a value that is missing, too.
     scale : Tensor of shape () or that of a sample
         What the rest is divided by.
     axes : Tensor of shape (d, r), optional
         Directions that the rest, as a vector, is projected on.
+    fill : Tensor of the shape of a sample, optional
+        What stands for a value that is missing, where that is not the centre.
     """
 
     centre: Tensor
     scale: Tensor
     axes: Tensor | None = None
+    fill: Tensor | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -45,8 +48,9 @@ class Scaling:
 
     def __call__(self, samples: Tensor) -> Tensor:
         """Samples (n, …) as the model sees them."""
-        centre, scale = (value.to(samples.device, samples.dtype) for value in (self.centre, self.scale))
-        moved = (torch.where(samples.isnan(), centre, samples) - centre) / scale
+        known = (self.centre, self.scale, self.centre if self.fill is None else self.fill)
+        centre, scale, fill = (value.to(samples.device, samples.dtype) for value in known)
+        moved = (torch.where(samples.isnan(), fill, samples) - centre) / scale
         return moved if self.axes is None else moved.flatten(1) @ self.axes.to(samples.device, samples.dtype)
 
     def tensors(self) -> dict[str, Tensor]:
@@ -55,7 +59,9 @@ class Scaling:
         return {name: value for name, value in found.items() if value is not None}
 
     @staticmethod
-    def fit(X: Any, scaling: str = "auto", n_components: int | None = None) -> Scaling:
+    def fit(
+        X: Any, scaling: str = "auto", n_components: int | None = None, sample_weight: Tensor | None = None
+    ) -> Scaling:
         """Learn the map from samples X (n, …), some of whose values may be NaN.
 
         Parameters
@@ -65,18 +71,21 @@ class Scaling:
         scaling : {"none", "auto", "standard", "global"}
             Each feature to mean zero and variance one ("standard"), or all by one number, so that their mean variance
             is one ("global"). "auto": "global" where the ranges of features are alike, as those of pixels are, else
-            "standard". "none": centred only.
+            "standard". "none": the values as they are, with their gaps filled; principal components are those of
+            centred ones.
         n_components : int, optional
             Keep so many principal components, where samples have more dimensions.
+        sample_weight : Tensor of shape (n,), optional
+            Weights of the samples.
         """
-        found = moments(Rows(X, torch.float64))
+        found = moments(Rows(X, torch.float64), sample_weight)
         if scaling == "auto":
             scaling = "global" if _alike(found) else "standard"
-        plain = Scaling(found.mean, _SCALES[scaling](found))
+        scale, nothing = _SCALES[scaling](found), torch.zeros_like(found.mean)
         if n_components is None or n_components >= math.prod(found.mean.shape):
-            return plain
-        mapped = Rows(X, torch.float64, prepare=plain)
-        return Scaling(plain.centre, plain.scale, principal_axes(mapped, torch.zeros_like(found.mean), n_components))
+            return Scaling(found.mean, scale) if scaling != "none" else Scaling(nothing, scale, fill=found.mean)
+        mapped = Rows(X, torch.float64, prepare=Scaling(found.mean, scale))
+        return Scaling(found.mean, scale, principal_axes(mapped, nothing, n_components, sample_weight))
 
 
 def _alike(found: Moments) -> bool:

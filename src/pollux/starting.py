@@ -18,7 +18,7 @@ from pollux.rows import Rows
 INITS = ("auto", "random", "kmeans++", "kmeans", "graph")
 
 # Eigenvectors for each cluster that starts differ in: no number of them is the best for all data.
-_EIGENVECTORS = (1.5, 2.0, 3.0, 1.0, 2.5, 4.0)
+_EIGENVECTORS = (1.5, 2.0, 3.0, 2.5, 4.0, 1.0)
 _RUNS = 10
 
 
@@ -75,5 +75,5 @@ def _k_means(features: Any, n_clusters: int, seed: int) -> Tensor:
     with warnings.catch_warnings():
         # Fewer distinct samples than clusters: some then stay empty.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        found = KMeans(n_clusters, n_init=_RUNS, random_state=seed % 2**32).fit(features)
+        found = KMeans(min(n_clusters, features.shape[0]), n_init=_RUNS, random_state=seed % 2**32).fit(features)
     return torch.from_numpy(found.labels_.astype(np.int64))

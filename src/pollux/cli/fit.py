@@ -16,11 +16,16 @@ from pollux.cli.common import DIVERGED, FORMATS, GOOD, MISSING, STOPPED, Names, 
 # Written out, because the registries bring torch; a test compares them.
 OBJECTIVES = "mi, kl_ova, kl_ovo, tv_ova, tv_ovo, hellinger_ova, hellinger_ovo, chi2_ova, mmd_ova, mmd_ovo, \
 wasserstein_ova, wasserstein_ovo"
-KERNELS = "linear, polynomial, rbf, laplacian, sigmoid, cosine, chi2, fourier"
+KERNELS = "linear, polynomial, rbf, laplacian, sigmoid, cosine, chi2, fourier, graph, mixed, mixtures"
 DISTANCES = "euclidean, sqeuclidean, manhattan, cosine, shortest_path"
 MODELS = "free, linear, mlp, lenet5, resnet18"
-PENALTIES = "vat, entropy, weight_decay"
+PENALTIES = "vat, local_vat, entropy, balance, weight_decay"
 DTYPES = ("float32", "float64", "bfloat16")
+PRESETS = ("tables", "images")
+SCALINGS = ("standard", "auto", "global", "none")
+INITS = ("auto", "random", "kmeans", "graph", "kmeans++")
+NORMS = ("none", "batch")
+SCHEDULES = ("constant", "cosine")
 
 
 def add(commands: Any) -> None:
@@ -29,13 +34,15 @@ def add(commands: Any) -> None:
         allow_abbrev=False,
         help="find clusters in a file and save the model",
         description=f"Find clusters in DATA ({FORMATS}) and write the model, the cluster of each row and the settings "
-        "into the folder of a run. Numbers are standardised, text of few values becomes zeros and ones, identifiers "
-        "and constant columns are left out.",
+        "into the folder of a run. Numbers are standardised (--scaling), text of few values becomes zeros and ones, "
+        "identifiers and constant columns are left out. --preset tables or images is a good start.",
         argument_default=argparse.SUPPRESS,
     )
     fit.add_argument("data", metavar="DATA", nargs="?", help="the file or folder to cluster")
     _add_columns(fit.add_argument_group("columns"))
-    _add_reading(fit.add_argument_group("reading"))
+    reading = fit.add_argument_group("reading")
+    _add_reading(reading)
+    _add_scaling(reading)
     _add_training(fit.add_argument_group("training"))
     output = fit.add_argument_group("output")
     output.add_argument("--out", metavar="DIR", help="folder of the run (default: runs/NAME, a new one)")
@@ -75,28 +82,68 @@ def _add_reading(group: Any) -> None:
     )
 
 
+def _add_scaling(group: Any) -> None:
+    group.add_argument(
+        "--scaling",
+        choices=SCALINGS,
+        help="numbers: each column standardised (default); all divided by one number where their ranges are alike, as "
+        "those of pixels are, else standardised (auto); by one number in any case (global); centred only (none)",
+    )
+    group.add_argument(
+        "--components", metavar="N", type=int, help="principal components of the rows that are kept (default: 0, all)"
+    )
+
+
 _MISSING = "values that are missing: refuse them (default), fill in the means, or drop their rows"
 
 
 def _add_training(group: Any) -> None:
+    group.add_argument(
+        "--preset",
+        choices=PRESETS,
+        help="a recipe for rows of numbers in any units, or for pixels and other features of one kind: what is not "
+        "given comes from it, and run.toml spells it out",
+    )
     group.add_argument("--clusters", metavar="N", type=int, help="most clusters to find (default: 10)")
     group.add_argument("--objective", metavar="NAME", help=f"default: mmd_ova; of {OBJECTIVES}")
     group.add_argument(
         "--geometry",
         metavar="NAME",
-        help=f"kernel (mmd: {KERNELS}) or distance (wasserstein: {DISTANCES}), with parameters as in rbf:gamma=0.5; "
-        "default: linear or euclidean",
+        help=f"kernel (mmd: {KERNELS}) or distance (wasserstein: {DISTANCES}), with parameters as in rbf:gamma=0.5 or "
+        "graph:neighbours=20; default: linear or euclidean",
     )
     group.add_argument("--model", metavar="NAME", help=f"default: mlp; of {MODELS}")
     group.add_argument("--hidden", metavar="N,N", action=Widths, help="hidden layers of the mlp (default: 100)")
-    group.add_argument("--epochs", metavar="N", type=int, help="passes over the data (default: 200)")
+    group.add_argument("--norm", choices=NORMS, help="what normalises the hidden layers of the mlp (default: none)")
+    group.add_argument(
+        "--init",
+        choices=INITS,
+        help="where models start: at random, or at the clusters that k-means finds, in the features of the geometry or "
+        "in those of a neighbour graph; kmeans++: a free table at such seeds (default: auto, at random, and a free "
+        "table at seeds)",
+    )
+    group.add_argument(
+        "--epochs",
+        metavar="N",
+        type=count_or_auto,
+        help="passes over the data (default: 200); auto: those of about 500 steps, 2,000 with penalties",
+    )
     group.add_argument("--batch-size", metavar="N", type=count_or_auto, help="rows of a step (default: auto)")
     group.add_argument("--learning-rate", metavar="X", type=float, help="default: 0.01")
+    group.add_argument(
+        "--schedule", choices=SCHEDULES, help="whether the learning rate stays (default), or falls to zero"
+    )
     group.add_argument(
         "--restarts",
         metavar="N",
         type=count_or_auto,
         help="starts, of which the best is kept (default: 5; 1 for more than 10,000 rows, lenet5 and resnet18)",
+    )
+    group.add_argument(
+        "--trial-epochs",
+        metavar="N",
+        type=count_or_auto,
+        help="after N epochs the best start alone goes on (default: 0, all do); auto: after a quarter of them",
     )
     group.add_argument("--patience", metavar="N", type=int, help="stop after N epochs without a rise (default: never)")
     group.add_argument("--penalty", metavar="NAME=X", action="append", help=f"joins the loss; of {PENALTIES}")
@@ -172,9 +219,9 @@ def _heeding_sigterm() -> Iterator[None]:
 def _train(options: argparse.Namespace, how: dict[str, Any]) -> Any:
     """A new run, or one that goes on."""
     from pollux.errors import InputError
-    from pollux.runs.settings import NAMES, Settings, from_toml
+    from pollux.runs.settings import NAMES, from_toml, settled
 
-    given = {name: value for name, value in vars(options).items() if name in NAMES}
+    given = {name: value for name, value in vars(options).items() if name in (*NAMES, "preset")}
     if hasattr(options, "resume"):
         from pollux.runs.resuming import resume
 
@@ -182,7 +229,7 @@ def _train(options: argparse.Namespace, how: dict[str, Any]) -> Any:
         if others:
             raise InputError(f"A run goes on with its own settings: only --epochs may be given too, not {others[0]}.")
         return resume(options.resume, epochs=given.get("epochs"), **how)
-    settings = from_toml(options.config, given) if hasattr(options, "config") else Settings(**given)
+    settings = from_toml(options.config, given) if hasattr(options, "config") else settled(given)
     if not settings.data:
         raise InputError("Name the file to cluster: pollux fit DATA.")
     from pollux.runs.fitting import fit
@@ -200,6 +247,9 @@ def _found(summary: dict[str, Any]) -> Iterator[str]:
     for cluster in summary["clusters"]:
         share = cluster["rows"] / summary["rows"]
         yield f"  {cluster['cluster']:7}  {cluster['rows']:8,}  {share:6.1%}  {cluster['confidence']:10.3f}"
+    # A run of an older version does not tell it.
+    if summary.get("stability") is not None:
+        yield f"agreement of the starts: {summary['stability']:.2f}"
     if summary["scores"]:
         scores = dict(summary["scores"])
         known = scores.pop("rows_with_a_class")

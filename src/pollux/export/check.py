@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pollux.estimators import GeminiClustering
 from pollux.export.graph import input_named, moments_of, numbers_of, texts_of
-from pollux.export.network import network
+from pollux.export.network import copied
 from pollux.preprocessing import ArrayPreprocessing, Category, Number, TablePreprocessing
 
 TOLERANCE = 1e-5
@@ -43,7 +43,7 @@ def compare(clustering: GeminiClustering, content: bytes) -> None:
 def _conditioning(clustering: GeminiClustering, rows: Any) -> float:
     """At least 1; more for logits so large that float32 rounds them, and so their softmax, more coarsely."""
     X = rows if clustering.preprocessing_ is None else clustering.preprocessing_.encode(rows)
-    logits = network(clustering, clustering._dtype)(torch.as_tensor(X, dtype=clustering._dtype))
+    logits = copied(clustering.module_, clustering._dtype)(clustering._rows(X)[torch.arange(len(X))].cpu())
     return max(1.0, float(logits.abs().max()) / 10)
 
 
@@ -62,6 +62,11 @@ def _made_up_rows(clustering: GeminiClustering, n: int = 6) -> tuple[Any, dict[s
         mean, scale = moments_of(preprocessing)
         values[:, kept] = mean + scale * values[:, kept]
         if preprocessing.missing == "mean":
+            values.reshape(n, -1)[np.arange(n), np.arange(n) % math.prod(shape)] = math.nan
+    elif clustering.scaling_ is not None:
+        centre, scale = clustering.scaling_.centre.numpy(), clustering.scaling_.scale.numpy()
+        values = centre + scale * values
+        if clustering.missing == "mean":
             values.reshape(n, -1)[np.arange(n), np.arange(n) % math.prod(shape)] = math.nan
     name, kind = input_named(shape)
     values = values.astype(kind)

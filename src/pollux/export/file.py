@@ -16,9 +16,9 @@ from pollux.atomic import in_place
 from pollux.errors import InputError
 from pollux.estimators import GeminiClustering
 from pollux.export.check import compare
-from pollux.export.graph import ML, Graph, add_features, add_predictions, kind_of, numbers_of, texts_of
+from pollux.export.graph import ML, Graph, add_features, add_predictions, add_scaling, kind_of, numbers_of, texts_of
 from pollux.export.library import IR_VERSION, ML_OPSET, onnx_library
-from pollux.export.network import network, precisions, silence, translators
+from pollux.export.network import copied, precisions, silence, translators
 from pollux.preprocessing import TablePreprocessing
 
 _MOST_BYTES = 2_000_000_000
@@ -65,8 +65,8 @@ def _checked_model(clustering: GeminiClustering) -> bytes:
     for translate, dtype in itertools.product(translators(clustering), precisions(clustering)):
         try:
             with silence():
-                translated = translate(network(clustering, dtype), torch.zeros(3, *clustering._shape, dtype=dtype))
-                model = _whole(clustering, translated, dtype)
+                example = torch.zeros(3, *clustering._seen_shape, dtype=dtype)
+                model = _whole(clustering, translate(copied(clustering.module_, dtype), example), dtype)
                 content: bytes = model.SerializeToString(deterministic=True)
                 onnx_library().checker.check_model(content, full_check=True)
                 compare(clustering, content)
@@ -93,6 +93,8 @@ def _whole(clustering: GeminiClustering, translated: Any, dtype: torch.dtype) ->
     model = onnx.compose.add_prefix(translated, "network/")
     graph, kind = Graph(), np.float64 if dtype == torch.float64 else np.float32
     raw = add_features(graph, clustering.preprocessing_, clustering._shape)
+    if clustering.scaling_ is not None:
+        raw = add_scaling(graph, raw, clustering.scaling_, clustering.missing)
     features = graph.cast(raw, kind, name="network/features")
     _forget_sources(model.graph)
     graph.nodes.extend(model.graph.node)
@@ -135,7 +137,7 @@ def _metadata(clustering: GeminiClustering) -> dict[str, str]:
     elif hasattr(clustering, "feature_names_in_"):
         told["numbers"] = list(clustering.feature_names_in_)
     described = {name: json.dumps(value, ensure_ascii=False) for name, value in told.items()}
-    missing = "error" if preprocessing is None else preprocessing.missing
+    missing = clustering.missing if preprocessing is None else preprocessing.missing
     return {**described, "missing": missing, "pollux_version": importlib.metadata.version("pollux")}
 
 

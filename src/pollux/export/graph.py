@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from pollux.export.library import onnx_library
 from pollux.preprocessing import ArrayPreprocessing, Category, Number, Preprocessing, TablePreprocessing
+from pollux.scaling import Scaling
 
 ML = "ai.onnx.ml"
 _SPELLINGS = {"true": ("true", "True", "TRUE", "1"), "false": ("false", "False", "FALSE", "0")}
@@ -61,6 +62,19 @@ def add_features(graph: Graph, preprocessing: Preprocessing | None, shape: Seque
     if preprocessing.kept is not None:
         values = graph.add("Gather", values, graph.constant(preprocessing.kept, np.int64), axis=1)
     return _standardised(graph, values, *moments_of(preprocessing), preprocessing.missing)
+
+
+def add_scaling(graph: Graph, values: str, scaling: Scaling, missing: str) -> str:
+    """What the network reads of features, in float64."""
+    x = graph.cast(values, np.float64)
+    if missing == "mean":
+        fill = graph.constant(scaling.centre if scaling.fill is None else scaling.fill, np.float64)
+        x = graph.add("Where", graph.add("IsNaN", x), fill, x)
+    difference = graph.add("Sub", x, graph.constant(scaling.centre, np.float64))
+    scaled = graph.add("Div", difference, graph.constant(scaling.scale, np.float64))
+    if scaling.axes is None:
+        return scaled
+    return graph.add("MatMul", graph.add("Flatten", scaled, axis=1), graph.constant(scaling.axes, np.float64))
 
 
 def input_named(shape: Sequence[int]) -> tuple[str, Any]:

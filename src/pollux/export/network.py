@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from pollux.estimators import GeminiClustering
 from pollux.export.library import OPSET, onnx_library
-from pollux.scaling import Scaling
 
 
 def translators(clustering: GeminiClustering) -> tuple[Callable[..., Any], ...]:
@@ -33,26 +32,8 @@ def precisions(clustering: GeminiClustering) -> list[torch.dtype]:
     return list(dict.fromkeys([*own, torch.float32]))
 
 
-def network(clustering: GeminiClustering, dtype: torch.dtype) -> nn.Module:
-    """A copy of the network, with the scaling of its rows before it."""
-    module = copy.deepcopy(clustering.module_)
-    whole = module if clustering.scaling_ is None else nn.Sequential(Scaled(clustering.scaling_), module)
-    return whole.to("cpu", dtype).eval()
-
-
-class Scaled(nn.Module):
-    """A scaling as a layer."""
-
-    def __init__(self, scaling: Scaling) -> None:
-        super().__init__()
-        for name, tensor in scaling.tensors().items():
-            self.register_buffer(name, tensor)
-        self._has_axes = scaling.axes is not None
-
-    def forward(self, samples: Tensor) -> Tensor:
-        centre, scale = self.get_buffer("centre"), self.get_buffer("scale")
-        moved = (torch.where(samples.isnan(), centre, samples) - centre) / scale
-        return moved.flatten(1) @ self.get_buffer("axes") if self._has_axes else moved
+def copied(module: nn.Module, dtype: torch.dtype) -> nn.Module:
+    return copy.deepcopy(module).to("cpu", dtype).eval()
 
 
 _NAMED: dict[str, Any] = {"input_names": ["features"], "output_names": ["logits"], "opset_version": OPSET}

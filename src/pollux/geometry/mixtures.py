@@ -86,6 +86,8 @@ class Mixtures(Geometry):
 def probabilities(points: NDArray[np.float64], labels: NDArray[np.int64], regularisation: float) -> NDArray[np.float64]:
     """Probabilities (n, K) of the components of a mixture of points (n, d) that starts at labels (n,)."""
     used, labels = np.unique(labels, return_inverse=True)
+    if len(used) == 1:
+        return np.ones((len(points), 1))
     chosen = np.arange(len(points))
     if len(points) > _MOST_FITTED:
         chosen = np.sort(np.random.default_rng(0).choice(len(points), _MOST_FITTED, replace=False))
@@ -126,4 +128,6 @@ def _points(rows: Rows, dimensions: int) -> NDArray[np.float64]:
         axes = principal_axes(rows, centre, dimensions)
     moved = (part.flatten(1).cpu().double() - centre for part in parts(rows))
     points = torch.cat([part if axes is None else part @ axes for part in moved]).numpy()
+    # First of unit size, as squares overflow sooner.
+    points = points / (np.abs(points).max() or 1.0)
     return points / (np.sqrt(np.square(points).mean()) or 1.0)

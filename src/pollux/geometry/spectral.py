@@ -11,6 +11,7 @@ import scipy.sparse
 import torch
 from numpy.typing import NDArray
 from scipy.linalg import eigh
+from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import eigsh
 from torch import Tensor
 
@@ -26,6 +27,9 @@ _SCALE_NEIGHBOUR = 7
 # Of eigenvectors; a cluster's place in them needs no more digits.
 _TOLERANCE = 1e-4
 _KRYLOV = 50
+# An edge of so little weight changes no eigenvalue by more than that.
+_NO_EDGE = 1e-6
+_DENSE_PART = 100
 _COMPONENTS = 10
 
 
@@ -33,6 +37,8 @@ def fuzzy(neighbours: Neighbours) -> scipy.sparse.csr_array:
     """Weights exp(−(d − ρ)/σ) of a sample's nearest ones, ρ being the smallest distance and σ such that they add up to
     log₂ k; a pair has the probability that at least one of its two weights stands for an edge."""
     distances = neighbours.distances
+    if not distances.shape[1]:
+        return _without_edges(len(distances))
     beyond = np.maximum(distances - _smallest_positive(distances), 0)
     target = max(np.log2(distances.shape[1]), 1e-3)
     low, high = np.zeros(len(beyond)), np.full(len(beyond), np.inf)
@@ -52,11 +58,14 @@ def self_tuning(neighbours: Neighbours) -> scipy.sparse.csr_array:
     """Weights exp(−d² / (σᵢ σⱼ)) of pairs of which one is near the other, σ being the distance to the 7th neighbour."""
     distances, index = neighbours
     k = distances.shape[1]
+    if not k:
+        return _without_edges(len(distances))
     scale = distances[:, min(_SCALE_NEIGHBOUR, k) - 1]
-    # Where so many equal rows lie, the scale is that of what is beyond them.
+    # Where so many equal rows lie, the scale is that of what is beyond them, or else that of most others.
     scale = np.where(scale > 0, scale, distances.max(1))
-    scale = np.where(scale > 0, scale, 1.0)
-    weights = _matrix(np.exp(-np.square(distances) / (scale[:, None] * scale[index])), index)
+    scale = np.where(scale > 0, scale, np.median(scale[scale > 0]) if (scale > 0).any() else 1.0)
+    # A product of ratios, since squares overflow sooner.
+    weights = _matrix(np.exp(-(distances / scale[:, None]) * (distances / scale[index])), index)
     return scipy.sparse.csr_array(weights.maximum(weights.T))
 
 
@@ -73,12 +82,50 @@ def eigenvectors(weights: scipy.sparse.csr_array, count: int) -> tuple[NDArray[n
     if n <= _DENSE_UP_TO or count >= n - 1:
         values, vectors = eigh(graph.toarray(), subset_by_index=[n - count, n - 1])
     else:
-        start = np.random.default_rng(0).standard_normal(n)
-        # A large Krylov space converges in fewer restarts where eigenvalues crowd near one.
-        size = min(n - 1, max(4 * count, _KRYLOV))
-        values, vectors = eigsh(graph, count, which="LA", v0=start, ncv=size, tol=_TOLERANCE, maxiter=100 * n)
+        values, vectors = _by_parts(graph, count)
     order = np.argsort(values)[::-1]
     return values[order], vectors[:, order]
+
+
+def _by_parts(graph: scipy.sparse.csr_array, count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Leading eigenvalues and vectors of a large graph, each of one of its connected parts.
+
+    Each part has the eigenvalue one, and Lanczos' method finds but some of the vectors of an eigenvalue that several
+    share. Of more parts than vectors the largest have one each.
+    """
+    graph.data[graph.data < _NO_EDGE] = 0
+    graph.eliminate_zeros()
+    n_parts, part = connected_components(graph, directed=False)
+    if n_parts == 1:
+        return _lanczos(graph, count)
+    largest = np.argsort(-np.bincount(part), kind="stable")[:count]
+    values, vectors = [], []
+    for number in largest:
+        members = np.flatnonzero(part == number)
+        some, own = _lanczos(graph[members][:, members], max(1, count - n_parts + 1))
+        values.append(some)
+        vectors.append(np.zeros((graph.shape[0], len(some))))
+        vectors[-1][members] = own
+    every = np.concatenate(values)
+    kept = np.argsort(-every, kind="stable")[:count]
+    return every[kept], np.concatenate(vectors, 1)[:, kept]
+
+
+def _lanczos(graph: scipy.sparse.csr_array, count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    n = graph.shape[0]
+    count = min(count, n)
+    if n <= _DENSE_PART or count >= n - 1:
+        dense: tuple[NDArray[np.float64], NDArray[np.float64]] = eigh(
+            graph.toarray(), subset_by_index=[n - count, n - 1]
+        )
+        return dense
+    start = np.random.default_rng(0).standard_normal(n)
+    # A large Krylov space converges in fewer restarts where eigenvalues crowd near one.
+    size = min(n - 1, max(4 * count, _KRYLOV))
+    found: tuple[NDArray[np.float64], NDArray[np.float64]] = eigsh(
+        graph, count, which="LA", v0=start, ncv=size, tol=_TOLERANCE, maxiter=100 * n
+    )
+    return found
 
 
 def unit_rows(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -184,6 +231,10 @@ def block_of(features: Tensor) -> Block:
 def _or_one(value: Tensor) -> float:
     """A mean square to divide by; one where all are zero."""
     return float(value) or 1.0
+
+
+def _without_edges(n: int) -> scipy.sparse.csr_array:
+    return scipy.sparse.csr_array((n, n))
 
 
 def _smallest_positive(distances: NDArray[np.float64]) -> NDArray[np.float64]:

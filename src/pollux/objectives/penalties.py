@@ -143,8 +143,11 @@ class LocalVat:
 def _unit(direction: Tensor, sample_ndim: int) -> Tensor:
     """Each sample's direction, its last ``sample_ndim`` dimensions, at length one."""
     dims = tuple(range(-sample_ndim, 0))
+    tiny = torch.finfo(direction.dtype).tiny
+    # First of unit size: the squares of what a model hardly changes by would vanish, and their root with them.
+    direction = direction / direction.abs().amax(dims, keepdim=True).clamp_min(tiny)
     length: Tensor = torch.linalg.vector_norm(direction, dim=dims, keepdim=True)
-    return direction / length.clamp_min(torch.finfo(direction.dtype).tiny)
+    return direction / length.clamp_min(tiny)
 
 
 def _of_each(length: float | Tensor, inputs: Tensor) -> float | Tensor:

@@ -7,6 +7,7 @@ from pollux.preprocessing.choices import Choices, split_names
 from pollux.preprocessing.columns import kind_of, same_kind
 from pollux.preprocessing.common import CODE, MISSING
 from pollux.preprocessing.planning import plan_array, plan_table
+from pollux.preprocessing.scales import SCALINGS
 from pollux.preprocessing.stored import Preprocessing, from_json
 from pollux.preprocessing.survey import Survey
 from pollux.preprocessing.table import Category, Number, TablePreprocessing, UnseenWarning
@@ -14,6 +15,7 @@ from pollux.preprocessing.table import Category, Number, TablePreprocessing, Uns
 __all__ = [
     "CODE",
     "MISSING",
+    "SCALINGS",
     "ArrayPreprocessing",
     "ArraySurvey",
     "Category",

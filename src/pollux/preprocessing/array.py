@@ -19,7 +19,7 @@ _BYTES_AT_ONCE = 32_000_000
 
 @dataclass(frozen=True)
 class ArrayPreprocessing:
-    """Rows (n, d), or images (n, C, H, W), standardised: by column, or by channel.
+    """Rows (n, d), or images (n, C, H, W), centred and scaled: by column, or by channel.
 
     ``kept`` are the columns of rows that are used; those that never vary are not. ``missing`` is as for tables, and
     ``columns`` are the names of the columns, where there are any.
@@ -40,6 +40,11 @@ class ArrayPreprocessing:
     def encoded_shape(self) -> tuple[int, ...]:
         """(d,), or (C, H, W)."""
         return self.shape if self.kept is None else (len(self.kept),)
+
+    @property
+    def scales(self) -> tuple[float, ...]:
+        """What columns of numbers, or channels, are divided by."""
+        return self.scale
 
     @property
     def is_image(self) -> bool:

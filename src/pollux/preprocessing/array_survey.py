@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,7 @@ from pollux.preprocessing.array import ArrayPreprocessing, parts_of
 from pollux.preprocessing.choices import Choices
 from pollux.preprocessing.common import describe_missing
 from pollux.preprocessing.moments import Moments
+from pollux.preprocessing.scales import decided, root_mean_square, scales
 from pollux.preprocessing.survey import LeaveOutError, plan_number
 
 
@@ -30,7 +32,10 @@ class ArraySurvey:
         self.columns = tuple(columns or ())
         self.rows = 0
         self.incomplete = 0
-        self.moments = Moments.of(np.empty((self.shape[0], 0)))
+        # One scale for images is by what varies at a pixel, as for rows; their own scales are those of channels.
+        self._by_pixel = len(self.shape) == 3 and self.choices.scaling in ("auto", "global")
+        self._groups = math.prod(self.shape) if self._by_pixel else self.shape[0]
+        self.moments = Moments.of(np.empty((self._groups, 0)))
         if len(self.shape) == 3:
             if self.choices.columns or self.choices.drop or self.choices.categories:
                 raise InputError("Images have no columns to choose from: leave out --columns, --drop and --categories.")
@@ -44,7 +49,8 @@ class ArraySurvey:
         """Look at samples (n, …), all columns of a part at once, since those of a file lie beside each other."""
         for rows in parts_of(array):
             part = np.asarray(array[rows])
-            values = np.ascontiguousarray(np.moveaxis(part, 1, 0), dtype=np.float64)
+            whole = part.reshape(len(part), -1) if self._by_pixel else part
+            values = np.ascontiguousarray(np.moveaxis(whole, 1, 0), dtype=np.float64)
             self.moments = self.moments.merged(Moments.of(values.reshape(len(values), -1)))
             if part.dtype.kind == "f":
                 self.incomplete += int(np.isnan(part.reshape(len(part), -1)).any(1).sum())
@@ -59,7 +65,7 @@ class ArraySurvey:
         self.rows += other.rows
 
     def plan(self) -> ArrayPreprocessing:
-        """How to read the array: standardised by column, or by channel."""
+        """How to read the array: scaled by column, or by channel."""
         return self._plan_images() if len(self.shape) == 3 else self._plan_rows()
 
     def _plan_rows(self) -> ArrayPreprocessing:
@@ -85,8 +91,9 @@ class ArraySurvey:
         if lacking and self.choices.missing == "error":
             raise InputError(describe_missing(lacking, self.rows))
         identifiers = tuple(self.choices.identifiers)
+        divisors = scales(self.choices.scaling, scale, self.moments.range[kept])
         return ArrayPreprocessing(
-            *(self.shape, tuple(mean), tuple(scale), tuple(kept), self.choices.missing, identifiers, left_out),
+            *(self.shape, tuple(mean), divisors, tuple(kept), self.choices.missing, identifiers, left_out),
             self.columns,
         )
 
@@ -98,13 +105,18 @@ class ArraySurvey:
         return plan_number(name, float(moments.mean[index]), float(moments.deviation[index]), varies)
 
     def _plan_images(self) -> ArrayPreprocessing:
-        mean, scale = self.moments.mean, self.moments.deviation
-        if not (self.moments.count.all() and np.isfinite(mean).all() and np.isfinite(scale).all()):
+        moments = self.moments.pooled(self.shape[0]) if self._by_pixel else self.moments
+        mean, scale = moments.mean, moments.deviation
+        if not (moments.count.all() and np.isfinite(mean).all() and np.isfinite(scale).all()):
             raise InputError("The images hold infinite values: correct them, or leave those images out.")
         if not scale.any():
             raise InputError("The images hold the same value throughout: there is nothing to cluster by.")
         if self.choices.missing == "error" and self.incomplete:
             raise InputError(describe_missing({"the images": self.incomplete}, self.rows))
-        scales = tuple(float(value) or 1.0 for value in scale)
+        divisors = tuple(float(value) or 1.0 for value in scale)
+        scaling = decided(self.choices.scaling, moments.range)
+        if scaling != "standard":
+            one = root_mean_square(self.moments.deviation) if scaling == "global" else 1.0
+            divisors = (one,) * len(divisors)
         identifiers = tuple(self.choices.identifiers)
-        return ArrayPreprocessing(self.shape, tuple(mean.tolist()), scales, None, self.choices.missing, identifiers)
+        return ArrayPreprocessing(self.shape, tuple(mean.tolist()), divisors, None, self.choices.missing, identifiers)

@@ -20,6 +20,7 @@ class Choices:
     identifiers: Sequence[str] = ()
     label: str | None = None
     missing: str = "error"
+    scaling: str = "standard"
 
     def among(self, there: Sequence[str]) -> Choices:
         """The choices with lists such as "a,b" taken apart, unless a column is called so; all must be there."""

@@ -46,6 +46,23 @@ class Moments:
         least, greatest = np.minimum(self.least, other.least), np.maximum(self.greatest, other.greatest)
         return Moments(count, mean, square, least, greatest)
 
+    def pooled(self, groups: int) -> Moments:
+        """Those of as many groups of columns that follow each other, the values of a group taken together."""
+        count, mean, square, least, greatest = (
+            values.reshape(groups, -1) for values in (self.count, self.mean, self.square, self.least, self.greatest)
+        )
+        total = count.sum(1)
+        with np.errstate(over="ignore", invalid="ignore"):
+            middle = (mean * count).sum(1) / np.maximum(total, 1)
+            within = (square + count * np.square(mean - middle[:, None])).sum(1)
+        return Moments(total, middle, within, least.min(1), greatest.max(1))
+
+    @property
+    def range(self) -> _Numbers:
+        """From the least to the greatest, (d,); not finite where there are no values."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self.greatest - self.least
+
     @property
     def deviation(self) -> _Numbers:
         """The standard deviation, (d,); 0 where there are no values."""

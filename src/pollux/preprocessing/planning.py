@@ -13,7 +13,7 @@ from pollux.preprocessing.table import TablePreprocessing
 
 
 def plan_table(table: Any, choices: Choices) -> TablePreprocessing:
-    """How to read an Arrow table: numbers standardised, text of few values as zeros and ones, the rest left out."""
+    """How to read an Arrow table: numbers scaled, text of few values as zeros and ones, the rest left out."""
     survey = Survey(table.column_names, choices)
     survey.add(table)
     return survey.plan()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from pollux.preprocessing.arrow import numbers_as_text, plain, pyarrow_library
 from pollux.preprocessing.choices import Choices
 from pollux.preprocessing.columns import MOST_VALUES_COUNTED, Column, is_number
 from pollux.preprocessing.common import describe_missing, quoted
+from pollux.preprocessing.scales import scales
 from pollux.preprocessing.table import Category, Number, TablePreprocessing
 
 MOST_VALUES = 20
@@ -60,7 +62,7 @@ class Survey:
         self.rows += other.rows
 
     def plan(self) -> TablePreprocessing:
-        """How to read the table: numbers standardised, text of few values as zeros and ones, the rest left out."""
+        """How to read the table: numbers scaled, text of few values as zeros and ones, the rest left out."""
         columns: list[Number | Category] = []
         left_out: dict[str, str] = {}
         identifiers = list(self.choices.identifiers)
@@ -79,11 +81,20 @@ class Survey:
         if not columns:
             reasons = "; ".join(f"{name!r}: {reason}" for name, reason in left_out.items())
             raise InputError(f"No column is left to cluster by. {reasons}")
-        plan = TablePreprocessing(tuple(columns), self.choices.missing, tuple(identifiers), left_out)
+        plan = TablePreprocessing(self._scaled(columns), self.choices.missing, tuple(identifiers), left_out)
         lacking = {name: self._columns[name].missing for name in plan.names if self._columns[name].missing}
         if self.choices.missing == "error" and lacking:
             raise InputError(describe_missing(lacking, self.rows))
         return plan
+
+    def _scaled(self, columns: Sequence[Number | Category]) -> tuple[Number | Category, ...]:
+        """The columns with the scales that were chosen, in place of each one's own."""
+        numbers = [column for column in columns if isinstance(column, Number)]
+        known = [self._columns[number.name].moments for number in numbers]
+        ranges = [float(moments.range[0]) for moments in known if moments is not None]
+        found = scales(self.choices.scaling, [number.scale for number in numbers], ranges)
+        own = {number.name: replace(number, scale=scale) for number, scale in zip(numbers, found, strict=True)}
+        return tuple(own.get(column.name, column) for column in columns)
 
 
 def _plan_column(column: Column) -> Number | Category:

@@ -69,6 +69,11 @@ class TablePreprocessing:
         return [name for column in self.columns for name in _feature_names(column)]
 
     @property
+    def scales(self) -> tuple[float, ...]:
+        """What columns of numbers are divided by."""
+        return tuple(column.scale for column in self.columns if isinstance(column, Number))
+
+    @property
     def shares(self) -> frozenset[str]:
         """Those among them that are zeros and ones."""
         return frozenset(

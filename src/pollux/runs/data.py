@@ -99,7 +99,9 @@ def identifiers_of(part: Part, preprocessing: Preprocessing) -> list[str]:
     return [*preprocessing.identifiers, *(["file"] if "file" in part.beside else [])]
 
 
-def about_rows(n: int, shape: Sequence[int], preprocessing: Preprocessing, dropped: int) -> list[str]:
+def about_rows(
+    n: int, shape: Sequence[int], preprocessing: Preprocessing, dropped: int, scaling: str = "standard"
+) -> list[str]:
     """What n rows, or images of a shape, are read as, for people."""
     names = preprocessing.feature_names
     what = (
@@ -114,7 +116,16 @@ def about_rows(n: int, shape: Sequence[int], preprocessing: Preprocessing, dropp
         lines += [f"left out {name}: {reason}" for name, reason in preprocessing.left_out.items()]
     if dropped:
         lines.append(f"left out {dropped:,} rows that lack values")
+    if scaling == "auto" and len(preprocessing.scales) > 1:
+        lines.append(f"numbers are {in_units(preprocessing)}")
     return lines
+
+
+def in_units(preprocessing: Preprocessing) -> str:
+    """What was done to numbers, where that was left to us."""
+    if len(set(preprocessing.scales)) == 1:
+        return "divided by one number, as their ranges are alike"
+    return "standardised, as their ranges differ"
 
 
 def fingerprint(X: NDArray[np.float32]) -> str:

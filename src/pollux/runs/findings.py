@@ -17,7 +17,7 @@ from pollux.fitting import batch_rows
 from pollux.preprocessing import Category, Preprocessing, TablePreprocessing
 from pollux.report import Findings, as_pictures, principal_map
 from pollux.runs import folder
-from pollux.runs.data import classes_of, fingerprint, identifiers_of, without_gaps
+from pollux.runs.data import classes_of, fingerprint, identifiers_of, in_units, without_gaps
 from pollux.runs.predicting import apart, load_for, probabilities_of
 from pollux.runs.settings import Settings
 
@@ -81,7 +81,7 @@ def findings(
         row_names=_row_names(part, preprocessing, numbers[kept], total),
         classes=classes_of(part, _label(label, settings.label, part)),
         history=clustering.history_,
-        settings=_for_people(settings, clustering, total),
+        settings=_for_people(settings, clustering, preprocessing, total),
         notes=_notes(
             preprocessing, summary, total, len(whole), len(part), found, data is not None or missing is not None
         ),
@@ -167,7 +167,7 @@ def _row_names(part: Part, preprocessing: Preprocessing, numbers: NDArray[np.int
     return None if len(numbers) == whole else [f"row {number}" for number in numbers]
 
 
-def _for_people(settings: Settings, clustering: Any, n: int) -> dict[str, str]:
+def _for_people(settings: Settings, clustering: Any, preprocessing: Preprocessing, n: int) -> dict[str, str]:
     parameters = clustering.get_params(deep=False)
     network = " + ".join(map(str, parameters["hidden"])) if parameters["model"] == "mlp" else ""
     told = {
@@ -176,16 +176,30 @@ def _for_people(settings: Settings, clustering: Any, n: int) -> dict[str, str]:
         "Objective": str(parameters["objective"]),
         "Geometry": _geometry(settings, clustering),
         "Model": f"{parameters['model']}, {network} hidden units" if network else str(parameters["model"]),
-        "Epochs": f"{clustering.n_iter_} of {parameters['max_epochs']}",
+        "Normalised by": parameters["norm"] or "",
+        "Numbers": _scaling(settings, preprocessing),
+        "Principal components": str(parameters["n_components"] or ""),
+        "Start": "" if parameters["init"] == "auto" else str(parameters["init"]),
+        "Epochs": f"{clustering.n_iter_}{'' if (most := parameters['max_epochs']) == 'auto' else f' of {most}'}",
         "Batch size": f"{batch_rows(parameters['batch_size'], n):,}",
         "Learning rate": f"{parameters['learning_rate']:g}",
+        "Schedule": "" if parameters["schedule"] == "constant" else str(parameters["schedule"]),
         "Starts": str(parameters["n_init"]),
+        "Epochs of all starts": str(parameters["trial_epochs"] or ""),
+        "Agreement of the starts": "" if clustering.stability_ is None else f"{clustering.stability_:.2f}",
         "Penalties": ", ".join(settings.penalty),
         "Seed": str(parameters["random_state"]),
         "Missing values": settings.missing,
         "Objective reached": f"{clustering.objective_:.6g}",
     }
     return {name: value for name, value in told.items() if value}
+
+
+def _scaling(settings: Settings, preprocessing: Preprocessing) -> str:
+    """What was done to numbers, where it is not what is always done."""
+    if settings.scaling == "auto" and len(preprocessing.scales) > 1:
+        return in_units(preprocessing)
+    return {"global": "divided by one number", "none": "centred"}.get(settings.scaling, "")
 
 
 def _geometry(settings: Settings, clustering: Any) -> str:

@@ -19,7 +19,7 @@ from pollux.atomic import write_text
 from pollux.errors import InputError, NothingLearnedError
 from pollux.preprocessing import Preprocessing
 from pollux.runs import folder
-from pollux.runs.estimator import clustering_of
+from pollux.runs.estimator import check_streamable, clustering_of
 from pollux.runs.held import HeldRows, read_rows
 from pollux.runs.settings import Settings, with_path
 from pollux.runs.streamed import StreamedRows, is_to_be_streamed, open_rows
@@ -125,7 +125,8 @@ def carry_out(
         # Rows that are streamed are not read once more by a training that was stopped.
         checkpoints.at_once = isinstance(rows, StreamedRows)
         if done:
-            manner.tell(f"going on after epoch {done} of {settings.epochs}")
+            of = "" if settings.epochs == "auto" else f" of {settings.epochs}"
+            manner.tell(f"going on after epoch {done}{of}")
         with heeded(checkpoints):
             with at_most(settings.threads):
                 notes = _train(clustering, samples, manner.show_progress)
@@ -151,6 +152,7 @@ def _room_for_rows(settings: Settings) -> Iterator[None]:
 def _rows(settings: Settings, ranks: Ranks | None, manner: Manner) -> HeldRows | StreamedRows:
     if not is_to_be_streamed(settings):
         return read_rows(settings)
+    check_streamable(settings)
     with counted_rows(manner.show_progress) as counting:
         return open_rows(settings, ranks, counting)
 
@@ -176,7 +178,7 @@ def _epochs_done(place: Path | None, settings: Settings) -> int:
     if place is None or not (place / folder.UNFINISHED).is_dir():
         return 0
     done = Checkpoints(place / folder.UNFINISHED).epochs_done()
-    if done > settings.epochs:
+    if isinstance(settings.epochs, int) and done > settings.epochs:
         raise InputError(f"The run has had {done} epochs already, more than {settings.epochs}: ask for more.")
     return done
 
@@ -302,6 +304,7 @@ def _summary(
         "clusters_found": clustering.n_clusters_,
         "clusters_asked_for": settings.clusters,
         "objective": clustering.objective_,
+        "stability": clustering.stability_,
         "entropy": 0.0,
         "epochs": clustering.n_iter_,
         "interrupted": trained.interrupted,

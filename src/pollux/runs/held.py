@@ -46,7 +46,7 @@ class HeldRows:
 
     def about(self) -> list[str]:
         data = self.data
-        return about_rows(len(self), data.part.rows.shape[1:], data.preprocessing, data.dropped)
+        return about_rows(len(self), data.part.rows.shape[1:], data.preprocessing, data.dropped, self.settings.scaling)
 
     def outdated(self) -> tuple[str, ...]:
         return (folder.REPORT, folder.STREAMED_CLUSTERS)

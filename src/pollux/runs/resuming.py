@@ -11,12 +11,13 @@ from pathlib import Path
 from pollux.errors import InputError
 from pollux.runs import folder
 from pollux.runs.fitting import Manner, Outcome, carry_out, processes
+from pollux.runs.settings import Settings
 
 
 def resume(
     run: str | Path,
     *,
-    epochs: int | None = None,
+    epochs: int | str | None = None,
     show_progress: bool = False,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Outcome | None:
@@ -41,14 +42,31 @@ def resume(
         raise InputError(f"{run} has no {folder.SETTINGS}: pass the folder of a run.")
     if os.environ.get("RANK", "0") == "0":
         folder.check_idle(run)
-    settings = replace(settings, epochs=settings.epochs if epochs is None else epochs)
+    if epochs is not None and epochs != settings.epochs:
+        _check_can_change(settings, epochs, run)
+        settings = replace(settings, epochs=epochs)
     summary = folder.summary_of(run)
     if not (run / folder.UNFINISHED).is_dir():
         done = summary.get("epochs", 0)
-        if done >= settings.epochs and not summary.get("interrupted"):
-            raise InputError(f"The run has had its {done} epochs: ask for more of them (--epochs).")
+        # How many were left to us is known once it has ended.
+        asked = done if settings.epochs == "auto" else int(settings.epochs)
+        if done >= asked and not summary.get("interrupted"):
+            can_have_more = settings.schedule == "constant"
+            more = "ask for more of them (--epochs)" if can_have_more else "its learning rate has fallen to zero"
+            raise InputError(f"The run has had its {done} epochs: {more}.")
     with processes(settings.device) as ranks:
         if ranks is not None and ranks.rank:
             return carry_out(settings, nullcontext(None), ranks, Manner())
         before = summary.get("resumed_after", [])
         return carry_out(settings, folder.taken_up(run), ranks, Manner(show_progress, tell), before)
+
+
+def _check_can_change(settings: Settings, epochs: int | str, run: Path) -> None:
+    """Raise an InputError where a run cannot go on for another number of epochs than its own."""
+    if epochs == "auto":
+        raise InputError("A run goes on for a number of epochs that is given: --epochs N, those already done included.")
+    if settings.schedule != "constant":
+        raise InputError(
+            f"The learning rate of the run falls to zero over its own epochs (--schedule {settings.schedule}), so it "
+            f"cannot have others: start a new run, pollux fit --config {run / folder.SETTINGS} --epochs {epochs}."
+        )

@@ -13,7 +13,8 @@ from typing import Any
 from pollux.errors import InputError
 from pollux.files import Reading
 from pollux.intervals import parse_every
-from pollux.preprocessing import MISSING, Choices
+from pollux.preprocessing import MISSING, SCALINGS, Choices
+from pollux.presets import IMAGES, TABLES
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ class Settings:
     id: tuple[str, ...] = ()
     label: str = ""
     missing: str = "error"
+    scaling: str = "standard"
+    components: int = 0
     na: tuple[str, ...] = ()
     delimiter: str = ""
     header: bool = True
@@ -37,10 +40,14 @@ class Settings:
     geometry: str = "auto"
     model: str = "mlp"
     hidden: tuple[int, ...] = (100,)
-    epochs: int = 200
+    norm: str = "none"
+    init: str = "auto"
+    epochs: int | str = 200
     batch_size: int | str = "auto"
     learning_rate: float = 0.01
+    schedule: str = "constant"
     restarts: int | str = "auto"
+    trial_epochs: int | str = 0
     patience: int = 0
     penalty: tuple[str, ...] = ()
     seed: int = 0
@@ -56,8 +63,9 @@ class Settings:
             object.__setattr__(self, field.name, _checked(field.name, getattr(self, field.name), field.default))
         if "\0" in self.data or not _is_text(self.data):
             raise InputError(f"{self.data!r} cannot be the name of a file here: rename it.")
-        if self.missing not in MISSING:
-            raise InputError(f"missing is one of {', '.join(MISSING)}; not {self.missing!r}.")
+        for name, valid in _CHOICES.items():
+            if getattr(self, name) not in valid:
+                raise InputError(f"{name} is one of {', '.join(valid)}; not {getattr(self, name)!r}.")
         if self.delimiter == r"\t":
             object.__setattr__(self, "delimiter", "\t")
         if len(self.delimiter) > 1 or not self.delimiter.isascii() or self.delimiter in ("\r", "\n", '"'):
@@ -67,19 +75,25 @@ class Settings:
         if self.restarts != "auto" and int(self.restarts) > _MOST_STARTS:
             raise InputError(f"restarts can be at most {_MOST_STARTS:,}, not {self.restarts:,}.")
         parse_every(self.checkpoint_every)
-        if self.stream not in STREAM:
-            raise InputError(f"stream is one of {', '.join(STREAM)}; not {self.stream!r}.")
         for name in ("clusters", "epochs", "restarts", "batch_size"):
             value = getattr(self, name)
             if value != "auto" and value < 1:
                 raise InputError(f"{name} must be at least 1, not {value}.")
-        for name in ("patience", "image_size", "seed", "threads"):
-            if getattr(self, name) < 0:
-                raise InputError(f"{name} must be at least 0, not {getattr(self, name)}.")
+        for name in ("patience", "image_size", "seed", "threads", "components", "trial_epochs"):
+            value = getattr(self, name)
+            if value != "auto" and value < 0:
+                raise InputError(f"{name} must be at least 0, not {value}.")
+        epochs, trial = self.epochs, self.trial_epochs
+        if isinstance(epochs, int) and isinstance(trial, int) and trial >= epochs:
+            raise InputError(
+                f"Of {epochs} epochs, the first {trial} would be for all starts (--trial-epochs) and "
+                "none for the best of them: ask for fewer of those, 0 for none, or more epochs."
+            )
 
     @property
     def choices(self) -> Choices:
-        return Choices(self.columns, self.drop, self.categories, self.id, self.label or None, self.missing)
+        names = (self.columns, self.drop, self.categories, self.id, self.label or None)
+        return Choices(*names, self.missing, self.scaling)
 
     @property
     def reading(self) -> Reading:
@@ -125,15 +139,49 @@ class Settings:
 
 STREAM = ("auto", "yes", "no")
 """Whether rows are read as they are needed; "auto" where they would take much memory."""
+PRESETS = {"tables": TABLES, "images": IMAGES}
+"""Recipes for kinds of data, as parameters of an estimator."""
+INITS = ("auto", "random", "kmeans", "graph", "kmeans++")
+NORMS = ("none", "batch")
+SCHEDULES = ("constant", "cosine")
 
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "missing": MISSING,
+    "scaling": SCALINGS,
+    "norm": NORMS,
+    "init": INITS,
+    "schedule": SCHEDULES,
+    "stream": STREAM,
+}
+# Settings that are called otherwise than parameters of an estimator.
+_CALLED = {"max_epochs": "epochs", "n_init": "restarts", "n_components": "components", "penalties": "penalty"}
 _FEW_ROWS = 10_000
 _WIDEST, _MOST_STARTS = 100_000, 1_000
-_COUNTED_UNLESS_AUTO = ("batch_size", "restarts")
+_COUNTED_UNLESS_AUTO = ("batch_size", "restarts", "epochs", "trial_epochs")
 NAMES = tuple(field.name for field in fields(Settings))
 
 
+def settled(said: Mapping[str, Any]) -> Settings:
+    """The settings that were said; where a "preset" is among them, the others come from its recipe."""
+    own = {name: value for name, value in said.items() if name != "preset"}
+    return Settings(**{**(_of_preset(said["preset"], own) if "preset" in said else {}), **own})
+
+
+def _of_preset(name: Any, said: Mapping[str, Any]) -> dict[str, Any]:
+    """The recipe of a preset as settings, to be used beside those that were said."""
+    if not isinstance(name, str) or name not in PRESETS:
+        raise InputError(f"preset is one of {', '.join(PRESETS)}; not {name!r}.")
+    recipe = {_CALLED.get(key, key): value for key, value in PRESETS[name].items() if value is not None}
+    if "penalty" in recipe:
+        recipe["penalty"] = [f"{penalty}={weight}" for penalty, weight in recipe["penalty"].items()]
+    # Its kernel is of no use to an objective that compares by distances, or predictions only.
+    if not str(said.get("objective", recipe["objective"])).startswith("mmd"):
+        recipe.pop("geometry", None)
+    return recipe
+
+
 def from_toml(path: str | Path, over: Mapping[str, Any]) -> Settings:
-    """The settings in a TOML file, with those of ``over`` in their place."""
+    """The settings in a TOML file, with those of ``over`` in their place, and a preset's below both."""
     path = Path(path)
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -141,13 +189,14 @@ def from_toml(path: str | Path, over: Mapping[str, Any]) -> Settings:
         raise InputError(f"There is no file {path} (--config).") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         raise InputError(f"{path} is not a TOML file: {error}") from error
-    unknown = [name for name in values if name not in NAMES]
+    known = (*NAMES, "preset")
+    unknown = [name for name in values if name not in known]
     if unknown:
-        raise InputError(f"{path} has settings that are not known: {', '.join(unknown)}. Known are {', '.join(NAMES)}.")
+        raise InputError(f"{path} has settings that are not known: {', '.join(unknown)}. Known are {', '.join(known)}.")
     if isinstance(values.get("data"), str) and not Path(values["data"]).is_absolute():
         # As everywhere in such files: beside the file, wherever the command is given.
         values["data"] = str(path.parent / values["data"])
-    return Settings(**{**values, **over})
+    return settled({**values, **over})
 
 
 def _is_text(name: str) -> bool:
@@ -166,7 +215,7 @@ def with_path(settings: Settings) -> Settings:
 
 def _checked(name: str, value: Any, default: Any) -> Any:
     """The value in the type of its default, or an error that names the setting."""
-    if default == "auto" and name in _COUNTED_UNLESS_AUTO:
+    if name in _COUNTED_UNLESS_AUTO:
         if value != "auto" and type(value) is not int:
             raise InputError(f"{name} is a whole number or 'auto', not {value!r}.")
         return value

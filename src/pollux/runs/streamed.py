@@ -75,7 +75,9 @@ class StreamedRows:
         return self.stream
 
     def about(self) -> list[str]:
-        lines = about_rows(len(self), self.stream.shape, self.preprocessing, self.dropped)
+        lines = about_rows(
+            len(self), self.stream.shape, self.preprocessing, self.dropped, scaling=self.settings.scaling
+        )
         return [f"{lines[0]}; read as they are needed", *lines[1:]]
 
     def outdated(self) -> tuple[str, ...]:

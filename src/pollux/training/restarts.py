@@ -66,8 +66,9 @@ class Fitted(NamedTuple):
 
 
 class Round(NamedTuple):
-    """How long models are trained, and by which schedule."""
+    """How many of the models so far are trained, how long, and by which schedule."""
 
+    models: int
     epochs: int
     schedule: str = "constant"
 
@@ -85,28 +86,33 @@ def train_restarts(
 ) -> Fitted:
     """Train every module and keep the one with the highest objective on the samples.
 
-    In the first round all are trained; the best of a round alone goes on to the next.
+    In the first round all are trained; the best of a round go on to the next.
     """
     stages = _Stages(batches, train, evaluate, checkpoints)
-    best: Fitted | None = None
+    best: list[Fitted] = []
+    choices: tuple[Tensor, ...] = ()
     for number, each in enumerate(rounds):
-        plan = list(_plan(modules, n_clusters, batches, recipe, randomness))
+        going_on = best[: each.models]
+        plan = list(_plan([fitted.module for fitted in going_on] or modules, n_clusters, batches, recipe, randomness))
         results = stages.train(plan, each, is_last=number == len(rounds) - 1)
+        if not number:
+            choices = tuple(result.evaluation.choice for result in results if result.evaluation.choice is not None)
+        # A module is trained where it stands: it tells which training went on.
+        earlier = {id(fitted.module): fitted for fitted in going_on}
+        results = [_after(earlier.get(id(fitted.module)), fitted) for fitted in results]
         # A restart whose numbers are not finite is compared as the worst.
-        found = max(results, key=lambda fitted: _or_worst(fitted.evaluation.objective))
-        choices = tuple(result.evaluation.choice for result in results if result.evaluation.choice is not None)
-        best = found._replace(choices=choices) if best is None else _after(best, found)
+        best = sorted(results, key=lambda fitted: _or_worst(fitted.evaluation.objective), reverse=True)
         if stages.is_over:
             break
-        modules = [best.module]
-    assert best is not None
-    return best
+    return best[0]._replace(choices=choices)
 
 
-def _after(earlier: Fitted, later: Fitted) -> Fitted:
+def _after(earlier: Fitted | None, later: Fitted) -> Fitted:
     """A training that went on, with the figures of all its epochs."""
+    if earlier is None:
+        return later
     history = {name: values + later.history[name] for name, values in earlier.history.items()}
-    return later._replace(history=history, choices=earlier.choices, diverged=earlier.diverged or later.diverged)
+    return later._replace(history=history, diverged=earlier.diverged or later.diverged)
 
 
 class _Stages:

@@ -68,7 +68,7 @@ class TapedStep(Step):
     ) -> None:
         self._model, self._objective, self._optimiser, self._penalties = model, objective, optimiser, penalties
         self._generator, self._noise, self._ranks = generator, noise or generator, ranks
-        self._rates = [group["lr"] for group in optimiser.param_groups]
+        self._rates, self._pace = [group["lr"] for group in optimiser.param_groups], 1.0
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
         seen: list[tuple[Tensor, Tensor]] = []
@@ -134,6 +134,10 @@ class TapedStep(Step):
         return total
 
     def set_pace(self, pace: float) -> None:
+        if pace == self._pace:
+            # A user's optimiser may change its rates by itself.
+            return
+        self._pace = pace
         for group, rate in zip(self._optimiser.param_groups, self._rates, strict=True):
             group["lr"] = pace * rate
 
