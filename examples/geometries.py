@@ -20,7 +20,7 @@ def data() -> dict[str, tuple[NDArray[np.float64], NDArray[np.int64]]]:
     """Samples (n, 2) and their classes (n,), by name."""
     wide, _ = blobs(300, centres=[[0, 0]], std=1.6, random_state=0)
     dense, parts = blobs(200, centres=[[4.2, 1.6], [3.8, -2.2]], std=0.25, random_state=1)
-    streaks, classes = blobs(450, centres=[[0, 0], [0, 2.5], [0, 5]], std=0.35, random_state=0)
+    streaks, classes = blobs(450, centres=[[0.0, 0.0], [0.0, 2.5], [0.0, 5.0]], std=0.35, random_state=0)
     return {
         "moons": moons(400, noise=0.12, random_state=0),
         "circles": circles(400, noise=0.1, random_state=0),

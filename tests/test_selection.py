@@ -343,10 +343,7 @@ def test_the_command_writes_a_folder_and_tells_what_comes_next(
     assert answer.code == 0, answer.err
     assert "90 rows, 2 features: x, y" in answer.out
     assert "ARI" in answer.out
-    assert (
-        f"next: pollux fit {file} --label kind --clusters 3 --objective mmd_ovo --geometry rbf --model linear"
-        in answer.out
-    )
+    assert f"next: pollux fit --preset tables {file} --label kind --clusters 3" in answer.out
     names = {"selection.json", "selection.csv", "selection.md", "selection.png"}
     assert set(tree(tmp_path / "selections" / "points")) == names
     told = json.loads((tmp_path / "selections" / "points" / "selection.json").read_text())

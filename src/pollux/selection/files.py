@@ -76,10 +76,9 @@ def select(
         with folder.made(place, settings.data, request.overwrite):
             selection = replace(_search(X, classes, settings, request, show_progress), rows=len(rows))
             notes = _write(place, selection)
-    chosen = replace(
-        settings, data=given, clusters=selection.n_clusters, objective="mmd_ovo", geometry="rbf", model="linear"
-    )
-    return Outcome(selection, place, chosen.command() if selection.is_clear else None, notes)
+    chosen = replace(settings, data=given, clusters=selection.n_clusters).command()
+    following = chosen.replace("pollux fit", "pollux fit --preset tables", 1)
+    return Outcome(selection, place, following if selection.is_clear else None, notes)
 
 
 def _check_request(request: Request) -> None:
