@@ -1,6 +1,6 @@
 # make demo            clusters scikit-learn's digits, prints what was found and writes a report into demo/
 # make test            all tests; those of the report in a browser only where Chromium is installed
-# make test-faults     all tests of kills, signals, damaged files, full disks, lost processes; a part is in make test
+# make test-faults     all tests of kills, signals, damaged files, full disks, lost processes, and others that take long
 # make test-browser    installs Chromium (Debian, Ubuntu) and runs those
 # make check           style, types
 # make bench           the table of speed and memory, side by side with GemClus
@@ -33,7 +33,7 @@ test: .venv/installed-dev
 	$(PYTEST)
 
 test-faults: .venv/installed-dev
-	POLLUX_FAULTS=full $(PYTEST) tests/test_faults.py tests/test_benchmarks.py
+	POLLUX_FAULTS=full $(PYTEST) tests/test_faults.py tests/test_benchmarks.py tests/test_examples.py tests/test_neighbours.py
 
 test-browser: .venv/installed-dev
 	command -v chromium || (apt-get update && apt-get install --yes chromium)

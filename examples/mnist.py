@@ -1,6 +1,6 @@
 """MNIST without its labels: raw pixels in, ten clusters out, compared with the digits only at the end.
 
-Without options it learns from all 60,000 training images; ``--rows 5000`` tries it on fewer.
+Without options it learns from all 60,000 training images; ``--rows 5000 --epochs 10`` tries it on less.
 """
 
 from argparse import ArgumentParser
@@ -14,12 +14,16 @@ from pollux.metrics import adjusted_rand_index, hungarian_accuracy
 def main() -> None:
     parser = ArgumentParser(description="Cluster MNIST without its labels.")
     parser.add_argument("--rows", type=int, default=60_000, help="how many training images to learn from")
-    rows = parser.parse_args().rows
+    parser.add_argument("--epochs", type=int, help="how many epochs; those of the recipe by default")
+    options = parser.parse_args()
 
     mnist = load_images("mnist")
-    images, test = (pixels.reshape(-1, 784) for pixels in (mnist.x_train[:rows], mnist.x_test))
+    images, test = (pixels.reshape(-1, 784) for pixels in (mnist.x_train[: options.rows], mnist.x_test))
     start = perf_counter()
-    clustering = GeminiClustering.for_images(10, random_state=0, verbose=True).fit(images)
+    clustering = GeminiClustering.for_images(10, random_state=0, verbose=True)
+    if options.epochs:
+        clustering.set_params(max_epochs=options.epochs)
+    clustering.fit(images)
     seconds = perf_counter() - start
 
     found = clustering.predict(test)

