@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from pollux import GeminiClustering
+from pollux.affinity import Block
+from pollux.geometry import Geometry, Kind
+from pollux.geometry.spectral import block_of
 from pollux.ranks import Ranks
+from pollux.rows import as_rows
 from pollux.streamed import StreamProblem
 from pollux.streaming import Stream, batch_sizes, open_stream, shards, shuffled
 from pollux.training import Batch, Batches, Checkpoints
@@ -63,6 +69,26 @@ def fit_rows(ranks: Ranks | None, options: dict[str, Any], weighted: bool = Fals
     weight = np.random.default_rng(1).uniform(0.1, 2, size=N) if weighted else None
     fitted = estimator(**options).fit(X, sample_weight=weight)
     return {**learned(fitted), "labels": fitted.labels_}
+
+
+@dataclass(frozen=True)
+class Uneven(Geometry):
+    """A kernel of all samples whose numbers differ from process to process, as those of other processors may."""
+
+    kind: Kind = "kernel"
+
+    def bind(self, X: Any) -> Block:
+        samples = as_rows(X)[torch.arange(len(X))]
+        return block_of(samples * (1 + dist.get_rank() if dist.is_initialized() else 1))
+
+
+def fit_unevenly(ranks: Ranks | None) -> dict[str, Any]:
+    """A fit with it."""
+    return fit_rows(ranks, {"objective": "mmd_ova", "geometry": Uneven()})
+
+
+def fit_unevenly_with_different_rows(ranks: Ranks) -> None:
+    estimator(geometry=Uneven()).fit(rows(N + ranks.rank))
 
 
 def fit_stream(ranks: Ranks | None, path: str, options: dict[str, Any]) -> dict[str, Any]:

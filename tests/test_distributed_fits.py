@@ -61,6 +61,12 @@ def test_weights_count_as_they_do_alone(team: Team) -> None:
     assert_same(team.run(fits.fit_rows, options, True), fits.fit_rows(None, options, True))
 
 
+def test_a_kernel_of_all_rows_is_that_of_the_first_process(two: Team) -> None:
+    assert_same(two.run(fits.fit_unevenly), fits.fit_unevenly(None))
+    for answer in two.run(fits.fit_unevenly_with_different_rows):
+        assert "have different rows" in str(answer)
+
+
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Row groups of 5 rows, the last one smaller."""

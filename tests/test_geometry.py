@@ -14,6 +14,7 @@ import scipy.sparse
 import torch
 from numpy.typing import NDArray
 from sklearn.metrics import pairwise
+from sklearn.neighbors import NearestNeighbors
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -780,15 +781,22 @@ def test_graph_of_one_sample(geometry: ShortestPath) -> None:
     assert matrix(geometry.bind(np.zeros((1, 2)))(torch.arange(1))).tolist() == [[0.0]]
 
 
+def test_the_nearest_are_those_in_all_dimensions() -> None:
+    x = np.random.default_rng(0).normal(size=(150, 120))
+    lengths = NearestNeighbors(n_neighbors=3, algorithm="brute").fit(x).kneighbors_graph(mode="distance")
+    expected = lengths.maximum(lengths.T).toarray()
+    np.testing.assert_allclose(ShortestPath(neighbours=3).graph(x).toarray(), expected, rtol=1e-9)
+
+
 @pytest.mark.parametrize("quantile", [0.0, -0.1, 1.1, math.nan])
 def test_quantile_is_a_share(quantile: float) -> None:
     with pytest.raises(ValueError, match="quantile is a share of all pairs"):
         ShortestPath(quantile)
 
 
-@pytest.mark.parametrize("neighbours", [0, -1])
-def test_neighbours_are_a_positive_number(neighbours: int) -> None:
-    with pytest.raises(ValueError, match="neighbours is a positive number"):
+@pytest.mark.parametrize("neighbours", [0, -1, 2.5, True])
+def test_neighbours_are_a_positive_number(neighbours: Any) -> None:
+    with pytest.raises(ValueError, match="neighbours is a positive whole number"):
         ShortestPath(neighbours=neighbours)
 
 

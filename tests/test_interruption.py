@@ -317,3 +317,45 @@ def test_what_cannot_go_on_says_so(data: Path) -> None:
     assert answer.code == 2
     assert "data was" in answer.err
     assert not Path("run/unfinished").exists()
+
+
+def test_a_run_whose_trial_is_a_share_of_its_epochs_has_no_others(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = ("--clusters", 3, "--epochs", 8, "--trial-epochs", "auto", "--restarts")
+    with monkeypatch.context() as patch:
+        strike(patch, 3)
+        assert pollux("fit", data, *options, 3, "--out", "run").code == 130
+    before = tree(Path())
+    answer = pollux("fit", "--resume", "run", "--epochs", 12)
+    assert answer.code == 2
+    assert "--config run/run.toml --epochs 12 --trial-epochs N" in answer.err
+    assert tree(Path()) == before
+    answer = pollux("fit", "--resume", "run")
+    assert answer.code == 0
+    assert "going on after epoch 3 of 8" in answer.out
+    assert pollux("fit", data, *options, 2, "--out", "two").code == 0
+    assert pollux("fit", "--resume", "two", "--epochs", 12).code == 0
+
+
+def test_ctrl_c_in_the_first_epoch_of_a_later_round_leaves_a_model(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = ("--clusters", 3, "--batch-size", 5, "--epochs", 6, "--restarts", 3, "--trial-epochs", 2)
+    with monkeypatch.context() as patch:
+        strike(patch, 2, 1)
+        answer = pollux("fit", data, *options, "--out", "run")
+    assert answer.code == 130
+    assert json.loads(Path("run/summary.json").read_text())["epochs"] == 2
+    assert pollux("fit", "--resume", "run").code == 0
+    assert pollux("fit", data, *options, "--out", "whole").code == 0
+    assert Path("run/clusters.csv").read_bytes() == Path("whole/clusters.csv").read_bytes()
+
+
+def test_ctrl_c_in_the_first_epoch_of_a_later_start_keeps_the_earlier_ones(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+
+    def ask(epoch: Epoch) -> None:
+        checkpoints.asked_to_stop = epoch.number == epoch.of
+
+    options = {"n_init": 3, "optimiser": one_by_one}
+    stopped = clustering(4, ask, checkpoint=checkpoints, **options).fit(X)
+    assert checkpoints.stopped
+    assert stopped.n_iter_ == 4
+    same(clustering(4, checkpoint=tmp_path, **options).fit(X), clustering(4, **options).fit(X))

@@ -66,7 +66,9 @@ ALLOWED["experiments"] = {"atomic", "errors", "estimators", "datasets", "metrics
 ALLOWED["quality"] = {"atomic", "datasets", "errors", "estimators", "experiments", "metrics"} | {
     *("report", "scaling", "threads", "training"),
 }
-ALLOWED["selection"] = {"atomic", "errors", "estimators", "fitting", "metrics", "report", "runs"}
+ALLOWED["selection"] = {"atomic", "errors", "estimators", "fitting", "metrics", "parameters", "report", "runs"} | {
+    "scaling"
+}
 LIBRARY = set(ALLOWED)
 ALLOWED["cli"] = LIBRARY
 # The package itself names what is public, and ``python -m pollux`` is the one door to the command line.

@@ -20,6 +20,7 @@ from torch import Tensor
 
 import pollux
 from pollux import GeminiClustering, checked_tensors, load, persistence
+from pollux.geometry import Mixtures, NeighbourGraph, ShortestPath
 
 X = np.random.default_rng(0).normal(size=(20, 4))
 NO_MODEL = r"not a whole model file|not a model file|damaged|not those of this model|format version"
@@ -203,6 +204,21 @@ def test_files_of_the_first_version_load(model: Path, path: Path) -> None:
     del metadata["sha256"]
     save_file(tensors, path, metadata={**metadata, "version": "1"})
     np.testing.assert_array_equal(load(path).predict_proba(X), load(model).predict_proba(X))
+
+
+@pytest.mark.parametrize(
+    ("objective", "geometry"),
+    [
+        ("mmd_ova", NeighbourGraph(neighbours=np.int64(5))),  # type: ignore[arg-type]
+        ("mmd_ova", Mixtures(neighbours=tuple(np.array([4, 5])))),
+        ("wasserstein_ova", ShortestPath(quantile=np.float32(0.5))),  # type: ignore[arg-type]
+    ],
+    ids=["graph", "mixtures", "shortest paths"],
+)
+def test_parameters_of_geometries_may_be_numbers_of_numpy(objective: str, geometry: Any, path: Path) -> None:
+    fitted = GeminiClustering(3, model="linear", objective=objective, geometry=geometry, max_epochs=1, random_state=0)
+    fitted.fit(X).save(path)
+    assert load(path).geometry == geometry
 
 
 class Trap:

@@ -8,6 +8,7 @@ import os
 import pickle
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -205,6 +206,31 @@ def test_a_missing_search_library_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(sys.modules, "pynndescent", None)
     with pytest.raises(ImportError, match=r"20 rows .*pip install 'pollux\[graphs\]', or fit on at most 10 rows"):
         nearest(normal(20, 2), 3)
+
+
+def test_what_a_search_does_not_find_is_looked_for_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
+    X = normal(40, 3)
+
+    class Forgetful:
+        """Finds a sample itself and its nearest ones, but of some samples too few."""
+
+        def __init__(self, points: Any, n_neighbors: int, random_state: int) -> None:
+            found = np.concatenate([np.arange(len(points))[:, None], reference(points, n_neighbors - 1)[1]], 1)
+            found[3, -2:] = found[20, 1:] = found[30] = -1
+            self.neighbor_graph = found, None
+
+    monkeypatch.setitem(sys.modules, "pynndescent", SimpleNamespace(NNDescent=Forgetful))
+    monkeypatch.setattr(neighbours, "EXACT_UP_TO", 10)
+    found = nearest(X, 20)
+    np.testing.assert_array_equal(found.numbers, reference(X, 20)[1])
+
+
+def test_neighbours_in_float32_are_exact_where_products_cancel(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Far from the centre of all, squares have no digits left for the distances within a group.
+    X = np.concatenate([normal(15, 3), 3e3 + normal(15, 3)])
+    monkeypatch.setattr(neighbours, "_DOUBLE_UP_TO", 0)
+    monkeypatch.setattr(neighbours, "_FEWEST", 1)
+    np.testing.assert_array_equal(nearest(X, 7).numbers, reference(X, 7)[1])
 
 
 @pytest.mark.skipif(not IS_FULL, reason="make test-faults runs it: the search is compiled for a minute")
@@ -438,6 +464,25 @@ def test_bad_parameters_of_graph_kernels_are_refused(make: Any, parameters: dict
         make(**parameters)
 
 
+@pytest.mark.parametrize(
+    ("name", "kind", "parameters"),
+    [
+        ("graph", "kernel", {"neighbours": 20.5}),
+        ("graph", "kernel", {"neighbours": None}),
+        ("mixed", "kernel", {"search_components": "50"}),
+        ("mixtures", "kernel", {"neighbours": (10, 15.5)}),
+        ("mixtures", "kernel", {"dimensions": True}),
+        ("shortest_path", "distance", {"neighbours": 2.5}),
+    ],
+)
+def test_numbers_of_samples_and_dimensions_are_whole(name: str, kind: Any, parameters: dict[str, Any]) -> None:
+    (parameter,) = parameters
+    with pytest.raises(ValueError, match=f"{parameter} .*whole number"):
+        resolve(name, kind, **parameters)
+    assert resolve("graph", neighbours=np.int64(5), components=None, diffusion=0.5).kind == "kernel"
+    assert resolve("mixtures", neighbours=[5, 7]) == Mixtures(neighbours=(5, 7))
+
+
 @every_kernel
 def test_components_are_as_many_as_clusters_unless_they_are_given(name: str) -> None:
     assert resolve(name).for_clusters(7).components == 7  # type: ignore[attr-defined]
@@ -530,12 +575,46 @@ def test_mixtures_are_those_that_scikit_learn_fits_from_the_same_start() -> None
 def test_the_kernel_of_mixtures_is_a_mean_probability() -> None:
     X = make_blobs(60, n_features=3, centers=3, random_state=0)[0]
     embedded = Mixtures(components=3).embed(X)
-    assert embedded.shape == (60, 3 * 2 * len(WEIGHTS))
+    following = 2 * len(WEIGHTS)
+    assert embedded.shape == (60, 3 * (1 + following))
     kernel = gram(embedded)
     assert (kernel >= 0).all()
     assert (kernel <= 1 + 1e-9).all()
-    # Probabilities of each mixture add up to one.
-    np.testing.assert_allclose(embedded.sum(1), math.sqrt(2 * len(WEIGHTS)))
+    # Probabilities of each mixture add up to one; that from the compact start has half the weight.
+    np.testing.assert_allclose(embedded[:, :3].sum(1), math.sqrt(1 / 2))
+    np.testing.assert_allclose(embedded[:, 3:].sum(1), math.sqrt(following / 2))
+
+
+def test_features_of_few_values_have_broader_components(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[float] = []
+    real = mixtures.probabilities
+
+    def probabilities(points: Any, labels: Any, regularisation: float) -> Any:
+        asked.append(regularisation)
+        return real(points, labels, regularisation)
+
+    monkeypatch.setattr(mixtures, "probabilities", probabilities)
+    answers = np.random.default_rng(0).integers(0, 4, (80, 5)).astype(float)
+    for X in (answers, answers + normal(80, 5)):
+        Mixtures(components=2, neighbours=(5,)).embed(X)
+    Mixtures(components=2, neighbours=(5,), regularisation=0.7).embed(answers)
+    assert asked == [0.3] * 3 + [0.05] * 3 + [0.7] * 3
+
+
+def test_copies_of_a_sample_do_not_tear_the_graph() -> None:
+    X, classes = make_moons(120, noise=0.05, random_state=0)
+    copied = np.concatenate([X, np.repeat(X[:1], 40, axis=0), np.repeat(X[5:6], 40, axis=0)])
+    geometry = NeighbourGraph(neighbours=10, components=2)
+    embedded = geometry.embed(copied)
+    np.testing.assert_allclose(gram(embedded[:120]), gram(geometry.embed(X)), atol=1e-9)
+    np.testing.assert_array_equal(embedded[120:160], np.repeat(embedded[:1], 40, axis=0))
+    np.testing.assert_array_equal(embedded[160:], np.repeat(embedded[5:6], 40, axis=0))
+
+
+def test_zero_and_minus_zero_are_one_value() -> None:
+    rows, which = spectral.distinct(Rows(np.array([[0.0, 1.0], [-0.0, 1.0], [2.0, 3.0]])))
+    assert len(rows) == 2
+    assert which.tolist() == [0, 0, 1]
 
 
 def test_mixtures_of_many_rows_are_fitted_to_some(monkeypatch: pytest.MonkeyPatch) -> None:

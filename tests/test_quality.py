@@ -402,7 +402,8 @@ def test_a_run_that_hangs_or_is_killed_costs_that_run_alone(monkeypatch: pytest.
 
 
 def record(name: str, method: str, ari: float, *, seed: int = 0, group: str = "given", **more: Any) -> Record:
-    settings = {"set": name, "group": group, "method": method, "data": more.pop("data", ""), "version": "1"}
+    settings = {"set": name, "group": group, "method": method, "data": more.pop("data", "")}
+    settings["version"] = more.pop("version", "1")
     scores = {"adjusted_rand_index": ari, "normalised_mutual_information": ari / 2, "clusters": 3}
     size = {"rows": 60, "columns": 4, "classes": 3}
     return Record(Run("quality", settings, seed), {**(more or scores), **size}, 0.5)
@@ -466,6 +467,17 @@ def test_of_a_set_that_changed_the_later_run_counts() -> None:
     board = board_of([record("a", "kmeans", 0.1, data="old"), record("a", "kmeans", 0.8, data="new")])
     assert board.scores["a", "kmeans"].ari == 0.8
     assert board.scores["a", "kmeans"].seeds == 1
+
+
+def test_scores_are_of_one_version_and_one_file() -> None:
+    old = [record("a", "kmeans", 0.1, seed=seed, data="old") for seed in range(3)]
+    board = board_of([*old, record("a", "pollux", 0.3, data="old"), record("a", "kmeans", 0.8, data="new")])
+    assert board.scores["a", "kmeans"].ari == 0.8
+    assert board.scores["a", "kmeans"].seeds == 1
+    # What was not done again is there still.
+    assert board.scores["a", "pollux"].ari == 0.3
+    later = record("a", "kmeans", 0.9, seed=1, version="2")
+    assert board_of([record("a", "kmeans", 0.1), later]).scores["a", "kmeans"].ari == 0.9
 
 
 def test_groups_have_tables_of_their_own() -> None:

@@ -14,18 +14,19 @@ import scipy.sparse
 from joblib import parallel_config
 from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score
+from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 import pollux as package
 from data_files import pollux, tree
 from pollux import GeminiClustering, Selection, select_n_clusters
+from pollux.metrics import pairwise_agreement
 from pollux.selection import Candidate
 from pollux.selection.agreement import (
     cut_shares,
     distances_from_consensus,
     mean_and_error,
     neighbours_of,
-    pairwise_agreement,
     sampled_pairs,
     together,
 )
@@ -209,6 +210,20 @@ def test_an_estimator_is_left_as_it_was() -> None:
     select_n_clusters(X.reshape(30, 2, 1, 1), [2], estimator=mine, n_subsamples=3, random_state=0)
     assert mine.get_params() == before
     assert not hasattr(mine, "n_clusters_")
+
+
+def test_an_estimator_that_scales_sees_scaled_rows() -> None:
+    X, _ = blobs()
+    X[0, 0] = np.nan
+    known = StandardScaler().fit_transform(X)
+    known[0, 0] = 0
+    mine = GeminiClustering(**{**QUICK.get_params(), "scaling": "standard", "missing": "mean"})
+    one = select_n_clusters(X * [1, 1e6] + [0, 1e7], [3], estimator=mine, n_subsamples=3, random_state=0)[3]
+    other = select_n_clusters(known, [3], estimator=QUICK, n_subsamples=3, random_state=0)[3]
+    assert dataclasses.astuple(one)[:-1] == pytest.approx(dataclasses.astuple(other)[:-1])
+    assert mine.scaling == "standard"
+    with pytest.raises(ValueError, match="scaling"):
+        select_n_clusters(X, [3], estimator=GeminiClustering(scaling="wrong", missing="mean"))
 
 
 def test_jobs_give_the_same_answer() -> None:
@@ -398,7 +413,19 @@ def test_rows_that_are_streamed_are_sampled(tmp_path: Path, monkeypatch: pytest.
     told = json.loads(answer.out)
     assert (told["n_clusters"], told["rows"], told["rows_used"]) == (3, 200, 90)
     assert told["folder"] == str(Path("selections") / "points-2")
+    # A preset looks at all rows at once.
+    assert told["next_command"] == "pollux fit points.npy --clusters 3 --stream yes"
     assert told["candidates"][0]["adjusted_rand_index"] is None
+
+
+@pytest.mark.usefixtures("hasty")
+def test_the_preset_of_images_comes_next_for_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, _ = blobs(90)
+    monkeypatch.chdir(tmp_path)
+    np.save("images.npy", np.tile(X[:, None, :, None], (1, 1, 1, 2)))
+    answer = pollux("select", "images.npy", *COMPARING)
+    assert answer.code == 0, answer.err
+    assert "next: pollux fit --preset images images.npy --clusters 3" in answer.out
 
 
 def test_the_names_are_public() -> None:

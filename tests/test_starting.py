@@ -11,6 +11,7 @@ import pytest
 import scipy.sparse
 import torch
 from numpy.typing import NDArray
+from sklearn.cluster import KMeans
 from sklearn.datasets import make_blobs
 from sklearn.metrics import adjusted_rand_score
 from torch import Tensor, nn
@@ -18,15 +19,28 @@ from torch import Tensor, nn
 from pollux import GeminiClustering, learning
 from pollux.errors import InputError
 from pollux.fitting import spacing
-from pollux.geometry import NeighbourGraph
+from pollux.geometry import KERNELS, NeighbourGraph
 from pollux.metrics import adjusted_rand_index, agreement
 from pollux.models import ACTIVATIONS, mlp
 from pollux.objectives import GEMINIS, PENALTIES, Gemini
 from pollux.objectives.penalties import LocalVat, balance, vat
 from pollux.rows import Rows
 from pollux.starting import initial_labels
-from pollux.training import SCHEDULES, SingleModel, StackedModels, TapedStep, learn_labels, make_optimiser, warm
-from pollux.training.batches import Batch
+from pollux.training import (
+    SCHEDULES,
+    Checkpoints,
+    Interruptible,
+    NumericalWarning,
+    SingleModel,
+    StackedModels,
+    TapedStep,
+    learn_labels,
+    make_optimiser,
+    restarts,
+    warm,
+)
+from pollux.training.batches import Batch, RowBatches
+from pollux.training.course import Course
 from pollux.training.dense import DenseModels, trainable_without_tape
 from pollux.training.steps import TapelessStep
 from pollux.training.trainable import stackable
@@ -101,11 +115,53 @@ def test_kmeans_looks_at_the_features_of_the_geometry() -> None:
     assert adjusted_rand_index(classes, plain.numpy()) < 0.5
 
 
+@every_start
+def test_starts_heed_weights(init: str) -> None:
+    rows = np.concatenate([np.linspace(0, 1, 40), np.linspace(5, 6, 40), [20.0, 20.5]])[:, None]
+    weight = torch.ones(82, dtype=torch.float64)
+    plain = initial_labels(init, Rows(rows), None, None, 2, 1, 0)[0]
+    same = initial_labels(init, Rows(rows), None, None, 2, 1, 0, 7 * weight)[0]
+    assert torch.equal(plain, same)
+    weight[80:] = 1e-12
+    for labels in initial_labels("kmeans", Rows(rows), None, None, 2, 2, 0, weight):
+        assert adjusted_rand_index(np.repeat([0, 1], 40), labels[:80].numpy()) == 1
+
+
+def test_weights_reach_the_starts_of_an_estimator(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Any] = []
+    original = KMeans.fit
+
+    def fit(self: KMeans, X: Any, y: Any = None, sample_weight: Any = None) -> KMeans:
+        given.append(sample_weight)
+        return original(self, X, y, sample_weight)
+
+    monkeypatch.setattr(KMeans, "fit", fit)
+    weight = np.linspace(0.5, 2, 75)
+    small(init="kmeans", max_epochs=1).fit(X, sample_weight=weight)
+    np.testing.assert_allclose(given[0] / given[0][0], weight / weight[0])
+
+
+def test_the_features_of_the_linear_kernel_are_the_samples_as_they_are_stored() -> None:
+    sparse = scipy.sparse.random_array((200, 3_000), density=0.001, random_state=np.random.default_rng(0), format="csr")
+
+    def refused(index: Tensor) -> Any:
+        pytest.fail("rows were asked for")
+
+    (labels,) = initial_labels("kmeans", Rows(sparse), KERNELS["linear"], refused, 2, 1, 0)
+    assert labels.shape == (200,)
+
+
+def test_starts_leave_the_samples_alone() -> None:
+    samples = X.copy()
+    initial_labels("kmeans", Rows(samples), KERNELS["linear"], KERNELS["linear"].bind(samples), 3, 2, 0)
+    np.testing.assert_array_equal(samples, X)
+
+
 def test_models_learn_labels() -> None:
     modules: list[nn.Module] = [nn.Linear(4, 3, dtype=torch.float64), mlp(4, 3, hidden=(9,)).double()]
     labels = [torch.as_tensor(CLASSES), torch.as_tensor((CLASSES + 1) % 3)]
     rows = Rows(X)
-    learn_labels(modules, labels, rows.__getitem__, 20, 0.1, generator=torch.Generator().manual_seed(0))
+    learn_labels(modules, 3, labels, rows.__getitem__, 20, 0.1, generator=torch.Generator().manual_seed(0))
     for module, own in zip(modules, labels, strict=True):
         found = module(torch.as_tensor(X)).argmax(1)
         assert torch.equal(found, own)
@@ -116,9 +172,16 @@ def test_rows_of_little_weight_are_hardly_learned() -> None:
     wrong = torch.as_tensor(CLASSES == 0).long()
     wrong[:40] = 1 - wrong[:40]
     weight = torch.where(torch.arange(75) < 40, 1e-9, 1.0)
-    learn_labels(modules, [wrong], Rows(X).__getitem__, 75, 0.05, weight, torch.Generator().manual_seed(0))
+    learn_labels(modules, 2, [wrong], Rows(X).__getitem__, 75, 0.05, weight, torch.Generator().manual_seed(0))
     agreed = module(torch.as_tensor(X)).argmax(1) == wrong
     assert bool(agreed[40:].all())
+
+
+def test_a_network_that_returns_something_else_is_told_so_at_its_start() -> None:
+    with pytest.raises(ValueError, match="one logit for each sample and cluster"):
+        small(model=nn.Linear(4, 5), init="kmeans").fit(X)
+    with pytest.raises(ValueError, match="The model failed on inputs of shape"):
+        small(model=nn.Linear(3, 3), init="kmeans").fit(X)
 
 
 # --- Starts of an estimator -----------------------------------------------------------------------------------
@@ -182,6 +245,34 @@ def test_agreement_is_a_mean_of_adjusted_rand_indices() -> None:
     assert agreement([]) is None
 
 
+def test_starts_that_all_collapsed_agree_on_nothing() -> None:
+    assert agreement([np.zeros(9), np.ones(9)]) == 0
+    assert agreement([np.zeros(9), np.arange(9) % 3]) == 0
+
+
+@pytest.mark.parametrize("starts", [1, 3])
+def test_a_training_that_is_taken_up_is_not_started_again(
+    starts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several may be trained one by one, and those that have not begun need their start."""
+    given = {"init": "kmeans", "model": "mlp", "hidden": (4,), "norm": "batch", "n_init": starts}
+    whole = small(**given, max_epochs=3).fit(X)
+    small(**given, max_epochs=3, checkpoint=tmp_path).fit(X)
+    called: list[int] = []
+    original = learning.initial_labels
+
+    def counted(*arguments: Any) -> Any:
+        called.append(1)
+        return original(*arguments)
+
+    monkeypatch.setattr(learning, "initial_labels", counted)
+    assert same_weights(small(**given, max_epochs=3, checkpoint=tmp_path).fit(X), whole)
+    assert len(called) == (starts > 1)
+    called.clear()
+    small(**given, checkpoint=tmp_path).partial_fit(X)
+    assert called
+
+
 # --- Rounds ---------------------------------------------------------------------------------------------------
 
 WAYS: dict[str, dict[str, Any]] = {
@@ -212,13 +303,150 @@ def test_the_best_of_a_trial_go_on(options: dict[str, Any], going_on: int, monke
         assert {name: values[:2] for name, values in whole.history_.items()} == trial.history_
     assert whole.stability_ == trial.stability_
     starts, rest = (4, going_on) if options.get("norm") else (1, 1)
-    assert seen == [(1, 2), (2, 2)] * starts + [(number, 5) for number in range(1, 6)] * rest
+    assert seen == [(1, 2), (2, 2)] * starts + [(number, 7) for number in range(3, 8)] * rest
     assert whole.objective_ == pytest.approx(whole.score(X) if options.get("model") != "free" else whole.objective_)
 
 
-def test_a_single_start_has_no_trial() -> None:
-    one, other = small(trial_epochs=2).fit(X), small().fit(X)
+@pytest.mark.parametrize("starts", [1, 2])
+def test_starts_that_would_all_go_on_have_no_trial(starts: int) -> None:
+    one, other = small(trial_epochs=2, n_init=starts).fit(X), small(n_init=starts).fit(X)
     assert same_weights(one, other)
+    assert one.history_ == other.history_
+
+
+def test_a_trial_may_be_an_integer_of_numpy(tmp_path: Path) -> None:
+    given = {"n_init": 3, "schedule": "cosine"}
+    plain = small(**given, trial_epochs=2, max_epochs=5).fit(X)
+    numpy = small(**given, trial_epochs=np.int64(2), max_epochs=np.int64(5), checkpoint=tmp_path).fit(X)
+    assert same_weights(plain, numpy)
+    epochs = small(max_epochs="auto", n_init=3, trial_epochs=np.int64(600)).fit(X).n_iter_
+    assert epochs == 601
+
+
+@every_way
+def test_a_callback_ends_all_rounds(options: dict[str, Any], tmp_path: Path) -> None:
+    given = {"n_init": 3, "trial_epochs": 3, "max_epochs": 9, "batch_size": 25, **options}
+    seen: list[int] = []
+
+    def callback(epoch: Any) -> bool:
+        seen.append(epoch.number)
+        return bool(epoch.number == 2)
+
+    ended = small(**given, callbacks=[callback], checkpoint=tmp_path).fit(X)
+    # Starts that are trained one by one all have their turn.
+    assert seen == [1, 2] * (3 if options.get("norm") else 1)
+    assert ended.n_iter_ == 2
+
+
+@every_way
+@pytest.mark.parametrize("epoch", [2, 3])
+def test_ctrl_c_in_a_later_round_keeps_the_earlier_one(options: dict[str, Any], epoch: int) -> None:
+    """Also in the first epoch of that round."""
+    given = {"n_init": 3, "batch_size": 25, "n_clusters": 5, **options}
+
+    trial = small(**given, max_epochs=2).fit(X)
+    before = RowBatches.epoch
+
+    def epochs(self: Any, *arguments: Any) -> Any:
+        for batch in before(self, *arguments):
+            if struck(batch):
+                raise KeyboardInterrupt
+            yield batch
+
+    # Three steps an epoch; of starts one by one, each has its own.
+    steps, last = [0], (6 * (3 if options.get("norm") else 1)) + 2 + 3 * (epoch - 2)
+
+    def struck(batch: Any) -> bool:
+        steps[0] += 1
+        return steps[0] == last
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RowBatches, "epoch", epochs)
+        stopped = small(**given, trial_epochs=2, max_epochs=7, callbacks=[Interruptible()]).fit(X)
+    assert stopped.n_iter_ == epoch
+    if epoch == 2:
+        assert same_weights(stopped, trial)
+        assert stopped.history_ == trial.history_
+        assert stopped.objective_ == trial.objective_
+
+
+@every_way
+def test_a_stop_in_a_later_round_keeps_the_earlier_one(options: dict[str, Any], tmp_path: Path) -> None:
+    given = {"n_init": 3, "batch_size": 25, "n_clusters": 5, **options}
+    trial = small(**given, max_epochs=2).fit(X)
+    checkpoints = Checkpoints(tmp_path / "stopped", every="1 step")
+    given |= {"trial_epochs": 2, "max_epochs": 5}
+
+    turns, asked = 3 if options.get("norm") else 1, [0]
+
+    def count(epoch: Any) -> None:
+        asked[0] += epoch.number == 2
+        checkpoints.asked_to_stop = asked[0] == turns
+
+    stopped = small(**given, callbacks=[count], checkpoint=checkpoints).fit(X)
+    assert checkpoints.stopped
+    assert same_weights(stopped, trial)
+    assert stopped.history_ == trial.history_
+    assert checkpoints.epochs_done() == 2
+    went_on = small(**given, checkpoint=tmp_path / "stopped").fit(X)
+    assert same_weights(went_on, small(**given).fit(X))
+
+
+@every_way
+def test_a_later_round_that_explodes_leaves_the_earlier_one(options: dict[str, Any], tmp_path: Path) -> None:
+    given = {"n_init": 3, "batch_size": 25, "n_clusters": 5, **options}
+    trial = small(**given, max_epochs=2).fit(X)
+    before = Course.end_epoch
+
+    def end_epoch(self: Course) -> bool:
+        if self.before:
+            self.tally._values = [value * torch.nan for value in self.tally._values]
+        return before(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Course, "end_epoch", end_epoch)
+        with pytest.warns(NumericalWarning, match="last good weights"):
+            fitted = small(**given, trial_epochs=2, max_epochs=7, checkpoint=tmp_path).fit(X)
+        assert same_weights(fitted, trial)
+        assert fitted.history_ == trial.history_
+        assert fitted.diverged_
+        with pytest.warns(NumericalWarning):
+            again = small(**given, trial_epochs=2, max_epochs=7, checkpoint=tmp_path).fit(X)
+    assert same_weights(again, trial)
+
+
+def test_starts_that_are_not_finite_do_not_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    planned = restarts._plan
+
+    def plan(modules: Any, *arguments: Any) -> Any:
+        seen.append(len(modules))
+        if len(seen) == 1:
+            for module in modules[1:]:
+                nn.init.constant_(next(module.parameters()), torch.nan)
+        return planned(modules, *arguments)
+
+    monkeypatch.setattr(restarts, "_plan", plan)
+    assert small(n_init=4, trial_epochs=2, max_epochs=5).fit(X).n_iter_ == 5
+    assert seen == [4, 1]
+
+
+@every_way
+def test_epochs_of_later_rounds_are_counted_on(options: dict[str, Any], tmp_path: Path) -> None:
+    given = {"n_init": 3, "batch_size": 25, **options}
+    small(**given, trial_epochs=2, max_epochs=5, checkpoint=tmp_path).fit(X)
+    assert Checkpoints(tmp_path).epochs_done() == 5
+    with pytest.raises(InputError, match=r"(had 5 epochs already, more than 4|cannot be prolonged)"):
+        small(**given, trial_epochs=2, max_epochs=4, checkpoint=tmp_path).fit(X)
+
+
+def test_a_trial_that_is_a_share_of_all_epochs_is_not_prolonged_unless_it_is_named(tmp_path: Path) -> None:
+    given = {"n_init": 3, "checkpoint": tmp_path}
+    small(**given, trial_epochs="auto", max_epochs=8).fit(X)
+    with pytest.raises(InputError, match=r"trial_epochs was 2 and is 3.*trial_epochs=2"):
+        small(**given, trial_epochs="auto", max_epochs=12).fit(X)
+    longer = small(**given, trial_epochs=2, max_epochs=12).fit(X)
+    assert same_weights(longer, small(n_init=3, trial_epochs=2, max_epochs=12).fit(X))
 
 
 def test_epochs_that_are_left_to_us_are_some_number_of_steps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,7 +512,7 @@ def test_the_last_round_follows_the_schedule_from_its_beginning() -> None:
         made.register_step_pre_hook(lambda *_: rates.append(made.param_groups[0]["lr"]))
         return made
 
-    small(optimiser=factory, schedule="cosine", n_init=2, trial_epochs=2, max_epochs=5, learning_rate=1.0).fit(X)
+    small(optimiser=factory, schedule="cosine", n_init=3, trial_epochs=2, max_epochs=5, learning_rate=1.0).fit(X)
     assert rates[:2] == [1, 1]
     assert rates[-3:] == pytest.approx([1, 0.75, 0.25])
 

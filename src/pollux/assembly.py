@@ -22,6 +22,7 @@ from pollux.fitting import (
     number_clusters,
     precomputed,
     rows_kept,
+    same_for_all,
     spacing,
     torch_dtype,
 )
@@ -104,7 +105,7 @@ class Assembly:
         ranks: Ranks | None = None,
         is_trained: bool = False,
     ) -> RowProblem:
-        block = None if geometry is None else geometry.bind(rows)
+        block = None if geometry is None else same_for_all(geometry, geometry.bind(rows), rows, ranks)
         inputs = (lambda index: index.to(self.device)) if self._is_free() else rows.__getitem__
         apart = spacing(rows) if is_trained and self._learning().uses_spacing else None
         own = features_here(geometry, block, rows, ranks)

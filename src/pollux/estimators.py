@@ -132,7 +132,8 @@ class GeminiClustering(Presets, SpeaksOfRows, ClusterMixin, BaseEstimator):
     objective_ : float
         The objective on the data, at the end.
     stability_ : float or None
-        How alike the clusterings of the starts are: the mean adjusted Rand index of two of them; None for a single one.
+        How alike the clusterings of the starts are: the mean adjusted Rand index of two of them, 0 for those of one
+        cluster; None for a single start. With ``trial_epochs`` it is that after the trial.
     history_ : dict of lists
         ``objective``, ``clusters`` and ``entropy`` of each epoch.
     n_iter_ : int
@@ -240,7 +241,9 @@ class GeminiClustering(Presets, SpeaksOfRows, ClusterMixin, BaseEstimator):
             :func:`pollux.open_stream`, or a Dataset or DataLoader of torch are read as they are needed, and never held.
         y : ignored
         sample_weight : array of shape (n,), optional
-            Weights of the samples; one of weight 2 counts as two, one of weight 0 is left out.
+            Weights of the samples; one of weight 2 counts as two, one of weight 0 is left out. The objective, scaling
+            and k-means know them; neighbour graphs, mixtures and the spacing of ``"local_vat"`` do not, and see all
+            samples alike, but for those of weight 0.
         affinity : array of shape (n, n) or Features, optional
             The kernel or the distances of the samples, if they are known already.
         """
@@ -258,7 +261,8 @@ class GeminiClustering(Presets, SpeaksOfRows, ClusterMixin, BaseEstimator):
             if ranks is not None:
                 ranks.agree(told(), "have different rows")
             modules = self._modules(rows, seed, self.n_init)
-            self._learning().start(modules, rows, problem, self.geometry_, seed)
+            if not self._learning().is_taken_up(ranks):
+                self._learning().start(modules, rows, problem, self.geometry_, seed)
             fitted = self._learning().fit(modules, problem, randomness, told)
             self._keep(fitted)
             self._finish(X, kept, fitted.evaluation)

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from pollux.affinity import Affinity, Block, Features
 from pollux.geometry import Geometry, Kind, Precomputed, check_affinity, nearest
+from pollux.geometry.spectral import block_of
 from pollux.models import FreeTable
 from pollux.objectives import DIVERGENCES, Gemini
 from pollux.ranks import Ranks
@@ -150,6 +151,18 @@ def features_here(
     if not isinstance(block(torch.arange(min(len(rows), 2))), Features):
         return None
     return lambda index: geometry.of(rows[index], ranks)
+
+
+def same_for_all(geometry: Geometry | None, block: Block | None, rows: Rows, ranks: Ranks | None) -> Block | None:
+    """Of several processes, features of all samples as the first has them: others may round otherwise."""
+    if ranks is None or geometry is None or block is None or not geometry.spans_all:
+        return block
+    if not isinstance(block(torch.arange(min(len(rows), 2))), Features):
+        return block
+    everything = block(torch.arange(len(rows)))
+    assert isinstance(everything, Features)
+    ranks.agree(f"{everything.values.dtype} {tuple(everything.values.shape)}", "have different rows")
+    return block_of(ranks.broadcast(everything.values))
 
 
 def spacing(rows: Rows) -> Tensor:

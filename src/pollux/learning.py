@@ -9,6 +9,7 @@ import hashlib
 import math
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from pollux.memory import within_memory
 from pollux.models import FreeTable, build
 from pollux.objectives import Gemini
 from pollux.parameters import resolve_callbacks, resolve_objective, resolve_penalties
-from pollux.ranks import is_first
+from pollux.ranks import Ranks, is_first
 from pollux.rows import Rows
 from pollux.scaling import Scaling
 from pollux.starting import initial_labels
@@ -49,7 +50,7 @@ from pollux.training import (
 _DECISIVE = (
     *("n_clusters", "model", "hidden", "activation", "objective", "geometry", "init", "batch_size"),
     *("reshuffle_every", "optimiser", "learning_rate", "n_init", "penalties", "dtype", "random_state"),
-    *("norm", "scaling", "missing", "n_components", "schedule", "trial_epochs"),
+    *("norm", "scaling", "missing", "n_components", "schedule"),
 )
 # About so many steps are taken where the number of epochs is left to us, in at least so many epochs.
 _AUTO_STEPS, _AUTO_EPOCHS = 500, 15
@@ -109,21 +110,35 @@ class Learning:
         """Bring modules near the clusters that they are to start at, where ``init`` names some."""
         if self["init"] not in ("kmeans", "graph"):
             return
-        labels = initial_labels(self["init"], rows, geometry, problem.block, self["n_clusters"], len(modules), seed)
+        block, weight = problem.block, problem.sample_weight
+        labels = initial_labels(self["init"], rows, geometry, block, self["n_clusters"], len(modules), seed, weight)
         if self.is_free:
             for module, own in zip(modules, labels, strict=True):
                 assert isinstance(module, FreeTable)
                 lean(module, own)
-            return
-        learn_labels(
-            modules,
-            labels,
-            problem.inputs,
-            batch_rows(self["batch_size"], problem.n),
-            self["learning_rate"],
-            problem.sample_weight,
-            torch.Generator().manual_seed(seed),
-        )
+        else:
+            learn_labels(
+                modules,
+                self["n_clusters"],
+                labels,
+                problem.inputs,
+                batch_rows(self["batch_size"], problem.n),
+                self["learning_rate"],
+                problem.sample_weight,
+                torch.Generator().manual_seed(seed),
+            )
+        if problem.ranks is not None:
+            # Unlike machines may find other labels, or differ in the last digits of what they learn from them.
+            for tensor in (tensor for module in modules for tensor in module.state_dict().values()):
+                problem.ranks.broadcast(tensor)
+
+    def is_taken_up(self, ranks: Ranks | None) -> bool:
+        """Whether fit will put the weights of a checkpoint in the place of those that it starts with.
+
+        Of several starts some may not have begun, and of several processes some may not see the folder.
+        """
+        checkpoints = as_checkpoints(self["checkpoint"])
+        return checkpoints is not None and self["n_init"] == 1 and ranks is None and checkpoints.hold_some()
 
     @property
     def autocast(self) -> torch.dtype | None:
@@ -149,8 +164,9 @@ class Learning:
             randomness.ranks.agree(_digest(modules), "start from different weights or models")
             apart(randomness.ranks, self["device"])
         checkpoints = as_checkpoints(self["checkpoint"])
-        identity = {} if checkpoints is None else self._identity(modules[0], randomness, fingerprint())
         batches = problem.batches(self["batch_size"], self["reshuffle_every"], problems)
+        rounds = self._rounds(len(modules), batches)
+        identity = {} if checkpoints is None else self._identity(modules[0], randomness, fingerprint(), rounds)
         with (
             nullcontext() if checkpoints is None else checkpoints.of(identity, randomness.ranks),
             within_memory(modules[0], n_clusters, batches, objective),
@@ -163,7 +179,7 @@ class Learning:
                 functools.partial(self.train, randomness=randomness, checkpoints=checkpoints),
                 lambda module: problem.evaluate(module, n_clusters, objective),
                 randomness,
-                self._rounds(len(modules), batches),
+                rounds,
                 checkpoints,
             )
 
@@ -171,13 +187,15 @@ class Learning:
         """All starts for some epochs, and the best of them for the rest; or all to the end."""
         epochs, trial = self["max_epochs"], self["trial_epochs"]
         if epochs == "auto":
-            least = trial + 1 if isinstance(trial, int) else 2
+            least = int(trial) + 1 if isinstance(trial, Integral) else 2
             epochs = max(_AUTO_EPOCHS, math.ceil(_AUTO_STEPS / (batches.n_batches or 1)), least)
         if trial == "auto":
             trial = math.ceil(_AUTO_TRIAL * epochs) if epochs > 1 else None
-        if trial is None or starts == 1:
+        epochs = int(epochs)
+        if trial is None or starts <= _GOING_ON:
             return [Round(starts, epochs, self["schedule"])]
-        return [Round(starts, trial), Round(min(_GOING_ON, starts), epochs - trial, self["schedule"])]
+        trial = int(trial)
+        return [Round(starts, trial), Round(_GOING_ON, epochs - trial, self["schedule"], trial)]
 
     def train(
         self,
@@ -206,6 +224,7 @@ class Learning:
             ranks=randomness.ranks,
             checkpoints=checkpoints,
             schedule=each.schedule,
+            before=each.before,
         )
 
     def one_epoch(
@@ -227,7 +246,7 @@ class Learning:
             "torch": torch.get_rng_state(),
         }
 
-    def _identity(self, module: nn.Module, randomness: Randomness, data: str) -> dict[str, Any]:
+    def _identity(self, module: nn.Module, randomness: Randomness, data: str, rounds: list[Round]) -> dict[str, Any]:
         """What tells this training from others, as plain data."""
         told = {name: in_words(self[name]) for name in _DECISIVE}
         layers = repr([(name, *value.shape, str(value.dtype)) for name, value in module.state_dict().items()])
@@ -236,7 +255,9 @@ class Learning:
             "layers": hashlib.sha256(layers.encode()).hexdigest()[:16],
             "data": data,
             # A longer training would have gone at another pace from the beginning.
-            "epochs": self["max_epochs"] if self["schedule"] != "constant" else None,
+            "epochs": in_words(self["max_epochs"]) if self["schedule"] != "constant" else None,
+            # A share of all epochs as the number that it is.
+            "trial_epochs": rounds[0].epochs if len(rounds) > 1 else None,
             "processes": 1 if randomness.ranks is None else randomness.ranks.size,
         }
 

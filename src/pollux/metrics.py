@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,6 +19,7 @@ __all__ = [
     "conditional_entropy",
     "hungarian_accuracy",
     "normalised_mutual_information",
+    "pairwise_agreement",
     "purity",
     "renyi_entropy",
 ]
@@ -55,15 +57,42 @@ def agreement(labelings: Sequence[ArrayLike]) -> float | None:
     Returns
     -------
     float or None
-        1 where all agree, near 0 where they have nothing in common; None for fewer than two.
+        1 where all agree, near 0 where they have nothing in common or are a single cluster; None for fewer than two.
 
     Examples
     --------
     >>> agreement([[0, 0, 1, 1], [1, 1, 0, 0], [0, 0, 1, 1]])
     1.0
     """
-    pairs = list(itertools.combinations(labelings, 2))
-    return sum(adjusted_rand_index(*pair) for pair in pairs) / len(pairs) if pairs else None
+    pairs = pairwise_agreement(labelings)
+    return float(pairs.mean()) if len(pairs) else None
+
+
+def pairwise_agreement(labelings: Sequence[ArrayLike] | NDArray[Any]) -> NDArray[np.float64]:
+    """The adjusted Rand index of each two of B labelings (n,): (B (B − 1) / 2,), in the order of ``combinations``.
+
+    Parameters
+    ----------
+    labelings : sequence of array-like of shape (n,), or array of shape (B, n)
+        The clusters that each of several trainings found.
+
+    Returns
+    -------
+    ndarray of shape (B (B − 1) / 2,)
+        0 for two of which one is a single cluster: they agree, but on nothing.
+
+    Examples
+    --------
+    >>> pairwise_agreement([[0, 0, 1, 1], [1, 1, 0, 0], [0, 0, 0, 0]]).tolist()
+    [1.0, 0.0, 0.0]
+    """
+    codes = [_codes(labels, "labelings") for labels in labelings]
+    return np.array([_agreement(first, second) for first, second in itertools.combinations(codes, 2)])
+
+
+def _agreement(first: NDArray[np.intp], second: NDArray[np.intp]) -> float:
+    # The index of two clusterings that are both a single cluster is 1.
+    return adjusted_rand_index(first, second) if first.any() and second.any() else 0.0
 
 
 def normalised_mutual_information(labels_true: ArrayLike, labels_pred: ArrayLike) -> float:

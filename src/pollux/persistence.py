@@ -21,11 +21,11 @@ from pollux.preprocessing import from_json
 from pollux.scaling import Scaling
 
 FORMAT = "pollux-model"
-VERSION = "3"
-"""Version 1 had no checksum, version 2 no preprocessing."""
+VERSION = "4"
+"""Version 1 had no checksum, version 2 no preprocessing, version 3 no scaling."""
 
 _HISTORY: dict[str, Callable[[Any], float]] = {"objective": float, "clusters": int, "entropy": float}
-_READABLE = ("1", "2", "3")
+_READABLE = ("1", "2", "3", "4")
 
 IN_RUN = "model.safetensors"
 """The model file in the folder of a run."""
@@ -223,7 +223,7 @@ def _as_json(value: Any) -> Any:
         return {"geometry": value.name, "kind": value.kind, **_as_json(value.parameters)}
     if isinstance(value, ShortestPath | NeighbourGraph | Mixtures):
         names = {made: name for name, made in SPANNING[value.kind].items()}
-        return {"geometry": names[type(value)], **asdict(value)} if type(value) in names else None
+        return {"geometry": names[type(value)], **_as_json(asdict(value))} if type(value) in names else None
     if isinstance(value, bool | int | float | str) or value is None:
         return value
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):

@@ -80,6 +80,10 @@ class Rows:
         everything = self._source if self._prepare is None else self[torch.arange(len(self))]
         return everything.flatten(1).cpu().numpy()
 
+    def part(self, index: Tensor) -> Rows:
+        """Some of the samples, worked out and held."""
+        return Rows(self[index], self.dtype, self.device)
+
     def sample(self, size: int, seed: int = 0) -> Tensor:
         """At most ``size`` of the rows, drawn without replacement, always the same ones."""
         generator = torch.Generator().manual_seed(seed)

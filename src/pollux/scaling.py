@@ -74,7 +74,7 @@ class Scaling:
             "standard". "none": the values as they are, with their gaps filled; principal components are those of
             centred ones.
         n_components : int, optional
-            Keep so many principal components, where samples have more dimensions.
+            Keep so many principal components, where samples have more dimensions; fewer where they vary along fewer.
         sample_weight : Tensor of shape (n,), optional
             Weights of the samples.
         """

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from pollux.affinity import Block, Features
-from pollux.geometry import Geometry, NeighbourGraph, eigenvectors, unit_rows
+from pollux.geometry import KERNELS, Geometry, NeighbourGraph, unit_rows
 from pollux.rows import Rows
 
 INITS = ("auto", "random", "kmeans++", "kmeans", "graph")
@@ -30,6 +31,7 @@ def initial_labels(
     n_clusters: int,
     count: int,
     seed: int,
+    sample_weight: Tensor | None = None,
 ) -> list[Tensor]:
     """Labels (n,) for each of so many starts.
 
@@ -44,15 +46,19 @@ def initial_labels(
         The geometry, and what it gives of these samples.
     n_clusters, count, seed : int
         Clusters, starts, and what their random numbers come from.
+    sample_weight : Tensor of shape (n,), optional
+        What each sample counts for k-means; a graph knows no weights.
     """
     if init == "graph":
         graph = geometry if isinstance(geometry, NeighbourGraph) else NeighbourGraph()
         widths = [_width(start, n_clusters, len(rows)) for start in range(count)]
-        _, vectors = eigenvectors(graph.graph(rows), max(widths))
+        _, vectors = graph.vectors(rows, max(widths))
         features = [unit_rows(vectors[:, :width]) for width in widths]
     else:
-        features = [_features(rows, block)] * count
-    return [_k_means(each, n_clusters, seed + start) for start, each in enumerate(features)]
+        features = [_features(rows, geometry, block)] * count
+    # In any unit: equal ones are as good as none.
+    weight = None if sample_weight is None else (sample_weight / sample_weight.max()).cpu().numpy()
+    return [_k_means(each, n_clusters, seed + start, weight) for start, each in enumerate(features)]
 
 
 def _width(start: int, n_clusters: int, n: int) -> int:
@@ -60,20 +66,24 @@ def _width(start: int, n_clusters: int, n: int) -> int:
     return min(n, max(2, round(_EIGENVECTORS[start % len(_EIGENVECTORS)] * n_clusters)))
 
 
-def _features(rows: Rows, block: Block | None) -> Any:
+def _features(rows: Rows, geometry: Geometry | None, block: Block | None) -> Any:
     """Features (n, r) of all samples, or the samples themselves, which may be sparse."""
-    if block is None or not isinstance(block(torch.arange(min(2, len(rows)))), Features):
+    # The features of the linear kernel are the samples: no copy is made of them.
+    if block is None or geometry == KERNELS["linear"]:
+        return rows.flat()
+    if not isinstance(block(torch.arange(min(2, len(rows)))), Features):
         return rows.flat()
     everything = block(torch.arange(len(rows)))
     assert isinstance(everything, Features)
     return everything.values.cpu().numpy()
 
 
-def _k_means(features: Any, n_clusters: int, seed: int) -> Tensor:
+def _k_means(features: Any, n_clusters: int, seed: int, sample_weight: NDArray[np.float64] | None) -> Tensor:
     # Of unit size, squares can be summed whatever the units.
-    features = features / (abs(features).max() or 1.0)
+    features = features / (max(float(features.max()), -float(features.min())) or 1.0)
+    k_means = KMeans(min(n_clusters, features.shape[0]), n_init=_RUNS, random_state=seed % 2**32, copy_x=False)
     with warnings.catch_warnings():
         # Fewer distinct samples than clusters: some then stay empty.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        found = KMeans(min(n_clusters, features.shape[0]), n_init=_RUNS, random_state=seed % 2**32).fit(features)
+        found = k_means.fit(features, sample_weight=sample_weight)
     return torch.from_numpy(found.labels_.astype(np.int64))

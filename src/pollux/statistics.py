@@ -16,6 +16,8 @@ _PART_ELEMENTS = 10_000_000
 # Dimensions up to which the covariance matrix is made.
 _MOST_COVARIANCES = 2_000
 _OVERSAMPLED, _ITERATIONS = 10, 6
+# Of the largest variance.
+_NO_VARIANCE = 1e-10
 
 
 class Moments(NamedTuple):
@@ -59,6 +61,8 @@ def moments(rows: Rows, sample_weight: Tensor | None = None) -> Moments:
         present = total
         low = torch.minimum(low, values.nan_to_num(torch.inf, posinf=torch.inf, neginf=-torch.inf).amin(0))
         high = torch.maximum(high, values.nan_to_num(-torch.inf, posinf=torch.inf, neginf=-torch.inf).amax(0))
+    # That of a constant feature is its value, whatever rounding says.
+    mean = torch.where(present > 0, torch.maximum(torch.minimum(mean, high), low), mean)
     return Moments(present, mean, square / _or_one(present), low, high)
 
 
@@ -74,22 +78,32 @@ def _or_one(number: Tensor) -> Tensor:
 
 
 def principal_axes(rows: Rows, centre: Tensor, components: int, sample_weight: Tensor | None = None) -> Tensor:
-    """The r directions (d, r) along which samples vary most, in falling order, at length one; in float64."""
+    """The r directions (d, r) along which samples vary most, in falling order, at length one; in float64.
+
+    They are at most as many as asked for: none along which nothing varies is among them, unless nothing varies at all.
+    """
     d = math.prod(rows.shape)
     centre = centre.flatten().to(rows.device, rows.dtype)
     # Of unit size, squares can be summed whatever the units, in float32 too.
     unit = max(float((part.flatten(1) - centre).abs().max()) for part in parts(rows)) or 1.0
     products = functools.partial(_covariance_times, rows, centre, unit, sample_weight)
     if d <= _MOST_COVARIANCES:
-        _, axes = torch.linalg.eigh(products(None))
-        return _signed(axes[:, -components:].flip(1))
+        variances, axes = torch.linalg.eigh(products(None))
+        return _leading(variances, axes, components)
     # Subspace iteration: the covariance matrix is applied to a few directions, and never made.
     generator = torch.Generator().manual_seed(0)
     axes = torch.randn(d, min(d, components + _OVERSAMPLED), generator=generator, dtype=torch.float64)
     for _ in range(_ITERATIONS):
         axes = torch.linalg.qr(products(axes))[0]
-    _, turn = torch.linalg.eigh(axes.T @ products(axes))
-    return _signed((axes @ turn)[:, -components:].flip(1))
+    variances, turn = torch.linalg.eigh(axes.T @ products(axes))
+    return _leading(variances, axes @ turn, components)
+
+
+def _leading(variances: Tensor, axes: Tensor, components: int) -> Tensor:
+    """The axes (d, r) of the largest of variances that rise; those of variances that rounding alone explains are left
+    out, as new samples would be projected on directions that are no matter of the data."""
+    count = int((variances > _NO_VARIANCE * variances[-1]).sum())
+    return _signed(axes[:, -max(1, min(components, count)) :].flip(1))
 
 
 def _covariance_times(

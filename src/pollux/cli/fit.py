@@ -126,7 +126,7 @@ def _add_training(group: Any) -> None:
         "--epochs",
         metavar="N",
         type=count_or_auto,
-        help="passes over the data (default: 200); auto: those of about 500 steps, 2,000 with penalties",
+        help="passes over the data (default: 200); auto: those of about 500 steps, and at least 15",
     )
     group.add_argument("--batch-size", metavar="N", type=count_or_auto, help="rows of a step (default: auto)")
     group.add_argument("--learning-rate", metavar="X", type=float, help="default: 0.01")
@@ -143,7 +143,7 @@ def _add_training(group: Any) -> None:
         "--trial-epochs",
         metavar="N",
         type=count_or_auto,
-        help="after N epochs the best start alone goes on (default: 0, all do); auto: after a quarter of them",
+        help="after N epochs the best two starts alone go on (default: 0, all do); auto: after a quarter of them",
     )
     group.add_argument("--patience", metavar="N", type=int, help="stop after N epochs without a rise (default: never)")
     group.add_argument("--penalty", metavar="NAME=X", action="append", help=f"joins the loss; of {PENALTIES}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -16,7 +16,7 @@ from pollux.geometry.distances import DISTANCES
 from pollux.geometry.graphs import ShortestPath
 from pollux.geometry.kernels import KERNELS
 from pollux.geometry.mixtures import Mixtures
-from pollux.geometry.pairwise import Encoded, Geometry, Kind, Pairwise
+from pollux.geometry.pairwise import Encoded, Geometry, Kind, Pairwise, is_whole
 from pollux.geometry.spectral import Mixed, NeighbourGraph
 from pollux.rows import as_rows, share
 
@@ -128,7 +128,19 @@ def _spanning(name: str, kind: Kind, parameters: dict[str, Any]) -> Geometry:
     unknown = sorted(set(parameters) - set(valid))
     if unknown:
         raise ValueError(f"The {name} {kind} takes {', '.join(valid)}; not {', '.join(unknown)}.")
+    for parameter in fields(make):
+        if parameter.name in parameters:
+            _check_whole(parameter.name, str(parameter.type), parameters[parameter.name])
     return make(**parameters)
+
+
+def _check_whole(name: str, annotation: str, value: Any) -> None:
+    """Raise a ValueError where a parameter is annotated as one or several whole numbers and is none."""
+    if annotation.startswith("tuple[int"):
+        if isinstance(value, str) or not (isinstance(value, Iterable) and all(map(is_whole, value))):
+            raise ValueError(f"{name} is a sequence of whole numbers, not {value!r}.")
+    elif annotation.split(" | ")[0] == "int" and not (is_whole(value) or (value is None and "None" in annotation)):
+        raise ValueError(f"{name} is a whole number, not {value!r}.")
 
 
 def check_affinity(affinity: Any, kind: Kind) -> Tensor | Features:

@@ -14,7 +14,7 @@ from sklearn.neighbors import radius_neighbors_graph
 
 from pollux.affinity import Block, Paths
 from pollux.geometry.neighbours import nearest
-from pollux.geometry.pairwise import Geometry, Kind
+from pollux.geometry.pairwise import Geometry, Kind, is_whole
 from pollux.rows import Rows, as_rows
 
 _QUANTILE_ROWS = 2000
@@ -47,8 +47,8 @@ class ShortestPath(Geometry):
     def __post_init__(self) -> None:
         if not 0 < self.quantile <= 1:
             raise ValueError(f"quantile is a share of all pairs, above 0 and at most 1; not {self.quantile}.")
-        if self.neighbours is not None and self.neighbours < 1:
-            raise ValueError(f"neighbours is a positive number of samples, not {self.neighbours}.")
+        if self.neighbours is not None and not (is_whole(self.neighbours) and self.neighbours >= 1):
+            raise ValueError(f"neighbours is a positive whole number of samples, not {self.neighbours}.")
 
     def bind(self, X: Any) -> Block:
         rows = as_rows(X)
@@ -88,7 +88,7 @@ def _array(rows: Rows) -> NDArray[np.float64]:
 
 def _nearest(rows: Rows, k: int) -> scipy.sparse.csr_array:
     """The graph that joins each sample with its k nearest, in both directions."""
-    found = nearest(rows, k)
+    found = nearest(rows, k, components=None)
     n, k = found.numbers.shape
     ends = np.stack([np.repeat(np.arange(n), k), found.numbers.ravel()])
     # By edges rather than by matrix arithmetic, which would drop those of length zero between equal rows.

@@ -15,13 +15,15 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 
 from pollux.affinity import Block
-from pollux.geometry.neighbours import SEARCHED_COMPONENTS, nearest
+from pollux.geometry.neighbours import SEARCHED_COMPONENTS
 from pollux.geometry.pairwise import Geometry, Kind
-from pollux.geometry.spectral import WEIGHTS, block_of, eigenvectors, unit_rows
+from pollux.geometry.spectral import WEIGHTS, NeighbourGraph, block_of, unit_rows
 from pollux.rows import Rows, as_rows
 from pollux.statistics import moments, parts, principal_axes
 
 _COMPONENTS = 10
+_REGULARISATION, _OF_FEW_VALUES = 0.05, 0.3
+_FEW_VALUES, _COUNTED_ROWS = 10, 1_000
 _RUNS = 10
 _ITERATIONS = 60
 # Rows that a mixture is fitted to; it has far fewer parameters.
@@ -30,11 +32,12 @@ _MOST_FITTED = 20_000
 
 @dataclass(frozen=True)
 class Mixtures(Geometry):
-    """A kernel by several Gaussian mixtures, each started at the clusters of another neighbour graph.
+    """A kernel by several Gaussian mixtures, each started at other clusters.
 
-    The graphs see clusters of any shape, but not how dense they are or how far they reach; the mixtures see ellipsoids
-    of any size, but only from a good start. The kernel of two samples is the mean probability that they come from the
-    same component: where mixtures agree it is near 0 or 1, and where they do not, in between.
+    Mixtures see ellipsoids of any size and density, but only from a good start. One starts at the clusters of k-means,
+    which are compact; the others at those of k-means in the mixed features of samples and neighbour graphs, which
+    follow curves and gaps. The kernel of two samples is the mean probability that they come from the same component,
+    half of it from the one start and half from the others: near 0 or 1 where all agree, in between where they do not.
 
     Parameters
     ----------
@@ -44,14 +47,15 @@ class Mixtures(Geometry):
         How many nearest ones samples are joined with; a graph of each kind of weights for each of these numbers.
     dimensions : int
         Principal components that mixtures see, where samples have more dimensions.
-    regularisation : float
-        The variance that each component has at least in all directions, as a share of the mean variance of samples.
+    regularisation : float, optional
+        The variance that each component has at least in all directions, as a share of the mean variance of samples; by
+        default 0.05, or 0.3 where most features take a few values only, since these have no density to speak of.
     """
 
     components: int | None = None
     neighbours: tuple[int, ...] = (10, 15)
     dimensions: int = SEARCHED_COMPONENTS
-    regularisation: float = 0.05
+    regularisation: float | None = None
     kind: Kind = field(default="kernel", init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -60,7 +64,7 @@ class Mixtures(Geometry):
             raise ValueError(f"neighbours are positive numbers of samples, not {self.neighbours}.")
         if (self.components is not None and self.components < 1) or self.dimensions < 1:
             raise ValueError("components and dimensions are positive numbers.")
-        if not 0 < self.regularisation < math.inf:
+        if self.regularisation is not None and not 0 < self.regularisation < math.inf:
             raise ValueError(f"regularisation is a positive share of the variance, not {self.regularisation}.")
 
     def for_clusters(self, n_clusters: int) -> Mixtures:
@@ -74,13 +78,19 @@ class Mixtures(Geometry):
         """The features (n, r) of all samples: the probabilities of all components of all mixtures."""
         rows = as_rows(X)
         points, count = _points(rows, self.dimensions), min(self.components or _COMPONENTS, len(rows))
-        found = []
-        for k in self.neighbours:
-            neighbours = nearest(rows, k)
-            for weights in WEIGHTS.values():
-                labels = _labels(unit_rows(eigenvectors(weights(neighbours), count)[1]), count)
-                found.append(probabilities(points, labels, self.regularisation))
-        return np.concatenate(found, 1) / math.sqrt(len(found))
+        regularisation = self.regularisation or (_OF_FEW_VALUES if _takes_few_values(rows) else _REGULARISATION)
+        compact = probabilities(points, _labels(points, count), regularisation)
+        following = [
+            probabilities(points, _labels(self._mixed(rows, points, count, k, weights), count), regularisation)
+            for k in self.neighbours
+            for weights in WEIGHTS
+        ]
+        return np.concatenate([compact, *(each / math.sqrt(len(following)) for each in following)], 1) / math.sqrt(2)
+
+    def _mixed(self, rows: Rows, points: NDArray[np.float64], count: int, k: int, weights: str) -> NDArray[np.float64]:
+        """Eigenvectors of a neighbour graph beside the points themselves, each of unit mean square."""
+        vectors = unit_rows(NeighbourGraph(k, weights=weights).vectors(rows, count)[1])
+        return np.concatenate([_of_unit_length(vectors - vectors.mean(0)), _of_unit_length(points)], 1)
 
 
 def probabilities(points: NDArray[np.float64], labels: NDArray[np.int64], regularisation: float) -> NDArray[np.float64]:
@@ -112,6 +122,18 @@ def _start(
         covariance = own.T @ own / sizes[k] + regularisation * np.eye(points.shape[1])
         precisions.append(np.linalg.inv(covariance))
     return {"weights_init": sizes / sizes.sum(), "means_init": means, "precisions_init": np.stack(precisions)}
+
+
+def _takes_few_values(rows: Rows) -> bool:
+    """Whether most features take at most ten values, as answers, counts and indicators do."""
+    sample = rows.sample(_COUNTED_ROWS).flatten(1).cpu().sort(0).values
+    values = (sample[1:] != sample[:-1]).sum(0) + 1
+    return bool((values <= _FEW_VALUES).double().mean() > 0.5)
+
+
+def _of_unit_length(centred: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The same features, of mean squared length one."""
+    return centred / (np.sqrt(np.square(centred).sum(1).mean()) or 1.0)
 
 
 def _labels(features: NDArray[np.float64], count: int) -> NDArray[np.int64]:

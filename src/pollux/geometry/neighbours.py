@@ -22,6 +22,8 @@ SEARCHED_COMPONENTS = 50
 _TILE_ELEMENTS = 30_000_000
 _MEASURED_ELEMENTS = 5_000_000
 _DOUBLE_UP_TO = 20_000
+# In float32 so many more are taken by products, which cancel, and chosen among by differences.
+_SPARE = 8
 # So many are looked for at least: who asks next may want some more, and they cost nothing.
 _FEWEST = 15
 
@@ -81,17 +83,20 @@ def _points(rows: Rows, components: int | None) -> Tensor:
     return torch.cat([point(samples) for samples in parts(rows)])
 
 
-def _exact(points: Tensor, k: int) -> Tensor:
-    """The numbers (n, k) of the nearest, from all pairs, a tile at a time."""
+def _exact(points: Tensor, k: int, asked: Tensor | None = None) -> Tensor:
+    """The numbers (m, k) of the nearest of the points that are asked for, from all pairs, a tile at a time."""
     n = len(points)
+    asked = torch.arange(n) if asked is None else asked
+    count = k if points.dtype == torch.float64 else min(k + _SPARE, n - 1)
     squares = points.square().sum(1)
     found = []
-    for own in torch.split(torch.arange(n), max(1, _TILE_ELEMENTS // n)):
+    for own in torch.split(asked, max(1, _TILE_ELEMENTS // n)):
         # ‖x‖² is the same for all candidates of a row, and left out.
         tile = torch.addmm(squares, points[own], points.T, alpha=-2)
         tile[torch.arange(len(own)), own] = torch.inf
-        found.append(torch.topk(tile, k, largest=False).indices)
-    return torch.cat(found)
+        found.append(torch.topk(tile, count, largest=False).indices)
+    index = torch.cat(found)
+    return index if count == k else torch.from_numpy(_measured(Rows(points), index, asked).numbers[:, :k])
 
 
 def _approximate(points: Tensor, k: int) -> Tensor:
@@ -107,15 +112,22 @@ def _approximate(points: Tensor, k: int) -> Tensor:
     # Mostly a sample comes first among its own neighbours; where many rows are equal, it may be further back or absent.
     own = index == torch.arange(len(index))[:, None]
     own[~own.any(1), -1] = True
-    return index[~own].view(len(index), k)
+    index = index[~own].view(len(index), k)
+    # Where it finds too few, −1 stands for the others.
+    lacking = (index < 0).any(1).nonzero().flatten()
+    if len(lacking):
+        index[lacking] = _exact(points, k, lacking)
+    return index
 
 
-def _measured(rows: Rows, index: Tensor) -> Neighbours:
-    """Distances from the differences of coordinates: products lose the digits of small ones."""
+def _measured(rows: Rows, index: Tensor, asked: Tensor | None = None) -> Neighbours:
+    """Distances of samples, or of those asked for, from the differences of coordinates: products lose the digits of
+    small ones."""
     n, k = index.shape
+    own = torch.arange(n) if asked is None else asked
     size = max(1, _MEASURED_ELEMENTS // (k * math.prod(rows.shape)))
-    lengths = [_lengths(rows[part], rows[index[part].flatten()]) for part in torch.split(torch.arange(n), size)]
-    distances = torch.cat(lengths)
+    parts_asked = zip(torch.split(own, size), torch.split(index, size), strict=True)
+    distances = torch.cat([_lengths(rows[part], rows[others.flatten()]) for part, others in parts_asked])
     order = distances.argsort(dim=1, stable=True)
     return Neighbours(distances.gather(1, order).numpy(), index.gather(1, order).numpy())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -53,6 +54,11 @@ class Geometry(ABC):
             return affinity
         sizes = ranks.sizes(len(x))
         return Features(torch.split(affinity.values, sizes)[ranks.rank], affinity.centred)
+
+
+def is_whole(value: Any) -> bool:
+    """Whether a parameter is a whole number, of Python or numpy."""
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True)

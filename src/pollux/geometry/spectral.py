@@ -10,7 +10,6 @@ import numpy as np
 import scipy.sparse
 import torch
 from numpy.typing import NDArray
-from scipy.linalg import eigh
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import eigsh
 from torch import Tensor
@@ -18,10 +17,10 @@ from torch import Tensor
 from pollux.affinity import Affinity, Block, Features
 from pollux.geometry.neighbours import SEARCHED_COMPONENTS, Neighbours, nearest
 from pollux.geometry.pairwise import Geometry, Kind
-from pollux.rows import as_rows
+from pollux.rows import Rows, as_rows
 from pollux.statistics import moments
 
-_DENSE_UP_TO = 1_000
+_DENSE_UP_TO = 500
 _BISECTIONS = 40
 _SCALE_NEIGHBOUR = 7
 # Of eigenvectors; a cluster's place in them needs no more digits.
@@ -29,7 +28,6 @@ _TOLERANCE = 1e-4
 _KRYLOV = 50
 # An edge of so little weight changes no eigenvalue by more than that.
 _NO_EDGE = 1e-6
-_DENSE_PART = 100
 _COMPONENTS = 10
 
 
@@ -79,10 +77,7 @@ def eigenvectors(weights: scipy.sparse.csr_array, count: int) -> tuple[NDArray[n
     graph = scipy.sparse.csr_array(root @ weights @ root)
     n = len(degree)
     count = min(count, n)
-    if n <= _DENSE_UP_TO or count >= n - 1:
-        values, vectors = eigh(graph.toarray(), subset_by_index=[n - count, n - 1])
-    else:
-        values, vectors = _by_parts(graph, count)
+    values, vectors = _by_parts(graph, count)
     order = np.argsort(values)[::-1]
     return values[order], vectors[:, order]
 
@@ -111,21 +106,50 @@ def _by_parts(graph: scipy.sparse.csr_array, count: int) -> tuple[NDArray[np.flo
     return every[kept], np.concatenate(vectors, 1)[:, kept]
 
 
+def _dense(graph: scipy.sparse.csr_array, count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    # All of them: solvers for some fail where many eigenvalues are equal, as those of equal rows are.
+    values, vectors = np.linalg.eigh(graph.toarray())
+    return values[-count:], vectors[:, -count:]
+
+
 def _lanczos(graph: scipy.sparse.csr_array, count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     n = graph.shape[0]
     count = min(count, n)
-    if n <= _DENSE_PART or count >= n - 1:
-        dense: tuple[NDArray[np.float64], NDArray[np.float64]] = eigh(
-            graph.toarray(), subset_by_index=[n - count, n - 1]
-        )
-        return dense
+    if n <= _DENSE_UP_TO or count >= n - 1:
+        return _dense(graph, count)
     start = np.random.default_rng(0).standard_normal(n)
     # A large Krylov space converges in fewer restarts where eigenvalues crowd near one.
-    size = min(n - 1, max(4 * count, _KRYLOV))
+    size = min(n - 1, count + max(count, _KRYLOV))
     found: tuple[NDArray[np.float64], NDArray[np.float64]] = eigsh(
         graph, count, which="LA", v0=start, ncv=size, tol=_TOLERANCE, maxiter=100 * n
     )
     return found
+
+
+def distinct(rows: Rows) -> tuple[Rows, NDArray[np.int64]]:
+    """The samples without those that repeat others, and which of them each sample (n,) is; sparse ones as they are.
+
+    A sample with more copies than neighbours would be joined with these alone, and its part of the graph with nothing.
+    """
+    if "distinct" not in rows.known:
+        rows.known["distinct"] = _without_copies(rows)
+    found: tuple[Rows, NDArray[np.int64]] = rows.known["distinct"]
+    return found
+
+
+def _without_copies(rows: Rows) -> tuple[Rows, NDArray[np.int64]]:
+    samples = rows.flat()
+    if scipy.sparse.issparse(samples) or not samples.size:
+        return rows, np.arange(len(rows))
+    # Rows are equal where their bytes are; adding zero makes −0 and 0 one.
+    samples = np.ascontiguousarray(samples + 0)
+    words = samples.view(np.dtype((np.void, samples.itemsize * samples.shape[1]))).ravel()
+    _, first, which = np.unique(words, return_index=True, return_inverse=True)
+    if len(first) == len(rows):
+        return rows, np.arange(len(rows))
+    # In the order of the samples.
+    order = np.argsort(first)
+    return rows.part(torch.from_numpy(first[order])), np.argsort(order)[which]
 
 
 def unit_rows(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -178,9 +202,15 @@ class NeighbourGraph(Geometry):
         """The symmetric graph (n, n) of weights."""
         return WEIGHTS[self.weights](nearest(X, self.neighbours, components=self.search_components))
 
+    def vectors(self, X: Any, count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The largest eigenvalues (r,) of the graph of distinct samples, and their vectors (n, r) for all samples."""
+        once, which = distinct(as_rows(X))
+        values, vectors = eigenvectors(self.graph(once), count)
+        return values, vectors[which]
+
     def embed(self, X: Any) -> NDArray[np.float64]:
         """The features (n, r) of all samples."""
-        values, vectors = eigenvectors(self.graph(X), self.components or _COMPONENTS)
+        values, vectors = self.vectors(X, self.components or _COMPONENTS)
         return unit_rows(vectors * np.clip(values, 0, 1) ** self.diffusion if self.diffusion else vectors)
 
     def bind(self, X: Any) -> Block:

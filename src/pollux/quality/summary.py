@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -93,8 +93,11 @@ class Standing:
 
 
 def board_of(records: Iterable[Record]) -> Board:
-    """The scores of records; of a run of another version or file done later, the later one."""
-    latest = {(*_cell(record), record.run.seed): record for record in records}
+    """The scores of records: of each method on each set, those of the file and version of the last one."""
+    records = list(records)
+    newest = {_cell(record): _made_of(record) for record in records}
+    kept = [record for record in records if _made_of(record) == newest[_cell(record)]]
+    latest = {(*_cell(record), record.run.seed): record for record in kept}
     runs: dict[tuple[str, str], list[Record]] = defaultdict(list)
     for record in latest.values():
         runs[_cell(record)].append(record)
@@ -111,6 +114,11 @@ def board_of(records: Iterable[Record]) -> Board:
 
 def _cell(record: Record) -> tuple[str, str]:
     return record.run.settings["set"], record.run.settings["method"]
+
+
+def _made_of(record: Record) -> tuple[Any, Any]:
+    """The file and the version of the method."""
+    return record.run.settings["data"], record.run.settings["version"]
 
 
 def _place(record: Record) -> Place:

@@ -70,3 +70,10 @@ def _check_can_change(settings: Settings, epochs: int | str, run: Path) -> None:
             f"The learning rate of the run falls to zero over its own epochs (--schedule {settings.schedule}), so it "
             f"cannot have others: start a new run, pollux fit --config {run / folder.SETTINGS} --epochs {epochs}."
         )
+    # One or two starts have no trial.
+    if settings.trial_epochs == "auto" and settings.restarts not in (1, 2):
+        raise InputError(
+            "The trial of the run is a quarter of its own epochs (--trial-epochs auto), so it cannot have others: "
+            "start a new run that names the trial, pollux fit --config "
+            f"{run / folder.SETTINGS} --epochs {epochs} --trial-epochs N."
+        )

@@ -8,21 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.neighbors import NearestNeighbors
 
-from pollux.metrics import adjusted_rand_index
-
 Labels = NDArray[np.int64]
-
-
-def pairwise_agreement(labels: Labels) -> NDArray[np.float64]:
-    """Adjusted Rand indices of all pairs among (B, n) labels: (B (B − 1) / 2,), in the order of ``combinations``."""
-    return np.array([_agreement(first, second) for first, second in combinations(labels, 2)])
-
-
-def _agreement(first: Labels, second: Labels) -> float:
-    # The index of two clusterings that are both a single cluster is 1: they agree, but on nothing.
-    if np.ptp(first) == 0 or np.ptp(second) == 0:
-        return 0.0
-    return adjusted_rand_index(first, second)
 
 
 def mean_and_error(agreement: NDArray[np.float64], count: int) -> tuple[float, float]:

@@ -11,6 +11,7 @@ from sklearn.utils import check_array
 from torch import nn
 
 from pollux.estimators import GeminiClustering
+from pollux.parameters import check_parameters
 
 
 def check_candidates(candidates: Iterable[int]) -> list[int]:
@@ -58,13 +59,21 @@ def check_estimator(estimator: GeminiClustering | None) -> None:
         raise ValueError(
             "A module has outputs for one number of clusters only: pass a function (n_features, n_clusters) → module."
         )
+    check_parameters(estimator.get_params(deep=False))
 
 
-def as_rows(X: Any) -> Any:
-    """X as a finite array or sparse matrix of numbers."""
+def as_rows(X: Any, allow_nan: bool = False) -> Any:
+    """X as a finite array or sparse matrix of numbers, with gaps where these are allowed."""
     if isinstance(X, str) or not (hasattr(X, "shape") or hasattr(X, "__len__")):
         raise ValueError("X must be rows in memory: for files, use the command pollux select.")
-    return check_array(X, accept_sparse="csr", allow_nd=True, dtype=[np.float64, np.float32], ensure_min_samples=3)
+    return check_array(
+        X,
+        accept_sparse="csr",
+        allow_nd=True,
+        dtype=[np.float64, np.float32],
+        ensure_min_samples=3,
+        ensure_all_finite="allow-nan" if allow_nan else True,
+    )
 
 
 def as_classes(y: ArrayLike | None) -> NDArray[Any] | None:

@@ -11,6 +11,7 @@ from sklearn.cluster import kmeans_plusplus
 from torch import nn
 
 from pollux.estimators import GeminiClustering
+from pollux.scaling import Scaling, prepared
 
 MOST_ROWS = 1_000
 """Rows of a subsample: more of them take longer and tell little more of a linear model."""
@@ -43,11 +44,13 @@ class SeededLinear:
 
 def standardised(X: NDArray[Any]) -> NDArray[np.float32]:
     """Columns of mean 0 and deviation 1; those that are constant are 0."""
-    rows = np.asarray(X, dtype=np.float64)
-    deviation = rows.std(axis=0)
-    constant = deviation <= 1e-12 * np.abs(rows).max(axis=0, initial=0)
-    scaled = (rows - rows.mean(axis=0)) / np.where(constant, np.inf, deviation)
-    return np.asarray(scaled, dtype=np.float32)
+    return scaled(X, Scaling.fit(X, "standard")).astype(np.float32)
+
+
+def scaled(X: NDArray[Any], scaling: Scaling) -> NDArray[Any]:
+    """Rows X (n, …) after a scaling, in their own precision."""
+    rows = prepared(X, scaling, torch.float32 if X.dtype == np.float32 else torch.float64, "cpu")
+    return rows[torch.arange(len(rows))].numpy()
 
 
 def default_estimator(X: NDArray[Any]) -> GeminiClustering:

@@ -77,8 +77,15 @@ def select(
             selection = replace(_search(X, classes, settings, request, show_progress), rows=len(rows))
             notes = _write(place, selection)
     chosen = replace(settings, data=given, clusters=selection.n_clusters).command()
-    following = chosen.replace("pollux fit", "pollux fit --preset tables", 1)
+    following = chosen.replace("pollux fit", f"pollux fit{_preset(rows)}", 1)
     return Outcome(selection, place, following if selection.is_clear else None, notes)
+
+
+def _preset(rows: HeldRows | StreamedRows) -> str:
+    """The option that names the recipe for such rows; streamed ones have none, as recipes look at all rows at once."""
+    if isinstance(rows, StreamedRows):
+        return ""
+    return f" --preset {'images' if len(rows.data.part.rows.shape) > 2 else 'tables'}"
 
 
 def _check_request(request: Request) -> None:

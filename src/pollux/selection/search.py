@@ -10,22 +10,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
+from sklearn.base import clone
 from sklearn.utils import check_random_state
 
 from pollux.estimators import GeminiClustering
-from pollux.metrics import adjusted_rand_index
+from pollux.metrics import adjusted_rand_index, pairwise_agreement
 from pollux.selection.agreement import (
     cut_shares,
     distances_from_consensus,
     mean_and_error,
     neighbours_of,
-    pairwise_agreement,
     sampled_pairs,
     together,
 )
 from pollux.selection.checking import as_classes, as_rows, check_candidates, check_estimator, check_settings
 from pollux.selection.deciding import decide, score_of, separation_of
-from pollux.selection.defaults import standardised
+from pollux.selection.defaults import scaled, standardised
 from pollux.selection.ensembles import Fit, Rows, Task, fit_all, training_rows
 from pollux.selection.progress import progress_bar
 from pollux.selection.references import REFERENCES
@@ -59,7 +59,8 @@ def select_n_clusters(
     Parameters
     ----------
     X : array of shape (n, d) or (n, C, H, W), DataFrame or sparse matrix
-        The samples. They are standardised, unless you name an estimator: it gets them as they are.
+        The samples. They are standardised, unless you name an estimator: they are then scaled as it says, all at once,
+        and may hold NaN where it fills gaps.
     candidates : iterable of int
         Numbers of clusters to compare, from 2.
     estimator : GeminiClustering, optional
@@ -96,14 +97,14 @@ def select_n_clusters(
     numbers_asked = check_candidates(candidates)
     check_settings(n_subsamples, subsample, max_rows)
     check_estimator(estimator)
-    rows, classes = as_rows(X), as_classes(y)
+    rows, classes = as_rows(X, allow_nan=estimator is not None and estimator.missing == "mean"), as_classes(y)
     random = check_random_state(random_state)
     kept = _kept(rows.shape[0], max_rows, random)
     if classes is not None and len(classes) != rows.shape[0]:
         raise ValueError(f"y has {len(classes)} classes for {rows.shape[0]} rows of X: give one for each.")
-    chosen = _dense(rows[kept])
+    chosen, estimator = _as_seen(_dense(rows[kept]), estimator)
     found = search(
-        standardised(chosen.reshape(len(chosen), -1)) if estimator is None else chosen,
+        chosen,
         numbers_asked,
         estimator=estimator,
         classes=None if classes is None else classes[kept],
@@ -158,6 +159,16 @@ def _kept(n: int, most: int, random: np.random.RandomState) -> NDArray[np.int64]
 
 def _dense(rows: Any) -> NDArray[Any]:
     return np.asarray(rows.toarray() if issparse(rows) else rows)
+
+
+def _as_seen(X: NDArray[Any], estimator: GeminiClustering | None) -> tuple[NDArray[Any], GeminiClustering | None]:
+    """Rows as models see them, and the estimator for such rows: neighbours and references are those of what it sees."""
+    if estimator is None:
+        return standardised(X.reshape(len(X), -1)), None
+    scaling = estimator._learning().scaling(X)
+    if scaling is None:
+        return X, estimator
+    return scaled(X, scaling), clone(estimator).set_params(scaling="none", n_components=None, missing="error")
 
 
 def _with_references(X: Rows, random: np.random.RandomState) -> dict[str, Rows]:

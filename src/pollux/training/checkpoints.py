@@ -140,8 +140,15 @@ class Checkpoints:
             # Of what is damaged is told when the training goes on.
             warnings.simplefilter("ignore", CheckpointWarning)
             found = self._read_last()
-        objective = None if found is None else found[1]["course"]["history"]["objective"]
-        return 0 if objective is None else len(objective)
+        if found is None:
+            return 0
+        course = found[1]["course"]
+        objective = course["history"]["objective"]
+        return int(course.get("before", 0)) + (0 if objective is None else len(objective))
+
+    def hold_some(self) -> bool:
+        """Whether there are any in the folder, good ones or damaged: a training goes on from them or is refused."""
+        return bool(self._files())
 
     def take_up(self) -> Any:
         """What the course of the stage under way was, once; None where it has not begun."""
@@ -269,9 +276,12 @@ def _check_same(found: Mapping[str, Any], own: Mapping[str, Any], folder: Path) 
         )
     if differing:
         told = "; ".join(f"{name} was {_short(found.get(name))} and is {_short(own.get(name))}" for name in differing)
+        trial = found.get("trial_epochs") if differing == ["trial_epochs"] else None
+        # A share of all epochs is another number where these are others.
+        named = "" if trial is None else f" To have another number of epochs, name the trial: trial_epochs={trial}."
         raise InputError(
-            f"The checkpoints in {folder} are of another training ({told}). Go on with the settings and the data that "
-            "they were made with, or name another folder."
+            f"The checkpoints in {folder} are of another training ({told}).{named} Go on with the settings and the "
+            "data that they were made with, or name another folder."
         )
 
 

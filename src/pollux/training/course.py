@@ -22,6 +22,16 @@ class NumericalWarning(RuntimeWarning):
     """Training stopped because its numbers were no longer finite; the last good weights were kept."""
 
 
+def warn_not_finite() -> None:
+    """Tell that a training went back to its last good weights."""
+    warnings.warn(
+        "The objective or the weights were no longer finite: training stopped, and the last good weights were kept. A "
+        "smaller learning rate or scaled data may help.",
+        NumericalWarning,
+        stacklevel=3,
+    )
+
+
 class NotFiniteError(ValueError):
     """The objective is NaN or infinite, and there are no good weights to go back to."""
 
@@ -87,6 +97,8 @@ class Course:
         The sources of its random numbers, by name.
     ranks : Ranks, optional
         The processes that train together.
+    before : int
+        Epochs that the model has had in earlier rounds.
     """
 
     def __init__(
@@ -98,8 +110,9 @@ class Course:
         patience: int | None,
         generators: Mapping[str, torch.Generator | None],
         ranks: Ranks | None,
+        before: int = 0,
     ) -> None:
-        self.model, self.step, self.batches = model, step, batches
+        self.model, self.step, self.batches, self.before = model, step, batches, before
         self.history, self.guard, self.patient = History(), Guard(model), Patience(tol, patience)
         self.tally = Tally()
         self.position = 0
@@ -107,7 +120,7 @@ class Course:
 
     @property
     def epochs(self) -> int:
-        """Whole epochs done."""
+        """Whole epochs done, without those before."""
         return len(self.history.objective)
 
     def is_sound(self) -> bool:
@@ -161,6 +174,7 @@ class Course:
         return {
             "model": self.model.state(),
             "step": self.step.state(),
+            "before": self.before,
             "position": self.position,
             "history": self.history.state(),
             "guard": self.guard.state(),
@@ -311,12 +325,7 @@ class Guard:
         """Go back to the last good weights."""
         self._put(self._good)
         if warn:
-            warnings.warn(
-                "The objective or the weights were no longer finite: training stopped, and the last good weights "
-                "were kept. A smaller learning rate or scaled data may help.",
-                NumericalWarning,
-                stacklevel=2,
-            )
+            warn_not_finite()
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint; weights that are those of the model are not kept twice."""

@@ -35,7 +35,7 @@ class Trained(NamedTuple):
     """What training leaves: its figures, the way back to the last good weights, and how it ended.
 
     ``broken_off`` says that an exception was swallowed, ``stopped`` that it was asked to stop and can go on from a
-    checkpoint, ``diverged`` that its numbers were no longer finite.
+    checkpoint, ``diverged`` that its numbers were no longer finite, ``ended`` that a callback has ended it.
     """
 
     history: History
@@ -43,6 +43,7 @@ class Trained(NamedTuple):
     broken_off: bool
     stopped: bool = False
     diverged: bool = False
+    ended: bool = False
 
 
 def train(
@@ -59,23 +60,24 @@ def train(
     ranks: Ranks | None = None,
     checkpoints: Checkpoints | None = None,
     schedule: str = "constant",
+    before: int = 0,
 ) -> Trained:
     """Train the model by steps on batches, for at most ``max_epochs``.
 
     With ``patience``, training ends after that many epochs in which the objective has not risen by the
     share ``tol`` of its best value. A callback that is a context manager may swallow an exception, such as Ctrl-C: the
     weights are then those of the last whole epoch. With ``checkpoints`` it goes on where the last one was written. The
-    learning rate follows the ``schedule``.
+    learning rate follows the ``schedule``. The model has had ``before`` epochs in earlier rounds: they count on.
     """
-    course = Course(model, step, batches, tol, patience, {"generator": generator, "noise": noise}, ranks)
+    course = Course(model, step, batches, tol, patience, {"generator": generator, "noise": noise}, ranks, before)
     keeper = None if checkpoints is None else Keeper(course, checkpoints, ranks)
     if course.epochs > max_epochs:
         raise InputError(
-            f"The training in the checkpoints has had {course.epochs} epochs already, more than {max_epochs}: ask for "
-            "at least as many, or name another folder."
+            f"The training in the checkpoints has had {before + course.epochs} epochs already, more than "
+            f"{before + max_epochs}: ask for at least as many, or name another folder."
         )
     model.train()
-    broken_off, stopped, diverged = True, False, False
+    broken_off, stopped, diverged, ended = True, False, False, False
     with contextlib.ExitStack() as stack:
         stack.enter_context(_threads_for(model, batches))
         for callback in callbacks:
@@ -87,14 +89,15 @@ def train(
             diverged, stopped = _epoch(course, generator, keeper, functools.partial(SCHEDULES[schedule], max_epochs))
             if diverged or stopped:
                 break
-            epoch = _figures(course.history, number, max_epochs)
+            epoch = _figures(course.history, before + number, before + max_epochs)
             # Each callback is told of each epoch, also when an earlier one asks to stop.
             stops = [bool(callback(epoch)) for callback in callbacks]
             if ranks is not None:
                 # What one process is told to end, all do.
                 stops = [bool(ranks.maximum(torch.tensor(int(any(stops)))))]
             stopped = keeper is not None and keeper.after_epoch(number == max_epochs)
-            if any(stops) or stopped:
+            ended = any(stops)
+            if ended or stopped:
                 break
         broken_off = False
     if broken_off and ranks is not None:
@@ -108,7 +111,7 @@ def train(
         keeper.end()
     model.train(False)
     model.sync()
-    return Trained(course.history, course.guard.restore, broken_off, stopped, diverged)
+    return Trained(course.history, course.guard.restore, broken_off, stopped, diverged, ended)
 
 
 def _constant(max_epochs: int, epochs: float) -> float:

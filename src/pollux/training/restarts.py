@@ -15,7 +15,7 @@ from pollux.objectives.penalties import Penalty
 from pollux.ranks import Ranks
 from pollux.training.batches import Batches
 from pollux.training.checkpoints import Checkpoints, Stopped
-from pollux.training.course import History, NotFiniteError
+from pollux.training.course import History, NotFiniteError, warn_not_finite
 from pollux.training.dense import DenseModels, trainable_without_tape
 from pollux.training.evaluation import Evaluation
 from pollux.training.loop import Trained
@@ -66,11 +66,12 @@ class Fitted(NamedTuple):
 
 
 class Round(NamedTuple):
-    """How many of the models so far are trained, how long, and by which schedule."""
+    """How many of the models so far are trained, how long, by which schedule, and after how many epochs."""
 
     models: int
     epochs: int
     schedule: str = "constant"
+    before: int = 0
 
 
 def train_restarts(
@@ -86,20 +87,23 @@ def train_restarts(
 ) -> Fitted:
     """Train every module and keep the one with the highest objective on the samples.
 
-    In the first round all are trained; the best of a round go on to the next.
+    In the first round all are trained; the best of a round go on to the next. One that a later round leads to nothing
+    is as it was before it.
     """
     stages = _Stages(batches, train, evaluate, checkpoints)
     best: list[Fitted] = []
     choices: tuple[Tensor, ...] = ()
     for number, each in enumerate(rounds):
-        going_on = best[: each.models]
-        plan = list(_plan([fitted.module for fitted in going_on] or modules, n_clusters, batches, recipe, randomness))
+        sound = [fitted for fitted in best[: each.models] if math.isfinite(fitted.evaluation.objective)]
+        going_on = [_GoingOn(fitted) for fitted in sound]
+        plan = list(_plan([fitted.module for fitted in sound] or modules, n_clusters, batches, recipe, randomness))
         results = stages.train(plan, each, is_last=number == len(rounds) - 1)
         if not number:
             choices = tuple(result.evaluation.choice for result in results if result.evaluation.choice is not None)
-        # A module is trained where it stands: it tells which training went on.
-        earlier = {id(fitted.module): fitted for fitted in going_on}
-        results = [_after(earlier.get(id(fitted.module)), fitted) for fitted in results]
+        else:
+            # A module is trained where it stands: it tells which training went on.
+            later = {id(fitted.module): fitted for fitted in results}
+            results = [start.after(later.get(id(start.earlier.module)), stages.failed) for start in going_on]
         # A restart whose numbers are not finite is compared as the worst.
         best = sorted(results, key=lambda fitted: _or_worst(fitted.evaluation.objective), reverse=True)
         if stages.is_over:
@@ -107,12 +111,30 @@ def train_restarts(
     return best[0]._replace(choices=choices)
 
 
-def _after(earlier: Fitted | None, later: Fitted) -> Fitted:
-    """A training that went on, with the figures of all its epochs."""
-    if earlier is None:
-        return later
-    history = {name: values + later.history[name] for name, values in earlier.history.items()}
-    return later._replace(history=history, diverged=earlier.diverged or later.diverged)
+class _GoingOn:
+    """A start that goes on to another round, and its weights before that."""
+
+    def __init__(self, earlier: Fitted) -> None:
+        self.earlier = earlier
+        self._weights = [tensor.detach().clone() for tensor in self._state()]
+
+    def _state(self) -> list[Tensor]:
+        return [*self.earlier.module.parameters(), *self.earlier.module.buffers()]
+
+    @torch.no_grad()
+    def after(self, later: Fitted | None, failed: Sequence[nn.Module]) -> Fitted:
+        """With the figures of all its epochs; as it was, where the round has led to nothing."""
+        earlier = self.earlier
+        if later is not None:
+            history = {name: values + later.history[name] for name, values in earlier.history.items()}
+            return later._replace(history=history, diverged=earlier.diverged or later.diverged)
+        for tensor, kept in zip(self._state(), self._weights, strict=True):
+            tensor.copy_(kept)
+        earlier.module.eval()
+        has_failed = any(module is earlier.module for module in failed)
+        if has_failed:
+            warn_not_finite()
+        return earlier._replace(diverged=earlier.diverged or has_failed)
 
 
 class _Stages:
@@ -128,7 +150,9 @@ class _Stages:
     ) -> None:
         self._batches, self._train, self._evaluate, self._checkpoints = batches, train, evaluate, checkpoints
         self._stage = 0
+        self._have_learned = False
         self.is_over = False
+        self.failed: list[nn.Module] = []
 
     def train(self, plan: Sequence[tuple[Trainable, Step]], each: Round, is_last: bool) -> list[Fitted]:
         """What the models of a round have become; of those that failed, nothing."""
@@ -138,26 +162,29 @@ class _Stages:
             ends = is_last and number == len(plan) - 1
             try:
                 trained = self._one(model, step, each)
+                if (trained.broken_off or trained.stopped) and not trained.history.objective and self._have_learned:
+                    # It has learned nothing, and others have, or it has in an earlier round.
+                    self.is_over = True
+                    break
                 random = torch.get_rng_state()
                 evaluations, was_spoilt = evaluate_sound(model, trained, self._evaluate)
             except NotFiniteError as error:
                 # One start may fail where another does not.
                 failure = error
+                self.failed += model.modules
                 self._finish({"failed": error.value}, each, ends)
                 continue
-            if trained.broken_off and not trained.history.objective and results:
-                # It has learned nothing, and others have.
-                self.is_over = True
-                break
             self._finish(_ended(model, trained, random), each, ends)
             results += [
                 Fitted(module, evaluations[r], trained.history.of_model(r), trained.diverged or was_spoilt)
                 for r, module in enumerate(model.modules)
             ]
+            self._have_learned = True
+            # Where a callback has ended it, the other starts have their turn, and no further round begins.
+            self.is_over |= trained.broken_off or trained.stopped or trained.ended
             if trained.broken_off or trained.stopped:
-                self.is_over = True
                 break
-        if not results and failure is not None:
+        if failure is not None and not self._have_learned:
             raise failure
         return results
 
@@ -177,8 +204,8 @@ class _Stages:
             self._batches.forget()
         trained = self._train(model, step, self._batches, each)
         epochs = len(trained.history.objective)
-        if checkpoints is not None and trained.stopped and (checkpoints.at_once or not epochs):
-            raise Stopped(epochs)
+        if checkpoints is not None and trained.stopped and (checkpoints.at_once or not (epochs or self._have_learned)):
+            raise Stopped(each.before + epochs)
         return trained
 
     def _finish(self, done: dict[str, Any], each: Round, ends: bool) -> None:
@@ -194,6 +221,7 @@ def _ended(model: Trainable, trained: Trained, random: Tensor) -> dict[str, Any]
         "weights": model.state(),
         "history": trained.history.state(),
         "diverged": trained.diverged,
+        "ended": trained.ended,
         "random": random,
     }
 
@@ -211,7 +239,8 @@ def _as_it_ended(model: Trainable, done: dict[str, Any]) -> Trained:
 
     restore()
     torch.set_rng_state(done["random"])
-    return Trained(History.from_state(done["history"]), restore, broken_off=False, diverged=done["diverged"])
+    history, ended = History.from_state(done["history"]), done.get("ended", False)
+    return Trained(history, restore, broken_off=False, diverged=done["diverged"], ended=ended)
 
 
 def evaluate_sound(

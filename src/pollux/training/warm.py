@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from pollux.training.optimisers import make_optimiser
+from pollux.training.trainable import run
 
 _FEWEST_STEPS = 100
 # Labels of k-means are often wrong: a model that is sure of them has little left to learn.
@@ -16,6 +17,7 @@ _SMOOTHING = 0.1
 
 def learn_labels(
     modules: Sequence[nn.Module],
+    n_clusters: int,
     labels: Sequence[Tensor],
     inputs: Callable[[Tensor], Tensor],
     batch_size: int,
@@ -31,8 +33,9 @@ def learn_labels(
         while steps < max(n_batches, _FEWEST_STEPS):
             for index in torch.randperm(len(own), generator=generator).tensor_split(n_batches):
                 batch = inputs(index)
+                logits = run(module, batch, n_clusters)
                 loss = nn.functional.cross_entropy(
-                    module(batch), own[index].to(batch.device), reduction="none", label_smoothing=_SMOOTHING
+                    logits, own[index].to(batch.device), reduction="none", label_smoothing=_SMOOTHING
                 )
                 weight = torch.ones_like(loss) if sample_weight is None else sample_weight[index].to(loss)
                 optimiser.zero_grad()
