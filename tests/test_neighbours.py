@@ -602,7 +602,7 @@ def test_features_of_few_values_have_broader_components(monkeypatch: pytest.Monk
 
 
 def test_copies_of_a_sample_do_not_tear_the_graph() -> None:
-    X, classes = make_moons(120, noise=0.05, random_state=0)
+    X = make_moons(120, noise=0.05, random_state=0)[0]
     copied = np.concatenate([X, np.repeat(X[:1], 40, axis=0), np.repeat(X[5:6], 40, axis=0)])
     geometry = NeighbourGraph(neighbours=10, components=2)
     embedded = geometry.embed(copied)
