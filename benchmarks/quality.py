@@ -21,7 +21,7 @@ from pollux.quality.tables import NOTHING, number, title_of
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "quality"
-HEADS = {"development": "development", "held out": "held out", "given": "further tables", "images": "MNIST, test images"}
+HEADS = {"development": "development", "held out": "held out", "given": "further tables", "images": "MNIST test"}
 BEGIN, END = "<!-- quality:begin -->", "<!-- quality:end -->"
 
 
