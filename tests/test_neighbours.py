@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+import scipy.stats
 import torch
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
@@ -599,6 +600,18 @@ def test_features_of_few_values_have_broader_components(monkeypatch: pytest.Monk
         Mixtures(components=2, neighbours=(5,)).embed(X)
     Mixtures(components=2, neighbours=(5,), regularisation=0.7).embed(answers)
     assert asked == [0.3] * 3 + [0.05] * 3 + [0.7] * 3
+
+
+def test_standardised_features_are_made_symmetric_for_mixtures_and_others_are_left() -> None:
+    skewed = np.exp(normal(300, 3))
+    scaled = (skewed - skewed.mean(0)) / skewed.std(0)
+    found = mixtures._symmetric(Rows(scaled)).flat()
+    assert (np.abs(scipy.stats.skew(scaled)) > 1).all()
+    assert (np.abs(scipy.stats.skew(found)) < 0.3).all()
+    # Each feature keeps its order.
+    np.testing.assert_array_equal(np.argsort(found, axis=0), np.argsort(scaled, axis=0))
+    rows = Rows(scaled * [1, 2, 3])
+    assert mixtures._symmetric(rows) is rows
 
 
 def test_copies_of_a_sample_do_not_tear_the_graph() -> None:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
+from sklearn.preprocessing import PowerTransformer
 
 from pollux.affinity import Block
 from pollux.geometry.neighbours import SEARCHED_COMPONENTS
@@ -24,6 +25,8 @@ from pollux.statistics import moments, parts, principal_axes
 _COMPONENTS = 10
 _REGULARISATION, _OF_FEW_VALUES = 0.05, 0.3
 _FEW_VALUES, _COUNTED_ROWS = 10, 1_000
+# Deviations of features that differ by less were made equal.
+_STANDARDISED = 1.1
 _RUNS = 10
 _ITERATIONS = 60
 # Rows that a mixture is fitted to; it has far fewer parameters.
@@ -38,6 +41,9 @@ class Mixtures(Geometry):
     which are compact; the others at those of k-means in the mixed features of samples and neighbour graphs, which
     follow curves and gaps. The kernel of two samples is the mean probability that they come from the same component,
     half of it from the one start and half from the others: near 0 or 1 where all agree, in between where they do not.
+
+    Features that are standardised, each having a unit of its own, are first made as symmetric as a power can make them
+    (Yeo–Johnson): what is skewed is no Gaussian.
 
     Parameters
     ----------
@@ -76,7 +82,7 @@ class Mixtures(Geometry):
 
     def embed(self, X: Any) -> NDArray[np.float64]:
         """The features (n, r) of all samples: the probabilities of all components of all mixtures."""
-        rows = as_rows(X)
+        rows = _symmetric(as_rows(X))
         points, count = _points(rows, self.dimensions), min(self.components or _COMPONENTS, len(rows))
         regularisation = self.regularisation or (_OF_FEW_VALUES if _takes_few_values(rows) else _REGULARISATION)
         compact = probabilities(points, _labels(points, count), regularisation)
@@ -98,9 +104,7 @@ def probabilities(points: NDArray[np.float64], labels: NDArray[np.int64], regula
     used, labels = np.unique(labels, return_inverse=True)
     if len(used) == 1:
         return np.ones((len(points), 1))
-    chosen = np.arange(len(points))
-    if len(points) > _MOST_FITTED:
-        chosen = np.sort(np.random.default_rng(0).choice(len(points), _MOST_FITTED, replace=False))
+    chosen = _some(len(points))
     start = _start(points[chosen], np.eye(len(used))[labels[chosen]], regularisation)
     mixture = GaussianMixture(len(used), reg_covar=regularisation, max_iter=_ITERATIONS, random_state=0, **start)
     with warnings.catch_warnings():
@@ -122,6 +126,28 @@ def _start(
         covariance = own.T @ own / sizes[k] + regularisation * np.eye(points.shape[1])
         precisions.append(np.linalg.inv(covariance))
     return {"weights_init": sizes / sizes.sum(), "means_init": means, "precisions_init": np.stack(precisions)}
+
+
+def _symmetric(rows: Rows) -> Rows:
+    """Samples with each feature raised to the power that makes it most like a Gaussian, where all are standardised."""
+    deviation = moments(rows).variance.flatten().sqrt()
+    deviation = deviation[deviation > 0]
+    if not len(deviation) or float(deviation.max()) > _STANDARDISED * float(deviation.min()):
+        return rows
+    samples = np.concatenate([part.flatten(1).cpu().double().numpy() for part in parts(rows)])
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        # A constant feature has no best power.
+        warnings.simplefilter("ignore")
+        powers = PowerTransformer().fit(samples[_some(len(samples))])
+        found = powers.transform(samples)
+    return Rows(found, rows.dtype) if np.isfinite(found).all() else rows
+
+
+def _some(n: int) -> NDArray[np.int64]:
+    """The numbers of at most so many of n samples as are fitted to, always the same ones."""
+    if n <= _MOST_FITTED:
+        return np.arange(n)
+    return np.sort(np.random.default_rng(0).choice(n, _MOST_FITTED, replace=False))
 
 
 def _takes_few_values(rows: Rows) -> bool:
