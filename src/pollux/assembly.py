@@ -68,15 +68,22 @@ class Assembly:
         elif self.preprocessing_ is not None:
             X = self.preprocessing_.encode(X)
         check_columns(X)
-        X = validate_data(
-            self,
-            X,
-            reset=reset,
-            accept_sparse="csr",
-            allow_nd=True,
-            ensure_min_samples=fewest,
-            ensure_all_finite="allow-nan" if self.missing == "mean" else True,
-        )
+        try:
+            X = validate_data(
+                self,
+                X,
+                reset=reset,
+                accept_sparse="csr",
+                allow_nd=True,
+                ensure_min_samples=fewest,
+                ensure_all_finite="allow-nan" if self.missing == "mean" else True,
+            )
+        except ValueError as error:
+            if "contains NaN" in str(error) and self.missing == "error":
+                raise ValueError(
+                    "Input X contains NaN: missing='mean' lets the mean of a feature stand for it; or drop its rows."
+                ) from error
+            raise
         if not reset and tuple(X.shape[1:]) != self._shape:
             raise ValueError(f"The model was trained on samples of shape {self._shape}; these are {X.shape[1:]}.")
         return X

@@ -270,8 +270,8 @@ class GeminiClustering(Presets, SpeaksOfRows, ClusterMixin, BaseEstimator):
 
     def _fit_stream(self, X: Any, randomness: Randomness) -> Self:
         """The same for samples that are never held."""
-        check_streamable(self.get_params(deep=False))
         stream = as_stream(X, "float64" if self.dtype == "float64" else "float32", max(2, self.n_clusters))
+        check_streamable(self.get_params(deep=False))
         self._stream, self._shape = stream, tuple(stream.shape)
         self._dtype = torch_dtype(self.dtype, stream.dtype)
         self.preprocessing_, self.n_features_in_ = stream.preprocessing, self._shape[0]
@@ -295,7 +295,8 @@ class GeminiClustering(Presets, SpeaksOfRows, ClusterMixin, BaseEstimator):
     def _keep(self, fitted: Fitted) -> None:
         self.module_, self.history_, self.diverged_ = fitted.module, fitted.history, fitted.diverged
         self.n_iter_ = len(self.history_["objective"])
-        self.stability_ = agreement([choice.numpy() for choice in fitted.choices])
+        # One cluster is found by every start.
+        self.stability_ = None if self.n_clusters == 1 else agreement([each.numpy() for each in fitted.choices])
         self._resume: dict[str, Any] | None = None
         # Of an earlier free table.
         self.__dict__.pop("probabilities_", None)

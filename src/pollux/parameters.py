@@ -82,8 +82,8 @@ def check_streamable(parameters: Mapping[str, Any]) -> None:
     ]
     if asked:
         raise InputError(
-            f"Streamed rows are never held, and {' and '.join(asked)} must look at all of them: leave that out "
-            f"(open_stream can standardise what it reads), or fit on rows that memory holds."
+            f"Streamed rows are never held, and {' and '.join(asked)} must look at all of them, as recipes do: fit on "
+            f"rows that memory holds (numpy.load, pandas.read_csv), or leave that out; open_stream can standardise."
         )
 
 

@@ -62,7 +62,11 @@ class Presets:
         >>> GeminiClustering.for_tables(3, random_state=0).fit(load_wine().data).n_clusters_
         3
         """
-        return cls(n_clusters, **{**copy.deepcopy(TABLES), **overrides})  # type: ignore[call-arg]
+        recipe = copy.deepcopy(TABLES)
+        if not str(overrides.get("objective", "mmd")).startswith("mmd"):
+            # The kernel of the recipe is none for other objectives.
+            del recipe["geometry"]
+        return cls(n_clusters, **{**recipe, **overrides})  # type: ignore[call-arg]
 
     @classmethod
     def for_images(cls, n_clusters: int = 10, **overrides: Any) -> Self:

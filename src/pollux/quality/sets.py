@@ -159,8 +159,9 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
         raise
     except (*DAMAGE, MemoryError, zipfile.LargeZipFile) as error:
         raise InputError(
-            f"{path} cannot be read as an .npz file of plain arrays ({' '.join(str(error).split())}): X and y must be "
-            "numbers, and the file whole. Save it again by numpy.savez, or take it out of the folder."
+            f"{path} cannot be read as an .npz file of plain arrays ({type(error).__name__}): it is damaged, or no "
+            "such file, or holds Python objects, which are not loaded. Save X and y again by numpy.savez, or take the "
+            "file out of the folder; --sets names those to compare on."
         ) from error
 
 
