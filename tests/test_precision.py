@@ -292,7 +292,7 @@ def test_penalties_and_optimisers_stay_on_the_device(apart: None, optimiser: Any
     generator = torch.Generator().manual_seed(0)
     step = TapedStep(model, Gemini("mmd_ovo"), how, [(PENALTIES[penalty], 0.1)], generator)
     for weight in (None, there(8, dtype=torch.float64)):
-        logits, values = step(Batch(there(8, 4), there(8, 8), weight))
+        logits, values = step(Batch(there(8, 4), there(8, 8), weight, spacing=there(8)))
     assert logits.shape == ((2, 8, 3) if several else (8, 3))
     assert values.shape == ((2,) if several else ())
     assert all(parameter.grad is not None and parameter.grad.is_meta for parameter in model.parameters())

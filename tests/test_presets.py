@@ -187,7 +187,7 @@ def test_recipes_go_on_in_parts(name: str) -> None:
 @every_recipe
 def test_streams_are_refused_with_all_that_stands_in_their_way(name: str, tmp_path: Path) -> None:
     np.save(tmp_path / "rows.npy", WINE)
-    with pytest.raises(InputError, match=r"scaling='.*' and .* must look at all of them: leave that out"):
+    with pytest.raises(InputError, match=r"scaling='.*' and .* must look at all of them, as recipes do"):
         recipe(name).fit(tmp_path / "rows.npy")
 
 
