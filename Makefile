@@ -33,7 +33,7 @@ test: .venv/installed-dev
 	$(PYTEST)
 
 test-faults: .venv/installed-dev
-	POLLUX_FAULTS=full $(PYTEST) tests/test_faults.py tests/test_benchmarks.py tests/test_examples.py tests/test_neighbours.py
+	POLLUX_FAULTS=full $(PYTEST) tests/test_faults.py tests/test_benchmarks.py tests/test_examples.py tests/test_neighbours.py tests/test_command_line.py
 
 test-browser: .venv/installed-dev
 	command -v chromium || (apt-get update && apt-get install --yes chromium)

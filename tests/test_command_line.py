@@ -69,7 +69,13 @@ MORE: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("name", ["packed.csv.gz", "tabs.tsv", "table.parquet", "stream.arrow", *MORE])
+# Others are read by the same means as these; make test-faults runs them too.
+FORMATS = ["table.parquet", "arrays.npz", "images"]
+if os.environ.get("POLLUX_FAULTS") == "full":
+    FORMATS += ["packed.csv.gz", "tabs.tsv", "stream.arrow", "array.npy"]
+
+
+@pytest.mark.parametrize("name", FORMATS)
 def test_every_format_is_clustered(run: Path, tmp_path: Path, name: str) -> None:
     make, options = MORE.get(name, (lambda path: table_in(path.parent, path.name, frame()), ["--label", "class"]))
     make(tmp_path / name)

@@ -12,8 +12,8 @@ from pollux.datasets import places
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 # Of those that would take minutes.
 SMALL = {"mnist": ["--rows", "1500", "--epochs", "4"]}
-# Those that take long and show nothing of the library that others do not.
-LONG = {"geometries", "graphs", "text_embeddings"}
+# Those that take long and use nothing of the library that other tests do not.
+LONG = {"geometries", "graphs", "images", "own_divergence", "own_geometry", "text_embeddings"}
 # Data sets that do not come with the library.
 NEEDS = {"mnist": "mnist.npz"}
 
