@@ -6,7 +6,6 @@ the commands that the pages name.
 
 from __future__ import annotations
 
-import math
 import re
 import sys
 from collections.abc import Callable
@@ -15,9 +14,10 @@ from pathlib import Path
 from pollux.experiments.rendering.account import Picture
 from pollux.quality.comparing import Request, command, recorded
 from pollux.quality.drawing import figures_of
+from pollux.quality.methods import REFERENCE
 from pollux.quality.rendering import Account, markdown_blocks
-from pollux.quality.summary import Standing, board_of, standings
-from pollux.quality.tables import NOTHING, number, title_of
+from pollux.quality.summary import Board, board_of, difference_to_reference
+from pollux.quality.tables import NOTHING, number, signed, title_of
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "quality"
@@ -41,27 +41,27 @@ def section(folder: Path = RESULTS) -> str:
 
 
 def short(folder: Path = RESULTS) -> str:
-    """A table of all methods: the mean ARI over each group of sets, and its difference to K-Means on each."""
+    """A table of all methods: the mean ARI of K-Means over each group of sets, and what others have more than it."""
     records = recorded(Request(out=folder))
     if not records:
         return ""
     board = board_of(records)
     parts = [board.of(group) for group in board.groups]
     heads = [f"{HEADS[group]} ({len(part.places)})" for group, part in zip(board.groups, parts, strict=True)]
-    found = [{one.method: one for one in standings(part)} for part in parts]
-    best = [max((one.ari for one in of_part.values() if not math.isnan(one.ari)), default=None) for of_part in found]
     lines = [f"| | {' | '.join(heads)} |", f"| --- |{' ---: |' * len(heads)}"]
-    for method in board.methods:
-        cells = [_cell(of_part.get(method), top) for of_part, top in zip(found, best, strict=True)]
-        lines.append(f"| {title_of(method)} | {' | '.join(cells)} |")
+    lines += [f"| {title_of(one)} | {' | '.join(_cell(part, one) for part in parts)} |" for one in board.methods]
     return "\n".join(lines)
 
 
-def _cell(standing: Standing | None, best: float | None) -> str:
-    if standing is None or math.isnan(standing.ari):
+def _cell(part: Board, method: str) -> str:
+    """The mean of a method that has nothing to be compared with, else its difference to K-Means on the same sets."""
+    aris, difference = part.aris(method), difference_to_reference(part, method)
+    if not aris:
         return NOTHING
-    mean = number(standing.ari)
-    return f"**{mean}**" if standing.ari == best else mean
+    if method == REFERENCE or difference is None:
+        return number(sum(aris.values()) / len(aris))
+    of = "" if difference.sets == len(part.places) else f" ({difference.sets})"
+    return f"{signed(difference.mean)}{of}"
 
 
 PAGES: dict[str, Callable[[Path], str]] = {"docs/benchmarks.md": section, "README.md": short}
