@@ -22,7 +22,7 @@ ALLOWED: dict[str, set[str]] = {
     "ranks": {"errors"},
     "rows": set(),
     "statistics": {"rows"},
-    "scaling": {"rows", "statistics"},
+    "scaling": {"preprocessing", "rows", "statistics"},
     "threads": set(),
     "transport": {"affinity", "threads"},
     "models": set(),
@@ -37,7 +37,7 @@ ALLOWED: dict[str, set[str]] = {
     "streaming": {"errors", "files", "preprocessing"},
     "persistence": {"checked_tensors", "geometry", "models", "objectives", "parameters", "preprocessing", "scaling"},
     "starting": {"affinity", "geometry", "rows"},
-    "presets": {"geometry"},
+    "presets": set(),
 }
 BELOW_FITTING = {"affinity", "ranks", "rows", "objectives", "geometry", "models", "training"}
 ALLOWED["fitting"] = BELOW_FITTING

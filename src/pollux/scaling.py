@@ -9,14 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pollux.preprocessing.scales import decided
 from pollux.rows import Rows
 from pollux.statistics import Moments, moments, parts, principal_axes
 
 SCALINGS = ("none", "auto", "standard", "global")
 MISSING = ("error", "mean")
 
-# Ranges that differ by less are those of features of one kind, such as pixels.
-_ALIKE = 3.0
 _NEARLY_CONSTANT = 1e-12
 
 
@@ -79,20 +78,12 @@ class Scaling:
             Weights of the samples.
         """
         found = moments(Rows(X, torch.float64), sample_weight)
-        if scaling == "auto":
-            scaling = "global" if _alike(found) else "standard"
+        scaling = decided(scaling, (found.high - found.low).flatten().numpy())
         scale, nothing = _SCALES[scaling](found), torch.zeros_like(found.mean)
         if n_components is None or n_components >= math.prod(found.mean.shape):
             return Scaling(found.mean, scale) if scaling != "none" else Scaling(nothing, scale, fill=found.mean)
         mapped = Rows(X, torch.float64, prepare=Scaling(found.mean, scale))
         return Scaling(found.mean, scale, principal_axes(mapped, nothing, n_components, sample_weight))
-
-
-def _alike(found: Moments) -> bool:
-    """Whether no range of a feature is much larger than that of most."""
-    ranges = (found.high - found.low).flatten()
-    ranges = ranges[(ranges > 0) & ranges.isfinite()]
-    return len(ranges) == 0 or bool(ranges.max() <= _ALIKE * ranges.median())
 
 
 def _standard(found: Moments) -> Tensor:

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from pollux.cli.common import BAD_INPUT, GOOD, OUR_FAULT, STOPPED, counted, say
+from pollux.cli.common import BAD_INPUT, recorded_runs
 
 # Written out, because the methods bring scikit-learn and torch; a test compares them.
 METHODS = ("kmeans", "gmm", "ward", "spectral", "hdbscan", "gemclus", "pollux")
@@ -78,16 +78,4 @@ def _run_quality(options: argparse.Namespace) -> int:
         options.show,
         options.anew,
     )
-    try:
-        failures = compare(request)
-    except KeyboardInterrupt:
-        say(f"Stopped. What has ended is recorded in {options.out}; the same command goes on from there.")
-        return STOPPED
-    if not failures:
-        return GOOD
-    for trace in dict.fromkeys(failure.trace for failure in failures if failure.trace):
-        say(trace.rstrip())
-    say(f"{counted(len(failures), 'run')} failed; the same command tries again what is not recorded:")
-    for failure in failures:
-        say(f"  {failure.task}: {' '.join(failure.reason.split())}")
-    return OUR_FAULT
+    return recorded_runs(lambda: compare(request), options.out, lambda failure: failure.task)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import textwrap
-from collections.abc import Sequence
 from typing import Any
 
-from pollux.cli.common import GOOD, OUR_FAULT, STOPPED, counted, say
+from pollux.cli.common import recorded_runs
 
 # Written out, because the experiments bring torch; a test compares them.
 NAMES = (
@@ -72,21 +71,4 @@ def run(options: argparse.Namespace) -> int:
         options.set,
         options.show,
     )
-    try:
-        failures = reproduce(request)
-    except KeyboardInterrupt:
-        say(f"Stopped. What has ended is recorded in {options.out}; the same command goes on from there.")
-        return STOPPED
-    if not failures:
-        return GOOD
-    _lament(failures)
-    return OUR_FAULT
-
-
-def _lament(failures: Sequence[Any]) -> None:
-    """The runs that failed, and where their errors come from: each place once."""
-    for trace in dict.fromkeys(failure.trace for failure in failures if failure.trace):
-        say(trace.rstrip())
-    say(f"{counted(len(failures), 'run')} failed; the same command tries again what is not recorded:")
-    for failure in failures:
-        say(f"  {failure.run}: {' '.join(failure.reason.split())}")
+    return recorded_runs(lambda: reproduce(request), options.out, lambda failure: failure.run)

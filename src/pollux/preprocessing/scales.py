@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 SCALINGS = ("standard", "auto", "global", "none")
 """Each column by its own standard deviation; by one number where ranges are alike; always by one; not at all."""
 
-# Ranges that differ by less are those of columns of one kind, such as pixels; as in pollux.scaling.
+# Ranges that differ by less are those of columns of one kind, such as pixels.
 _ALIKE = 3.0
 
 
@@ -20,7 +20,7 @@ def decided(scaling: str, ranges: ArrayLike) -> str:
         return scaling
     values = np.asarray(ranges, dtype=np.float64)
     values = np.sort(values[(values > 0) & np.isfinite(values)])
-    # The lower of two values in the middle, as torch has it.
+    # The median is the lower of two values in the middle.
     is_alike = not len(values) or bool(values[-1] <= _ALIKE * values[(len(values) - 1) // 2])
     return "global" if is_alike else "standard"
 

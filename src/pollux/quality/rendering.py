@@ -16,7 +16,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from pollux.experiments.experiment import Record
-from pollux.experiments.rendering.account import Picture, duration
+from pollux.experiments.rendering.account import Picture, duration, versions_of
 from pollux.experiments.rendering.markdown import escaped as escaped_markdown
 from pollux.quality.summary import Board
 from pollux.quality.tables import SIZES, Cell, Table, set_tables, standing_tables
@@ -55,11 +55,7 @@ class Account:
     @property
     def versions(self) -> dict[str, str]:
         """Of each package, all versions that the runs were done with."""
-        names = {name: None for record in self.records for name in record.versions}
-        return {
-            name: ", ".join(sorted({record.versions[name] for record in self.records if name in record.versions}))
-            for name in names
-        }
+        return versions_of(self.records)
 
     @property
     def remarks(self) -> list[str]:

@@ -62,11 +62,7 @@ class Account:
     @property
     def versions(self) -> dict[str, str]:
         """Of each package, all versions that the runs were done with."""
-        names = {name: None for record in self.records for name in record.versions}
-        return {
-            name: ", ".join(sorted({record.versions[name] for record in self.records if name in record.versions}))
-            for name in names
-        }
+        return versions_of(self.records)
 
     @property
     def warnings(self) -> list[str]:
@@ -157,3 +153,12 @@ def duration(seconds: float) -> str:
         return f"{seconds:,.1f} s"
     hours, minutes = divmod(round(seconds / 60), 60)
     return f"{seconds:,.0f} s ({f'{hours} h ' if hours else ''}{minutes} min)"
+
+
+def versions_of(records: Sequence[Record]) -> dict[str, str]:
+    """Of each package, all versions that runs were done with."""
+    names = {name: None for record in records for name in record.versions}
+    return {
+        name: ", ".join(sorted({record.versions[name] for record in records if name in record.versions}))
+        for name in names
+    }
