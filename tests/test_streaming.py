@@ -595,6 +595,15 @@ def test_surveys_of_parts_make_that_of_the_whole(
     assert outcome(merged.plan) == expected
 
 
+def test_what_is_said_of_words_among_numbers_does_not_hang_on_the_order_of_parts() -> None:
+    table = pa.table({"word": ["a", "b", "a", "1", "2", "3"], "size": [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]})
+    parts = [Survey(table.column_names), Survey(table.column_names)]
+    parts[0].add(table.slice(1), 1)
+    parts[1].add(table.slice(0, 1), 0)
+    parts[0].merge(parts[1])
+    assert "but not 'a', 'b'" in parts[0].plan().left_out["word"]
+
+
 def test_moments_far_from_zero_keep_their_digits() -> None:
     values = 1e6 + np.random.default_rng(0).normal(size=(3, 100_000))
     values[1, ::7] = np.nan

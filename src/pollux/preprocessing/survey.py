@@ -155,7 +155,7 @@ def _in_one_spelling(name: str, counts: Mapping[str, int]) -> dict[str, int]:
 
 def _almost_numbers(counts: Mapping[str, int]) -> str:
     """Advice for a column of numbers that a few words have turned into text."""
-    words = [value for value in counts if not is_number(value)]
+    words = sorted(value for value in counts if not is_number(value))
     if not words or 2 * len(words) > len(counts):
         return ""
     return f"; most are numbers, but not {quoted(words, 3)}: correct it, or if a value is missing there pass --na"
