@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +13,15 @@ from hypothesis import settings
 from rank_processes import Team
 
 TEAMS = {2: "two", 3: "three"}
+# Files whose tests share what takes long to start or to make.
+TOGETHER = {
+    "test_distributed_fits.py": "teams",
+    "test_ranks.py": "teams",
+    "test_command_line.py": "command",
+    "test_faults.py": "faults",
+    "test_report_browser.py": "browser",
+    "test_selection.py": "selection",
+}
 
 # A run of the tests finds the same as the one before it; `make test-laws` looks for problems nobody has tried yet.
 settings.register_profile("new_examples", derandomize=False)
@@ -45,12 +56,18 @@ def team(request: pytest.FixtureRequest) -> Team:
     return found
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of one team run in one of pytest-xdist's workers, so that it is started once."""
-    for item in items:
-        callspec = getattr(item, "callspec", None)
-        size = None if callspec is None else callspec.params.get("team")
-        names = {TEAMS[size]} if size in TEAMS else set(TEAMS.values()) & set(getattr(item, "fixturenames", ()))
-        for name in names:
-            item.add_marker(pytest.mark.xdist_group(name))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Tests that share processes or files run in one of pytest-xdist's workers, so that these are made once.
+
+    Marks of groups would say it too, but pytest 9.2 does not show them to pytest-xdist 3.8.
+    """
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadGroupScheduling
+
+    class Scheduling(LoadGroupScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return TOGETHER.get(Path(nodeid.partition("::")[0]).name) or super()._split_scope(nodeid)
+
+    return Scheduling(config, log)

@@ -3,36 +3,30 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import os
 import tempfile
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
 
+from benchmark_scripts import benchmark_script
 from pollux.errors import InputError
 from pollux.quality.sets import DEVELOPMENT, HELD_OUT, read_file
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 in_full = pytest.mark.skipif(os.environ.get("POLLUX_FAULTS") != "full", reason="make test-faults runs it")
 
 
 @pytest.fixture(scope="module")
-def scale() -> Iterator[ModuleType]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(BENCHMARKS))
-        yield importlib.import_module("scale")
+def scale() -> ModuleType:
+    return benchmark_script("scale")
 
 
 @pytest.fixture(scope="module")
-def unseen() -> Iterator[ModuleType]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(BENCHMARKS))
-        yield importlib.import_module("unseen")
+def unseen() -> ModuleType:
+    return benchmark_script("unseen")
 
 
 @in_full

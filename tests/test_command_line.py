@@ -20,7 +20,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from data_files import FAST, delimited, frame, pixels, tree, write_bytes
+from data_files import FAST, Answer, delimited, frame, pixels, tree, write_bytes
+from data_files import pollux as answered
 from data_files import write_images as images_in
 from data_files import write_table as table_in
 from pollux import load
@@ -30,7 +31,7 @@ HEAVY = ("numpy", "scipy", "sklearn", "torch", "pandas", "pyarrow", "rich", "PIL
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
@@ -38,6 +39,13 @@ def pollux(*words: object, code: int = 0) -> subprocess.CompletedProcess[str]:
     done = subprocess.run([COMMAND, *map(str, words)], capture_output=True, text=True, timeout=120)
     assert done.returncode == code, (done.stdout, done.stderr)
     return done
+
+
+def here(*words: object) -> Answer:
+    """The same within this process, where the test is not about another."""
+    answer = answered(*words)
+    assert answer.code == 0, answer
+    return answer
 
 
 @pytest.fixture(scope="module")
@@ -79,9 +87,9 @@ if os.environ.get("POLLUX_FAULTS") == "full":
 def test_every_format_is_clustered(run: Path, tmp_path: Path, name: str) -> None:
     make, options = MORE.get(name, (lambda path: table_in(path.parent, path.name, frame()), ["--label", "class"]))
     make(tmp_path / name)
-    done = pollux("fit", name, *FAST, *options, "--json", "--out", "new")
-    assert done.stderr == ""
-    summary = json.loads(done.stdout)
+    done = here("fit", name, *FAST, *options, "--json", "--out", "new")
+    assert done.err == ""
+    summary = json.loads(done.out)
     assert summary["scores"] is not None or not options
     clusters = pd.read_csv("new/clusters.csv")
     assert len(clusters) == summary["rows"]
@@ -93,7 +101,7 @@ def test_the_command_in_the_summary_repeats_the_run(run: Path, tmp_path: Path) -
     """Through a shell, whatever the names."""
     data = frame().rename(columns={"size": "it's $HOME", "colour": "a,b", "weight": "-x"})
     path = write_bytes(tmp_path / "the da'ta; $(touch sprung).csv", delimited(data))
-    pollux("fit", path, *FAST, "--columns", "it's $HOME", "--columns=-x", "--columns", "a,b", "--out", "first")
+    here("fit", path, *FAST, "--columns", "it's $HOME", "--columns=-x", "--columns", "a,b", "--out", "first")
     command = json.loads(Path("first/summary.json").read_text())["command"]
     assert command.startswith("pollux fit ")
     shell = f"{shlex.quote(str(COMMAND))}{command.removeprefix('pollux')} --out second"
@@ -104,13 +112,11 @@ def test_the_command_in_the_summary_repeats_the_run(run: Path, tmp_path: Path) -
 
 
 def test_predict_report_and_export_follow(run: Path) -> None:
-    done = pollux("predict", run, run.parent / "plain.csv")
-    assert done.stderr == ""
-    assert done.stdout == (run / "clusters.csv").read_text()
+    answer = here("predict", run, run.parent / "plain.csv")
+    assert (answer.out, answer.err) == ((run / "clusters.csv").read_text(), "")
     done = pollux("report", run, "--out", "page.html")
     assert (done.stdout, done.stderr) == ("report written to page.html\n", "")
-    done = pollux("export", run, "--onnx", "model.onnx")
-    assert done.stderr == ""
+    assert here("export", run, "--onnx", "model.onnx").err == ""
     assert Path("page.html").stat().st_size > 1000
     assert Path("model.onnx").stat().st_size > 1000
 

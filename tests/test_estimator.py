@@ -941,13 +941,13 @@ MOMENTUM = functools.partial(torch.optim.SGD, momentum=0.9)
 @pytest.mark.parametrize("parameters", [{}, {"batch_size": 16}, {"model": OwnNetwork(layer=Dropout), "batch_size": 16}])
 def test_as_many_partial_fits_as_epochs_are_a_fit(optimiser: Any, parameters: dict[str, Any]) -> None:
     # The state of the optimiser and of the generators goes on from call to call, or this could not be.
-    whole = clustering(optimiser=optimiser, max_epochs=6, **parameters).fit(X)
+    whole = clustering(optimiser=optimiser, max_epochs=3, **parameters).fit(X)
     parts = clustering(optimiser=optimiser, **parameters)
-    for _ in range(6):
+    for _ in range(3):
         parts.partial_fit(X)
     other = parameters_of(parts)
     assert all(torch.allclose(value, other[name], atol=1e-9) for name, value in parameters_of(whole).items())
-    assert parts.n_iter_ == 6
+    assert parts.n_iter_ == 3
     assert parts.history_["objective"] == pytest.approx(whole.history_["objective"], rel=1e-7)
     assert parts.objective_ == pytest.approx(whole.objective_, rel=1e-7)
     assert (parts.labels_ == whole.labels_).all()

@@ -32,6 +32,7 @@ from pollux.geometry import (
     Mixtures,
     NeighbourGraph,
     Neighbours,
+    centres,
     eigenvectors,
     mixtures,
     nearest,
@@ -493,7 +494,7 @@ def test_components_are_as_many_as_clusters_unless_they_are_given(name: str) -> 
 @every_kernel
 @every_odd
 def test_kernels_of_odd_data_are_finite(name: str, X: Array, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mixtures, "_RUNS", 1)
+    monkeypatch.setattr(centres, "_RUNS", 1)
     for count in (1, 3):
         values = features(resolve(name).for_clusters(count), X)
         assert len(values) == len(X)

@@ -21,7 +21,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pollux import GeminiClustering, load, presets
 from pollux.errors import InputError
-from pollux.geometry import Mixed, Mixtures, NeighbourGraph, mixtures
+from pollux.geometry import Mixed, Mixtures, NeighbourGraph, centres, mixtures
 from pollux.metrics import adjusted_rand_index
 from pollux.parameters import check_parameters
 from pollux.training import warm
@@ -46,8 +46,14 @@ def recipe(name: str, n_clusters: int = 3, **overrides: Any) -> GeminiClustering
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Starts that are not as good as they could be."""
-    monkeypatch.setattr(mixtures, "_RUNS", 2)
+    """Starts of mixtures and steps that are not as good as they could be."""
+
+    def k_means(*arguments: Any) -> NDArray[np.int64]:
+        with monkeypatch.context() as patch:
+            patch.setattr(centres, "_RUNS", 2)
+            return centres.k_means(*arguments)
+
+    monkeypatch.setattr(mixtures, "k_means", k_means)
     monkeypatch.setattr(warm, "_FEWEST_STEPS", 40)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 import multiprocessing
@@ -18,6 +17,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
+from benchmark_scripts import benchmark_script
 from data_files import pollux, tree
 from pollux.cli import bench
 from pollux.datasets import ImageSet
@@ -30,7 +30,7 @@ from pollux.quality.methods import METHODS, Method
 from pollux.quality.preparing import prepared_by
 from pollux.quality.running import Failure, Limits, execute, is_done, memory_each
 from pollux.quality.sets import DataSet, Samples, described, read_file
-from pollux.quality.summary import board_of, bootstrap_interval, common_sets, difference_to_reference, standings
+from pollux.quality.summary import Board, board_of, bootstrap_interval, common_sets, difference_to_reference, standings
 from pollux.quality.tables import set_tables, standing_tables
 from pollux.training import Epoch
 from quality_methods import BROKEN, GOOD, HANGING, KILLED, LEAVING, ONCE
@@ -582,7 +582,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures take longer than all the rest."""
-    monkeypatch.setattr(comparing, "with_pictures", lambda account, folder: account)
+    monkeypatch.setattr(comparing, "drawn", lambda board, folder: ([], []))
 
 
 ASKED = ("bench", "quality", "sets", "--methods", "kmeans", "ward", "hdbscan", "--seeds", "2", "--jobs", "1")
@@ -625,6 +625,44 @@ def test_a_comparison_is_run_once_and_shown(done: list[str], request: pytest.Fix
     assert pollux("bench", "quality", "sets", "--show").code == 0
     assert RECORDS.read_bytes() == before
     assert len(done) == 8
+
+
+@pytest.mark.usefixtures("done")
+def test_files_show_all_that_is_recorded_and_the_terminal_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[list[str]] = []
+
+    def drawing(board: Board, folder: Path) -> tuple[list[Any], list[str]]:
+        drawn.append([place.name for place in board.places])
+        return [], ["no figures"]
+
+    monkeypatch.setattr(comparing, "drawn", drawing)
+    write_set("a")
+    write_set("b", X=three_groups(seed=1)[0])
+    assert pollux(*ASKED).code == 0
+    for narrow in (
+        ("sets/b.npz", "--methods", "kmeans", "--seeds", "1"),
+        ("--show", "--sets", "b", "--methods", "kmeans"),
+        ("sets/b.npz", "--methods", "gmm", "--seeds", "1", "--jobs", "1"),
+    ):
+        answer = pollux("bench", "quality", *narrow)
+        assert answer.code == 0, answer
+        assert "1 set · 1 method" in answer.out
+        assert "Ward" not in answer.out
+        assert "no figures" in answer.out
+        for kind in ("md", "html"):
+            text = Path("results/quality", f"quality.{kind}").read_text()
+            for words in ("2 sets", "K-Means", "Ward", "HDBSCAN", "no figures", "pollux bench quality --show"):
+                assert words in text
+    assert "2 sets · 4 methods · 9 runs" in text
+    assert drawn == [["a", "b"]] * 4
+
+
+def test_in_files_too_what_was_asked_for_counts_of_several_versions(tmp_path: Path) -> None:
+    asked, later = record("a", "kmeans", 0.25, data="this"), record("a", "kmeans", 0.75, data="another")
+    for one in (asked, later):
+        records.append(tmp_path / "quality.jsonl", one)
+    account = rendering.Account(board_of([asked]), [asked], "pollux")
+    assert comparing.with_the_rest(account, tmp_path).board.scores["a", "kmeans"].ari == 0.25
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -786,12 +824,7 @@ def test_no_terminal_is_too_narrow(width: int, capsys: pytest.CaptureFixture[str
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    specification = importlib.util.spec_from_file_location("quality", ROOT / "benchmarks" / "quality.py")
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
+    return benchmark_script("quality")
 
 
 @pytest.mark.parametrize("page", ["docs/benchmarks.md", "README.md"])

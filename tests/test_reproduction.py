@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from benchmark_scripts import benchmark_script
 from pollux.experiments import EXPERIMENTS, outliers, records
 from pollux.experiments.running import model_path
 
@@ -17,12 +17,7 @@ RESULTS = ROOT / "results"
 
 @pytest.fixture(scope="module")
 def reproduction() -> ModuleType:
-    specification = importlib.util.spec_from_file_location("reproduction", ROOT / "benchmarks" / "reproduction.py")
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
+    return benchmark_script("reproduction")
 
 
 @pytest.mark.parametrize("page", ["docs/reproduction.md", "README.md"])

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from pollux.affinity import Block, Features
-from pollux.geometry import KERNELS, Geometry, NeighbourGraph, unit_rows
+from pollux.geometry import KERNELS, Geometry, NeighbourGraph, k_means, unit_rows
 from pollux.rows import Rows
 
 INITS = ("auto", "random", "kmeans++", "kmeans", "graph")
 
 # Eigenvectors for each cluster that starts differ in: no number of them is the best for all data.
 _EIGENVECTORS = (1.5, 2.0, 3.0, 2.5, 4.0, 1.0)
-_RUNS = 10
 
 
 def initial_labels(
@@ -58,7 +54,7 @@ def initial_labels(
         features = [_features(rows, geometry, block)] * count
     # In any unit: equal ones are as good as none.
     weight = None if sample_weight is None else (sample_weight / sample_weight.max()).cpu().numpy()
-    return [_k_means(each, n_clusters, seed + start, weight) for start, each in enumerate(features)]
+    return [_labels(each, n_clusters, seed + start, weight) for start, each in enumerate(features)]
 
 
 def _width(start: int, n_clusters: int, n: int) -> int:
@@ -78,12 +74,8 @@ def _features(rows: Rows, geometry: Geometry | None, block: Block | None) -> Any
     return everything.values.cpu().numpy()
 
 
-def _k_means(features: Any, n_clusters: int, seed: int, sample_weight: NDArray[np.float64] | None) -> Tensor:
+def _labels(features: Any, n_clusters: int, seed: int, sample_weight: NDArray[np.float64] | None) -> Tensor:
     # Of unit size, squares can be summed whatever the units.
     features = features / (max(float(features.max()), -float(features.min())) or 1.0)
-    k_means = KMeans(min(n_clusters, features.shape[0]), n_init=_RUNS, random_state=seed % 2**32, copy_x=False)
-    with warnings.catch_warnings():
-        # Fewer distinct samples than clusters: some then stay empty.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        found = k_means.fit(features, sample_weight=sample_weight)
-    return torch.from_numpy(found.labels_.astype(np.int64))
+    count = min(n_clusters, features.shape[0])
+    return torch.from_numpy(k_means(features, count, seed % 2**32, sample_weight, in_place=True))

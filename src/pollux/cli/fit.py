@@ -43,7 +43,11 @@ def add(commands: Any) -> None:
     reading = fit.add_argument_group("reading")
     _add_reading(reading)
     _add_scaling(reading)
-    _add_training(fit.add_argument_group("training"))
+    training = fit.add_argument_group("training")
+    _add_problem(training)
+    _add_model(training)
+    _add_course(training)
+    _add_machine(training)
     output = fit.add_argument_group("output")
     output.add_argument("--out", metavar="DIR", help="folder of the run (default: runs/NAME, a new one)")
     output.add_argument("--overwrite", action="store_true", help="the folder may hold an older run")
@@ -97,7 +101,8 @@ def _add_scaling(group: Any) -> None:
 _MISSING = "values that are missing: refuse them (default), fill in the means, or drop their rows"
 
 
-def _add_training(group: Any) -> None:
+def _add_problem(group: Any) -> None:
+    """What is looked for."""
     group.add_argument(
         "--preset",
         choices=PRESETS,
@@ -112,6 +117,10 @@ def _add_training(group: Any) -> None:
         help=f"kernel (mmd: {KERNELS}) or distance (wasserstein: {DISTANCES}), with parameters as in rbf:gamma=0.5 or "
         "graph:neighbours=20; default: linear or euclidean",
     )
+
+
+def _add_model(group: Any) -> None:
+    """What is trained, and where it starts."""
     group.add_argument("--model", metavar="NAME", help=f"default: mlp; of {MODELS}")
     group.add_argument("--hidden", metavar="N,N", action=Widths, help="hidden layers of the mlp (default: 100)")
     group.add_argument("--norm", choices=NORMS, help="what normalises the hidden layers of the mlp (default: none)")
@@ -122,6 +131,10 @@ def _add_training(group: Any) -> None:
         "in those of a neighbour graph; kmeans++: a free table at such seeds (default: auto, at random, and a free "
         "table at seeds)",
     )
+
+
+def _add_course(group: Any) -> None:
+    """How it is trained, and for how long."""
     group.add_argument(
         "--epochs",
         metavar="N",
@@ -147,6 +160,10 @@ def _add_training(group: Any) -> None:
     )
     group.add_argument("--patience", metavar="N", type=int, help="stop after N epochs without a rise (default: never)")
     group.add_argument("--penalty", metavar="NAME=X", action="append", help=f"joins the loss; of {PENALTIES}")
+
+
+def _add_machine(group: Any) -> None:
+    """Where its random numbers come from, and what it is computed by."""
     group.add_argument("--seed", metavar="N", type=int, help="of all randomness (default: 0)")
     group.add_argument("--device", metavar="NAME", help="cpu (default) or cuda")
     group.add_argument(

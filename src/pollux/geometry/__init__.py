@@ -1,6 +1,7 @@
 """How samples relate: kernels, distances, neighbour graphs, encoders."""
 
 from pollux.affinity import Affinity, Features, Paths
+from pollux.geometry.centres import k_means
 from pollux.geometry.distances import DISTANCES
 from pollux.geometry.geometry import SPANNING, Precomputed, check_affinity, resolve
 from pollux.geometry.graphs import ShortestPath
@@ -29,6 +30,7 @@ __all__ = [
     "ShortestPath",
     "check_affinity",
     "eigenvectors",
+    "k_means",
     "nearest",
     "resolve",
     "unit_rows",

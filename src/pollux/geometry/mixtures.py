@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 from sklearn.preprocessing import PowerTransformer
 
 from pollux.affinity import Block
+from pollux.geometry.centres import k_means
 from pollux.geometry.neighbours import SEARCHED_COMPONENTS
 from pollux.geometry.pairwise import Geometry, Kind
 from pollux.geometry.spectral import WEIGHTS, NeighbourGraph, block_of, unit_rows
@@ -27,7 +27,6 @@ _REGULARISATION, _OF_FEW_VALUES = 0.05, 0.3
 _FEW_VALUES, _COUNTED_ROWS = 10, 1_000
 # Deviations of features that differ by less were made equal.
 _STANDARDISED = 1.1
-_RUNS = 10
 _ITERATIONS = 60
 # Rows that a mixture is fitted to; it has far fewer parameters.
 _MOST_FITTED = 20_000
@@ -85,9 +84,9 @@ class Mixtures(Geometry):
         rows = _symmetric(as_rows(X))
         points, count = _points(rows, self.dimensions), min(self.components or _COMPONENTS, len(rows))
         regularisation = self.regularisation or (_OF_FEW_VALUES if _takes_few_values(rows) else _REGULARISATION)
-        compact = probabilities(points, _labels(points, count), regularisation)
+        compact = probabilities(points, k_means(points, count), regularisation)
         following = [
-            probabilities(points, _labels(self._mixed(rows, points, count, k, weights), count), regularisation)
+            probabilities(points, k_means(self._mixed(rows, points, count, k, weights), count), regularisation)
             for k in self.neighbours
             for weights in WEIGHTS
         ]
@@ -160,12 +159,6 @@ def _takes_few_values(rows: Rows) -> bool:
 def _of_unit_length(centred: NDArray[np.float64]) -> NDArray[np.float64]:
     """The same features, of mean squared length one."""
     return centred / (np.sqrt(np.square(centred).sum(1).mean()) or 1.0)
-
-
-def _labels(features: NDArray[np.float64], count: int) -> NDArray[np.int64]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return np.asarray(KMeans(count, n_init=_RUNS, random_state=0).fit(features).labels_)
 
 
 def _points(rows: Rows, dimensions: int) -> NDArray[np.float64]:

@@ -17,6 +17,7 @@ from pollux.atomic import write_text
 from pollux.errors import InputError
 from pollux.experiments import records
 from pollux.experiments.experiment import Record
+from pollux.experiments.rendering.account import Picture
 from pollux.experiments.rendering.writing import WITHOUT_PICTURES, write_figure
 from pollux.experiments.reproducing import check_folder
 from pollux.experiments.running import cores, threads_each
@@ -28,7 +29,7 @@ from pollux.quality.progress import display
 from pollux.quality.rendering import Account, markdown, page, show
 from pollux.quality.running import Failure, Limits, execute, is_done, memory_each
 from pollux.quality.sets import DataSet
-from pollux.quality.summary import board_of
+from pollux.quality.summary import Board, board_of
 
 SEEDS, TIMEOUT, OUT = 5, 1200.0, "results/quality"
 
@@ -176,27 +177,38 @@ def command(request: Request) -> str:
     words += [] if request.seeds == SEEDS else ["--seeds", str(request.seeds)]
     words += [] if request.timeout == TIMEOUT else ["--timeout", f"{request.timeout:g}"]
     words += [] if str(request.out) == OUT else ["--out", str(request.out)]
+    words += ["--show"] if request.show else []
     return shlex.join(words)
 
 
 def publish(account: Account, folder: Path) -> None:
-    """Draw and write what there is, and print it."""
-    account = with_pictures(account, folder)
-    texts = {folder / f"{NAME}.md": markdown(account), folder / f"{NAME}.html": page(account)}
+    """Draw and write all that the folder records, and print what was asked for."""
+    whole = with_the_rest(account, folder)
+    pictures, notes = drawn(whole.board, folder)
+    whole = dataclasses.replace(whole, pictures=pictures, notes=[*whole.notes, *notes])
+    texts = {folder / f"{NAME}.md": markdown(whole), folder / f"{NAME}.html": page(whole)}
     # Files first: they are there even if what the terminal is piped into stops reading.
     for path, text in texts.items():
         write_text(path, text)
-    show(account, Console(highlight=False))
+    show(dataclasses.replace(account, notes=[*account.notes, *notes]), Console(highlight=False))
     for path in texts:
         print(f"written: {path}", file=sys.stderr)
 
 
-def with_pictures(account: Account, folder: Path) -> Account:
-    """Draw the figures into the folder of the results; where they cannot be drawn, a note says why."""
+def with_the_rest(account: Account, folder: Path) -> Account:
+    """The same of all that the folder records, so that a narrow question makes no page narrower."""
+    asked = {record.run.key for record in account.records}
+    others = [record for key, record in records.read(record_path(folder)).items() if key not in asked]
+    if not others:
+        return account
+    # Of files and versions the last counts: those that were asked for.
+    found = [*others, *account.records]
+    return Account(board_of(found), found, command(Request(out=folder, show=True)), failures=account.failures)
+
+
+def drawn(board: Board, folder: Path) -> tuple[list[Picture], list[str]]:
+    """The figures, drawn into the folder of the results; where they cannot be drawn, a note says why."""
     try:
-        pictures = [
-            write_figure(figure, folder, f"{NAME}-{name}") for name, figure in figures_of(account.board).items()
-        ]
+        return [write_figure(figure, folder, f"{NAME}-{name}") for name, figure in figures_of(board).items()], []
     except ImportError:
-        return dataclasses.replace(account, notes=[*account.notes, WITHOUT_PICTURES])
-    return dataclasses.replace(account, pictures=pictures)
+        return [], [WITHOUT_PICTURES]
