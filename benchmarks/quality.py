@@ -21,7 +21,14 @@ from pollux.quality.tables import NOTHING, number, signed, title_of
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "quality"
-HEADS = {"development": "development", "held out": "held out", "given": "further tables", "images": "MNIST test"}
+HEADS = {
+    "development": "development",
+    "held out": "held out",
+    "validation": "validation tables",
+    "unseen": "unseen tables",
+    "images": "MNIST test",
+}
+"""The columns of the short table, by groups of sets; others follow, by their own names."""
 BEGIN, END = "<!-- quality:begin -->", "<!-- quality:end -->"
 
 
@@ -46,8 +53,9 @@ def short(folder: Path = RESULTS) -> str:
     if not records:
         return ""
     board = board_of(records)
-    parts = [board.of(group) for group in board.groups]
-    heads = [f"{HEADS[group]} ({len(part.places)})" for group, part in zip(board.groups, parts, strict=True)]
+    groups = sorted(board.groups, key=[*HEADS, *board.groups].index)
+    parts = [board.of(group) for group in groups]
+    heads = [f"{HEADS.get(group, group)} ({len(part.places)})" for group, part in zip(groups, parts, strict=True)]
     lines = [f"| | {' | '.join(heads)} |", f"| --- |{' ---: |' * len(heads)}"]
     lines += [f"| {title_of(one)} | {' | '.join(_cell(part, one) for part in parts)} |" for one in board.methods]
     return "\n".join(lines)

@@ -498,6 +498,15 @@ def test_groups_have_tables_of_their_own() -> None:
     assert [name for name, _ in set_tables(board)[0].rows] == ["glass", "seeds", "iris"]
 
 
+def test_folders_have_tables_of_their_own_behind_those_of_known_sets() -> None:
+    groups = {"b": "unseen", "a": "validation", "c": "unseen", "mnist": "images", "d": "given", "iris": "held out"}
+    board = board_of([record(name, "kmeans", 0.5, group=group) for name, group in groups.items()])
+    titles = ["Held-out sets (1)", "Given sets (1)", "Images, scored on test images (1)"]
+    titles += ["Sets of unseen (2)", "Sets of validation (1)"]
+    assert [table.title for table in standing_tables(board)] == ["All sets (6)", *titles]
+    assert [place.name for place in board.places] == ["iris", "d", "mnist", "b", "c", "a"]
+
+
 def test_known_sets_have_their_groups() -> None:
     assert len(sets.DEVELOPMENT) == 14
     assert {sets.group_of(name) for name in sets.DEVELOPMENT} == {"development"}
@@ -531,14 +540,32 @@ def test_of_folders_all_is_taken_unless_some_of_it_is_named() -> None:
     write_set("two")
     write_set("iris")
     write_set("one", "more")
-    assert names_of(["sets"]) == dict.fromkeys(["sets/iris", "one", "two"], "given")
-    assert names_of(["sets"], "iris") == {"iris": "held out", **dict.fromkeys(["sets/iris", "one", "two"], "given")}
-    assert names_of(["sets"], "two") == {"two": "given"}
-    assert names_of(["sets/two.npz"]) == {"two": "given"}
+    assert names_of(["sets"]) == dict.fromkeys(["sets/iris", "one", "two"], "sets")
+    assert names_of(["sets"], "iris") == {"iris": "held out", **dict.fromkeys(["sets/iris", "one", "two"], "sets")}
+    assert names_of(["sets"], "two") == {"two": "sets"}
+    assert names_of(["sets/two.npz"]) == {"two": "sets"}
     assert set(names_of(["sets", "more", "more"])) == {"sets/iris", "sets/one", "two", "more/one"}
     write_set("one", "other/more")
     with pytest.raises(InputError, match="would both be called more/one: rename"):
         names_of(["more", "other/more"])
+
+
+@pytest.mark.parametrize(
+    ("folder", "group"),
+    [("mine", "mine"), ("deep/held in", "held in"), ("held out", "given"), ("images", "given"), ("given", "given")],
+)
+def test_a_folder_is_a_group_of_its_name_unless_sets_known_here_have_it(folder: str, group: str) -> None:
+    write_set("one", folder)
+    assert names_of([folder]) == names_of([f"{folder}/one.npz"]) == {"one": group}
+
+
+def test_the_group_of_the_working_folder_has_its_name(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_set("one", "a/mine")
+    Path("a/linked").mkdir()
+    Path("a/linked/two.npz").symlink_to(here / "a/mine/one.npz")
+    assert names_of(["a/linked"]) == {"two": "linked"}
+    monkeypatch.chdir("a/mine")
+    assert names_of(["."]) == names_of(["../mine"]) == {"one": "mine"}
 
 
 def test_a_method_that_is_not_installed_is_left_out_with_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -590,15 +617,15 @@ ASKED = ("bench", "quality", "sets", "--methods", "kmeans", "ward", "hdbscan", "
 
 def test_a_comparison_is_run_once_and_shown(done: list[str], request: pytest.FixtureRequest) -> None:
     write_set("a")
-    write_set("b<i>|c", X=three_groups(seed=1)[0])
+    write_set("b<i>|c$^$", X=three_groups(seed=1)[0])
     answer = pollux(*ASKED)
     assert answer.code == 0, answer
     assert sorted(done) == sorted(
-        f"{name} {run}" for name in ("a", "b<i>|c") for run in ("kmeans 0", "kmeans 1", "ward 0", "hdbscan 0")
+        f"{name} {run}" for name in ("a", "b<i>|c$^$") for run in ("kmeans 0", "kmeans 1", "ward 0", "hdbscan 0")
     )
     assert answer.err.splitlines()[0] == "quality: 8 runs to do"
     assert "[8/8, " in answer.err
-    for words in ("ARI on each set", "Given sets (2)", "K-Means", "1.000"):
+    for words in ("ARI on each set", "Sets of sets (2)", "K-Means", "1.000"):
         assert words in answer.out
     assert sorted(tree(Path("results/quality"))) == [
         "figures",
@@ -854,6 +881,14 @@ def test_the_page_names_all_methods_and_sets() -> None:
         assert f"\n| `{name}` |" in text
     for name in (*sets.DEVELOPMENT, *sets.HELD_OUT):
         assert name in text
+
+
+def test_the_short_table_has_a_column_for_each_group_and_folder(script: ModuleType) -> None:
+    groups = ("images", "unseen", "mine", "validation", "held out")
+    for group in groups:
+        records.append(Path("quality.jsonl"), record(group, "kmeans", 0.25, group=group))
+    head = script.short(Path()).splitlines()[0]
+    assert head == "| | held out (1) | validation tables (1) | unseen tables (1) | MNIST test (1) | mine (1) |"
 
 
 def test_the_number_of_threads_is_kept_to(monkeypatch: pytest.MonkeyPatch) -> None:

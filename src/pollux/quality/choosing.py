@@ -10,7 +10,7 @@ from pollux.datasets import IMAGES, TABLES, places, table_names
 from pollux.datasets.tables import table_path
 from pollux.errors import InputError, did_you_mean
 from pollux.quality.methods import METHODS, Method
-from pollux.quality.sets import DataSet, described, group_of
+from pollux.quality.sets import DataSet, described, group_of, group_of_file
 
 USUAL_IMAGES = "mnist"
 _INSTALL = "pip install 'pollux[bench]'"
@@ -46,7 +46,7 @@ def choose_sets(folders: Sequence[str | Path], names: Sequence[str]) -> tuple[li
         else:
             notes.append(f"{USUAL_IMAGES} is left out: {IMAGES[USUAL_IMAGES].absent(USUAL_IMAGES)}")
     sets = [_known(name, list(files)) for name in others]
-    sets += [described(name, "given", path) for name, path in named.items()]
+    sets += [described(name, group_of_file(path), path) for name, path in named.items()]
     return sets, notes
 
 

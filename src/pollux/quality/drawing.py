@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pollux.experiments.drawing.common import keyed, ruled, titled
 from pollux.quality.methods import METHODS, REFERENCE
 from pollux.quality.summary import Board, standings
-from pollux.quality.tables import TITLES, title_of
+from pollux.quality.tables import title_of, title_of_group
 from pollux.report.canvas import new_figure
 from pollux.report.palette import INK, QUIET, colours
 
@@ -43,14 +43,14 @@ def draw_sets(board: Board) -> Figure:
         if at == 0 or place.group != board.places[at - 1].group:
             ax.axhline(at - 0.5, color=QUIET, linewidth=0.8)
             where = ax.get_yaxis_transform()
-            ax.text(1.01, at - 0.42, place.group, transform=where, color=QUIET, fontsize=8.5, va="top")
+            ax.text(1.01, at - 0.42, _plain(place.group), transform=where, color=QUIET, fontsize=8.5, va="top")
     for number, method in enumerate(board.methods):
         # Methods that agree must not hide each other.
         shift = 0.5 * (number / max(len(board.methods) - 1, 1) - 0.5)
         aris = board.aris(method)
         heights = [at + shift for at, place in enumerate(board.places) if place.name in aris]
         ax.scatter(list(aris.values()), heights, label=title_of(method), **_look(method, number))
-    ax.set_yticks(range(len(board.places)), [place.name for place in board.places], color=INK)
+    ax.set_yticks(range(len(board.places)), [_plain(place.name) for place in board.places], color=INK)
     ax.set_ylim(len(board.places) - 0.5, -0.5)
     ax.set_xlim(left=min(0.0, ax.get_xlim()[0]))
     keyed(ax, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4)
@@ -59,7 +59,7 @@ def draw_sets(board: Board) -> Figure:
 
 def draw_differences(board: Board) -> Figure:
     """A panel for each group: the mean difference of each method to K-Means, with its interval."""
-    parts = [(TITLES[group], part) for group in board.groups if REFERENCE in (part := board.of(group)).methods]
+    parts = [(title_of_group(group), part) for group in board.groups if REFERENCE in (part := board.of(group)).methods]
     if len(parts) > 1:
         parts.insert(0, ("All sets", board))
     methods = [method for method in board.methods if method != REFERENCE]
@@ -71,7 +71,7 @@ def draw_differences(board: Board) -> Figure:
     )
     panels = figure.subplots(1, len(parts), sharex=True, sharey=True, squeeze=False)[0]
     for (title, part), ax in zip(parts, panels, strict=True):
-        _difference_panel(titled(ax, f"{title.partition(',')[0]} ({len(part.places)})"), part, methods)
+        _difference_panel(titled(ax, f"{_plain(title.partition(',')[0])} ({len(part.places)})"), part, methods)
     panels[0].set_yticks(range(len(methods)), list(map(title_of, methods)), color=INK)
     panels[0].set_ylim(len(methods) - 0.5, -0.5)
     return figure
@@ -91,6 +91,11 @@ def _difference_panel(ax: Axes, board: Board, methods: list[str]) -> None:
             ax.plot(ends, [at, at], color=look["color"], linewidth=2, solid_capstyle="round")
         ax.scatter([difference.mean], [at], **look)
     ax.locator_params(axis="x", nbins=5)
+
+
+def _plain(name: str) -> str:
+    """A name whose dollars begin no formula."""
+    return name.replace("$", r"\$")
 
 
 def _look(method: str, number: int) -> dict[str, Any]:

@@ -23,7 +23,9 @@ DEVELOPMENT = (
 """Sets that settings of the library were chosen on."""
 HELD_OUT = ("iris", "wine", "breast_cancer", "reuters_r8_tfidf2000")
 """Sets that no setting was chosen on."""
-GROUPS = ("development", "held out", "given", "images")
+GIVEN = "given"
+GROUPS = ("development", "held out", GIVEN, "images")
+"""Those that sets are of by their names; further ones are called like the folders that their sets are in."""
 
 _DENSE = ("X", "y")
 _SPARSE = ("data", "indices", "indptr", "shape", "y")
@@ -59,7 +61,7 @@ class DataSet:
     Parameters
     ----------
     name, group : str
-        What it is called in tables, and one of ``GROUPS``.
+        What it is called in tables, and one of ``GROUPS`` or the name of its folder.
     path : Path, optional
         Its file; sets of scikit-learn have none.
     digest : str
@@ -106,7 +108,13 @@ def group_of(name: str) -> str:
     """The group of a set that is known by its name."""
     if name in IMAGES:
         return "images"
-    return "development" if name in DEVELOPMENT else "held out" if name in HELD_OUT else "given"
+    return "development" if name in DEVELOPMENT else "held out" if name in HELD_OUT else GIVEN
+
+
+def group_of_file(path: Path) -> str:
+    """The group of a set that is known by its file: its folder's name, unless sets known by their names have it."""
+    folder = path.parent.resolve().name
+    return GIVEN if folder in GROUPS or not folder else folder
 
 
 def read_set(name: str, path: Path | None) -> Samples:

@@ -67,8 +67,8 @@ class Board:
 
     @property
     def groups(self) -> list[str]:
-        """Those that there are sets of."""
-        return [group for group in GROUPS if any(place.group == group for place in self.places)]
+        """Those that there are sets of: first those of sets known by their names, then folders, by their names."""
+        return sorted({place.group for place in self.places}, key=_order_of_groups)
 
     def aris(self, method: str) -> dict[str, float]:
         """The ARI of a method on each set that it answered."""
@@ -105,7 +105,7 @@ def board_of(records: Iterable[Record]) -> Board:
     places = {record.run.settings["set"]: _place(record) for record in latest.values()}
     methods = {method for _, method in runs}
     return Board(
-        sorted(places.values(), key=lambda place: (GROUPS.index(place.group), place.name)),
+        sorted(places.values(), key=lambda place: (_order_of_groups(place.group), place.name)),
         [*(name for name in METHODS if name in methods), *sorted(methods - METHODS.keys())],
         {cell: _score(found) for cell, found in answered.items() if found},
         {cell: _reason(found[-1]) for cell, found in runs.items() if not answered[cell]},
@@ -123,8 +123,11 @@ def _made_of(record: Record) -> tuple[Any, Any]:
 
 def _place(record: Record) -> Place:
     settings, metrics = record.run.settings, record.metrics
-    group = settings["group"] if settings["group"] in GROUPS else "given"
-    return Place(settings["set"], group, metrics["rows"], metrics["columns"], metrics["classes"])
+    return Place(settings["set"], settings["group"], metrics["rows"], metrics["columns"], metrics["classes"])
+
+
+def _order_of_groups(group: str) -> tuple[int, str]:
+    return GROUPS.index(group) if group in GROUPS else len(GROUPS), group
 
 
 def _score(found: Sequence[Record]) -> Score:

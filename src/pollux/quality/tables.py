@@ -46,6 +46,11 @@ class Table:
     notes: Sequence[str] = ()
 
 
+def title_of_group(group: str) -> str:
+    """A group's name in tables."""
+    return TITLES.get(group, f"Sets of {group}")
+
+
 def title_of(method: str) -> str:
     """A method's name in tables."""
     return METHODS[method].title if method in METHODS else method
@@ -53,7 +58,7 @@ def title_of(method: str) -> str:
 
 def standing_tables(board: Board) -> list[Table]:
     """Means and ranks of the methods: all sets together where there are several groups, then each group."""
-    parts = [(TITLES[group], board.of(group)) for group in board.groups]
+    parts = [(title_of_group(group), board.of(group)) for group in board.groups]
     if len(parts) > 1:
         parts.insert(0, ("All sets", board))
     return [_standing_table(title, part) for title, part in parts if part.methods]
