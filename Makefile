@@ -10,6 +10,7 @@
 # make bench-scale     many rows and several processes: time, memory, messages
 # make bench-accuracy  the table of adjusted Rand indices: k-means, GemClus, Pollux
 # make bench-quality   clusters against known classes, side by side with scikit-learn and GemClus
+# make bench-selection numbers of clusters that are known, side by side with silhouette, BIC and HDBSCAN
 # make reproduction    puts what results/ records of the paper's experiments into docs/reproduction.md and README.md
 # Each builds its own environment in .venv; nothing needs to be installed first but Python 3.11+ and make.
 
@@ -18,7 +19,7 @@ BIN := .venv/bin
 # Two test processes share the cores; one thread each keeps them from fighting.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -q
 
-.PHONY: demo test test-faults test-laws test-browser check bench bench-transport bench-files bench-scale bench-accuracy bench-quality reproduction clean
+.PHONY: demo test test-faults test-laws test-browser check bench bench-transport bench-files bench-scale bench-accuracy bench-quality bench-selection reproduction clean
 
 NATIVE := $(wildcard src/pollux/transport/native/*)
 
@@ -68,6 +69,9 @@ bench-accuracy: .venv/installed-bench .venv/installed-report
 bench-quality: .venv/installed-bench .venv/installed-report
 	$(BIN)/pollux bench quality
 	$(BIN)/python benchmarks/quality.py
+
+bench-selection: .venv/installed-bench
+	$(BIN)/python benchmarks/selection.py
 
 reproduction: .venv/installed-report
 	$(BIN)/python benchmarks/reproduction.py

@@ -1,4 +1,4 @@
-"""The benchmarks of scale run, and what they put into a page; the sets that are made from packages."""
+"""The benchmarks of scale and of numbers of clusters run; the sets that are made from packages."""
 
 from __future__ import annotations
 
@@ -73,6 +73,20 @@ def test_tables_are_put_between_their_marks(scale: ModuleType) -> None:
     assert scale.filled(page, {"cost": "new\n"}) == "# Title\n<!-- cost:begin -->\nnew\n<!-- cost:end -->\nrest\n"
     with pytest.raises(ValueError, match="the page has 0 places between <!-- scale:begin"):
         scale.filled(page, {"scale": "new"})
+
+
+def test_numbers_of_clusters_are_told_and_counted() -> None:
+    selection = benchmark_script("selection")
+    data = {one.name: one for one in selection.all_data(0)}
+    assert {one.number for one in data.values() if one.kind == "no clusters"} == {1}
+    assert {len(one.X) for one in data.values() if one.kind != "classes"} == {selection.ROWS}
+    assert all(np.isfinite(one.X).all() and len(one.X) <= selection.MOST_ROWS for one in data.values())
+    blobs = data["3 blobs, 10 columns"]
+    assert [selection.METHODS[name](blobs.X, 0) for name in list(selection.METHODS)[:3]] == [3, 3, 3]
+    told = {name: [3, 2] for name in selection.METHODS}
+    *lines, counted = selection.table({("clusters", "three", 3): told, ("clusters", "two", 2): told})
+    assert lines[0] == ("three", "3", *["3 2"] * len(told))
+    assert counted == ("clusters: the known number", "of 4", *["2"] * len(told))
 
 
 def test_further_sets_are_no_sets_that_settings_were_chosen_on(further: ModuleType) -> None:

@@ -92,14 +92,22 @@ class SpeaksOfRows(Assembly, ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         check_is_fitted(self)
         return self._of_rows(self._validate(X, reset=False, fewest=1))
 
+    def _log_probabilities(self, X: Any) -> NDArray[np.floating[Any]]:
+        """log p(y|x), which still differ where probabilities are 0 or 1."""
+        check_is_fitted(self)
+        return np.asarray(self._log_of_rows(self._validate(X, reset=False, fewest=1)))
+
     def _of_rows(self, X: Any) -> NDArray[np.floating[Any]]:
         """p(y|x) of rows as the model sees them."""
+        return check_predictions(self._log_of_rows(X).exp().numpy())
+
+    def _log_of_rows(self, X: Any) -> torch.Tensor:
         rows = self._rows(X)
         parts = [
-            log_probabilities(self.module_, rows[index], self.n_clusters).cpu()[:, self._order].exp()
+            log_probabilities(self.module_, rows[index], self.n_clusters).cpu()[:, self._order]
             for index in torch.split(torch.arange(len(rows)), _PREDICTED_ROWS)
         ]
-        return check_predictions(torch.cat(parts).numpy())
+        return torch.cat(parts)
 
 
 # Here rather than as decorators, because scikit-learn wraps transform when the class is made.

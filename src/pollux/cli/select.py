@@ -16,8 +16,8 @@ def add(commands: Any) -> None:
         allow_abbrev=False,
         help="tell how many clusters a file has",
         description=f"Compare numbers of clusters of DATA ({FORMATS}): whether clusterings of subsamples agree, and "
-        "whether there are gaps between the clusters, beside data without any. Columns are read as pollux fit reads "
-        "them. Where nothing is clear, it says so.",
+        "whether there are gaps between the clusters. Columns are read as pollux fit reads them. Where nothing is "
+        "clear, it says so.",
         argument_default=argparse.SUPPRESS,
     )
     select.add_argument("data", metavar="DATA", help="the file or folder to look at")

@@ -6,7 +6,6 @@ from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.neighbors import NearestNeighbors
 
 Labels = NDArray[np.int64]
 
@@ -42,23 +41,3 @@ def distances_from_consensus(co_association: NDArray[np.bool_]) -> NDArray[np.fl
     """
     consensus = co_association.mean(axis=0)
     return np.asarray(np.abs(co_association - consensus).mean(axis=1))
-
-
-def neighbours_of(X: NDArray[np.floating], count: int) -> NDArray[np.int64]:
-    """The ``count`` nearest rows of each row of X (n, d), itself left out: (n, count)."""
-    found = NearestNeighbors(n_neighbors=min(count, len(X) - 1)).fit(X)
-    return np.asarray(found.kneighbors(return_distance=False), dtype=np.int64)
-
-
-def cut_shares(labels: Labels, neighbours: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Share of neighbours (n, k) that lie in another cluster, of that expected by chance: (B, n) labels to (B,).
-
-    0 where every boundary runs through empty space, 1 where labels have nothing to do with places.
-    """
-    shares = []
-    for one in labels:
-        sizes = np.bincount(one) / len(one)
-        expected = 1 - (sizes**2).sum()
-        cut = (one[neighbours] != one[:, None]).mean()
-        shares.append(cut / expected if expected > 0 else 1.0)
-    return np.array(shares)

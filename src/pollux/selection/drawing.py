@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pollux.atomic import in_place
-from pollux.report.canvas import GREY, GRID, TITLE, clean_axes, new_figure
+from pollux.report.canvas import GRID, TITLE, clean_axes, new_figure
 from pollux.report.palette import INK, QUIET, colours
 from pollux.selection.deciding import CLEAR
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
     from pollux.selection.selection import Selection
 
-_BLUE, _RED, _GREEN = colours(3)
+_BLUE = colours(1)[0]
 _PALE = "#b9d0e6"
 
 
 def draw(selection: Selection, path: str | Path | None) -> Figure:
-    """Score, stability and boundaries of each candidate, and the clusters that stay in use."""
+    """Score, stability and separation of each candidate, and the clusters that stay in use."""
     figure = new_figure(11, 3.6)
     grid: Any = figure.add_gridspec(1, 3, width_ratios=(1.15, 1, 1))
-    score, stability, boundary = (figure.add_subplot(grid[0, column]) for column in range(3))
+    score, stability, separation = (figure.add_subplot(grid[0, column]) for column in range(3))
     _draw_score(score, selection)
     _draw_stability(stability, selection)
-    _draw_boundary(boundary, selection)
+    _draw_separation(separation, selection)
     answer = f"{selection.n_clusters} clusters" if selection.is_clear else "No clear structure"
     figure.suptitle(answer, x=0.01, ha="left", color=INK, fontsize=13, weight="bold")
     figure.supxlabel(selection.surplus().rstrip("."), x=0.01, ha="left", color=QUIET, fontsize=8.5)
@@ -43,13 +43,13 @@ def _of(selection: Selection, name: str) -> list[float]:
     return [float(getattr(candidate, name)) for candidate in selection.candidates]
 
 
-def _panel(ax: Axes, selection: Selection, title: str, highest: float = 1.05) -> Axes:
+def _panel(ax: Axes, selection: Selection, title: str) -> Axes:
     clean_axes(ax).set_title(title, **TITLE)
     names = [candidate.n_clusters for candidate in selection.candidates]
     ax.set_xticks(range(len(names))[:: -(-len(names) // 12)], [str(name) for name in names[:: -(-len(names) // 12)]])
     ax.set_xlim(-0.6, len(names) - 0.4)
     ax.set_xlabel("clusters", color=QUIET, fontsize=9)
-    ax.set_ylim(0, highest)
+    ax.set_ylim(-0.03, 1.08)
     ax.grid(axis="y", color=GRID)
     ax.set_axisbelow(True)
     return ax
@@ -72,21 +72,18 @@ def _draw_score(ax: Axes, selection: Selection) -> None:
 def _draw_stability(ax: Axes, selection: Selection) -> None:
     _panel(ax, selection, "Stability: agreement of subsamples")
     mean, error = np.array(_of(selection, "stability")), np.array(_of(selection, "stability_error"))
-    _draw_lines(ax, selection, mean.tolist(), _of(selection, "null_stability"))
+    _draw_line(ax, selection, mean.tolist())
     places = np.arange(len(mean))
     ax.fill_between(places, mean - error, np.minimum(mean + error, 1), color=_BLUE, alpha=0.15, linewidth=0)
 
 
-def _draw_boundary(ax: Axes, selection: Selection) -> None:
-    own, null = _of(selection, "boundary"), _of(selection, "null_boundary")
-    _panel(ax, selection, "Neighbours cut, as a share of chance", 1.12 * max([*own, *null, 1e-3]))
-    _draw_lines(ax, selection, own, null)
+def _draw_separation(ax: Axes, selection: Selection) -> None:
+    _panel(ax, selection, "Separation: gaps between clusters")
+    _draw_line(ax, selection, _of(selection, "separation"))
 
 
-def _draw_lines(ax: Axes, selection: Selection, own: list[float], null: list[float]) -> None:
-    places = range(len(own))
+def _draw_line(ax: Axes, selection: Selection, values: list[float]) -> None:
+    places = range(len(values))
     marked = [place for place in places if selection.is_clear and selection.candidates[place] is selection.best]
-    ax.plot(places, null, color=GREY, linewidth=1.8, marker="o", markersize=3.5, label="without clusters")
-    ax.plot(places, own, color=_BLUE, linewidth=2.2, marker="o", markersize=4.5, label="the data")
-    ax.plot(marked, [own[place] for place in marked], "o", color=_BLUE, markersize=9, markeredgecolor="white")
-    ax.legend(frameon=False, fontsize=8, labelcolor=QUIET, handlelength=1.4, loc="best")
+    ax.plot(places, values, color=_BLUE, linewidth=2.2, marker="o", markersize=4.5)
+    ax.plot(marked, [values[place] for place in marked], "o", color=_BLUE, markersize=9, markeredgecolor="white")

@@ -15,65 +15,55 @@ from sklearn.base import clone
 from pollux.estimators import GeminiClustering
 from pollux.fitting import CollapseWarning
 from pollux.selection.agreement import Labels
-from pollux.selection.defaults import MOST_ROWS, default_estimator, surplus_estimator
+from pollux.selection.gaps import Edges, separation
 
 Rows = NDArray[np.floating]
 
 
 class Task(NamedTuple):
-    """One clustering to be made: of which data, for how many clusters, from which seed, on which share of the rows."""
+    """One clustering to be made: by which estimator, for how many clusters, from which seed, on how many rows."""
 
-    data: str
+    estimator: GeminiClustering
     n_clusters: int
     seed: int
-    share: float
-    is_surplus: bool = False
+    rows: int
 
 
 @dataclass(frozen=True)
 class Fit:
-    """What a clustering says of all rows (n,), how many clusters it uses, and its objective."""
+    """What a clustering says of all rows (n,), the clusters in use, its objective, and the gaps between clusters."""
 
     labels: Labels
     in_use: int
     objective: float
+    separation: float
 
 
-def fit_once(task: Task, X: Rows, estimator: GeminiClustering | None) -> Fit:
+def fit_once(task: Task, X: Rows, edges: Edges) -> Fit:
     """Cluster a subsample of X and label all of X."""
-    count = training_rows(len(X), task.share)
-    if estimator is None:
-        count = min(count, MOST_ROWS)
-    index = np.sort(np.random.default_rng(task.seed).permutation(len(X))[:count])
-    rows = X[index] if count < len(X) else X
-    if estimator is not None:
-        clustering = clone(estimator).set_params(verbose=False, checkpoint=None)
-    else:
-        clustering = surplus_estimator() if task.is_surplus else default_estimator(rows)
-    clustering.set_params(n_clusters=task.n_clusters, random_state=task.seed)
+    index = np.sort(np.random.default_rng(task.seed).permutation(len(X))[: task.rows])
+    clustering = clone(task.estimator).set_params(
+        n_clusters=task.n_clusters, random_state=task.seed, verbose=False, checkpoint=None
+    )
     with warnings.catch_warnings():
         # That a clustering collapses is a finding here.
         warnings.simplefilter("ignore", CollapseWarning)
-        clustering.fit(rows)
-    return Fit(np.asarray(clustering.predict(X)), int(clustering.n_clusters_), float(clustering.objective_))
+        clustering.fit(X[index] if task.rows < len(X) else X)
+    log_p = clustering._log_probabilities(X)
+    return Fit(
+        log_p.argmax(axis=1), int(clustering.n_clusters_), float(clustering.objective_), separation(log_p, edges)
+    )
 
 
-def training_rows(n: int, share: float) -> int:
-    """Rows of a subsample of n."""
-    return min(n, round(share * n))
-
-
-def fit_all(
-    tasks: Sequence[Task], data: dict[str, Rows], estimator: GeminiClustering | None, n_jobs: int | None
-) -> Iterator[Fit]:
+def fit_all(tasks: Sequence[Task], X: Rows, edges: Edges, n_jobs: int | None) -> Iterator[Fit]:
     """The clusterings of the tasks, in their order, as they are made."""
     if n_jobs in (None, 1):
-        yield from (fit_once(task, data[task.data], estimator) for task in tasks)
+        yield from (fit_once(task, X, edges) for task in tasks)
         return
     from sklearn.utils.parallel import Parallel, delayed
 
     # Processes, because a training seeds generators that threads would share.
     parallel = Parallel(n_jobs=n_jobs, return_as="generator")
-    made: Any = parallel(delayed(fit_once)(task, data[task.data], estimator) for task in tasks)
+    made: Any = parallel(delayed(fit_once)(task, X, edges) for task in tasks)
     with closing(made):
         yield from made

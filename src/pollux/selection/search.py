@@ -15,25 +15,22 @@ from sklearn.utils import check_random_state
 
 from pollux.estimators import GeminiClustering
 from pollux.metrics import adjusted_rand_index, pairwise_agreement
-from pollux.selection.agreement import (
-    cut_shares,
-    distances_from_consensus,
-    mean_and_error,
-    neighbours_of,
-    sampled_pairs,
-    together,
-)
+from pollux.selection.agreement import distances_from_consensus, mean_and_error, sampled_pairs, together
 from pollux.selection.checking import as_classes, as_rows, check_candidates, check_estimator, check_settings
-from pollux.selection.deciding import decide, score_of, separation_of
-from pollux.selection.defaults import scaled, standardised
-from pollux.selection.ensembles import Fit, Rows, Task, fit_all, training_rows
+from pollux.selection.deciding import decide, score_of
+from pollux.selection.defaults import (
+    MOST_FITTED,
+    default_estimator,
+    scaled,
+    surplus_estimator,
+    without_steps,
+)
+from pollux.selection.ensembles import Fit, Rows, Task, fit_all
+from pollux.selection.gaps import neighbour_edges
 from pollux.selection.progress import progress_bar
-from pollux.selection.references import REFERENCES
 from pollux.selection.selection import Candidate, Selection
 
-DATA = "data"
-_NEIGHBOURS, _PAIRS = 5, 20_000
-_REFERENCE_FITS, _SURPLUS_STARTS = 4, 5
+_PAIRS, _SURPLUS_STARTS = 20_000, 5
 MOST_ROWS = 5_000
 
 
@@ -53,19 +50,19 @@ def select_n_clusters(
     """How many clusters X has, or that it has none to speak of.
 
     For each candidate, clusterings of subsamples are asked about all rows. A number of clusters is good where they
-    agree (stability) and where their boundaries run through gaps (separation): they cut far fewer nearest neighbours
-    than boundaries do in data of the same covariance without clusters. The product of both is the score.
+    agree (stability) and where their boundaries run through gaps (separation): they cut far fewer pairs of neighbours
+    than levels beside them do, inside the clusters. The product of both is the score.
 
     Parameters
     ----------
     X : array of shape (n, d) or (n, C, H, W), DataFrame or sparse matrix
-        The samples. They are standardised, unless you name an estimator: they are then scaled as it says, all at once,
-        and may hold NaN where it fills gaps.
+        The samples. Their columns are standardised, and steps between values that repeat are filled, unless you name
+        an estimator: they are then scaled as it says, all at once, and may hold NaN where it fills gaps.
     candidates : iterable of int
         Numbers of clusters to compare, from 2.
     estimator : GeminiClustering, optional
         The clustering, of which ``n_clusters`` and ``random_state`` are set. Its model must predict new rows. By
-        default a linear model with the objective ``"mmd_ovo"`` and an rbf kernel, from k-means++ seeds.
+        default a small network with the objective ``"mmd_ovo"`` and the geometry ``"graph"``.
     y : array of shape (n,), optional
         Known classes, which the result is set beside; they have no influence.
     n_subsamples : int
@@ -129,27 +126,31 @@ def search(
     n_jobs: int | None = None,
     verbose: bool = False,
 ) -> Selection:
-    """The same for rows (n, …) that are few enough and scaled."""
-    if training_rows(len(X), subsample) < max(candidates):
+    """The same for rows (n, …) that are few enough, and scaled if there is an estimator."""
+    most = MOST_FITTED if estimator is None else len(X)
+    count = min(round(subsample * len(X)), most)
+    if count < max(candidates):
         raise ValueError(
-            f"Subsamples have {training_rows(len(X), subsample)} of {len(X)} rows, too few for {max(candidates)} "
-            f"clusters: ask for fewer clusters or take more rows."
+            f"Subsamples have {count} of {len(X)} rows, too few for {max(candidates)} clusters: ask for fewer clusters "
+            f"or take more rows."
         )
-    data = _with_references(X, random)
-    tasks = _tasks(candidates, n_subsamples, subsample, random)
-    made: dict[tuple[int, str], list[Fit]] = defaultdict(list)
-    surplus: Counter[int] = Counter()
-    with progress_bar(len(tasks), verbose) as report:
-        for task, fit in zip(tasks, fit_all(tasks, data, estimator, n_jobs), strict=True):
-            if task.is_surplus:
-                surplus[fit.in_use] += 1
-            else:
-                made[task.n_clusters, task.data].append(fit)
-            report(_figures(task, made))
-    figures = _candidates(candidates, data, made, classes, random)
-    decision = decide(figures)
-    in_use = dict(sorted(surplus.items()))
-    return Selection(*decision, tuple(figures), in_use, max(candidates), len(X), len(X))
+    own, surplus = estimator or default_estimator(), estimator or surplus_estimator()
+    if estimator is None:
+        X = without_steps(X, _seed(random))
+    edges = neighbour_edges(X.reshape(len(X), -1), max(candidates))
+    too_many = [Task(surplus, max(candidates), _seed(random), min(len(X), most)) for _ in range(_SURPLUS_STARTS)]
+    tasks = [Task(own, n_clusters, _seed(random), count) for n_clusters in candidates for _ in range(n_subsamples)]
+    in_use: Counter[int] = Counter()
+    made: dict[int, list[Fit]] = defaultdict(list)
+    with progress_bar(len(too_many) + len(tasks), verbose) as report:
+        for fit in fit_all(too_many, X, edges, n_jobs):
+            in_use[fit.in_use] += 1
+            report(f"{max(candidates)} clusters: what stays in use")
+        for task, fit in zip(tasks, fit_all(tasks, X, edges, n_jobs), strict=True):
+            made[task.n_clusters].append(fit)
+            report(_live(task.n_clusters, made[task.n_clusters]))
+    figures = _candidates(made, classes, random)
+    return Selection(*decide(figures), tuple(figures), dict(sorted(in_use.items())), max(candidates), len(X), len(X))
 
 
 def _kept(n: int, most: int, random: np.random.RandomState) -> NDArray[np.int64]:
@@ -162,87 +163,61 @@ def _dense(rows: Any) -> NDArray[Any]:
 
 
 def _as_seen(X: NDArray[Any], estimator: GeminiClustering | None) -> tuple[NDArray[Any], GeminiClustering | None]:
-    """Rows as models see them, and the estimator for such rows: neighbours and references are those of what it sees."""
+    """Rows as models see them, and the estimator for such rows: neighbours are those of what it sees."""
     if estimator is None:
-        return standardised(X.reshape(len(X), -1)), None
+        return X.reshape(len(X), -1), None
     scaling = estimator._learning().scaling(X)
     if scaling is None:
         return X, estimator
     return scaled(X, scaling), clone(estimator).set_params(scaling="none", n_components=None, missing="error")
 
 
-def _with_references(X: Rows, random: np.random.RandomState) -> dict[str, Rows]:
-    """The data, and data like them without clusters."""
-    flat, generator = X.reshape(len(X), -1), np.random.default_rng(_seed(random))
-    return {DATA: X} | {name: draw(flat, generator).reshape(X.shape) for name, draw in REFERENCES.items()}
-
-
-def _tasks(candidates: Sequence[int], n_subsamples: int, subsample: float, random: np.random.RandomState) -> list[Task]:
-    tasks = [Task(DATA, max(candidates), _seed(random), 1.0, is_surplus=True) for _ in range(_SURPLUS_STARTS)]
-    for n_clusters in candidates:
-        tasks += [Task(DATA, n_clusters, _seed(random), subsample) for _ in range(n_subsamples)]
-        for name in REFERENCES:
-            fits = min(_REFERENCE_FITS, n_subsamples)
-            tasks += [Task(name, n_clusters, _seed(random), subsample) for _ in range(fits)]
-    return tasks
-
-
 def _seed(random: np.random.RandomState) -> int:
     return int(random.randint(2**31 - 1))
 
 
-def _figures(task: Task, made: dict[tuple[int, str], list[Fit]]) -> str:
+def _live(n_clusters: int, fits: Sequence[Fit]) -> str:
     """What is known of the candidate that is under way, for the live line."""
-    if task.is_surplus:
-        return f"{task.n_clusters} clusters: what stays in use"
-    fits = made[task.n_clusters, DATA]
     if len(fits) < 2:
-        return f"{task.n_clusters} clusters"
+        return f"{n_clusters} clusters"
     stability = pairwise_agreement(np.array([fit.labels for fit in fits[:4]])).mean()
-    return f"{task.n_clusters} clusters: stability {stability:.3f}"
+    separation = np.mean([fit.separation for fit in fits])
+    return f"{n_clusters} clusters: stability {stability:.3f}, separation {separation:.3f}"
 
 
 def _candidates(
-    candidates: Sequence[int],
-    data: dict[str, Rows],
-    made: dict[tuple[int, str], list[Fit]],
-    classes: NDArray[Any] | None,
-    random: np.random.RandomState,
+    made: dict[int, list[Fit]], classes: NDArray[Any] | None, random: np.random.RandomState
 ) -> list[Candidate]:
     """The figures of all candidates."""
-    neighbours = {name: neighbours_of(rows.reshape(len(rows), -1), _NEIGHBOURS) for name, rows in data.items()}
-    consensus = _consensus([made[n_clusters, DATA] for n_clusters in candidates], random)
-    ranks = np.argsort(np.argsort(consensus)) + 1
-    found = []
-    for n_clusters, distance, rank in zip(candidates, consensus, ranks, strict=True):
-        labels = {name: np.array([fit.labels for fit in made[n_clusters, name]]) for name in data}
-        boundaries = {name: float(cut_shares(labels[name], neighbours[name]).mean()) for name in data}
-        stabilities = {name: mean_and_error(pairwise_agreement(each), len(each)) for name, each in labels.items()}
-        # The reference that is harder to tell from the data: the more stable one, and the one with fewer cuts.
-        null = max(stabilities[name] for name in REFERENCES)
-        null_boundary = min(boundaries[name] for name in REFERENCES)
-        separation = separation_of(boundaries[DATA], null_boundary)
-        own = made[n_clusters, DATA]
-        found.append(
-            Candidate(
-                n_clusters,
-                *stabilities[DATA],
-                *null,
-                boundaries[DATA],
-                null_boundary,
-                separation,
-                score_of(stabilities[DATA][0], separation),
-                float(distance),
-                int(rank),
-                float(np.mean([fit.in_use for fit in own])),
-                float(np.mean([fit.objective for fit in own])),
-                None if classes is None else _agreement_with(classes, labels[DATA]),
-            )
-        )
-    return found
+    distances = _distances_from_consensus(list(made.values()), random)
+    ranks = np.argsort(np.argsort(distances)) + 1
+    return [
+        _candidate(n_clusters, fits, float(distance), int(rank), classes)
+        for (n_clusters, fits), distance, rank in zip(made.items(), distances, ranks, strict=True)
+    ]
 
 
-def _consensus(ensembles: Sequence[Sequence[Fit]], random: np.random.RandomState) -> NDArray[np.float64]:
+def _candidate(
+    n_clusters: int, fits: Sequence[Fit], distance: float, rank: int, classes: NDArray[Any] | None
+) -> Candidate:
+    labels = np.array([fit.labels for fit in fits])
+    stability, error = mean_and_error(pairwise_agreement(labels), len(fits))
+    separation = float(np.mean([fit.separation for fit in fits]))
+    return Candidate(
+        n_clusters=n_clusters,
+        stability=stability,
+        stability_error=error,
+        separation=separation,
+        score=score_of(stability, separation),
+        consensus=distance,
+        consensus_rank=rank,
+        in_use=float(np.mean([fit.in_use for fit in fits])),
+        objective=float(np.mean([fit.objective for fit in fits])),
+        adjusted_rand_index=None if classes is None else _agreement_with(classes, labels),
+    )
+
+
+def _distances_from_consensus(ensembles: Sequence[Sequence[Fit]], random: np.random.RandomState) -> NDArray[np.float64]:
     """Mean distance of each candidate's clusterings from the consensus of all."""
     labels = np.array([fit.labels for fits in ensembles for fit in fits])
     pairs = sampled_pairs(labels.shape[1], _PAIRS, np.random.default_rng(_seed(random)))

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pollux.selection.deciding import CLEAR
+from pollux.selection.deciding import CLEAR, best_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,13 +26,9 @@ class Candidate:
         Clusters that were asked for.
     stability, stability_error : float
         Mean adjusted Rand index between clusterings of different subsamples, on all rows, and its standard error.
-    null_stability, null_stability_error : float
-        The same on data of the same covariance without clusters.
-    boundary, null_boundary : float
-        Share of nearest neighbours that lie in another cluster, of that expected by chance; and in data without
-        clusters.
     separation : float
-        1 − boundary / null_boundary: 1 where there are gaps between clusters, 0 where there are none.
+        1 where there are gaps around all clusters, 0 where clusters touch: the geometric mean of the least and the
+        mean gap, on average.
     score : float
         stability × separation.
     consensus : float
@@ -50,10 +46,6 @@ class Candidate:
     n_clusters: int
     stability: float
     stability_error: float
-    null_stability: float
-    null_stability_error: float
-    boundary: float
-    null_boundary: float
     separation: float
     score: float
     consensus: float
@@ -66,11 +58,6 @@ class Candidate:
     def is_clear(self) -> bool:
         """Whether the clusters are both stable and apart."""
         return self.score >= CLEAR
-
-    @property
-    def cut_ratio(self) -> float:
-        """Boundary, as a share of that in data without clusters."""
-        return self.boundary / self.null_boundary if self.null_boundary > 0 else 1.0
 
 
 @dataclass(frozen=True)
@@ -117,7 +104,7 @@ class Selection:
         for candidate in self.candidates:
             if self.is_clear and candidate.n_clusters == self.n_clusters:
                 return candidate
-        return max(self.candidates, key=lambda candidate: candidate.score)
+        return best_of(self.candidates)
 
     def __str__(self) -> str:
         chosen = [
@@ -133,12 +120,11 @@ class Selection:
 
     def _cells(self) -> tuple[list[str], list[list[str]]]:
         scored = any(candidate.adjusted_rand_index is not None for candidate in self.candidates)
-        header = ["clusters", "stability", "(null)", "separation", "score", "consensus", "in use", "objective"]
+        header = ["clusters", "stability", "separation", "score", "consensus", "in use", "objective"]
         rows = [
             [
                 str(one.n_clusters),
                 f"{one.stability:.3f} ± {one.stability_error:.3f}",
-                f"{one.null_stability:.3f}",
                 f"{one.separation:.3f}",
                 f"{one.score:.3f}",
                 f"{one.consensus:.3f} (#{one.consensus_rank})",
