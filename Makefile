@@ -16,8 +16,8 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-# Two test processes share the cores; one thread each keeps them from fighting.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -q
+# Two test processes share the cores; one thread each, and none that spins while it waits, keeps them from fighting.
+PYTEST := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n 2 --dist loadgroup -q
 
 .PHONY: demo test test-faults test-laws test-browser check bench bench-transport bench-files bench-scale bench-accuracy bench-quality bench-selection reproduction clean
 
