@@ -15,13 +15,13 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from pollux import GeminiClustering
-from pollux.affinity import Block
+from pollux.data.rows import as_rows
+from pollux.data.streaming import Stream, batch_sizes, open_stream, shards, shuffled
 from pollux.geometry import Geometry, Kind
+from pollux.geometry.affinity import Block
 from pollux.geometry.spectral import block_of
 from pollux.ranks import Ranks
-from pollux.rows import as_rows
 from pollux.streamed import StreamProblem
-from pollux.streaming import Stream, batch_sizes, open_stream, shards, shuffled
 from pollux.training import Batch, Batches, Checkpoints
 
 N, D, K = 43, 3, 4

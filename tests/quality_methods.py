@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pollux.quality.methods import Method
+from pollux.lab.quality.methods import Method
 from pollux.training.callbacks import Epoch
 
 

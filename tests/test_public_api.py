@@ -17,21 +17,10 @@ import pytest
 from torch import Tensor, nn
 
 import pollux
-from pollux import (
-    GeminiClustering,
-    datasets,
-    export,
-    geometry,
-    metrics,
-    models,
-    objectives,
-    pretraining,
-    ranks,
-    report,
-    streaming,
-    training,
-    transport,
-)
+from pollux import GeminiClustering, geometry, metrics, models, objectives, ranks, report, training, transport
+from pollux.data import streaming
+from pollux.io import onnx as export
+from pollux.lab import datasets, pretraining
 
 MODULES = [
     *(pollux, datasets, export, geometry, metrics, models, objectives, pretraining, ranks, report, streaming, training),

@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import validate_data
 from torch import Tensor, dtype, nn
 
+from pollux.data.preprocessing import Preprocessing
+from pollux.data.rows import Rows
+from pollux.data.scaling import Scaling, prepared
 from pollux.fitting import (
     COLLAPSED,
     CollapseWarning,
@@ -30,10 +33,7 @@ from pollux.geometry import Geometry, resolve
 from pollux.learning import Learning
 from pollux.models import FreeTable
 from pollux.objectives import Gemini
-from pollux.preprocessing import Preprocessing
 from pollux.ranks import Ranks
-from pollux.rows import Rows
-from pollux.scaling import Scaling, prepared
 from pollux.streamed import check_held
 from pollux.training import Evaluation
 

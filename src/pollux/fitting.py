@@ -17,13 +17,13 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight
 from torch import Tensor, nn
 
-from pollux.affinity import Affinity, Block, Features
+from pollux.data.rows import Rows
 from pollux.geometry import Geometry, Kind, Precomputed, check_affinity, nearest
+from pollux.geometry.affinity import Affinity, Block, Features
 from pollux.geometry.spectral import block_of
 from pollux.models import FreeTable
 from pollux.objectives import DIVERGENCES, Gemini
 from pollux.ranks import Ranks
-from pollux.rows import Rows
 from pollux.training import Batches, Evaluation, Randomness, RowBatches, evaluate
 
 SPACING_NEIGHBOUR = 10

@@ -17,16 +17,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from pollux.data.rows import Rows
+from pollux.data.scaling import Scaling
 from pollux.fitting import Problem, RowProblem, apart, batch_rows, lean, start_at_seeds, transport_problems
 from pollux.geometry import Geometry
-from pollux.memory import within_memory
 from pollux.models import FreeTable, build
 from pollux.objectives import Gemini
 from pollux.parameters import resolve_callbacks, resolve_objective, resolve_penalties
 from pollux.ranks import Ranks, is_first
-from pollux.rows import Rows
-from pollux.scaling import Scaling
-from pollux.starting import initial_labels
 from pollux.training import (
     Batches,
     Checkpoints,
@@ -45,6 +43,8 @@ from pollux.training import (
     train,
     train_restarts,
 )
+from pollux.training.memory import within_memory
+from pollux.training.starting import initial_labels
 
 # What decides on the numbers of a training, beside its data.
 _DECISIVE = (

@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from torch import nn
 
+from pollux.data.scaling import MISSING, SCALINGS
 from pollux.errors import InputError
 from pollux.models import ACTIVATIONS, NORMS, activations
 from pollux.objectives import PENALTIES, Divergence, Gemini
 from pollux.objectives.penalties import Penalty
-from pollux.scaling import MISSING, SCALINGS
-from pollux.starting import INITS
 from pollux.training import OPTIMISERS, SCHEDULES, Checkpoints
+from pollux.training.starting import INITS
 
 NOT_IN_FILE = "not in the file"
 """Stands for an objective or a geometry that a model file could not hold."""

@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from pollux.affinity import Affinity, Features
+from pollux.data.preprocessing import Preprocessing
+from pollux.data.rows import Rows
+from pollux.data.streaming import Stream, batch_sizes, in_order, open_stream, shards, shuffled
 from pollux.errors import InputError
 from pollux.fitting import batch_rows
 from pollux.geometry import Geometry
+from pollux.geometry.affinity import Affinity, Features
 from pollux.objectives import Gemini
-from pollux.preprocessing import Preprocessing
 from pollux.ranks import Ranks
-from pollux.rows import Rows
-from pollux.streaming import Stream, batch_sizes, in_order, open_stream, shards, shuffled
 from pollux.training import Batch, Batches, Evaluation, evaluate_batches
 from pollux.training.evaluation import MATRIX_ROWS, ROWS_AT_ONCE
 

@@ -11,14 +11,14 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from pollux.affinity import Affinity, Block, Features
+from pollux.data.rows import as_rows, share
+from pollux.geometry.affinity import Affinity, Block, Features
 from pollux.geometry.distances import DISTANCES
 from pollux.geometry.graphs import ShortestPath
 from pollux.geometry.kernels import KERNELS
 from pollux.geometry.mixtures import Mixtures
 from pollux.geometry.pairwise import Encoded, Geometry, Kind, Pairwise, is_whole
 from pollux.geometry.spectral import Mixed, NeighbourGraph
-from pollux.rows import as_rows, share
 
 SPANNING: dict[Kind, dict[str, type[ShortestPath | NeighbourGraph | Mixed | Mixtures]]] = {
     "kernel": {"graph": NeighbourGraph, "mixed": Mixed, "mixtures": Mixtures},

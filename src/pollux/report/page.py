@@ -9,7 +9,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from pollux.atomic import write_text
+from pollux.io.atomic import write_text
 from pollux.report import encode, pictures, sections, tables
 from pollux.report.findings import Findings
 from pollux.report.markup import count, counted, escaped, isolated, script_data, shortened

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_array
 from torch import nn
 
-from pollux.estimators import GeminiClustering
+from pollux.clustering import GeminiClustering
 from pollux.parameters import check_parameters
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pollux.estimators import GeminiClustering
-from pollux.scaling import Scaling, prepared
+from pollux.clustering import GeminiClustering
+from pollux.data.scaling import Scaling, prepared
 
 MOST_FITTED = 1_000
 """Rows of a subsample: more of them take longer and tell little more of a small network."""

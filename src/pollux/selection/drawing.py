@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pollux.atomic import in_place
+from pollux.io.atomic import in_place
 from pollux.report.canvas import GRID, TITLE, clean_axes, new_figure
 from pollux.report.palette import INK, QUIET, colours
 from pollux.selection.deciding import CLEAR

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from pollux.estimators import GeminiClustering
+from pollux.clustering import GeminiClustering
 from pollux.fitting import CollapseWarning
 from pollux.selection.agreement import Labels
 from pollux.selection.gaps import Edges, separation

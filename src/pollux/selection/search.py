@@ -13,7 +13,7 @@ from scipy.sparse import issparse
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
-from pollux.estimators import GeminiClustering
+from pollux.clustering import GeminiClustering
 from pollux.metrics import adjusted_rand_index, pairwise_agreement
 from pollux.selection.agreement import distances_from_consensus, mean_and_error, sampled_pairs, together
 from pollux.selection.checking import as_classes, as_rows, check_candidates, check_estimator, check_settings

@@ -15,11 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pollux import checked_tensors
 from pollux.errors import InputError
-from pollux.intervals import parse_every
-from pollux.locking import locked
+from pollux.io import tensors as checked_tensors
+from pollux.io.locks import locked
 from pollux.ranks import Ranks, is_first
+from pollux.training.intervals import parse_every
 
 FORMAT, VERSION = "pollux-checkpoint", "1"
 

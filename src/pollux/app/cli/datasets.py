@@ -1,0 +1,124 @@
+"""``pollux datasets``: what data with known classes there is, where it lies, and how to get it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from pollux.app.cli.common import BAD_INPUT, GOOD, STOPPED, say
+
+
+def add(commands: Any) -> None:
+    datasets = commands.add_parser(
+        "datasets",
+        allow_abbrev=False,
+        help="list and fetch data with known classes",
+        description="Data to try things on, with known classes. It is looked for in the folder that the environment "
+        "variable POLLUX_DATA names, then in the cache folder.",
+    )
+    actions = datasets.add_subparsers(dest="action", metavar="ACTION")
+    shown = "show what there is, and where"
+    actions.add_parser("list", allow_abbrev=False, help=shown, description=f"{shown.capitalize()}.")
+    fetch = actions.add_parser(
+        "fetch",
+        allow_abbrev=False,
+        help="fetch images from their publisher",
+        description="Fetch images from their publisher, compare their checksums and store them as NAME.npz.",
+    )
+    fetch.add_argument("names", metavar="NAME", nargs="+", help="mnist, fashion_mnist or cifar10")
+    fetch.add_argument("--to", metavar="DIR", help="where to (default: POLLUX_DATA if set, or else the cache folder)")
+    path = actions.add_parser(
+        "path",
+        allow_abbrev=False,
+        help="print where a data set lies",
+        description="Print the path of the file of a data set, and nothing else.",
+    )
+    path.add_argument("name", metavar="NAME")
+
+    def run_or_help(options: argparse.Namespace) -> int:
+        if options.action is None:
+            datasets.print_help(sys.stderr)
+            return BAD_INPUT
+        return run(options)
+
+    datasets.set_defaults(run=run_or_help)
+
+
+def run(options: argparse.Namespace) -> int:
+    return {"list": _list, "fetch": _fetch, "path": _path}[options.action](options)
+
+
+def _list(_: argparse.Namespace) -> int:
+    from pollux.lab.datasets.catalogue import catalogue
+
+    rows = [("NAME", "KIND", "SAMPLES", "SHAPE", "CLASSES", "WHERE")]
+    for entry in catalogue():
+        shape = " × ".join(map(str, entry.shape))
+        rows.append((entry.name, entry.kind, f"{entry.samples:,}", shape, str(entry.classes), entry.where))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        # Words to the left, numbers to the right, and nothing after the last word.
+        aligned = zip(row[:-1], widths, "<<>>>", strict=False)
+        print(*(f"{text:{side}{width}}" for text, width, side in aligned), row[-1], sep="  ")
+    return GOOD
+
+
+def _fetch(options: argparse.Namespace) -> int:
+    from pollux.lab.datasets.catalogue import fetchable, fetched
+    from pollux.lab.datasets.fetching import fetch
+
+    for name in options.names:
+        fetchable(name)
+    lacking = [name for name in dict.fromkeys(options.names) if fetched(name, options.to) is None]
+    try:
+        for name in options.names:
+            there = fetched(name, options.to)
+            if there is not None:
+                print(f"{name} is already here: {there}")
+                continue
+            progress = _Progress(name) if sys.stderr.isatty() else None
+            print(f"{name} written to {fetch(name, options.to, progress=progress)}")
+    except KeyboardInterrupt:
+        written = [name for name in lacking if fetched(name, options.to) is not None]
+        if not written:
+            raise
+        say(_what_was_written(written, [name for name in lacking if name not in written]))
+        return STOPPED
+    return GOOD
+
+
+def _what_was_written(written: list[str], lacking: list[str]) -> str:
+    def were(names: list[str]) -> str:
+        return f"{' and '.join(names)} {'was' if len(names) == 1 else 'were'}"
+
+    return f"Stopped; {were(written)} written" + (f", {were(lacking)} not." if lacking else ".")
+
+
+def _path(options: argparse.Namespace) -> int:
+    from pollux.lab.datasets.catalogue import path_of
+
+    print(path_of(options.name))
+    return GOOD
+
+
+class _Progress:
+    """How much of a file has come, on one line of a terminal; pooch sets the total and tells the rest."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.total = 0
+        self.reset()
+
+    def reset(self) -> None:
+        self.bytes = self.shown = 0
+
+    def update(self, more: int) -> None:
+        self.bytes += more
+        if self.bytes - self.shown >= 100_000 or self.bytes == self.total:
+            self.shown = self.bytes
+            line = f"\rfetching {self.name}: {self.bytes / 1e6:.1f} of {self.total / 1e6:.1f} MB "
+            print(line, end="", file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        say("")
