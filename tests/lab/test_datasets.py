@@ -24,11 +24,10 @@ import scipy.sparse
 from sklearn.cluster import KMeans
 from sklearn.mixture import GaussianMixture
 
-import pollux.app.cli.datasets
 from pollux.app.cli import main
 from pollux.errors import InputError
 from pollux.io import atomic
-from pollux.lab import datasets
+from pollux.lab import datasets, datasets_command
 from pollux.lab.datasets import catalogue, fetching, places
 from pollux.metrics import adjusted_rand_index
 
@@ -51,7 +50,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def command(*arguments: str) -> int:
     """``pollux datasets`` with these arguments."""
     parser = argparse.ArgumentParser()
-    pollux.app.cli.datasets.add(parser.add_subparsers())
+    datasets_command.add(parser.add_subparsers())
     options = parser.parse_args(["datasets", *arguments])
     return int(options.run(options))
 
@@ -897,7 +896,7 @@ def test_bad_input_ends_with_two_and_a_message(capsys: pytest.CaptureFixture[str
 
 def test_help_needs_nothing_slow() -> None:
     code = (
-        "import sys, argparse, pollux.app.cli.datasets as d; d.add(argparse.ArgumentParser().add_subparsers());"
+        "import sys, argparse, pollux.lab.datasets_command as d; d.add(argparse.ArgumentParser().add_subparsers());"
         "assert not {'pooch', 'sklearn.datasets'} & sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
