@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from pollux.data.preprocessing import Preprocessing
-from pollux.data.scaling import Scaling
+from pollux.data.scaling import FittedScaling
 from pollux.fitting import (
     all_or_nothing,
     fingerprint,
@@ -144,7 +144,7 @@ class GeminiClustering(Presets, SpeaksOfRows, ClusterMixin, BaseEstimator):
         The trained module.
     geometry_ : Geometry or None
         The geometry, with what it takes from the data fixed.
-    scaling_ : Scaling or None
+    scaling_ : FittedScaling or None
         What is done to rows before the model sees them.
     probabilities_ : array of shape (n, n_clusters)
         Soft assignments of the rows, for a free table only.
@@ -161,7 +161,7 @@ class GeminiClustering(Presets, SpeaksOfRows, ClusterMixin, BaseEstimator):
     """
 
     preprocessing_: Preprocessing | None
-    scaling_: Scaling | None
+    scaling_: FittedScaling | None
     _stream: Source | None
     _labels: NDArray[np.int64] | None
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from pollux.data.rows import Rows
-from pollux.data.scaling import Scaling
+from pollux.data.scaling import FittedScaling
 from pollux.fitting import Problem, RowProblem, apart, batch_rows, lean, start_at_seeds, transport_problems
 from pollux.geometry import Geometry
 from pollux.models import FreeTable, build
@@ -85,11 +85,11 @@ class Learning:
         modules = build(self["model"], shape, self["n_clusters"], count, **self.model_options)
         return [module.to(self["device"], dtype) for module in modules]
 
-    def scaling(self, X: Any, sample_weight: Tensor | None = None) -> Scaling | None:
+    def scaling(self, X: Any, sample_weight: Tensor | None = None) -> FittedScaling | None:
         """What is done to rows such as those of X before a model sees them, where something is."""
         if self["scaling"] == "none" and self["n_components"] is None and self["missing"] == "error":
             return None
-        return Scaling.fit(X, self["scaling"], self["n_components"], sample_weight)
+        return FittedScaling.fit(X, self["scaling"], self["n_components"], sample_weight)
 
     @property
     def uses_spacing(self) -> bool:
