@@ -15,7 +15,7 @@ MOST_LINES = 450
 LAYERS = [
     *("errors", "threads", "io.atomic", "io.locks", "io.tensors", "ranks", "metrics", "models", "data", "geometry"),
     *("transport", "objectives", "training", "fitting", "parameters", "streamed", "learning", "assembly", "new_rows"),
-    *("io.model_files", "recipes", "clustering", "io.onnx", "report", "app.runs", "selection", "lab", "app"),
+    *("io.model_files", "recipes", "clustering", "io.onnx", "report", "app.runs", "selection", "app", "lab"),
     "__main__",
 ]
 # Packages that only gather modules of several layers.
