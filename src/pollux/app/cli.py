@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pollux.app.console import BAD_INPUT, GOOD, OUR_FAULT, STOPPED, say
-from pollux.errors import InputError
+from pollux.errors import InputError, command_line
 
 COMMANDS = {
     "fit": ("pollux.app.fit", "find clusters in a file and save the model"),
@@ -48,7 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # training becomes many times slower. It is read when torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
-        return int(options.run(options))
+        with command_line():
+            return int(options.run(options))
     except KeyboardInterrupt:
         say("Stopped; nothing was written.")
         return STOPPED
