@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from pollux.data.preprocessing import from_json
-from pollux.data.scaling import Scaling
+from pollux.data.scaling import FittedScaling
 from pollux.geometry import DISTANCES, KERNELS, SPANNING, Mixtures, NeighbourGraph, Pairwise, ShortestPath, resolve
 from pollux.io import tensors as checked_tensors
 from pollux.models import FreeTable, build
@@ -76,7 +76,8 @@ def load(
         _restore_state(clustering, tensors, description)
         with torch.random.fork_rng(devices=[]):
             _restore_module(clustering, tensors)
-        if description["geometry_known"]:
+        # The first files of version 1 did not say; a geometry is never replaced by another.
+        if description.get("geometry_known", False):
             _restore_geometry(clustering, description["geometry_parameters"])
     except _NOT_WHAT_IT_SAYS as error:
         raise ValueError(f"{path} is not a whole model file: {error!r}.") from error
@@ -89,7 +90,10 @@ _NOT_WHAT_IT_SAYS = (KeyError, TypeError, AttributeError, IndexError, OverflowEr
 
 def _parameters(path: str | Path, description: dict[str, Any], model: Any, device: str | None) -> dict[str, Any]:
     """The estimator's parameters; those that decide what it says are never replaced by a default."""
-    parameters, left_out = dict(description["parameters"]), description["left_out"]
+    parameters = dict(description["parameters"])
+    # The first files of version 1 did not list them.
+    unlisted = [name for name in ("model", "objective", "geometry", "optimiser") if parameters[name] is None]
+    left_out = description.get("left_out", unlisted)
     if model is not None:
         parameters["model"] = model
     elif "model" in left_out:
@@ -143,8 +147,8 @@ def _restore_state(clustering: Any, tensors: dict[str, Tensor], description: dic
     clustering.diverged_ = False
 
 
-def _scaling(tensors: dict[str, Tensor], shape: tuple[int, ...]) -> Scaling:
-    scaling = Scaling(**{name.removeprefix("scaling."): value for name, value in tensors.items()})
+def _scaling(tensors: dict[str, Tensor], shape: tuple[int, ...]) -> FittedScaling:
+    scaling = FittedScaling(**{name.removeprefix("scaling."): value for name, value in tensors.items()})
     axes, d = scaling.axes, math.prod(shape)
     fits = tuple(scaling.centre.shape) == shape and tuple(scaling.scale.shape) in ((), shape)
     fits &= scaling.fill is None or tuple(scaling.fill.shape) == shape
