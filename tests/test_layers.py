@@ -13,9 +13,21 @@ MOST_LINES = 450
 
 # From the lowest to the highest; a module belongs to the longest name that it begins with.
 LAYERS = [
-    *("errors", "threads", "io.atomic", "io.locks", "io.tensors", "ranks", "metrics", "models", "data", "geometry"),
+    *(
+        "errors",
+        "names",
+        "threads",
+        "io.atomic",
+        "io.locks",
+        "io.tensors",
+        "ranks",
+        "metrics",
+        "models",
+        "data",
+        "geometry",
+    ),
     *("transport", "objectives", "training", "fitting", "parameters", "streamed", "learning", "assembly", "new_rows"),
-    *("io.model_files", "recipes", "clustering", "io.onnx", "report", "app.runs", "selection", "lab", "app"),
+    *("io.model_files", "recipes", "clustering", "io.onnx", "report", "app.runs", "selection", "app", "lab"),
     "__main__",
 ]
 # Packages that only gather modules of several layers.

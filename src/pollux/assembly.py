@@ -13,7 +13,8 @@ from torch import Tensor, dtype, nn
 
 from pollux.data.preprocessing import Preprocessing
 from pollux.data.rows import Rows
-from pollux.data.scaling import Scaling, prepared
+from pollux.data.scaling import FittedScaling, prepared
+from pollux.errors import option
 from pollux.fitting import (
     COLLAPSED,
     CollapseWarning,
@@ -42,7 +43,7 @@ class Assembly:
     """The parts of fit, in its order."""
 
     preprocessing_: Preprocessing | None
-    scaling_: Scaling | None
+    scaling_: FittedScaling | None
     geometry_: Geometry | None
     module_: nn.Module
     probabilities_: NDArray[Any]
@@ -81,7 +82,8 @@ class Assembly:
         except ValueError as error:
             if "contains NaN" in str(error) and self.missing == "error":
                 raise ValueError(
-                    "Input X contains NaN: missing='mean' lets the mean of a feature stand for it; or drop its rows."
+                    f"Input X contains NaN: {option('missing', 'mean')} lets the mean of a feature stand for it; or "
+                    "drop its rows."
                 ) from error
             raise
         if not reset and tuple(X.shape[1:]) != self._shape:

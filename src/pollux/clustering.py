@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from pollux.data.preprocessing import Preprocessing
-from pollux.data.scaling import Scaling
+from pollux.data.scaling import FittedScaling
 from pollux.fitting import (
     all_or_nothing,
     fingerprint,
@@ -45,12 +45,12 @@ from pollux.streamed import (
     rows_in_order,
 )
 from pollux.training import (
+    BestRestart,
     Callback,
     Checkpoints,
-    Fitted,
-    Randomness,
+    RandomStreams,
     SingleModel,
-    evaluate_sound,
+    evaluate_finite,
 )
 
 
@@ -144,7 +144,7 @@ class GeminiClustering(Presets, SpeaksOfRows, ClusterMixin, BaseEstimator):
         The trained module.
     geometry_ : Geometry or None
         The geometry, with what it takes from the data fixed.
-    scaling_ : Scaling or None
+    scaling_ : FittedScaling or None
         What is done to rows before the model sees them.
     probabilities_ : array of shape (n, n_clusters)
         Soft assignments of the rows, for a free table only.
@@ -161,7 +161,7 @@ class GeminiClustering(Presets, SpeaksOfRows, ClusterMixin, BaseEstimator):
     """
 
     preprocessing_: Preprocessing | None
-    scaling_: Scaling | None
+    scaling_: FittedScaling | None
     _stream: Source | None
     _labels: NDArray[np.int64] | None
 
@@ -249,9 +249,9 @@ class GeminiClustering(Presets, SpeaksOfRows, ClusterMixin, BaseEstimator):
         """
         check_parameters(self.get_params(deep=False))
         ranks = joined()
-        with all_or_nothing(self), seeded(self.random_state, self.device, ranks) as (seed, randomness):
+        with all_or_nothing(self), seeded(self.random_state, self.device, ranks) as (seed, random_streams):
             if is_streamed(X) and not (sample_weight is not None or affinity is not None or self._is_free()):
-                return self._fit_stream(X, randomness)
+                return self._fit_stream(X, random_streams)
             refuse_streams(X)
             X = self._validate(X, reset=True, fewest=max(2, self.n_clusters))
             weight, kept = take_part(X, sample_weight, self.device)
@@ -263,12 +263,12 @@ class GeminiClustering(Presets, SpeaksOfRows, ClusterMixin, BaseEstimator):
             modules = self._modules(rows, seed, self.n_init)
             if not self._learning().is_taken_up(ranks):
                 self._learning().start(modules, rows, problem, self.geometry_, seed)
-            fitted = self._learning().fit(modules, problem, randomness, told)
+            fitted = self._learning().fit(modules, problem, random_streams, told)
             self._keep(fitted)
             self._finish(X, kept, fitted.evaluation)
         return self
 
-    def _fit_stream(self, X: Any, randomness: Randomness) -> Self:
+    def _fit_stream(self, X: Any, random_streams: RandomStreams) -> Self:
         """The same for samples that are never held."""
         stream = as_stream(X, "float64" if self.dtype == "float64" else "float32", max(2, self.n_clusters))
         check_streamable(self.get_params(deep=False))
@@ -282,17 +282,17 @@ class GeminiClustering(Presets, SpeaksOfRows, ClusterMixin, BaseEstimator):
         needs = self._objective().needs
         geometry = None if needs is None else resolve(self.geometry, needs)
         self.geometry_, self.scaling_ = adapted(geometry, stream, self._dtype, self.device), None
-        if randomness.ranks is not None:
-            randomness.ranks.agree(stream.form(), "have different rows")
-        problem = StreamProblem(stream, self.geometry_, self._dtype, self.device, randomness.ranks)
+        if random_streams.ranks is not None:
+            random_streams.ranks.agree(stream.form(), "have different rows")
+        problem = StreamProblem(stream, self.geometry_, self._dtype, self.device, random_streams.ranks)
         modules = self._learning().modules(self._shape, self._dtype, self.n_init)
-        fitted = self._learning().fit(modules, problem, randomness, stream.fingerprint)
+        fitted = self._learning().fit(modules, problem, random_streams, stream.fingerprint)
         self._keep(fitted)
         self._number(fitted.evaluation)
         self._labels = None
         return self
 
-    def _keep(self, fitted: Fitted) -> None:
+    def _keep(self, fitted: BestRestart) -> None:
         self.module_, self.history_, self.diverged_ = fitted.module, fitted.history, fitted.diverged
         self.n_iter_ = len(self.history_["objective"])
         # One cluster is found by every start.
@@ -318,7 +318,7 @@ class GeminiClustering(Presets, SpeaksOfRows, ClusterMixin, BaseEstimator):
         Clusters are numbered anew, by their size among these rows, and ``labels_`` are theirs.
         """
         check_parameters(self.get_params(deep=False))
-        with all_or_nothing(self), seeded(self.random_state, self.device) as (seed, randomness):
+        with all_or_nothing(self), seeded(self.random_state, self.device) as (seed, random_streams):
             first = not self.__sklearn_is_fitted__()
             X = self._validate(X, reset=first, fewest=1)
             weight, kept = take_part(X, sample_weight, self.device)
@@ -333,8 +333,8 @@ class GeminiClustering(Presets, SpeaksOfRows, ClusterMixin, BaseEstimator):
                 problem = self._problem(self._rows(rows_kept(X, kept)), geometry, weight, is_trained=True)
             # A copy is trained: a call that fails leaves the weights alone too.
             model = SingleModel(copy.deepcopy(self.module_), self.n_clusters, self._learning().autocast, self.compile)
-            trained, self._resume = self._learning().one_epoch(model, problem, randomness, self._resume)
-            (evaluation,), was_spoilt = evaluate_sound(
+            trained, self._resume = self._learning().one_epoch(model, problem, random_streams, self._resume)
+            (evaluation,), was_spoilt = evaluate_finite(
                 model, trained, functools.partial(self._evaluate, problem=problem)
             )
             (self.module_,) = model.modules

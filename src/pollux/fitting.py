@@ -24,7 +24,7 @@ from pollux.geometry.spectral import block_of
 from pollux.models import FreeTable
 from pollux.objectives import DIVERGENCES, Gemini
 from pollux.ranks import Ranks
-from pollux.training import Batches, Evaluation, Randomness, RowBatches, evaluate
+from pollux.training import Batches, Evaluation, RandomStreams, RowBatches, evaluate
 
 SPACING_NEIGHBOUR = 10
 _WHOLE_UP_TO = 1_000
@@ -57,8 +57,8 @@ def all_or_nothing(estimator: Any) -> Iterator[None]:
 
 
 @contextmanager
-def seeded(random_state: Any, device: str, ranks: Ranks | None = None) -> Iterator[tuple[int, Randomness]]:
-    """All randomness from random_state: initial weights, dropout, batches; torch's own state is kept.
+def seeded(random_state: Any, device: str, ranks: Ranks | None = None) -> Iterator[tuple[int, RandomStreams]]:
+    """All random_streams from random_state: initial weights, dropout, batches; torch's own state is kept.
 
     Several processes start from the same weights and draw the same batches, with the seed of the first of them.
     """
@@ -73,7 +73,7 @@ def seeded(random_state: Any, device: str, ranks: Ranks | None = None) -> Iterat
             with torch.cuda.device(device):
                 torch.cuda.manual_seed(seed)
         noise = None if ranks is None else torch.Generator().manual_seed(seed + 1 + ranks.rank)
-        yield seed, Randomness(torch.Generator().manual_seed(seed), noise, ranks)
+        yield seed, RandomStreams(torch.Generator().manual_seed(seed), noise, ranks)
 
 
 def apart(ranks: Ranks, device: str) -> None:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from pollux.data.rows import Rows
-from pollux.data.scaling import Scaling
+from pollux.data.scaling import FittedScaling
 from pollux.fitting import Problem, RowProblem, apart, batch_rows, lean, start_at_seeds, transport_problems
 from pollux.geometry import Geometry
 from pollux.models import FreeTable, build
@@ -26,18 +26,18 @@ from pollux.objectives import Gemini
 from pollux.parameters import resolve_callbacks, resolve_objective, resolve_penalties
 from pollux.ranks import Ranks, is_first
 from pollux.training import (
+    AutogradStep,
     Batches,
+    BestRestart,
     Checkpoints,
-    Fitted,
     ProgressBar,
-    Randomness,
-    Recipe,
+    RandomStreams,
     Round,
     SingleModel,
     Step,
-    TapedStep,
+    StepOptions,
     Trainable,
-    Trained,
+    TrainingResult,
     learn_labels,
     make_optimiser,
     train,
@@ -85,11 +85,11 @@ class Learning:
         modules = build(self["model"], shape, self["n_clusters"], count, **self.model_options)
         return [module.to(self["device"], dtype) for module in modules]
 
-    def scaling(self, X: Any, sample_weight: Tensor | None = None) -> Scaling | None:
+    def scaling(self, X: Any, sample_weight: Tensor | None = None) -> FittedScaling | None:
         """What is done to rows such as those of X before a model sees them, where something is."""
         if self["scaling"] == "none" and self["n_components"] is None and self["missing"] == "error":
             return None
-        return Scaling.fit(X, self["scaling"], self["n_components"], sample_weight)
+        return FittedScaling.fit(X, self["scaling"], self["n_components"], sample_weight)
 
     @property
     def uses_spacing(self) -> bool:
@@ -138,37 +138,37 @@ class Learning:
         Of several starts some may not have begun, and of several processes some may not see the folder.
         """
         checkpoints = as_checkpoints(self["checkpoint"])
-        return checkpoints is not None and self["n_init"] == 1 and ranks is None and checkpoints.hold_some()
+        return checkpoints is not None and self["n_init"] == 1 and ranks is None and checkpoints.exist()
 
     @property
     def autocast(self) -> torch.dtype | None:
         return torch.bfloat16 if self["dtype"] == "bfloat16" else None
 
     def fit(
-        self, modules: list[nn.Module], problem: Problem, randomness: Randomness, fingerprint: Callable[[], str]
-    ) -> Fitted:
+        self, modules: list[nn.Module], problem: Problem, random_streams: RandomStreams, fingerprint: Callable[[], str]
+    ) -> BestRestart:
         """Train the modules and keep the best; the fingerprint of the data tells checkpoints from those of others."""
         n_clusters, objective = self["n_clusters"], self.objective
         problems = transport_problems(objective, n_clusters, self["n_init"])
-        recipe = Recipe(
+        recipe = StepOptions(
             objective,
             self["optimiser"],
             self["learning_rate"],
             resolve_penalties(self["penalties"]),
             # A network of the user's may carry hooks that must run.
-            may_go_tapeless=isinstance(self["model"], str),
+            allow_closed_form=isinstance(self["model"], str),
             autocast=self.autocast,
             compiled=self["compile"],
         )
-        if randomness.ranks is not None:
-            randomness.ranks.agree(_digest(modules), "start from different weights or models")
-            apart(randomness.ranks, self["device"])
+        if random_streams.ranks is not None:
+            random_streams.ranks.agree(_digest(modules), "start from different weights or models")
+            apart(random_streams.ranks, self["device"])
         checkpoints = as_checkpoints(self["checkpoint"])
         batches = problem.batches(self["batch_size"], self["reshuffle_every"], problems)
         rounds = self._rounds(len(modules), batches)
-        identity = {} if checkpoints is None else self._identity(modules[0], randomness, fingerprint(), rounds)
+        identity = {} if checkpoints is None else self._identity(modules[0], random_streams, fingerprint(), rounds)
         with (
-            nullcontext() if checkpoints is None else checkpoints.of(identity, randomness.ranks),
+            nullcontext() if checkpoints is None else checkpoints.of(identity, random_streams.ranks),
             within_memory(modules[0], n_clusters, batches, objective),
         ):
             return train_restarts(
@@ -176,9 +176,9 @@ class Learning:
                 n_clusters,
                 batches,
                 recipe,
-                functools.partial(self.train, randomness=randomness, checkpoints=checkpoints),
+                functools.partial(self.train, random_streams=random_streams, checkpoints=checkpoints),
                 lambda module: problem.evaluate(module, n_clusters, objective),
-                randomness,
+                random_streams,
                 rounds,
                 checkpoints,
             )
@@ -204,9 +204,9 @@ class Learning:
         batches: Batches,
         each: Round,
         *,
-        randomness: Randomness,
+        random_streams: RandomStreams,
         checkpoints: Checkpoints | None = None,
-    ) -> Trained:
+    ) -> TrainingResult:
         """The epochs of one model."""
         return train(
             model,
@@ -216,37 +216,41 @@ class Learning:
             tol=self["tol"],
             patience=self["patience"],
             callbacks=(
-                *([ProgressBar()] if self["verbose"] and is_first(randomness.ranks) else []),
+                *([ProgressBar()] if self["verbose"] and is_first(random_streams.ranks) else []),
                 *resolve_callbacks(self["callbacks"]),
             ),
-            generator=randomness.generator,
-            noise=randomness.noise,
-            ranks=randomness.ranks,
+            generator=random_streams.generator,
+            noise=random_streams.noise,
+            ranks=random_streams.ranks,
             checkpoints=checkpoints,
             schedule=each.schedule,
             before=each.before,
         )
 
     def one_epoch(
-        self, model: SingleModel, problem: Problem, randomness: Randomness, resume: dict[str, Any] | None
-    ) -> tuple[Trained, dict[str, Any]]:
+        self, model: SingleModel, problem: Problem, random_streams: RandomStreams, resume: dict[str, Any] | None
+    ) -> tuple[TrainingResult, dict[str, Any]]:
         """An epoch that takes up the optimiser and the random numbers where the last one left them."""
-        generator = randomness.generator
+        generator = random_streams.generator
         assert generator is not None
         optimiser = make_optimiser(self["optimiser"], model.parameters(), self["learning_rate"])
         if resume is not None:
             optimiser.load_state_dict(copy.deepcopy(resume["optimiser"]))
             generator.set_state(resume["generator"])
             torch.set_rng_state(resume["torch"])
-        step = TapedStep(model, self.objective, optimiser, resolve_penalties(self["penalties"]), generator)
-        trained = self.train(model, step, problem.batches(self["batch_size"]), Round(1, 1), randomness=randomness)
+        step = AutogradStep(model, self.objective, optimiser, resolve_penalties(self["penalties"]), generator)
+        trained = self.train(
+            model, step, problem.batches(self["batch_size"]), Round(1, 1), random_streams=random_streams
+        )
         return trained, {
             "optimiser": optimiser.state_dict(),
             "generator": generator.get_state(),
             "torch": torch.get_rng_state(),
         }
 
-    def _identity(self, module: nn.Module, randomness: Randomness, data: str, rounds: list[Round]) -> dict[str, Any]:
+    def _identity(
+        self, module: nn.Module, random_streams: RandomStreams, data: str, rounds: list[Round]
+    ) -> dict[str, Any]:
         """What tells this training from others, as plain data."""
         told = {name: in_words(self[name]) for name in _DECISIVE}
         layers = repr([(name, *value.shape, str(value.dtype)) for name, value in module.state_dict().items()])
@@ -258,7 +262,7 @@ class Learning:
             "epochs": in_words(self["max_epochs"]) if self["schedule"] != "constant" else None,
             # A share of all epochs as the number that it is.
             "trial_epochs": rounds[0].epochs if len(rounds) > 1 else None,
-            "processes": 1 if randomness.ranks is None else randomness.ranks.size,
+            "processes": 1 if random_streams.ranks is None else random_streams.ranks.size,
         }
 
 

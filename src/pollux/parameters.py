@@ -11,18 +11,15 @@ import numpy as np
 import torch
 from torch import nn
 
-from pollux.data.scaling import MISSING, SCALINGS
 from pollux.errors import InputError
 from pollux.models import ACTIVATIONS, NORMS, activations
+from pollux.names import DTYPES, INITS, MISSING, OPTIMISERS, SCALINGS, SCHEDULES
 from pollux.objectives import PENALTIES, Divergence, Gemini
 from pollux.objectives.penalties import Penalty
-from pollux.training import OPTIMISERS, SCHEDULES, Checkpoints
-from pollux.training.starting import INITS
+from pollux.training import Checkpoints
 
 NOT_IN_FILE = "not in the file"
 """Stands for an objective or a geometry that a model file could not hold."""
-
-DTYPES = ("auto", "float32", "float64", "bfloat16")
 
 
 def check_parameters(parameters: Mapping[str, Any]) -> None:
@@ -44,7 +41,7 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
     _check_choice("dtype", parameters["dtype"], DTYPES)
     _check_choice("scaling", parameters["scaling"], SCALINGS)
     _check_choice("missing", parameters["missing"], MISSING)
-    _check_choice("schedule", parameters["schedule"], tuple(SCHEDULES))
+    _check_choice("schedule", parameters["schedule"], SCHEDULES)
     if parameters["init"] == "kmeans++" and parameters["model"] != "free":
         raise ValueError("init='kmeans++' starts a free table only; for a network, use 'kmeans' or 'graph'.")
     _check_rounds(parameters["trial_epochs"], parameters["max_epochs"])
@@ -52,7 +49,7 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
         raise ValueError(f"norm is one of {', '.join(map(repr, NORMS))}; not {parameters['norm']!r}.")
     _check_layers(parameters["hidden"], parameters["activation"])
     if isinstance(parameters["optimiser"], str):
-        _check_choice("optimiser", parameters["optimiser"], tuple(OPTIMISERS))
+        _check_choice("optimiser", parameters["optimiser"], OPTIMISERS)
     elif not callable(parameters["optimiser"]):
         raise TypeError(f"optimiser must be a name or a function, not {parameters['optimiser']!r}.")
     if not isinstance(parameters["compile"], bool | np.bool_):

@@ -357,20 +357,20 @@ def test_settings_as_they_were_are_resumed(data: Path, geometry: str) -> None:
     assert len(pd.read_csv("run/clusters.csv")) == 30
 
 
-def test_an_interrupt_between_two_figures_leaves_whole_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_between_two_metrics_leaves_whole_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
     from pollux import GeminiClustering
-    from pollux.training import course
+    from pollux.training import state
 
     calls = []
-    figures = course.Tally.figures
+    compute = state.EpochMetrics.compute
 
     def interrupted(self: Any, ranks: Any = None) -> Any:
         calls.append(1)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return figures(self, ranks)
+        return compute(self, ranks)
 
-    monkeypatch.setattr(course.Tally, "figures", interrupted)
+    monkeypatch.setattr(state.EpochMetrics, "compute", interrupted)
     X = np.random.default_rng(0).normal(size=(20, 2))
     clustering = GeminiClustering(2, max_epochs=9, callbacks=[Interruptible()], random_state=0).fit(X)
     assert {len(values) for values in clustering.history_.values()} == {2}

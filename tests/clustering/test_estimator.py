@@ -37,18 +37,18 @@ from pollux.new_rows import NoOpinionError
 from pollux.objectives import DIVERGENCES, GEMINIS, PENALTIES
 from pollux.training import (
     OPTIMISERS,
+    AutogradStep,
     NumericalWarning,
     RowBatches,
     SingleModel,
     StackedModels,
-    TapedStep,
     TensorBoard,
     make_optimiser,
     train,
 )
-from pollux.training.dense import DenseModels, trainable_without_tape
+from pollux.training.dense import DenseModels, has_closed_form
 from pollux.training.optimisers import elementwise
-from pollux.training.steps import TapelessStep
+from pollux.training.steps import ClosedFormStep
 from pollux.training.trainable import stackable
 
 # Small and odd data do fall into one cluster; that it is said so has a test of its own.
@@ -563,10 +563,10 @@ class Course:
         """What a training of the model leaves."""
         generator = torch.Generator().manual_seed(5)
         if isinstance(model, DenseModels):
-            step = TapelessStep(model, self.objective, generator)
+            step = ClosedFormStep(model, self.objective, generator)
         else:
             optimiser = make_optimiser(self.optimiser, model.parameters(), 0.01)
-            step = TapedStep(model, self.objective, optimiser, penalties, generator)
+            step = AutogradStep(model, self.objective, optimiser, penalties, generator)
         return train(model, step, self.batches, max_epochs=4, generator=generator)
 
     def check_each_is_as_alone(self, together: Any, penalties: Any = ()) -> None:
@@ -599,7 +599,7 @@ def test_restarts_trained_together_are_restarts_trained_alone(
 @every_objective
 def test_the_short_cut_for_small_networks_changes_nothing(objective: str, model: str, batch_size: int) -> None:
     course = Course(model, objective, batch_size)
-    assert all(trainable_without_tape(module, 3) for module in course.modules)
+    assert all(has_closed_form(module, 3) for module in course.modules)
     course.check_each_is_as_alone(DenseModels(course.modules, 0.01))
 
 
@@ -999,7 +999,7 @@ def test_callbacks_are_called_after_each_epoch() -> None:
     epochs: list[Any] = []
     one = clustering(max_epochs=4, callbacks=[epochs.append]).fit(X)
     assert [epoch.number for epoch in epochs] == [1, 2, 3, 4]
-    assert {epoch.of for epoch in epochs} == {4}
+    assert {epoch.max_epochs for epoch in epochs} == {4}
     for name in ("objective", "clusters", "entropy"):
         assert [getattr(epoch, name) for epoch in epochs] == one.history_[name]
 

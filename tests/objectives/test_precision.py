@@ -21,11 +21,11 @@ from pollux import Gemini, GeminiClustering, f_divergence, models
 from pollux.geometry.affinity import Features
 from pollux.objectives import GEMINIS, PENALTIES
 from pollux.training import Batch, make_optimiser
-from pollux.training.course import Guard, Tally
 from pollux.training.dense import DenseModels
 from pollux.training.evaluation import log_probabilities
 from pollux.training.memory import TooLargeError, is_lack_of_memory
-from pollux.training.steps import TapedStep, TapelessStep
+from pollux.training.state import EpochMetrics, NanGuard
+from pollux.training.steps import AutogradStep, ClosedFormStep
 from pollux.training.trainable import SingleModel, StackedModels
 
 CENTRES = np.array([[4, 0, 0, 0], [0, 4, 0, 0], [0, 0, 4, 4]], dtype=np.float32)
@@ -272,9 +272,9 @@ def test_steps_stay_on_the_device_of_their_rows(apart: None, name: str, weighted
         batch = Batch(there(8, 4), affinity, weight)
         modules = networks(1 + several)
         model = StackedModels(modules, 3) if several else SingleModel(modules[0], 3)
-        taped = TapedStep(model, Gemini(name), make_optimiser("sgd", model.parameters(), 0.1))
+        taped = AutogradStep(model, Gemini(name), make_optimiser("sgd", model.parameters(), 0.1))
         dense = DenseModels(modules, 0.1)
-        for trained, step in ((model, taped), (dense, TapelessStep(dense, Gemini(name)))):
+        for trained, step in ((model, taped), (dense, ClosedFormStep(dense, Gemini(name)))):
             logits, values = step(batch)
             assert logits.is_meta
             assert values.is_meta
@@ -290,7 +290,7 @@ def test_penalties_and_optimisers_stay_on_the_device(apart: None, optimiser: Any
     how = make_optimiser(optimiser, model.parameters(), 0.1)
     # Random numbers are drawn on the processor.
     generator = torch.Generator().manual_seed(0)
-    step = TapedStep(model, Gemini("mmd_ovo"), how, [(PENALTIES[penalty], 0.1)], generator)
+    step = AutogradStep(model, Gemini("mmd_ovo"), how, [(PENALTIES[penalty], 0.1)], generator)
     for weight in (None, there(8, dtype=torch.float64)):
         logits, values = step(Batch(there(8, 4), there(8, 8), weight, spacing=there(8)))
     assert logits.shape == ((2, 8, 3) if several else (8, 3))
@@ -313,18 +313,18 @@ def test_other_objectives_stay_on_the_device_too(apart: None, objective: Gemini)
     assert torch.autograd.grad(value, logits)[0].is_meta
 
 
-def test_figures_are_gathered_on_the_device(apart: None) -> None:
+def test_metrics_are_gathered_on_the_device(apart: None) -> None:
     (module,) = networks(1)
-    assert all(tensor.is_meta for tensor in Guard(SingleModel(module, 3))._copy())
-    tally = Tally()
-    tally.add(there(8, 3), there())
-    assert tally.objective().is_meta
-    assert tally.stretch().is_meta
+    assert all(tensor.is_meta for tensor in NanGuard(SingleModel(module, 3))._copy())
+    metrics = EpochMetrics()
+    metrics.update(there(8, 3), there())
+    assert metrics.objective().is_meta
+    assert metrics.stretch().is_meta
     kept = {
-        name: torch.ones(value.shape) if isinstance(value, Tensor) else value for name, value in tally.state().items()
+        name: torch.ones(value.shape) if isinstance(value, Tensor) else value for name, value in metrics.state().items()
     }
-    again = Tally.from_state(kept, torch.device("meta"))
-    again.add(there(8, 3), there())
+    again = EpochMetrics.from_state(kept, torch.device("meta"))
+    again.update(there(8, 3), there())
     assert again.objective().is_meta
 
 
@@ -392,7 +392,7 @@ def test_a_step_that_lacks_memory_says_so_for_every_way_of_training(monkeypatch:
     def allocate(self: Any, *arguments: Any) -> Any:
         raise MemoryError
 
-    monkeypatch.setattr(TapelessStep, "__call__", allocate)
+    monkeypatch.setattr(ClosedFormStep, "__call__", allocate)
     with pytest.raises(TooLargeError, match=r"batches of 50 would fit.*\(MemoryError\)"):
         clustering().fit(X)
 

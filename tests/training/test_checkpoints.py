@@ -548,7 +548,7 @@ def test_a_training_that_is_asked_to_stop_can_go_on(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path / "folder", every="1 hour")
 
     def stop(epoch: Any) -> None:
-        checkpoints.asked_to_stop = epoch.number == 2
+        checkpoints.stop_requested = epoch.number == 2
 
     stopped = small(checkpoint=checkpoints, callbacks=[stop]).fit(X)
     assert stopped.n_iter_ == 2

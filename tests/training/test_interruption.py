@@ -352,7 +352,7 @@ def test_ctrl_c_in_the_first_epoch_of_a_later_start_keeps_the_earlier_ones(tmp_p
     checkpoints = Checkpoints(tmp_path)
 
     def ask(epoch: Epoch) -> None:
-        checkpoints.asked_to_stop = epoch.number == epoch.of
+        checkpoints.stop_requested = epoch.number == epoch.max_epochs
 
     options = {"n_init": 3, "optimiser": one_by_one}
     stopped = clustering(4, ask, checkpoint=checkpoints, **options).fit(X)

@@ -27,22 +27,22 @@ from pollux.objectives import GEMINIS, PENALTIES, Gemini
 from pollux.objectives.penalties import LocalVat, balance, vat
 from pollux.training import (
     SCHEDULES,
+    AutogradStep,
     Checkpoints,
     Interruptible,
     NumericalWarning,
     SingleModel,
     StackedModels,
-    TapedStep,
     learn_labels,
     make_optimiser,
     restarts,
     warm,
 )
 from pollux.training.batches import Batch, RowBatches
-from pollux.training.course import Course
-from pollux.training.dense import DenseModels, trainable_without_tape
+from pollux.training.dense import DenseModels, has_closed_form
 from pollux.training.starting import initial_labels
-from pollux.training.steps import TapelessStep
+from pollux.training.state import TrainingState
+from pollux.training.steps import ClosedFormStep
 from pollux.training.trainable import stackable
 
 pytestmark = pytest.mark.filterwarnings("ignore::pollux.fitting.CollapseWarning")
@@ -293,7 +293,7 @@ def test_the_best_of_a_trial_go_on(options: dict[str, Any], going_on: int, monke
     seen: list[tuple[int, int]] = []
 
     def callback(epoch: Any) -> None:
-        seen.append((epoch.number, epoch.of))
+        seen.append((epoch.number, epoch.max_epochs))
 
     whole = small(**given, trial_epochs=2, max_epochs=7, callbacks=[callback]).fit(X)
     assert whole.n_iter_ == len(whole.history_["objective"]) == 7
@@ -381,7 +381,7 @@ def test_a_stop_in_a_later_round_keeps_the_earlier_one(options: dict[str, Any], 
 
     def count(epoch: Any) -> None:
         asked[0] += epoch.number == 2
-        checkpoints.asked_to_stop = asked[0] == turns
+        checkpoints.stop_requested = asked[0] == turns
 
     stopped = small(**given, callbacks=[count], checkpoint=checkpoints).fit(X)
     assert checkpoints.stopped
@@ -396,15 +396,15 @@ def test_a_stop_in_a_later_round_keeps_the_earlier_one(options: dict[str, Any], 
 def test_a_later_round_that_explodes_leaves_the_earlier_one(options: dict[str, Any], tmp_path: Path) -> None:
     given = {"n_init": 3, "batch_size": 25, "n_clusters": 5, **options}
     trial = small(**given, max_epochs=2).fit(X)
-    before = Course.end_epoch
+    before = TrainingState.end_epoch
 
-    def end_epoch(self: Course) -> bool:
+    def end_epoch(self: TrainingState) -> bool:
         if self.before:
-            self.tally._values = [value * torch.nan for value in self.tally._values]
+            self.metrics._values = [value * torch.nan for value in self.metrics._values]
         return before(self)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Course, "end_epoch", end_epoch)
+        patch.setattr(TrainingState, "end_epoch", end_epoch)
         with pytest.warns(NumericalWarning, match="last good weights"):
             fitted = small(**given, trial_epochs=2, max_epochs=7, checkpoint=tmp_path).fit(X)
         assert same_weights(fitted, trial)
@@ -483,7 +483,7 @@ def test_steps_go_at_the_pace_of_the_schedule(optimiser: str) -> None:
     assert rates == pytest.approx(expected)
 
 
-def test_the_schedule_is_the_same_with_and_without_a_tape() -> None:
+def test_the_schedule_is_the_same_with_and_in_closed_form() -> None:
     options = {"schedule": "cosine", "batch_size": 25, "dtype": "float64"}
     tapeless = small(**options).fit(X)
     taped = small(**options, penalties={"entropy": 0.0}).fit(X)
@@ -705,7 +705,7 @@ def test_norm_comes_before_each_activation() -> None:
         *(nn.Linear, nn.BatchNorm1d, ACTIVATIONS["relu"]) * 2,
         nn.Linear,
     ]
-    assert not trainable_without_tape(module, 3)
+    assert not has_closed_form(module, 3)
     assert not stackable(module)
     with pytest.raises(ValueError, match="norm is one of None, 'batch'; not 'layer'"):
         mlp(4, 3, norm="layer")
@@ -718,7 +718,7 @@ def test_running_statistics_see_the_data_alone() -> None:
         model = SingleModel(module, 3)
         model.train()
         optimiser = torch.optim.SGD(model.parameters(), lr=0.0)
-        step = TapedStep(model, Gemini("mi"), optimiser, penalties, torch.Generator().manual_seed(0))
+        step = AutogradStep(model, Gemini("mi"), optimiser, penalties, torch.Generator().manual_seed(0))
         inputs = torch.as_tensor(X)
         step(Batch(inputs, None, None, None, torch.ones(75)))
         return {name: buffer.clone() for name, buffer in module.named_buffers()}
@@ -738,8 +738,8 @@ def test_predictions_of_a_normalised_network_do_not_depend_on_other_rows() -> No
 def test_a_step_without_a_tape_goes_at_its_pace() -> None:
     modules = [nn.Linear(4, 3, dtype=torch.float64)]
     model = DenseModels(modules, 0.1)
-    step = TapelessStep(model, Gemini("mi"))
+    step = ClosedFormStep(model, Gemini("mi"))
     before = model.adam.parameters.clone()
-    step.set_pace(0.0)
+    step.scale_learning_rate(0.0)
     step(Batch(torch.as_tensor(X), None, None))
     assert torch.equal(model.adam.parameters, before)

@@ -15,8 +15,8 @@ from pollux.geometry.affinity import Affinity, Features
 from pollux.objectives import GEMINIS
 from pollux.objectives.gradients import CLOSED_FORMS, value_and_gradient
 from pollux.training.batches import Batch
-from pollux.training.dense import DenseModels, trainable_without_tape
-from pollux.training.steps import TapedStep, TapelessStep
+from pollux.training.dense import DenseModels, has_closed_form
+from pollux.training.steps import AutogradStep, ClosedFormStep
 from pollux.training.trainable import SingleModel
 
 
@@ -105,12 +105,12 @@ def test_a_step_is_the_step_of_torch_adam(name: str, make: type[nn.Module], rest
     features = centred_features(40, 5)
     batch = Batch(features.values + 1, features, None)
     model = DenseModels(modules, learning_rate=1e-2)
-    step = TapelessStep(model, Gemini(name))
+    step = ClosedFormStep(model, Gemini(name))
     for _ in range(25):
         step(batch)
     model.sync()
     for module in expected:
-        taped = TapedStep(SingleModel(module, 4), Gemini(name), torch.optim.Adam(module.parameters(), lr=1e-2))
+        taped = AutogradStep(SingleModel(module, 4), Gemini(name), torch.optim.Adam(module.parameters(), lr=1e-2))
         for _ in range(25):
             taped(batch)
     for module, same in zip(modules, expected, strict=True):
@@ -120,7 +120,7 @@ def test_a_step_is_the_step_of_torch_adam(name: str, make: type[nn.Module], rest
 
 @pytest.mark.parametrize("model", ["linear", "mlp"])
 @pytest.mark.parametrize("batch_size", [None, 50])
-def test_the_estimator_learns_the_same_with_and_without_a_tape(model: str, batch_size: int | None) -> None:
+def test_the_estimator_learns_the_same_with_and_in_closed_form(model: str, batch_size: int | None) -> None:
     X = load_iris().data
     settings = {"n_clusters": 4, "model": model, "batch_size": batch_size, "max_epochs": 20, "random_state": 0}
     without = GeminiClustering(**settings, optimiser="adam").fit(X)
@@ -144,14 +144,14 @@ def test_the_estimator_learns_the_same_with_and_without_a_tape(model: str, batch
         (nn.Linear(50_000, 4), False),
     ],
 )
-def test_only_small_dense_networks_go_without_a_tape(module: nn.Module, expected: bool) -> None:
-    assert trainable_without_tape(module, n_clusters=4) is expected
+def test_only_small_dense_networks_go_in_closed_form(module: nn.Module, expected: bool) -> None:
+    assert has_closed_form(module, n_clusters=4) is expected
 
 
 def test_frozen_layers_keep_their_tape() -> None:
     module = nn.Sequential(nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 4))
     module[0].requires_grad_(False)
-    assert not trainable_without_tape(module, n_clusters=4)
+    assert not has_closed_form(module, n_clusters=4)
 
 
 def test_fitting_gives_the_threads_back() -> None:

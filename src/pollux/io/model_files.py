@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from pollux.data.preprocessing import from_json
-from pollux.data.scaling import Scaling
+from pollux.data.scaling import FittedScaling
 from pollux.geometry import DISTANCES, KERNELS, SPANNING, Mixtures, NeighbourGraph, Pairwise, ShortestPath, resolve
 from pollux.io import tensors as checked_tensors
 from pollux.models import FreeTable, build
@@ -143,8 +143,8 @@ def _restore_state(clustering: Any, tensors: dict[str, Tensor], description: dic
     clustering.diverged_ = False
 
 
-def _scaling(tensors: dict[str, Tensor], shape: tuple[int, ...]) -> Scaling:
-    scaling = Scaling(**{name.removeprefix("scaling."): value for name, value in tensors.items()})
+def _scaling(tensors: dict[str, Tensor], shape: tuple[int, ...]) -> FittedScaling:
+    scaling = FittedScaling(**{name.removeprefix("scaling."): value for name, value in tensors.items()})
     axes, d = scaling.axes, math.prod(shape)
     fits = tuple(scaling.centre.shape) == shape and tuple(scaling.scale.shape) in ((), shape)
     fits &= scaling.fill is None or tuple(scaling.fill.shape) == shape

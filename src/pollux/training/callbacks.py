@@ -1,4 +1,4 @@
-"""Callbacks: called after each epoch with its figures; one that returns True ends the training.
+"""Callbacks: called after each epoch with its metrics; one that returns True ends the training.
 
 A callback that is a context manager is entered before the first epoch and left after the last. If it swallows an
 exception, training ends there with the weights of the last whole epoch.
@@ -20,7 +20,7 @@ class Epoch(NamedTuple):
     """Figures of one epoch; of several restarts trained together, those of the best in that epoch."""
 
     number: int
-    of: int
+    max_epochs: int
     objective: float
     clusters: int
     entropy: float
@@ -37,17 +37,17 @@ class ProgressBar:
             TextColumn("epoch"),
             MofNCompleteColumn(),
             BarColumn(bar_width=24),
-            TextColumn("{task.fields[figures]}"),
+            TextColumn("{task.fields[metrics]}"),
             TimeRemainingColumn(),
             console=Console(file=sys.stderr),
         )
         self._progress.start()
-        self._task = self._progress.add_task("", total=None, figures="")
+        self._task = self._progress.add_task("", total=None, metrics="")
         return self
 
     def __call__(self, epoch: Epoch) -> None:
-        figures = f"objective {epoch.objective:.4f}  clusters {epoch.clusters}  entropy {epoch.entropy:.3f}"
-        self._progress.update(self._task, completed=epoch.number, total=epoch.of, figures=figures)
+        metrics = f"objective {epoch.objective:.4f}  clusters {epoch.clusters}  entropy {epoch.entropy:.3f}"
+        self._progress.update(self._task, completed=epoch.number, total=epoch.max_epochs, metrics=metrics)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -66,18 +66,18 @@ class Interruptible:
         Whether the training was ended.
     begun, in_training : bool
         Whether a training has begun, and whether one is under way.
-    asked_to_stop : bool
+    stop_requested : bool
         Set it to end the training after its epoch.
     """
 
     def __init__(self) -> None:
-        self.interrupted = self.begun = self.in_training = self.asked_to_stop = False
+        self.interrupted = self.begun = self.in_training = self.stop_requested = False
 
     def __call__(self, epoch: Epoch) -> bool:
         """Whether to end the training here."""
-        if self.asked_to_stop and epoch.number < epoch.of:
+        if self.stop_requested and epoch.number < epoch.max_epochs:
             self.interrupted = True
-        return self.asked_to_stop
+        return self.stop_requested
 
     def __enter__(self) -> Interruptible:
         self.begun = self.in_training = True
@@ -87,14 +87,14 @@ class Interruptible:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         self.in_training = False
-        if not isinstance(error, KeyboardInterrupt) or self.asked_to_stop:
+        if not isinstance(error, KeyboardInterrupt) or self.stop_requested:
             return False
-        self.interrupted = self.asked_to_stop = True
+        self.interrupted = self.stop_requested = True
         return True
 
 
 class TensorBoard:
-    """Writes the figures of each epoch for TensorBoard (``pip install pollux[tensorboard]``).
+    """Writes the metrics of each epoch for TensorBoard (``pip install pollux[tensorboard]``).
 
     Parameters
     ----------

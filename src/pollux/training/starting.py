@@ -13,8 +13,6 @@ from pollux.data.rows import Rows
 from pollux.geometry import KERNELS, Geometry, NeighbourGraph, k_means, unit_rows
 from pollux.geometry.affinity import Block, Features
 
-INITS = ("auto", "random", "kmeans++", "kmeans", "graph")
-
 # Eigenvectors for each cluster that starts differ in: no number of them is the best for all data.
 _EIGENVECTORS = (1.5, 2.0, 3.0, 2.5, 4.0, 1.0)
 

@@ -25,7 +25,7 @@ class Step(Protocol):
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Predictions (…, n, K), up to a constant for each sample, and the objective (…)."""
 
-    def set_pace(self, pace: float) -> None:
+    def scale_learning_rate(self, pace: float) -> None:
         """Go on at this share of the learning rate."""
 
     def state(self) -> Any:
@@ -35,7 +35,7 @@ class Step(Protocol):
         """Make the optimiser remember this."""
 
 
-class TapedStep(Step):
+class AutogradStep(Step):
     """Steps of any optimiser on any model, by automatic differentiation.
 
     Parameters
@@ -133,7 +133,7 @@ class TapedStep(Step):
             total = total + weight * share * value.sum()
         return total
 
-    def set_pace(self, pace: float) -> None:
+    def scale_learning_rate(self, pace: float) -> None:
         if pace == self._pace:
             # A user's optimiser may change its rates by itself.
             return
@@ -148,7 +148,7 @@ class TapedStep(Step):
         self._optimiser.load_state_dict(state)
 
 
-class TapelessStep(Step):
+class ClosedFormStep(Step):
     """Steps of Adam on small dense networks."""
 
     def __init__(self, model: DenseModels, objective: Gemini, generator: torch.Generator | None = None) -> None:
@@ -163,7 +163,7 @@ class TapelessStep(Step):
         self._model.descend(gradient.neg_())
         return logits, values
 
-    def set_pace(self, pace: float) -> None:
+    def scale_learning_rate(self, pace: float) -> None:
         self._model.adam.pace = pace
 
     def state(self) -> Any:

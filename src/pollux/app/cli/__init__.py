@@ -6,6 +6,7 @@ What is slow to import is imported by the command that needs it, so that help an
 from __future__ import annotations
 
 import argparse
+import importlib
 import io
 import os
 import sys
@@ -13,8 +14,9 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
-from pollux.app.cli import bench, datasets, export, fit, predict, pretrain, report, reproduce, select
+from pollux.app.cli import bench, export, fit, predict, pretrain, report, reproduce, select
 from pollux.app.cli.common import BAD_INPUT, GOOD, OUR_FAULT, STOPPED, say
+from pollux.errors import InputError, command_line
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,7 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # training becomes many times slower. It is read when torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
-        return int(options.run(options))
+        with command_line():
+            return int(options.run(options))
     except KeyboardInterrupt:
         say("Stopped; nothing was written.")
         return STOPPED
@@ -51,8 +54,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _is_users(error: Exception) -> bool:
-    from pollux.errors import InputError
-
     if isinstance(error, MemoryError):
         return True
     # What is lacking names what to install.
@@ -69,6 +70,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action=Version, nargs=0, help="show the version and leave")
     commands = top.add_subparsers(dest="command", metavar="COMMAND")
+    datasets = importlib.import_module("pollux.lab.datasets_command")
     for command in (fit, select, predict, report, export, datasets, pretrain, reproduce, bench):
         command.add(commands)
     return top

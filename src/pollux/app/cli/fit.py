@@ -11,21 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from pollux.app.cli.common import DIVERGED, FORMATS, GOOD, MISSING, STOPPED, Names, count_or_auto, counted, nothing, say
-
-# Written out, because the registries bring torch; a test compares them.
-OBJECTIVES = "mi, kl_ova, kl_ovo, tv_ova, tv_ovo, hellinger_ova, hellinger_ovo, chi2_ova, mmd_ova, mmd_ovo, \
-wasserstein_ova, wasserstein_ovo"
-KERNELS = "linear, polynomial, rbf, laplacian, sigmoid, cosine, chi2, fourier, graph, mixed, mixtures"
-DISTANCES = "euclidean, sqeuclidean, manhattan, cosine, shortest_path"
-MODELS = "free, linear, mlp, lenet5, resnet18"
-PENALTIES = "vat, local_vat, entropy, balance, weight_decay"
-DTYPES = ("float32", "float64", "bfloat16")
-PRESETS = ("tables", "images")
-SCALINGS = ("standard", "auto", "global", "none")
-INITS = ("auto", "random", "kmeans", "graph", "kmeans++")
-NORMS = ("none", "batch")
-SCHEDULES = ("constant", "cosine")
+from pollux import names
+from pollux.app.cli.common import DIVERGED, FORMATS, GOOD, STOPPED, Names, count_or_auto, counted, nothing, say
 
 
 def add(commands: Any) -> None:
@@ -72,7 +59,7 @@ def _add_columns(group: Any) -> None:
 
 
 def _add_reading(group: Any) -> None:
-    group.add_argument("--missing", choices=MISSING, help=_MISSING)
+    group.add_argument("--missing", choices=names.MISSING_IN_FILES, help=_MISSING)
     group.add_argument("--na", metavar="TEXT", action="append", help="what else stands for a missing value, such as ?")
     group.add_argument("--delimiter", metavar="C", help="between values of a CSV file (default: guessed)")
     group.add_argument("--no-header", dest="header", action="store_false", help="a CSV file has no line of names")
@@ -89,7 +76,7 @@ def _add_reading(group: Any) -> None:
 def _add_scaling(group: Any) -> None:
     group.add_argument(
         "--scaling",
-        choices=SCALINGS,
+        choices=names.SCALINGS,
         help="numbers: each column standardised (default); all divided by one number where their ranges are alike, as "
         "those of pixels are, else standardised (auto); by one number in any case (global); centred only (none)",
     )
@@ -103,30 +90,32 @@ _MISSING = "values that are missing: refuse them (default), fill in the means, o
 
 def _add_problem(group: Any) -> None:
     """What is looked for."""
+    kernels = _listed((*names.KERNELS, *names.KERNELS_OF_ALL_SAMPLES))
+    distances = _listed((*names.DISTANCES, *names.DISTANCES_OF_ALL_SAMPLES))
     group.add_argument(
         "--preset",
-        choices=PRESETS,
+        choices=names.RECIPES,
         help="a recipe for rows of numbers in any units, or for pixels and other features of one kind: what is not "
         "given comes from it, and run.toml spells it out",
     )
     group.add_argument("--clusters", metavar="N", type=int, help="most clusters to find (default: 10)")
-    group.add_argument("--objective", metavar="NAME", help=f"default: mmd_ova; of {OBJECTIVES}")
+    group.add_argument("--objective", metavar="NAME", help=f"default: mmd_ova; of {_listed(names.OBJECTIVES)}")
     group.add_argument(
         "--geometry",
         metavar="NAME",
-        help=f"kernel (mmd: {KERNELS}) or distance (wasserstein: {DISTANCES}), with parameters as in rbf:gamma=0.5 or "
+        help=f"kernel (mmd: {kernels}) or distance (wasserstein: {distances}), with parameters as in rbf:gamma=0.5 or "
         "graph:neighbours=20; default: linear or euclidean",
     )
 
 
 def _add_model(group: Any) -> None:
     """What is trained, and where it starts."""
-    group.add_argument("--model", metavar="NAME", help=f"default: mlp; of {MODELS}")
+    group.add_argument("--model", metavar="NAME", help=f"default: mlp; of {_listed(names.MODELS)}")
     group.add_argument("--hidden", metavar="N,N", action=Widths, help="hidden layers of the mlp (default: 100)")
-    group.add_argument("--norm", choices=NORMS, help="what normalises the hidden layers of the mlp (default: none)")
+    group.add_argument("--norm", choices=names.NORMS, help="of the hidden layers of the mlp (default: none)")
     group.add_argument(
         "--init",
-        choices=INITS,
+        choices=names.INITS,
         help="where models start: at random, or at the clusters that k-means finds, in the features of the geometry or "
         "in those of a neighbour graph; kmeans++: a free table at such seeds (default: auto, at random, and a free "
         "table at seeds)",
@@ -144,7 +133,7 @@ def _add_course(group: Any) -> None:
     group.add_argument("--batch-size", metavar="N", type=count_or_auto, help="rows of a step (default: auto)")
     group.add_argument("--learning-rate", metavar="X", type=float, help="default: 0.01")
     group.add_argument(
-        "--schedule", choices=SCHEDULES, help="whether the learning rate stays (default), or falls to zero"
+        "--schedule", choices=names.SCHEDULES, help="whether the learning rate stays (default), or falls to zero"
     )
     group.add_argument(
         "--restarts",
@@ -159,7 +148,9 @@ def _add_course(group: Any) -> None:
         help="after N epochs the best two starts alone go on (default: 0, all do); auto: after a quarter of them",
     )
     group.add_argument("--patience", metavar="N", type=int, help="stop after N epochs without a rise (default: never)")
-    group.add_argument("--penalty", metavar="NAME=X", action="append", help=f"joins the loss; of {PENALTIES}")
+    group.add_argument(
+        "--penalty", metavar="NAME=X", action="append", help=f"joins the loss; of {_listed(names.PENALTIES)}"
+    )
 
 
 def _add_machine(group: Any) -> None:
@@ -167,10 +158,14 @@ def _add_machine(group: Any) -> None:
     group.add_argument("--seed", metavar="N", type=int, help="of all randomness (default: 0)")
     group.add_argument("--device", metavar="NAME", help="cpu (default) or cuda")
     group.add_argument(
-        "--dtype", choices=DTYPES, help="arithmetic (default: float32); bfloat16 for matrix products only"
+        "--dtype", choices=names.DTYPES[1:], help="arithmetic (default: float32); bfloat16 for matrix products only"
     )
     group.add_argument("--compile", action="store_true", help="let torch compile the model: for large ones")
     group.add_argument("--threads", metavar="N", type=int, help="most threads of the training (default: one a core)")
+
+
+def _listed(valid: tuple[str, ...]) -> str:
+    return ", ".join(valid)
 
 
 class Widths(argparse.Action):

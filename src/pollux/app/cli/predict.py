@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from pollux.app.cli.common import FORMATS, GOOD, MISSING, Names, nothing, say
+from pollux.app.cli.common import FORMATS, GOOD, Names, nothing, say
+from pollux.names import MISSING_IN_FILES
 
 
 def add(commands: Any) -> None:
@@ -24,7 +25,7 @@ def add(commands: Any) -> None:
     predict.add_argument("data", metavar="DATA", help=FORMATS)
     predict.add_argument("--out", metavar="FILE", help="CSV, TSV or Parquet, by its name (default: CSV, printed)")
     predict.add_argument("--id", metavar="A,B", action=Names, default=[], help="columns to write beside each row")
-    predict.add_argument("--missing", choices=MISSING, help="default: as in training")
+    predict.add_argument("--missing", choices=MISSING_IN_FILES, help="default: as in training")
     predict.add_argument("--json", action="store_true", help="print what was done as JSON; needs --out")
     predict.set_defaults(run=run)
 

@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from pollux.app.cli.common import GOOD, MISSING
+from pollux.app.cli.common import GOOD
+from pollux.names import MISSING_IN_FILES
 
 
 def add(commands: Any) -> None:
@@ -22,7 +23,7 @@ def add(commands: Any) -> None:
     report.add_argument("--out", metavar="FILE", help="default: report.html in the folder of the run")
     report.add_argument("--label", metavar="COLUMN", help="known classes (default: those of the run)")
     report.add_argument("--map", metavar="A,B", help="two columns as the axes of the map, or an .npy file (n, 2)")
-    report.add_argument("--missing", choices=MISSING, help="default: as in training")
+    report.add_argument("--missing", choices=MISSING_IN_FILES, help="default: as in training")
     report.set_defaults(run=run)
 
 

@@ -123,7 +123,7 @@ def carry_out(
         checkpoints = Checkpoints(_checkpoint_folder(path, settings), every=settings.checkpoint_every)
         clustering.checkpoint = checkpoints
         # Rows that are streamed are not read once more by a training that was stopped.
-        checkpoints.at_once = isinstance(rows, StreamedRows)
+        checkpoints.stop_immediately = isinstance(rows, StreamedRows)
         if done:
             of = "" if settings.epochs == "auto" else f" of {settings.epochs}"
             manner.tell(f"going on after epoch {done}{of}")

@@ -23,10 +23,10 @@ def heeded(checkpoints: Checkpoints) -> Iterator[None]:
         return
 
     def heed(number: int, frame: FrameType | None) -> None:
-        again, checkpoints.asked_to_stop = checkpoints.asked_to_stop, True
+        again, checkpoints.stop_requested = checkpoints.stop_requested, True
         if number == signal.SIGTERM:
             # Launchers send it more than once.
-            checkpoints.at_once = True
+            checkpoints.stop_immediately = True
             again = not (again or checkpoints.is_training or checkpoints.stopped)
         if again:
             raise KeyboardInterrupt

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from pollux.data.files import Reading
-from pollux.data.preprocessing import MISSING, SCALINGS, Choices
+from pollux.data.preprocessing import Choices
 from pollux.errors import InputError
+from pollux.names import INITS, MISSING_IN_FILES, NORMS, SCALINGS, SCHEDULES
 from pollux.recipes import IMAGES, TABLES
 from pollux.training.intervals import parse_every
 
@@ -141,12 +142,9 @@ STREAM = ("auto", "yes", "no")
 """Whether rows are read as they are needed; "auto" where they would take much memory."""
 PRESETS = {"tables": TABLES, "images": IMAGES}
 """Recipes for kinds of data, as parameters of an estimator."""
-INITS = ("auto", "random", "kmeans", "graph", "kmeans++")
-NORMS = ("none", "batch")
-SCHEDULES = ("constant", "cosine")
 
 _CHOICES: dict[str, tuple[str, ...]] = {
-    "missing": MISSING,
+    "missing": MISSING_IN_FILES,
     "scaling": SCALINGS,
     "norm": NORMS,
     "init": INITS,

@@ -106,7 +106,7 @@ class Bars(AbstractContextManager["Bars"]):
             elif news.worker in self._tasks:
                 figures = f"objective {epoch.objective:.4f}  clusters {epoch.clusters}"
                 task = self._tasks[news.worker]
-                self._progress.update(task, completed=epoch.number, total=epoch.of, figures=figures)
+                self._progress.update(task, completed=epoch.number, total=epoch.max_epochs, figures=figures)
 
     def done(self, record: Record) -> None:
         self._say(told(record))

@@ -363,7 +363,7 @@ class _Teller:
         self._tell(None)
 
     def __call__(self, epoch: Epoch) -> None:
-        if time.monotonic() - self._last > _SECONDS_BETWEEN_NEWS or epoch.number == epoch.of:
+        if time.monotonic() - self._last > _SECONDS_BETWEEN_NEWS or epoch.number == epoch.max_epochs:
             self._tell(epoch)
 
     def _tell(self, epoch: Epoch | None) -> None:

@@ -107,7 +107,7 @@ class Bars(AbstractContextManager["Bars"]):
 
     def epoch(self, task: Task, epoch: Epoch) -> None:
         figures = f"objective {epoch.objective:.4f}  clusters {epoch.clusters}"
-        self._progress.update(self._tasks[task], completed=epoch.number, total=epoch.of, figures=figures)
+        self._progress.update(self._tasks[task], completed=epoch.number, total=epoch.max_epochs, figures=figures)
 
     def done(self, task: Task, record: Record) -> None:
         self._tally.add(task, record)

@@ -209,7 +209,7 @@ class _Teller:
         self._outbox, self._last = outbox, 0.0
 
     def __call__(self, epoch: Epoch) -> None:
-        if time.monotonic() - self._last > _SECONDS_BETWEEN_NEWS or epoch.number == epoch.of:
+        if time.monotonic() - self._last > _SECONDS_BETWEEN_NEWS or epoch.number == epoch.max_epochs:
             self._last = time.monotonic()
             # No one listens: no reason to give a run up.
             with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""The course of a training: where it stands, its figures so far, and its last good weights."""
+"""The state of a training: where it stands, its metrics so far, and its last good weights."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ class History:
     def cut(self, epochs: int) -> None:
         """Back to so many epochs, all of them whole."""
         epochs = min(epochs, len(self.objective), len(self.clusters), len(self.entropy))
-        for figures in (self.objective, self.clusters, self.entropy):
-            del figures[epochs:]
+        for metrics in (self.objective, self.clusters, self.entropy):
+            del metrics[epochs:]
 
     def of_model(self, r: int) -> dict[str, list[float]]:
-        """The figures of model r, by name."""
+        """The metrics of model r, by name."""
         return {
             "objective": [float(row[r]) for row in self.objective],
             "clusters": [int(row[r]) for row in self.clusters],
@@ -84,7 +84,7 @@ class History:
         )
 
 
-class Course:
+class TrainingState:
     """A training under way: all of it that changes, for its checkpoints.
 
     Parameters
@@ -113,8 +113,8 @@ class Course:
         before: int = 0,
     ) -> None:
         self.model, self.step, self.batches, self.before = model, step, batches, before
-        self.history, self.guard, self.patient = History(), Guard(model), Patience(tol, patience)
-        self.tally = Tally()
+        self.history, self.guard, self.patient = History(), NanGuard(model), Patience(tol, patience)
+        self.metrics = EpochMetrics()
         self.position = 0
         self._generators, self._ranks = generators, ranks
 
@@ -125,11 +125,11 @@ class Course:
 
     def is_sound(self) -> bool:
         """Whether the steps since the last call had finite objectives; the weights they began with are good then."""
-        return self.guard.passes(self.tally.stretch())
+        return self.guard.passes(self.metrics.stretch())
 
     def end_epoch(self) -> bool:
-        """Take the figures of an epoch whose steps are done; whether these were sound."""
-        values, clusters, entropy = self.tally.figures(self._ranks)
+        """Take the metrics of an epoch whose steps are done; whether these were sound."""
+        values, clusters, entropy = self.metrics.compute(self._ranks)
         if self._ranks is not None:
             # Unlike machines may differ in the last digits, and must not drift apart.
             for tensor in (values, *self.model.state()):
@@ -139,14 +139,14 @@ class Course:
         self.history.add(values, clusters, entropy)
         self.guard.epochs += 1
         self.patient.see(values)
-        self.tally, self.position = Tally(), 0
+        self.metrics, self.position = EpochMetrics(), 0
         return True
 
     def give_up(self) -> bool:
         """Go back to the last good weights, with a warning, or raise an error where there are none; True."""
         self.guard.restore(warn=self.guard.has_good)
         if not self.guard.has_good:
-            raise NotFiniteError(float(self.tally.objective()[0]))
+            raise NotFiniteError(float(self.metrics.objective()[0]))
         return True
 
     def to_last_epoch(self) -> None:
@@ -168,7 +168,7 @@ class Course:
         own = {
             "random": random_states(self._generators, self.model.state()[0].device),
             # Of several processes the first may not have the device that this one is on.
-            "tally": self.tally.state() if self._ranks is None else _on_cpu(self.tally.state()),
+            "metrics": self.metrics.state() if self._ranks is None else _on_cpu(self.metrics.state()),
             "batches": self.batches.state(),
         }
         return {
@@ -195,14 +195,14 @@ class Course:
         self.patient.load_state(state["patience"], device)
         own = state["processes"][0 if self._ranks is None else self._ranks.rank]
         self.batches.load_state(own["batches"])
-        self.tally = Tally.from_state(own["tally"], device)
+        self.metrics = EpochMetrics.from_state(own["metrics"], device)
         load_random_states(own["random"], self._generators, device)
 
 
-class Tally:
-    """The figures of an epoch, gathered from its batches.
+class EpochMetrics:
+    """The metrics of an epoch, gathered from its batches.
 
-    Predictions wait until there are many: their figures then cost a few operations, not a few a batch.
+    Predictions wait until there are many: their metrics then cost a few operations, not a few a batch.
     """
 
     def __init__(self) -> None:
@@ -215,7 +215,7 @@ class Tally:
         self._counts: Tensor | None = None
         self._entropy: Tensor | None = None
 
-    def add(self, logits: Tensor, values: Tensor) -> None:
+    def update(self, logits: Tensor, values: Tensor) -> None:
         """Predictions (…, n, K) and objectives (…) of a batch."""
         self._values.append(values)
         self._pending.append(logits)
@@ -253,7 +253,7 @@ class Tally:
         total = self._earlier + torch.stack(self._values).sum(0) if self._values else self._earlier
         return (total / (self._earlier_batches + len(self._values))).reshape(-1)
 
-    def figures(self, ranks: Ranks | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    def compute(self, ranks: Ranks | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Mean objective, clusters that at least one sample prefers, and mean entropy of the predictions; each (R,)."""
         self._flush()
         assert self._counts is not None
@@ -276,19 +276,23 @@ class Tally:
         }
 
     @staticmethod
-    def from_state(state: Mapping[str, Any], device: torch.device) -> Tally:
-        tally = Tally()
+    def from_state(state: Mapping[str, Any], device: torch.device) -> EpochMetrics:
+        metrics = EpochMetrics()
         on_device = {name: value.to(device) for name, value in state.items() if isinstance(value, Tensor)}
         if "values" in on_device:
-            tally._values = list(on_device["values"].unbind(0))
-        tally._earlier, tally._earlier_batches = on_device.get("earlier"), state["earlier_batches"]
+            metrics._values = list(on_device["values"].unbind(0))
+        metrics._earlier, metrics._earlier_batches = on_device.get("earlier"), state["earlier_batches"]
         if "pending" in on_device:
-            tally._pending, tally._rows = [on_device["pending"]], on_device["pending"].shape[-2]
-        tally._seen, tally._counts, tally._entropy = state["seen"], on_device.get("counts"), on_device.get("entropy")
-        return tally
+            metrics._pending, metrics._rows = [on_device["pending"]], on_device["pending"].shape[-2]
+        metrics._seen, metrics._counts, metrics._entropy = (
+            state["seen"],
+            on_device.get("counts"),
+            on_device.get("entropy"),
+        )
+        return metrics
 
 
-class Guard:
+class NanGuard:
     """Keeps the last good weights, for a training whose numbers are no longer finite.
 
     Weights are good once a stretch of steps that began with them had a finite objective.
