@@ -14,7 +14,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import pollux
 from pollux.errors import InputError
 from pollux.io.atomic import write_text
 from pollux.io.locks import BusyError, locked
@@ -120,7 +119,7 @@ def unfinished_path(folder: Path, key: str) -> Path:
 @functools.cache
 def code_digest() -> str:
     """A digest of the sources and libraries that decide the bits of a training."""
-    root = Path(pollux.__file__).parent
+    root = Path(__file__).parents[1]
     libraries = [f"{name} {importlib.metadata.version(name)}" for name in _LIBRARIES]
     digest = hashlib.sha256(" ".join(libraries).encode())
     for path in sorted(root.rglob("*")):
