@@ -29,9 +29,9 @@ from scipy.stats import norm
 from data_files import pollux, tree
 from pollux import load
 from pollux.app import cli
-from pollux.app.cli import reproduce as command
 from pollux.errors import InputError
 from pollux.fitting import CollapseWarning
+from pollux.lab import reproduce_command
 from pollux.lab.datasets import ImageSet
 from pollux.lab.experiments import (
     EXPERIMENTS,
@@ -67,7 +67,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_command_line_names_all_experiments() -> None:
-    assert tuple(EXPERIMENTS) == command.NAMES
+    assert tuple(EXPERIMENTS) == reproduce_command.NAMES
 
 
 @pytest.mark.parametrize(("name", "profile"), GRIDS)

@@ -19,8 +19,8 @@ import scipy.sparse
 
 from benchmark_scripts import benchmark_script
 from data_files import pollux, tree
-from pollux.app.cli import bench
 from pollux.errors import InputError
+from pollux.lab import bench_command as bench
 from pollux.lab.datasets import ImageSet
 from pollux.lab.experiments import records
 from pollux.lab.experiments.experiment import Record, Run

@@ -76,7 +76,8 @@ def load(
         _restore_state(clustering, tensors, description)
         with torch.random.fork_rng(devices=[]):
             _restore_module(clustering, tensors)
-        if description["geometry_known"]:
+        # The first files of version 1 did not say; a geometry is never replaced by another.
+        if description.get("geometry_known", False):
             _restore_geometry(clustering, description["geometry_parameters"])
     except _NOT_WHAT_IT_SAYS as error:
         raise ValueError(f"{path} is not a whole model file: {error!r}.") from error
@@ -89,7 +90,10 @@ _NOT_WHAT_IT_SAYS = (KeyError, TypeError, AttributeError, IndexError, OverflowEr
 
 def _parameters(path: str | Path, description: dict[str, Any], model: Any, device: str | None) -> dict[str, Any]:
     """The estimator's parameters; those that decide what it says are never replaced by a default."""
-    parameters, left_out = dict(description["parameters"]), description["left_out"]
+    parameters = dict(description["parameters"])
+    # The first files of version 1 did not list them.
+    unlisted = [name for name in ("model", "objective", "geometry", "optimiser") if parameters[name] is None]
+    left_out = description.get("left_out", unlisted)
     if model is not None:
         parameters["model"] = model
     elif "model" in left_out:
