@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pollux.lab.datasets import places
+from pollux.lab.datasets import archives
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 # Of those that would take minutes.
@@ -36,7 +36,7 @@ def test_an_example_runs(
     if example.stem in LONG and os.environ.get("POLLUX_FAULTS") != "full":
         pytest.skip("make test-faults runs it")
     needed = NEEDS.get(example.stem)
-    if needed is not None and places.find(needed) is None:
+    if needed is not None and archives.find_file(needed) is None:
         pytest.skip(f"{needed} is not at hand")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "Agg")

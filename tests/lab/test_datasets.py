@@ -24,12 +24,11 @@ import scipy.sparse
 from sklearn.cluster import KMeans
 from sklearn.mixture import GaussianMixture
 
-import pollux.app.cli.datasets
 from pollux.app.cli import main
 from pollux.errors import InputError
 from pollux.io import atomic
-from pollux.lab import datasets
-from pollux.lab.datasets import catalogue, fetching, places
+from pollux.lab import datasets, datasets_command
+from pollux.lab.datasets import archives, catalogue, image_sets
 from pollux.metrics import adjusted_rand_index
 
 REAL = Path(os.environ.get("POLLUX_DATA") or "nowhere")
@@ -44,14 +43,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     data.mkdir()
     monkeypatch.setenv("POLLUX_DATA", str(data))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr(places, "cache_folder", lambda: tmp_path / "cache" / "pollux")
+    monkeypatch.setattr(archives, "cache_folder", lambda: tmp_path / "cache" / "pollux")
     return data
 
 
 def command(*arguments: str) -> int:
     """``pollux datasets`` with these arguments."""
     parser = argparse.ArgumentParser()
-    pollux.app.cli.datasets.add(parser.add_subparsers())
+    datasets_command.add(parser.add_subparsers())
     options = parser.parse_args(["datasets", *arguments])
     return int(options.run(options))
 
@@ -255,21 +254,21 @@ def test_the_cache_folder_is_that_of_the_platform(monkeypatch: pytest.MonkeyPatc
         ("win32", tmp_path / "local" / "pollux" / "Cache"),
     ):
         monkeypatch.setattr(sys, "platform", platform)
-        assert places.cache_folder() == expected
+        assert archives.cache_folder() == expected
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.delenv("XDG_CACHE_HOME")
-    assert places.cache_folder() == tmp_path / ".cache" / "pollux"
+    assert archives.cache_folder() == tmp_path / ".cache" / "pollux"
 
 
 def test_the_named_folder_comes_before_the_cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cached = places.cache_folder() / "mnist.npz"
+    cached = archives.cache_folder() / "mnist.npz"
     cached.parent.mkdir(parents=True)
     save_images(cached)
-    assert places.find("mnist.npz") == cached
+    assert archives.find_file("mnist.npz") == cached
     save_images(folder / "mnist.npz")
-    assert places.find("mnist.npz") == folder / "mnist.npz"
+    assert archives.find_file("mnist.npz") == folder / "mnist.npz"
     monkeypatch.delenv("POLLUX_DATA")
-    assert places.find("mnist.npz") == cached
+    assert archives.find_file("mnist.npz") == cached
 
 
 # Images
@@ -477,7 +476,7 @@ def test_a_sparse_table_stays_sparse(tabular: Path) -> None:
     assert isinstance(table.X, scipy.sparse.csr_array)
     assert np.array_equal(table.X.toarray(), matrix.toarray())
     np.savez(tabular / "texts.npz", **parts, shape=[2, 1], y=[0, 1])
-    with pytest.raises(InputError, match="no CSR matrix"):
+    with pytest.raises(InputError, match="not a CSR matrix"):
         datasets.load_table("texts")
 
 
@@ -633,8 +632,8 @@ def publish(published: tuple[str, Path], monkeypatch: pytest.MonkeyPatch) -> Cal
         for file, content in files.items():
             (folder / file).write_bytes(content)
         known = {file: hashlib.md5(content).hexdigest() for file, content in files.items()}
-        source = fetching.Source(base, known | checksums, fetching.SOURCES[name].convert)
-        monkeypatch.setitem(fetching.SOURCES, name, source)
+        source = image_sets.Source(base, known | checksums, image_sets.SOURCES[name].convert)
+        monkeypatch.setitem(image_sets.SOURCES, name, source)
 
     return publish
 
@@ -660,7 +659,7 @@ def test_without_the_variable_images_go_to_the_cache(
 ) -> None:
     publish("mnist", digit_files(image_arrays()))
     monkeypatch.delenv("POLLUX_DATA")
-    assert datasets.fetch("mnist") == places.cache_folder() / "mnist.npz"
+    assert datasets.fetch("mnist") == archives.cache_folder() / "mnist.npz"
     assert nothing_left(folder)
     assert datasets.load_images("mnist").x_train.shape == (20, 28, 28)
 
@@ -718,9 +717,9 @@ def test_an_interrupted_fetch_leaves_nothing(
 
     publish("mnist", digit_files(image_arrays()))
     if when == "writing":
-        monkeypatch.setattr(fetching.np, "savez_compressed", interrupted)
+        monkeypatch.setattr(image_sets.np, "savez_compressed", interrupted)
     else:
-        monkeypatch.setattr(fetching, "read_idx", lambda path: interrupted(path))
+        monkeypatch.setattr(image_sets, "_read_idx", lambda path: interrupted(path))
     with pytest.raises(KeyboardInterrupt):
         datasets.fetch("mnist")
     assert nothing_left(folder)
@@ -744,9 +743,9 @@ def test_a_connection_that_breaks_leaves_nothing(publish: Any, folder: Path, mon
 
 
 def test_no_connection_says_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = fetching.SOURCES["mnist"]
+    real = image_sets.SOURCES["mnist"]
     # Nothing listens at the port of discarded data.
-    monkeypatch.setitem(fetching.SOURCES, "mnist", fetching.Source("http://127.0.0.1:9/", real.files, real.convert))
+    monkeypatch.setitem(image_sets.SOURCES, "mnist", image_sets.Source("http://127.0.0.1:9/", real.files, real.convert))
     with pytest.raises(InputError, match=r"could not be fetched \(no connection\): see that this machine is online"):
         datasets.fetch("mnist")
     assert nothing_left(folder)
@@ -754,7 +753,7 @@ def test_no_connection_says_so(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match="is no folder that can be written: name another"):
+    with pytest.raises(InputError, match="is not a folder that can be written: name another"):
         datasets.fetch("mnist", tmp_path / "file")
 
 
@@ -766,7 +765,7 @@ def test_without_pooch_fetching_names_what_to_install(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("name", datasets.IMAGES)
 def test_every_source_has_checksums(name: str) -> None:
-    source = fetching.SOURCES[name]
+    source = image_sets.SOURCES[name]
     assert all(len(bytes.fromhex(checksum)) == 16 for checksum in source.files.values())
     assert source.base.endswith("/")
 
@@ -776,7 +775,7 @@ def test_the_file_takes_its_place_at_once(publish: Any, folder: Path, monkeypatc
     publish("mnist", digit_files(image_arrays()))
     replaced = []
     real = atomic.in_place
-    monkeypatch.setattr(fetching.atomic, "in_place", lambda path: replaced.append(path) or real(path))
+    monkeypatch.setattr(image_sets.atomic, "in_place", lambda path: replaced.append(path) or real(path))
     datasets.fetch("mnist")
     assert replaced == [folder / "mnist.npz"]
 
@@ -808,7 +807,7 @@ def test_the_catalogue_is_the_registries() -> None:
     assert {name for name, kind in kinds.items() if kind == "synthetic"} == set(datasets.SYNTHETIC)
     assert {name for name, kind in kinds.items() if kind == "images"} == set(datasets.IMAGES)
     assert {name for name, kind in kinds.items() if kind == "table"} == set(datasets.TABLES)
-    assert set(fetching.SOURCES) == set(datasets.IMAGES)
+    assert set(image_sets.SOURCES) == set(datasets.IMAGES)
     assert set(datasets.SYNTHETIC) <= set(datasets.__all__)
 
 
@@ -844,7 +843,7 @@ def test_a_stopped_fetch_says_what_was_written(
 
     publish("mnist", digit_files(image_arrays()))
     publish("cifar10", cifar_file(image_arrays((32, 32, 3))))
-    monkeypatch.setattr(fetching, "_cifar_batch", lambda *_: interrupted(_))
+    monkeypatch.setattr(image_sets, "_cifar_batch", lambda *_: interrupted(_))
     assert main(["datasets", "fetch", "mnist", "cifar10"]) == 130
     assert capsys.readouterr().err == "Stopped; mnist was written, cifar10 was not.\n"
     assert [path.name for path in folder.iterdir()] == ["mnist.npz"]
@@ -897,7 +896,7 @@ def test_bad_input_ends_with_two_and_a_message(capsys: pytest.CaptureFixture[str
 
 def test_help_needs_nothing_slow() -> None:
     code = (
-        "import sys, argparse, pollux.app.cli.datasets as d; d.add(argparse.ArgumentParser().add_subparsers());"
+        "import sys, argparse, pollux.lab.datasets_command as d; d.add(argparse.ArgumentParser().add_subparsers());"
         "assert not {'pooch', 'sklearn.datasets'} & sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

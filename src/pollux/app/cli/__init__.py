@@ -6,6 +6,7 @@ What is slow to import is imported by the command that needs it, so that help an
 from __future__ import annotations
 
 import argparse
+import importlib
 import io
 import os
 import sys
@@ -13,7 +14,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
-from pollux.app.cli import bench, datasets, export, fit, predict, pretrain, report, reproduce, select
+from pollux.app.cli import bench, export, fit, predict, pretrain, report, reproduce, select
 from pollux.app.cli.common import BAD_INPUT, GOOD, OUR_FAULT, STOPPED, say
 
 
@@ -69,6 +70,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action=Version, nargs=0, help="show the version and leave")
     commands = top.add_subparsers(dest="command", metavar="COMMAND")
+    datasets = importlib.import_module("pollux.lab.datasets_command")
     for command in (fit, select, predict, report, export, datasets, pretrain, reproduce, bench):
         command.add(commands)
     return top

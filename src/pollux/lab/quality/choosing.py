@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from pollux.errors import InputError, did_you_mean
-from pollux.lab.datasets import IMAGES, TABLES, places, table_names
-from pollux.lab.datasets.tables import table_path
+from pollux.lab.datasets import IMAGES, TABLES, archives, table_names
+from pollux.lab.datasets.image_sets import how_to_get, image_set_path
+from pollux.lab.datasets.table_sets import table_path
 from pollux.lab.quality.methods import METHODS, Method
 from pollux.lab.quality.sets import DataSet, described, group_of, group_of_file
 
@@ -41,10 +42,10 @@ def choose_sets(folders: Sequence[str | Path], names: Sequence[str]) -> tuple[li
     notes: list[str] = []
     if not folders and not names:
         others = table_names()
-        if places.find(f"{USUAL_IMAGES}.npz") is not None:
+        if archives.find_file(f"{USUAL_IMAGES}.npz") is not None:
             others.append(USUAL_IMAGES)
         else:
-            notes.append(f"{USUAL_IMAGES} is left out: {IMAGES[USUAL_IMAGES].absent(USUAL_IMAGES)}")
+            notes.append(f"{USUAL_IMAGES} is left out: {how_to_get(USUAL_IMAGES)}")
     sets = [_known(name, list(files)) for name in others]
     sets += [described(name, group_of_file(path), path) for name, path in named.items()]
     return sets, notes
@@ -81,9 +82,7 @@ def _named(files: Iterable[Path]) -> dict[str, Path]:
 
 def _known(name: str, given: Sequence[str]) -> DataSet:
     if name in IMAGES:
-        path = places.find(f"{name}.npz")
-        if path is None:
-            raise InputError(IMAGES[name].absent(name))
+        image_set_path(name)
         return described(name, group_of(name))
     path = None if name in TABLES else table_path(name)
     if path is None and name not in TABLES:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pollux.errors import DAMAGE, InputError
 from pollux.lab.datasets import IMAGES, TABLES, load_images, load_table
-from pollux.lab.datasets.arrays import require
+from pollux.lab.datasets.archives import require_arrays
 
 DEVELOPMENT = (
     *("avila", "coil20", "dermatology", "glass", "house_votes84", "ionosphere", "movement_libras", "new_thyroid"),
@@ -147,7 +147,7 @@ def read_file(path: Path) -> Samples:
     """
     arrays = _arrays(path)
     X = _sparse(arrays, path) if "indptr" in arrays else _dense(arrays, path)
-    require(arrays, path, "y")
+    require_arrays(arrays, path, "y")
     y = _classes(arrays["y"], X.shape[0], path)
     return Samples(X, y)
 
@@ -174,7 +174,7 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def _dense(arrays: dict[str, NDArray[Any]], path: Path) -> NDArray[np.float64]:
-    require(arrays, path, "X")
+    require_arrays(arrays, path, "X")
     X = arrays["X"]
     if X.ndim != 2 or X.dtype.kind not in "buif" or X.size == 0:
         raise InputError(
@@ -190,7 +190,7 @@ def _dense(arrays: dict[str, NDArray[Any]], path: Path) -> NDArray[np.float64]:
 
 
 def _sparse(arrays: dict[str, NDArray[Any]], path: Path) -> scipy.sparse.csr_matrix:
-    require(arrays, path, *_SPARSE[:-1])
+    require_arrays(arrays, path, *_SPARSE[:-1])
     try:
         X = _csr(*(arrays[name] for name in _SPARSE[:-1]))
     except (ValueError, TypeError, OverflowError) as error:

@@ -1,4 +1,7 @@
-"""Image data sets from their publishers: fetched, compared with known checksums, and stored as one .npz file each."""
+"""Image data sets: pixels (n, H, W) or (n, H, W, 3) and classes (n,), read from files or fetched from publishers.
+
+What is fetched is compared with known checksums and stored as one .npz file.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +13,140 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pollux.errors import InputError
+from pollux.errors import InputError, did_you_mean
 from pollux.io import atomic
-from pollux.lab.datasets import places
-from pollux.lab.datasets.images import checked, recipe
+from pollux.lab.datasets import archives
 
 Arrays: TypeAlias = dict[str, Any]
 """x_train, y_train, x_test, y_test."""
+
+
+@dataclass(frozen=True)
+class ImageSetInfo:
+    """What a data set must look like, and how much there is to fetch."""
+
+    title: str
+    shape: tuple[int, ...]
+    class_names: tuple[str, ...]
+    n_train: int
+    n_test: int
+    megabytes: int
+
+
+_CLOTHES = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
+_OBJECTS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+IMAGES: dict[str, ImageSetInfo] = {
+    "mnist": ImageSetInfo("MNIST", (28, 28), tuple("0123456789"), 60_000, 10_000, 12),
+    "fashion_mnist": ImageSetInfo("Fashion-MNIST", (28, 28), _CLOTHES, 60_000, 10_000, 31),
+    "cifar10": ImageSetInfo("CIFAR-10", (32, 32, 3), _OBJECTS, 50_000, 10_000, 170),
+}
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """Images and their classes, as they were published.
+
+    Parameters
+    ----------
+    name : str
+        Such as "mnist".
+    x_train, x_test : ndarray of shape (n, H, W) or (n, H, W, 3)
+        Pixels from 0 to 255, in uint8.
+    y_train, y_test : ndarray of shape (n,)
+        Classes from 0 up, in int64.
+    class_names : tuple of str
+        Of each class.
+    """
+
+    name: str
+    x_train: NDArray[np.uint8] = field(repr=False)
+    y_train: NDArray[np.int64] = field(repr=False)
+    x_test: NDArray[np.uint8] = field(repr=False)
+    y_test: NDArray[np.int64] = field(repr=False)
+    class_names: tuple[str, ...] = field(repr=False)
+
+
+def image_set_info(name: str) -> ImageSetInfo:
+    """The entry of an image data set, or an error that lists the names."""
+    if name not in IMAGES:
+        raise InputError(
+            f"There is no image data set {name!r}: choose one of {', '.join(IMAGES)}.{did_you_mean(name, IMAGES)}"
+        )
+    return IMAGES[name]
+
+
+def image_set_path(name: str) -> Path:
+    """The file of an image data set, or an error that says how to get it."""
+    image_set_info(name)
+    path = archives.find_file(f"{name}.npz")
+    if path is None:
+        raise InputError(how_to_get(name))
+    return path
+
+
+def how_to_get(name: str) -> str:
+    """A sentence on an image data set that is not on this machine."""
+    info = image_set_info(name)
+    return (
+        f"{info.title} is not on this machine: run `pollux datasets fetch {name}` ({info.megabytes} MB), or put "
+        f"{name}.npz into the folder named by {archives.VARIABLE}.{archives.describe_missing_folder()}"
+    )
+
+
+def load_images(name: str) -> ImageSet:
+    """Read images (n, H, W) or (n, H, W, 3) and classes (n,) from a file on this machine.
+
+    The file is called ``NAME.npz`` and lies in the folder that the environment variable ``POLLUX_DATA`` names, or
+    else in the cache folder, where ``pollux datasets fetch NAME`` puts it. Nothing is fetched here, and nothing in
+    the file is executed.
+
+    Parameters
+    ----------
+    name : {"mnist", "fashion_mnist", "cifar10"}
+        The data set.
+
+    Returns
+    -------
+    ImageSet
+
+    Examples
+    --------
+    >>> mnist = load_images("mnist")  # doctest: +SKIP
+    >>> mnist.x_train.shape, mnist.x_train.dtype  # doctest: +SKIP
+    ((60000, 28, 28), dtype('uint8'))
+    """
+    path = image_set_path(name)
+    arrays = archives.read_arrays(path)
+    archives.require_arrays(arrays, path, "x_train", "y_train", "x_test", "y_test")
+    return _checked_image_set(name, path, arrays)
+
+
+def _checked_image_set(name: str, origin: Path | str, arrays: Arrays) -> ImageSet:
+    """The arrays as an image set, if they have the right shapes and types."""
+    info = image_set_info(name)
+    pixels, classes = {}, {}
+    for part in ("train", "test"):
+        x, y = arrays[f"x_{part}"], arrays[f"y_{part}"]
+        if x.dtype != np.uint8 or x.shape[1:] != info.shape or x.ndim != len(info.shape) + 1 or len(x) == 0:
+            size = ", ".join(map(str, info.shape))
+            raise InputError(f"{origin}: x_{part} must be uint8 of the shape (n, {size}), not {x.dtype} {x.shape}.")
+        if y.dtype.kind not in "iu" or y.shape not in ((len(x),), (len(x), 1)):
+            raise InputError(f"{origin}: y_{part} must be {len(x)} whole numbers, not {y.dtype} {y.shape}.")
+        whole = y.reshape(-1).astype(np.int64)
+        if whole.min() < 0 or whole.max() >= len(info.class_names):
+            raise InputError(
+                f"{origin}: the classes in y_{part} must be from 0 to {len(info.class_names) - 1}, but go from "
+                f"{whole.min()} to {whole.max()}."
+            )
+        pixels[part], classes[part] = x.astype(np.uint8, copy=False), whole
+    return ImageSet(name, pixels["train"], classes["train"], pixels["test"], classes["test"], info.class_names)
 
 
 @dataclass(frozen=True)
@@ -47,8 +170,8 @@ def fetch(name: str, folder: str | Path | None = None, *, progress: Any = None) 
         Where to put it; by default the folder that ``POLLUX_DATA`` names, or else the cache folder. It is made if
         need be.
     progress : object, optional
-        Told how far each file has come, as pooch tells its progress bars: it has ``total`` and ``update(bytes)``,
-        ``reset()`` and ``close()``.
+        A progress bar for each file, as pooch defines one: an object with ``total``, ``update(bytes)``, ``reset()``
+        and ``close()``.
 
     Returns
     -------
@@ -60,23 +183,23 @@ def fetch(name: str, folder: str | Path | None = None, *, progress: Any = None) 
     >>> fetch("mnist", "data")  # doctest: +SKIP
     PosixPath('data/mnist.npz')
     """
-    known, source = recipe(name), SOURCES[name]
-    pooch = _pooch_library()
-    target = _writable(Path(folder) if folder is not None else places.named_folder() or places.cache_folder())
+    info = image_set_info(name)
+    source, pooch = SOURCES[name], _import_pooch()
+    target = _writable_folder(Path(folder or archives.named_folder() or archives.cache_folder()))
     with tempfile.TemporaryDirectory(prefix=".fetching-", dir=target) as temporary, _quiet(pooch):
         files = {
             file: _download(pooch, source.base + file, checksum, Path(temporary), progress)
             for file, checksum in source.files.items()
         }
-        arrays = _converted(known.title, source, files)
-        checked(name, source.base, arrays)
+        arrays = _convert(info.title, source, files)
+        _checked_image_set(name, source.base, arrays)
         path = target / f"{name}.npz"
         with atomic.in_place(path) as unfinished:
             np.savez_compressed(unfinished, **arrays)
     return path
 
 
-def _writable(folder: Path) -> Path:
+def _writable_folder(folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         writable = os.access(folder, os.W_OK)
@@ -84,12 +207,12 @@ def _writable(folder: Path) -> Path:
         writable = False
     if not writable:
         raise InputError(
-            f"{folder} is no folder that can be written: name another, pollux datasets fetch NAME --to DIR."
+            f"{folder} is not a folder that can be written: name another, pollux datasets fetch NAME --to DIR."
         )
     return folder
 
 
-def _pooch_library() -> Any:
+def _import_pooch() -> Any:
     try:
         import pooch
     except ImportError as error:
@@ -99,7 +222,7 @@ def _pooch_library() -> Any:
 
 @contextmanager
 def _quiet(pooch: Any) -> Iterator[None]:
-    """Pooch would tell of each file on standard error."""
+    """Keep pooch from printing each file on standard error."""
     logger = pooch.get_logger()
     level = logger.level
     logger.setLevel(logging.WARNING)
@@ -110,7 +233,7 @@ def _quiet(pooch: Any) -> Iterator[None]:
 
 
 def _download(pooch: Any, url: str, checksum: str, folder: Path, progress: Any) -> Path:
-    """One file, which is the published one."""
+    """Fetch one file and compare its checksum."""
     from requests import RequestException
 
     downloader = pooch.HTTPDownloader(progressbar=progress or False, timeout=30)
@@ -119,7 +242,7 @@ def _download(pooch: Any, url: str, checksum: str, folder: Path, progress: Any) 
     except RequestException as error:
         raise InputError(
             f"{url} could not be fetched ({_reason(error)}): see that this machine is online and try again, or bring "
-            f"the .npz file from another machine into the folder named by {places.VARIABLE}."
+            f"the .npz file from another machine into the folder named by {archives.VARIABLE}."
         ) from error
     except ValueError as error:
         if "hash" not in str(error):
@@ -131,7 +254,7 @@ def _download(pooch: Any, url: str, checksum: str, folder: Path, progress: Any) 
 
 
 def _reason(error: Exception) -> str:
-    """What went wrong, without the names of Python objects that libraries put around it."""
+    """What went wrong, without the names of Python objects that libraries add."""
     response = getattr(error, "response", None)
     if response is not None:
         return f"the server answered {response.status_code} {response.reason}"
@@ -147,7 +270,7 @@ _REASONS = {
 }
 
 
-def _converted(title: str, source: Source, files: dict[str, Path]) -> Arrays:
+def _convert(title: str, source: Source, files: dict[str, Path]) -> Arrays:
     try:
         return source.convert(files)
     except (EOFError, gzip.BadGzipFile, zlib.error, tarfile.TarError, KeyError, ValueError) as error:
@@ -157,20 +280,20 @@ def _converted(title: str, source: Source, files: dict[str, Path]) -> Arrays:
         ) from error
 
 
-def from_idx(files: dict[str, Path]) -> Arrays:
-    """The four idx files of MNIST and its kin as arrays."""
+def _from_idx(files: dict[str, Path]) -> Arrays:
+    """The four idx files of MNIST or Fashion-MNIST as arrays."""
     return {
-        f"{axis}_{part}": read_idx(files[f"{prefix}-{kind}-ubyte.gz"])
+        f"{axis}_{part}": _read_idx(files[f"{prefix}-{kind}-ubyte.gz"])
         for part, prefix in (("train", "train"), ("test", "t10k"))
         for axis, kind in (("x", "images-idx3"), ("y", "labels-idx1"))
     }
 
 
-def read_idx(path: Path) -> NDArray[np.uint8]:
+def _read_idx(path: Path) -> NDArray[np.uint8]:
     """An array of bytes from a compressed idx file: its number of axes, their sizes, its values."""
     content = gzip.decompress(path.read_bytes())
     if len(content) < 4 or content[:3] != b"\x00\x00\x08":
-        raise ValueError(f"{path.name} is no idx file of bytes")
+        raise ValueError(f"{path.name} is not an idx file of bytes")
     start = 4 + 4 * content[3]
     shape = np.frombuffer(content[4:start], dtype=">u4").astype(int)
     if len(shape) != content[3] or len(content) - start != shape.prod():
@@ -178,7 +301,7 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape)
 
 
-def from_cifar(files: dict[str, Path]) -> Arrays:
+def _from_cifar(files: dict[str, Path]) -> Arrays:
     """The binary archive of CIFAR-10 as arrays: no pickles, and nothing is extracted to disk."""
     (archive,) = files.values()
     with tarfile.open(archive, "r:gz") as tar:
@@ -192,7 +315,7 @@ def _cifar_batch(tar: tarfile.TarFile, member: str) -> tuple[NDArray[np.uint8], 
     """Images (n, 32, 32, 3) and classes (n,) from records of a class and three planes of pixels."""
     stream = tar.extractfile(f"cifar-10-batches-bin/{member}")
     if stream is None:
-        raise ValueError(f"{member} is no file")
+        raise ValueError(f"{member} is not a file")
     with stream:
         records = np.frombuffer(stream.read(), dtype=np.uint8).reshape(-1, 1 + 3 * 32 * 32)
     return records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), records[:, 0]
@@ -207,7 +330,7 @@ SOURCES: dict[str, Source] = {
             "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
             "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
         },
-        from_idx,
+        _from_idx,
     ),
     "fashion_mnist": Source(
         "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
@@ -217,11 +340,11 @@ SOURCES: dict[str, Source] = {
             "t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79",
             "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
         },
-        from_idx,
+        _from_idx,
     ),
     "cifar10": Source(
         "https://www.cs.toronto.edu/~kriz/",
         {"cifar-10-binary.tar.gz": "c32a1d4ab5d03f1284b67883e8d87530"},
-        from_cifar,
+        _from_cifar,
     ),
 }

@@ -1,4 +1,4 @@
-"""Tables with known classes: those that come with scikit-learn, and .npz files of one's own."""
+"""Tables with known classes: those that come with scikit-learn, and .npz files of the user."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ import sklearn.datasets
 from numpy.typing import NDArray
 
 from pollux.errors import InputError, did_you_mean
-from pollux.lab.datasets import places
-from pollux.lab.datasets.arrays import read_arrays, read_shapes, require
+from pollux.lab.datasets import archives
 
-FOLDER = "tabular"
+_FOLDER = "tabular"
 # A damaged file may claim any number of columns or classes, whose names would fill the memory.
 _MOST_NUMBERED = 10_000_000
 
@@ -82,16 +81,17 @@ def load_table(name: str) -> TableSet:
     path = table_path(name)
     if path is None:
         known = table_names()
+        hints = archives.describe_missing_folder() + did_you_mean(name, known)
         raise InputError(
             f"There is no table {name!r}: choose one of {', '.join(known)}, or put {name}.npz into the folder "
-            f"{FOLDER} of the folder named by {places.VARIABLE}.{places.complaint()}{did_you_mean(name, known)}"
+            f"{_FOLDER} of the folder named by {archives.VARIABLE}.{hints}"
         )
     return _from_file(name, path)
 
 
 def table_names() -> list[str]:
     """The names of all tables on this machine."""
-    files = {path.stem for folder in places.folders() for path in (folder / FOLDER).glob("*.npz")}
+    files = {path.stem for folder in archives.data_folders() for path in (folder / _FOLDER).glob("*.npz")}
     return [*TABLES, *sorted(files - TABLES.keys())]
 
 
@@ -100,12 +100,12 @@ def table_path(name: str) -> Path | None:
     # A name, not a way out of the folder.
     if not name or name != Path(name).name:
         return None
-    return places.find(f"{FOLDER}/{name}.npz")
+    return archives.find_file(f"{_FOLDER}/{name}.npz")
 
 
 def table_shape(path: Path) -> tuple[int, int, int]:
     """Rows, columns and classes of a table file, without reading what is large."""
-    shapes = read_shapes(path)
+    shapes = archives.read_shapes(path)
     if "X" in shapes and "class_names" in shapes:
         rows, columns = shapes["X"]
         return rows, columns, shapes["class_names"][0]
@@ -120,9 +120,9 @@ def _from_scikit_learn(name: str) -> TableSet:
 
 
 def _from_file(name: str, path: Path) -> TableSet:
-    arrays = read_arrays(path)
+    arrays = archives.read_arrays(path)
     X = _sparse(arrays, path) if "indptr" in arrays else _dense(arrays, path)
-    require(arrays, path, "y")
+    archives.require_arrays(arrays, path, "y")
     y = _classes(arrays["y"], X.shape[0], path)
     class_names = _names("class_names", arrays, path, "", int(y.max()) + 1)
     feature_names = _names("feature_names", arrays, path, "column_", X.shape[1])
@@ -134,7 +134,7 @@ def _from_file(name: str, path: Path) -> TableSet:
 
 
 def _dense(arrays: dict[str, NDArray[Any]], path: Path) -> NDArray[np.float64]:
-    require(arrays, path, "X")
+    archives.require_arrays(arrays, path, "X")
     X = arrays["X"]
     if X.ndim != 2 or X.dtype.kind not in "buif" or X.size == 0:
         raise InputError(f"{path}: X must be a table of numbers (n, d), not {X.dtype} {X.shape}.")
@@ -142,11 +142,11 @@ def _dense(arrays: dict[str, NDArray[Any]], path: Path) -> NDArray[np.float64]:
 
 
 def _sparse(arrays: dict[str, NDArray[Any]], path: Path) -> scipy.sparse.csr_array:
-    require(arrays, path, "data", "indices", "indptr", "shape")
+    archives.require_arrays(arrays, path, "data", "indices", "indptr", "shape")
     try:
         return _csr(*(arrays[name] for name in ("data", "indices", "indptr", "shape")))
     except (ValueError, TypeError, OverflowError) as error:
-        raise InputError(f"{path}: data, indices, indptr and shape are no CSR matrix ({error}).") from error
+        raise InputError(f"{path}: data, indices, indptr and shape are not a CSR matrix ({error}).") from error
 
 
 def _csr(

@@ -1,4 +1,4 @@
-"""``pollux datasets``: what data with known classes there is, where it lies, and how to get it."""
+"""``pollux datasets``: list, fetch and find data with known classes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ def add(commands: Any) -> None:
         "datasets",
         allow_abbrev=False,
         help="list and fetch data with known classes",
-        description="Data to try things on, with known classes. It is looked for in the folder that the environment "
-        "variable POLLUX_DATA names, then in the cache folder.",
+        description="Data with known classes, to try things on. Files are searched for in the folder that the "
+        "environment variable POLLUX_DATA names, then in the cache folder.",
     )
     actions = datasets.add_subparsers(dest="action", metavar="ACTION")
-    shown = "show what there is, and where"
-    actions.add_parser("list", allow_abbrev=False, help=shown, description=f"{shown.capitalize()}.")
+    listing = "list all data sets and where they are"
+    actions.add_parser("list", allow_abbrev=False, help=listing, description=f"{listing.capitalize()}.")
     fetch = actions.add_parser(
         "fetch",
         allow_abbrev=False,
@@ -31,22 +31,18 @@ def add(commands: Any) -> None:
     path = actions.add_parser(
         "path",
         allow_abbrev=False,
-        help="print where a data set lies",
+        help="print the path of a data set",
         description="Print the path of the file of a data set, and nothing else.",
     )
     path.add_argument("name", metavar="NAME")
 
-    def run_or_help(options: argparse.Namespace) -> int:
+    def run(options: argparse.Namespace) -> int:
         if options.action is None:
             datasets.print_help(sys.stderr)
             return BAD_INPUT
-        return run(options)
+        return {"list": _list, "fetch": _fetch, "path": _path}[options.action](options)
 
-    datasets.set_defaults(run=run_or_help)
-
-
-def run(options: argparse.Namespace) -> int:
-    return {"list": _list, "fetch": _fetch, "path": _path}[options.action](options)
+    datasets.set_defaults(run=run)
 
 
 def _list(_: argparse.Namespace) -> int:
@@ -65,30 +61,30 @@ def _list(_: argparse.Namespace) -> int:
 
 
 def _fetch(options: argparse.Namespace) -> int:
-    from pollux.lab.datasets.catalogue import fetchable, fetched
-    from pollux.lab.datasets.fetching import fetch
+    from pollux.lab.datasets import fetch
+    from pollux.lab.datasets.catalogue import check_fetchable, find_fetched
 
     for name in options.names:
-        fetchable(name)
-    lacking = [name for name in dict.fromkeys(options.names) if fetched(name, options.to) is None]
+        check_fetchable(name)
+    lacking = [name for name in dict.fromkeys(options.names) if find_fetched(name, options.to) is None]
     try:
         for name in options.names:
-            there = fetched(name, options.to)
+            there = find_fetched(name, options.to)
             if there is not None:
                 print(f"{name} is already here: {there}")
                 continue
             progress = _Progress(name) if sys.stderr.isatty() else None
             print(f"{name} written to {fetch(name, options.to, progress=progress)}")
     except KeyboardInterrupt:
-        written = [name for name in lacking if fetched(name, options.to) is not None]
+        written = [name for name in lacking if find_fetched(name, options.to) is not None]
         if not written:
             raise
-        say(_what_was_written(written, [name for name in lacking if name not in written]))
+        say(_describe_written(written, [name for name in lacking if name not in written]))
         return STOPPED
     return GOOD
 
 
-def _what_was_written(written: list[str], lacking: list[str]) -> str:
+def _describe_written(written: list[str], lacking: list[str]) -> str:
     def were(names: list[str]) -> str:
         return f"{' and '.join(names)} {'was' if len(names) == 1 else 'were'}"
 
@@ -96,14 +92,14 @@ def _what_was_written(written: list[str], lacking: list[str]) -> str:
 
 
 def _path(options: argparse.Namespace) -> int:
-    from pollux.lab.datasets.catalogue import path_of
+    from pollux.lab.datasets.catalogue import dataset_path
 
-    print(path_of(options.name))
+    print(dataset_path(options.name))
     return GOOD
 
 
 class _Progress:
-    """How much of a file has come, on one line of a terminal; pooch sets the total and tells the rest."""
+    """The progress of a download, on one line of a terminal; pooch sets ``total`` and calls the methods."""
 
     def __init__(self, name: str) -> None:
         self.name = name
