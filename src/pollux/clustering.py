@@ -52,9 +52,7 @@ def _predicts_new_samples(estimator: Any) -> bool:
     return True
 
 
-class GeminiClustering(
-    Presets, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator
-):
+class GeminiClustering(Presets, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
     """Clustering by any model p(y|x) that maximises a generalised mutual information.
 
     Clusters are numbered by decreasing size, and those that stay empty come last: labels are
@@ -125,6 +123,8 @@ class GeminiClustering(
 
     Attributes
     ----------
+    fitted_ : Fitted
+        All that is known after the fit, as one object.
     labels_ : array of shape (n,)
         Cluster of each row; −1 for rows of weight zero that a free table has not seen.
     n_clusters_ : int
@@ -144,11 +144,11 @@ class GeminiClustering(
         The trained module.
     geometry_ : Geometry or None
         The geometry, with what it takes from the data fixed.
-    scaling_ : Scaling or None
+    scaling_ : FittedScaling or None
         What is done to rows before the model sees them.
     probabilities_ : array of shape (n, n_clusters)
         Soft assignments of the rows, for a free table only.
-    preprocessing_ : Preprocessing or None
+    encoding_ : Encoding or None
         Of a model that ``pollux fit`` made: how it reads the columns of a data frame that it is given.
 
     Examples
@@ -251,7 +251,7 @@ class GeminiClustering(
             geometry = spec.resolve_geometry(_select_affinity(affinity, spec, samples))
             problem = pose_problem(spec, samples, scaling, geometry, run.ranks)
             best = fit_best(start(spec, problem, run, spec.n_init), problem, spec, run, samples)
-            fitted = Fitted.of(samples, scaling, problem, best)
+            fitted = Fitted.of(spec, samples, scaling, problem, best)
         return self._take(fitted)
 
     def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
@@ -273,7 +273,7 @@ class GeminiClustering(
             best, state = fit_one_epoch(
                 module, problem, spec, run, None if earlier is None else earlier.optimiser_state
             )
-            fitted = replace(Fitted.of(samples, scaling, problem, best), optimiser_state=state)
+            fitted = replace(Fitted.of(spec, samples, scaling, problem, best), optimiser_state=state)
             if earlier is not None:
                 history = {name: values + fitted.history[name] for name, values in earlier.history.items()}
                 fitted = replace(
@@ -382,7 +382,7 @@ class GeminiClustering(
     def _validate(self, X: Any) -> Any:
         """Samples such as those of the fit, as an array or a CSR matrix."""
         fitted = self.fitted_
-        X = validate_samples(X, self, reset=False, missing=self.missing, encoding=fitted.encoding)
+        X = validate_samples(X, self, reset=False, missing=fitted.missing, encoding=fitted.encoding)
         if tuple(X.shape[1:]) != fitted.shape:
             raise ValueError(f"The model was trained on samples of shape {fitted.shape}; these are {X.shape[1:]}.")
         return X
@@ -430,4 +430,8 @@ def load(
     device : str, optional
         Where to put it, if not where it was trained.
     """
-    return model_files.load(path, GeminiClustering, model=model, device=device)
+    clustering, fitted = model_files.load(path, GeminiClustering, model=model, device=device)
+    with warnings.catch_warnings():
+        # That everything fell into one cluster was said when it was trained.
+        warnings.simplefilter("ignore", CollapseWarning)
+        return clustering._take(fitted)

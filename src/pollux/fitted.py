@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from pollux.data.preprocessing import Preprocessing
 from pollux.data.samples import ArraySamples, Samples, Source, StreamSamples, iterate_in_order
-from pollux.data.scaling import Scaling as FittedScaling
-from pollux.data.scaling import prepared
+from pollux.data.scaling import FittedScaling, prepared
 from pollux.geometry import Geometry
 from pollux.metrics import agreement
 from pollux.models import FreeTable
+from pollux.spec import Spec
 from pollux.training.evaluation import Evaluation, log_probabilities
 from pollux.training.problem import MemoryProblem, StreamProblem
 from pollux.training.restarts import BestRestart
@@ -53,6 +53,8 @@ class Fitted:
         How columns of a table become samples.
     feature_names : tuple of str
         Names of the features, where they are known.
+    missing : {"error", "mean"}
+        Whether samples may hold NaN.
     given_labels : array of shape (n,), optional
         Clusters of the samples of the fit; −1 for those of weight zero that a free table has not seen.
     source : Stream or Loader, optional
@@ -75,13 +77,18 @@ class Fitted:
     scaling: FittedScaling | None = None
     encoding: Preprocessing | None = None
     feature_names: tuple[str, ...] = ()
+    missing: str = "error"
     given_labels: NDArray[np.int64] | None = None
     source: Source | None = field(default=None, repr=False)
     optimiser_state: dict[str, Any] | None = field(default=None, repr=False)
 
     @staticmethod
     def of(
-        samples: Samples, scaling: FittedScaling | None, problem: MemoryProblem | StreamProblem, best: BestRestart
+        spec: Spec,
+        samples: Samples,
+        scaling: FittedScaling | None,
+        problem: MemoryProblem | StreamProblem,
+        best: BestRestart,
     ) -> Fitted:
         """The best model of a fit to samples, its clusters in order."""
         sizes = best.evaluation.sizes
@@ -99,6 +106,7 @@ class Fitted:
             diverged=best.diverged,
             geometry=problem.geometry,
             scaling=scaling,
+            missing=spec.preprocessing.missing,
             encoding=samples.encoding,
             feature_names=samples.feature_names,
             source=samples.source if isinstance(samples, StreamSamples) else None,

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from pollux import names
 from pollux.data.samples import Samples, StreamSamples
-from pollux.data.scaling import Scaling as FittedScaling
+from pollux.data.scaling import FittedScaling
 from pollux.errors import InputError
 from pollux.geometry import Geometry, Kind, Precomputed, resolve
 from pollux.models import activations, build

@@ -38,7 +38,7 @@ from pollux.data.preprocessing import (
     plan_table,
     split_names,
 )
-from pollux.data.scaling import Scaling
+from pollux.data.scaling import FittedScaling
 from pollux.errors import InputError
 from pollux.io import tensors as checked_tensors
 
@@ -106,7 +106,7 @@ def test_numbers_are_scaled_as_an_estimator_scales_them(scaling: str, factor: fl
     X[:2] = [[-1.0], [1.0]]
     X[:, 0] *= factor
     X += 100
-    expected = Scaling.fit(X, scaling)(torch.from_numpy(X)).numpy()
+    expected = FittedScaling.fit(X, scaling)(torch.from_numpy(X)).numpy()
     rows = plan_array(np.column_stack([X, np.ones(40)]), Choices(scaling=scaling))
     np.testing.assert_allclose(rows.encode(np.column_stack([X, np.ones(40)])), expected, rtol=1e-5, atol=1e-6)
     data = table(**{f"x{index}": X[:, index] for index in range(d)}, truth=X[:, 0] > 100)
@@ -126,7 +126,7 @@ def test_gaps_are_of_no_weight_to_scales() -> None:
     X = np.random.default_rng(0).normal(size=(50, 3))
     X[::7, 1] = np.nan
     plan = plan_array(X, Choices(scaling="global", missing="mean"))
-    expected = Scaling.fit(X, "global")(torch.from_numpy(X)).numpy()
+    expected = FittedScaling.fit(X, "global")(torch.from_numpy(X)).numpy()
     np.testing.assert_allclose(plan.encode(X), expected, rtol=1e-5, atol=1e-6)
 
 
@@ -135,7 +135,7 @@ def test_images_get_one_scale(scaling: str) -> None:
     """That of an estimator, whose centre is a pixel's."""
     images = np.random.default_rng(0).integers(0, 256, (20, 3, 6, 5), dtype=np.uint8)
     plan = plan_array(images, Choices(scaling=scaling))
-    expected = float(Scaling.fit(images.astype(np.float64), scaling).scale)
+    expected = float(FittedScaling.fit(images.astype(np.float64), scaling).scale)
     np.testing.assert_allclose(plan.scales, [expected] * 3, rtol=1e-12)
     np.testing.assert_allclose(plan.mean, images.mean((0, 2, 3)), rtol=1e-12)
     # Channels of different units.
@@ -278,13 +278,13 @@ def test_numbers_may_be_categories() -> None:
 def test_numbers_with_a_few_words_among_them_get_advice() -> None:
     names, left_out = kinds(a=[*map(str, range(28)), "?", "?"])
     assert not names
-    assert "--na" in left_out["a"]
+    assert "na=" in left_out["a"]
 
 
 def test_numbers_with_one_word_among_them_get_advice_too() -> None:
     names, left_out = kinds(a=[*(f"{index * index}.5" for index in range(29)), "?"])
     assert not names
-    assert "--na" in left_out["a"]
+    assert "na=" in left_out["a"]
 
 
 def test_categories_are_the_same_from_text_and_numbers() -> None:
@@ -472,7 +472,7 @@ def test_files_of_the_second_version_load(tmp_path: Path) -> None:
     checksum = checked_tensors.checksum(tensors, text)
     save_file(tensors, tmp_path / "old", metadata={**metadata, "version": "2", "description": text, "sha256": checksum})
     loaded = load(tmp_path / "old")
-    assert loaded.preprocessing_ is None
+    assert loaded.encoding_ is None
     np.testing.assert_array_equal(loaded.predict_proba(X), fitted.predict_proba(X))
 
 
@@ -481,7 +481,7 @@ def test_a_loaded_model_reads_data_frames(model: Path) -> None:
     loaded = load(model)
     clusters = pd.read_csv(model.parent / "clusters.csv")
     written = clusters[["p_0", "p_1", "p_2"]].to_numpy(np.float32)
-    if isinstance(loaded.preprocessing_, TablePreprocessing):
+    if isinstance(loaded.encoding_, TablePreprocessing):
         data: Any = frame()[frame().columns[::-1]]
     else:
         data = np.load(model.parent.parent / "array.npy")
@@ -492,7 +492,7 @@ def test_a_loaded_model_reads_data_frames(model: Path) -> None:
 def test_a_model_that_is_fitted_anew_forgets_its_preprocessing(model: Path) -> None:
     X = np.random.default_rng(1).normal(size=(20, 2))
     loaded = load(model).fit(X)
-    assert loaded.preprocessing_ is None
+    assert loaded.encoding_ is None
     assert loaded.predict_proba(X).shape == (20, 3)
 
 

@@ -18,10 +18,10 @@ from sklearn.preprocessing import StandardScaler
 from pollux import GeminiClustering, geometry, load
 from pollux.data import statistics
 from pollux.data.rows import Rows
-from pollux.data.scaling import SCALINGS, Scaling, prepared
+from pollux.data.scaling import SCALINGS, FittedScaling, prepared
 from pollux.data.statistics import moments, parts, principal_axes
 
-pytestmark = pytest.mark.filterwarnings("ignore::pollux.fitting.CollapseWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::pollux.clustering.CollapseWarning")
 
 Array = NDArray[np.float64]
 
@@ -39,7 +39,7 @@ def with_gaps(*shape: int, share: float = 0.2) -> Array:
 WILD = normal(60, 4) * [1e6, 1e-6, 3.0, 100.0] + [1e9, 0.0, -5.0, 1e4]
 
 
-def apply(scaling: Scaling, X: Any) -> Array:
+def apply(scaling: FittedScaling, X: Any) -> Array:
     return scaling(torch.as_tensor(X, dtype=torch.float64)).numpy()
 
 
@@ -141,7 +141,7 @@ def test_there_are_no_axes_along_which_nothing_varies(
 
 def test_new_rows_are_not_seen_along_directions_that_the_data_do_not_have() -> None:
     X = np.tile(normal(40, 2), 3)
-    scaling = Scaling.fit(X, "standard", 4)
+    scaling = FittedScaling.fit(X, "standard", 4)
     assert scaling.shape == (2,)
     assert apply(scaling, normal(7, 6)).shape == (7, 2)
 
@@ -152,12 +152,12 @@ def test_new_rows_are_not_seen_along_directions_that_the_data_do_not_have() -> N
 def test_standard_scaling_is_that_of_scikit_learn() -> None:
     X = with_gaps(50, 4) * [1, 10, 1e5, 1e-5] + 7
     expected = np.where(np.isnan(X), 0, StandardScaler().fit_transform(X))
-    np.testing.assert_allclose(apply(Scaling.fit(X, "standard"), X), expected, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(apply(FittedScaling.fit(X, "standard"), X), expected, rtol=1e-9, atol=1e-9)
 
 
 def test_global_scaling_keeps_proportions() -> None:
     X = normal(50, 4) * [1, 2, 3, 4] + 7
-    scaled = apply(Scaling.fit(X, "global"), X)
+    scaled = apply(FittedScaling.fit(X, "global"), X)
     np.testing.assert_allclose(scaled.mean(0), 0, atol=1e-12)
     assert scaled.var(0).mean() == pytest.approx(1)
     np.testing.assert_allclose(scaled.std(0) / scaled.std(0)[0], X.std(0) / X.std(0)[0])
@@ -165,7 +165,7 @@ def test_global_scaling_keeps_proportions() -> None:
 
 def test_no_scaling_leaves_values_as_they_are_and_fills_gaps() -> None:
     X = with_gaps(30, 3) + 9
-    np.testing.assert_allclose(apply(Scaling.fit(X, "none"), X), SimpleImputer().fit_transform(X), rtol=1e-12)
+    np.testing.assert_allclose(apply(FittedScaling.fit(X, "none"), X), SimpleImputer().fit_transform(X), rtol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_no_scaling_leaves_values_as_they_are_and_fills_gaps() -> None:
     ],
 )
 def test_scaling_auto_looks_at_the_ranges_of_features(X: Any, kind: str) -> None:
-    found, expected = Scaling.fit(X, "auto"), Scaling.fit(X, kind)
+    found, expected = FittedScaling.fit(X, "auto"), FittedScaling.fit(X, kind)
     torch.testing.assert_close(found.scale, expected.scale, rtol=0, atol=0)
     assert found.scale.ndim == (0 if kind == "global" else len(np.shape(X)) - 1)
 
@@ -189,7 +189,7 @@ def test_scaling_auto_looks_at_the_ranges_of_features(X: Any, kind: str) -> None
 @pytest.mark.parametrize("value", [0.0, 0.1, 1e9, -1e-9, 1e150])
 def test_constant_features_become_zeros_and_not_noise(scaling: str, value: float) -> None:
     X = np.stack([np.full(50, value), normal(50)], 1)
-    scaled = apply(Scaling.fit(X, scaling), X)
+    scaled = apply(FittedScaling.fit(X, scaling), X)
     assert np.isfinite(scaled).all()
     if scaling != "none":
         assert not scaled[:, 0].any()
@@ -200,14 +200,16 @@ def test_constant_features_become_zeros_and_not_noise(scaling: str, value: float
 def test_scalings_know_no_unit_and_no_shift(scaling: str, unit: float) -> None:
     X = normal(50, 3) * [1, 2, 9]
     moved = (X + 5) * unit
-    np.testing.assert_allclose(apply(Scaling.fit(moved, scaling), moved), apply(Scaling.fit(X, scaling), X), atol=1e-9)
+    np.testing.assert_allclose(
+        apply(FittedScaling.fit(moved, scaling), moved), apply(FittedScaling.fit(X, scaling), X), atol=1e-9
+    )
 
 
 @pytest.mark.parametrize("scaling", ["standard", "global", "none"])
 def test_components_are_those_of_scikit_learn(scaling: str) -> None:
     X = normal(60, 8) * np.arange(1, 9) + 2
-    found = Scaling.fit(X, scaling, 3)
-    plain = Scaling.fit(X, scaling)
+    found = FittedScaling.fit(X, scaling, 3)
+    plain = FittedScaling.fit(X, scaling)
     expected = PCA(3).fit_transform(apply(plain, X))
     assert found.shape == (3,)
     np.testing.assert_allclose(np.abs(apply(found, X)), np.abs(expected), atol=1e-8)
@@ -215,24 +217,24 @@ def test_components_are_those_of_scikit_learn(scaling: str) -> None:
 
 @pytest.mark.parametrize("n_components", [None, 12, 20])
 def test_rows_keep_their_shape_where_no_dimension_is_lost(n_components: int | None) -> None:
-    found = Scaling.fit(normal(20, 1, 3, 4), "global", n_components)
+    found = FittedScaling.fit(normal(20, 1, 3, 4), "global", n_components)
     assert found.shape == (1, 3, 4)
     assert found.axes is None
 
 
 def test_components_of_images_and_of_sparse_rows() -> None:
     X = np.where(normal(30, 12, seed=1) > 0, normal(30, 12), 0)
-    expected = apply(Scaling.fit(X, "global", 2), X)
+    expected = apply(FittedScaling.fit(X, "global", 2), X)
     for stored in (X.reshape(30, 1, 3, 4), scipy.sparse.csr_array(X)):
-        rows = prepared(stored, Scaling.fit(stored, "global", 2), torch.float64, "cpu")
+        rows = prepared(stored, FittedScaling.fit(stored, "global", 2), torch.float64, "cpu")
         np.testing.assert_allclose(rows[torch.arange(30)], expected, atol=1e-9)
         assert rows.shape == (2,)
 
 
 def test_all_of_a_scaling_is_in_its_tensors() -> None:
     X = with_gaps(30, 5)
-    for scaling in (Scaling.fit(X, "standard"), Scaling.fit(X, "none"), Scaling.fit(X, "auto", 2)):
-        again = Scaling(**scaling.tensors())
+    for scaling in (FittedScaling.fit(X, "standard"), FittedScaling.fit(X, "none"), FittedScaling.fit(X, "auto", 2)):
+        again = FittedScaling(**scaling.tensors())
         np.testing.assert_array_equal(apply(again, X), apply(scaling, X))
 
 
@@ -243,7 +245,7 @@ def test_rows_are_scaled_before_digits_are_dropped() -> None:
     # Seconds since 1970: float32 tells those of two minutes apart and no less.
     X = 1.7e9 + np.arange(100.0)[:, None]
     for stored in (X, X.astype(np.int64), scipy.sparse.csr_array(X)):
-        rows = prepared(stored, Scaling.fit(stored, "standard"), torch.float32, "cpu")
+        rows = prepared(stored, FittedScaling.fit(stored, "standard"), torch.float32, "cpu")
         found = rows[torch.arange(100)]
         assert found.dtype == torch.float32
         np.testing.assert_allclose(found, StandardScaler().fit_transform(X), rtol=1e-5, atol=1e-6)
@@ -251,20 +253,20 @@ def test_rows_are_scaled_before_digits_are_dropped() -> None:
 
 def test_rows_too_large_for_float32_are_scaled_in_time() -> None:
     X = normal(20, 2) * 1e150
-    found = prepared(X, Scaling.fit(X), torch.float32, "cpu")[torch.arange(20)]
+    found = prepared(X, FittedScaling.fit(X), torch.float32, "cpu")[torch.arange(20)]
     assert bool(found.isfinite().all())
 
 
 @pytest.mark.parametrize("kind", [np.uint8, np.int8, np.int16, np.int64, np.float32, np.float64, bool])
 def test_rows_of_every_type_are_scaled(kind: Any) -> None:
     X = np.random.default_rng(0).integers(0, 2, (20, 3)).astype(kind)
-    found = prepared(X, Scaling.fit(X), torch.float32, "cpu")[torch.arange(20)]
+    found = prepared(X, FittedScaling.fit(X), torch.float32, "cpu")[torch.arange(20)]
     np.testing.assert_allclose(found.std(0, correction=0).square().mean(), 1, rtol=1e-5)
 
 
 def test_flat_rows_are_those_that_are_seen() -> None:
     X = normal(10, 1, 2, 3)
-    rows = prepared(X, Scaling.fit(X), torch.float32, "cpu")
+    rows = prepared(X, FittedScaling.fit(X), torch.float32, "cpu")
     np.testing.assert_array_equal(rows.flat(), rows[torch.arange(10)].flatten(1))
     np.testing.assert_array_equal(Rows(X).flat(), X.reshape(10, 6))
     sparse = scipy.sparse.csr_array(X.reshape(10, 6))

@@ -30,8 +30,8 @@ from data_files import pollux, tree
 from pollux import load
 from pollux.app import cli
 from pollux.app.cli import reproduce as command
+from pollux.clustering import CollapseWarning
 from pollux.errors import InputError
-from pollux.fitting import CollapseWarning
 from pollux.lab.datasets import ImageSet
 from pollux.lab.experiments import (
     EXPERIMENTS,

@@ -18,10 +18,9 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from pollux.data.preprocessing import Preprocessing
 from pollux.data.rows import Rows
-from pollux.data.scaling import Scaling as FittedScaling
-from pollux.data.scaling import prepared
+from pollux.data.scaling import FittedScaling, prepared
 from pollux.data.streaming import Stream, in_order, open_stream, shards
-from pollux.errors import InputError
+from pollux.errors import InputError, option
 
 # A smaller memory map is as well read through the map.
 _LARGE_MAP = 64_000_000
@@ -245,7 +244,8 @@ def validate_samples(
     except ValueError as error:
         if "contains NaN" in str(error) and missing == "error":
             raise ValueError(
-                "Input X contains NaN: missing='mean' lets the mean of a feature stand for it; or drop its rows."
+                f"Input X contains NaN: {option('missing', 'mean')} lets the mean of a feature stand for it; or "
+                "drop its rows."
             ) from error
         raise
 

@@ -20,7 +20,7 @@ _NEARLY_CONSTANT = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
-class Scaling:
+class FittedScaling:
     """A map of samples x to (x − centre) / scale, or to principal components of that.
 
     Parameters
@@ -60,7 +60,7 @@ class Scaling:
     @staticmethod
     def fit(
         X: Any, scaling: str = "auto", n_components: int | None = None, sample_weight: Tensor | None = None
-    ) -> Scaling:
+    ) -> FittedScaling:
         """Learn the map from samples X (n, …), some of whose values may be NaN.
 
         Parameters
@@ -81,9 +81,13 @@ class Scaling:
         scaling = decided(scaling, (found.high - found.low).flatten().numpy())
         scale, nothing = _SCALES[scaling](found), torch.zeros_like(found.mean)
         if n_components is None or n_components >= math.prod(found.mean.shape):
-            return Scaling(found.mean, scale) if scaling != "none" else Scaling(nothing, scale, fill=found.mean)
-        mapped = Rows(X, torch.float64, prepare=Scaling(found.mean, scale))
-        return Scaling(found.mean, scale, principal_axes(mapped, nothing, n_components, sample_weight))
+            return (
+                FittedScaling(found.mean, scale)
+                if scaling != "none"
+                else FittedScaling(nothing, scale, fill=found.mean)
+            )
+        mapped = Rows(X, torch.float64, prepare=FittedScaling(found.mean, scale))
+        return FittedScaling(found.mean, scale, principal_axes(mapped, nothing, n_components, sample_weight))
 
 
 def _standard(found: Moments) -> Tensor:
@@ -101,7 +105,7 @@ def _global(found: Moments) -> Tensor:
 _SCALES = {"none": lambda found: torch.ones((), dtype=torch.float64), "standard": _standard, "global": _global}
 
 
-def prepared(X: Any, scaling: Scaling | None, dtype: torch.dtype, device: torch.device | str) -> Rows:
+def prepared(X: Any, scaling: FittedScaling | None, dtype: torch.dtype, device: torch.device | str) -> Rows:
     """The rows of X after a scaling; those that lose dimensions are worked out once."""
     if scaling is None or scaling.axes is None:
         return Rows(X, dtype, device, scaling)

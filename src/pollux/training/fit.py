@@ -57,7 +57,7 @@ def start(spec: Spec, problem: MemoryProblem | StreamProblem, run: Session, coun
     checkpoints = as_checkpoints(spec.training.checkpoint)
     # A single restart that is resumed gets the weights of its checkpoint. Of several some may not have begun, and of
     # several processes some may not see the folder.
-    is_resumed = checkpoints is not None and count == 1 and run.ranks is None and checkpoints.hold_some()
+    is_resumed = checkpoints is not None and count == 1 and run.ranks is None and checkpoints.exist()
     if spec.init in ("kmeans", "graph") and not is_resumed:
         _start_at_labels(modules, spec, problem, run)
     return modules

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
+from pollux.errors import option
 from pollux.objectives import Gemini
 from pollux.training import Batch, Batches
 from pollux.training.trainable import SingleModel
@@ -47,7 +48,7 @@ def _advice(module: nn.Module, n_clusters: int, batches: Batches, objective: Gem
     lack = f"There is not enough memory for batches of {size:,} rows"
     if fits is None:
         return f"{lack}, nor for smaller ones: use a smaller model, or free memory. ({told})"
-    return f"{lack}; batches of {fits:,} would fit: batch_size={fits} (--batch-size {fits}). ({told})"
+    return f"{lack}; batches of {fits:,} would fit: {option('batch_size', fits)}. ({told})"
 
 
 def _largest_that_fits(module: nn.Module, n_clusters: int, batches: Batches, objective: Gemini) -> int | None:

@@ -25,7 +25,7 @@ from pollux.data.samples import (
     sample_of,
     shard_of,
 )
-from pollux.data.scaling import Scaling as FittedScaling
+from pollux.data.scaling import FittedScaling
 from pollux.data.streaming import Stream, batch_sizes, shuffled
 from pollux.errors import InputError
 from pollux.geometry import Geometry, nearest
@@ -64,6 +64,20 @@ def resolve_batch_size(batch_size: int | str | None, n: int) -> int:
     if batch_size == "auto":
         batch_size = None if n <= _WHOLE_UP_TO else _AUTO_BATCH
     return n if batch_size is None else int(batch_size)
+
+
+def resolve_reshuffling(reshuffle_every: int | str, n: int, batch_size: int, transports: int, dense: bool) -> int:
+    """Epochs for which batches keep their samples.
+
+    "auto" keeps them where an objective has transport problems, which are solved faster the second time, and where what
+    is kept for that has room; ``dense`` says that distances are a matrix.
+    """
+    if reshuffle_every != "auto":
+        return int(reshuffle_every)
+    # For each pair of a batch its distance and two copies, for each problem a tree of five bytes a node; trees in a
+    # graph span all of its nodes.
+    kept = 20 * n * batch_size + 5 * transports * (n if dense else n**2 // batch_size)
+    return _KEPT_EPOCHS if transports and kept <= _KEPT_BYTES else 1
 
 
 def pose_problem(
@@ -139,7 +153,7 @@ class MemoryProblem:
 
     @cached_property
     def block(self) -> Block | None:
-        """The affinity of samples (b,). Processes have the features of the first of them: others may round otherwise."""
+        """The affinity of samples (b,). Processes have the features of the first: others may round otherwise."""
         if self.geometry is None:
             return None
         block = self.geometry.bind(self.rows)
@@ -164,25 +178,16 @@ class MemoryProblem:
         return evaluate(module, n_clusters, self.n, self.inputs, objective, self.block, self.sample_weight, self.ranks)
 
     def batches(self, batch_size: int | str | None, reshuffle_every: int | str = 1, transports: int = 0) -> Batches:
-        """Batches of the samples; all at once for None, and for "auto" where there are few.
-
-        Reshuffling "auto" keeps batches where the objective has so many transport problems, which are solved faster
-        the second time, and where what is kept for that has room.
-        """
+        """Batches of the samples; all at once for None, and for "auto" where there are few."""
         size = resolve_batch_size(batch_size, self.n)
-        if reshuffle_every == "auto":
-            # For each pair of a batch its distance and two copies, for each problem a tree of five bytes a node; trees
-            # in a graph span all of its nodes.
-            dense = self.block is None or isinstance(self.block(torch.arange(1)), Tensor)
-            kept = 20 * self.n * size + 5 * transports * (self.n if dense else self.n**2 // size)
-            reshuffle_every = _KEPT_EPOCHS if transports and kept <= _KEPT_BYTES else 1
+        dense = self.block is None or isinstance(self.block(torch.arange(1)), Tensor)
         return RowBatches(
             self.n,
             size,
             self.inputs,
             self.block,
             self.sample_weight,
-            int(reshuffle_every),
+            resolve_reshuffling(reshuffle_every, self.n, size, transports, dense),
             self.ranks,
             self._own_features(),
             measure_spacing(self.rows) if self.uses_spacing else None,

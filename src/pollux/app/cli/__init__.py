@@ -16,6 +16,7 @@ from typing import Any
 
 from pollux.app.cli import bench, export, fit, predict, pretrain, report, reproduce, select
 from pollux.app.cli.common import BAD_INPUT, GOOD, OUR_FAULT, STOPPED, say
+from pollux.errors import InputError, command_line
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,7 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # training becomes many times slower. It is read when torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
-        return int(options.run(options))
+        with command_line():
+            return int(options.run(options))
     except KeyboardInterrupt:
         say("Stopped; nothing was written.")
         return STOPPED
@@ -52,8 +54,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _is_users(error: Exception) -> bool:
-    from pollux.errors import InputError
-
     if isinstance(error, MemoryError):
         return True
     # What is lacking names what to install.

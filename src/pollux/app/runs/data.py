@@ -13,7 +13,7 @@ from pollux.app.runs.assignments import row_numbers
 from pollux.app.runs.settings import Settings
 from pollux.data.files import Part, open_data
 from pollux.data.preprocessing import Choices, Preprocessing, as_text, plan_array, plan_table, split_names
-from pollux.errors import InputError
+from pollux.errors import InputError, option
 
 _MOST_CLASSES = 1_000
 
@@ -37,7 +37,7 @@ def read(settings: Settings) -> Data:
     preprocessing = _plan(part, choices)
     part, kept = without_gaps(part, preprocessing)
     if not kept.any():
-        raise InputError("Each row lacks a value, so dropping them leaves nothing: use --missing mean.")
+        raise InputError(f"Each row lacks a value, so dropping them leaves nothing: use {option('missing', 'mean')}.")
     if not kept.all():
         # Means, and which columns vary, are those of the rows that remain.
         preprocessing = _plan(part, choices)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pollux.data.files.source import Part, at_once
 from pollux.data.preprocessing import ArrayPreprocessing, Preprocessing
-from pollux.errors import DAMAGE, InputError
+from pollux.errors import DAMAGE, InputError, option
 
 ROWS_AT_ONCE = 65_536
 _CHANNELS = (1, 3, 4)
@@ -82,11 +82,13 @@ class NpzArrays:
         if self.array is None and len(several) != 1:
             likely = [name for name in several if name in ("X", "x", "data", "images")]
             if len(likely) != 1:
-                raise InputError(f"{self.path} holds the arrays {_shapes(arrays)}: say which to cluster, --array NAME.")
+                raise InputError(
+                    f"{self.path} holds the arrays {_shapes(arrays)}: say which to cluster, {option('array', 'NAME')}."
+                )
             several = likely
         name = self.array or several[0]
         if name not in arrays:
-            raise InputError(f"{self.path} has no array {name!r} (--array); it holds {_shapes(arrays)}.")
+            raise InputError(f"{self.path} has no array {name!r} ({option('array')}); it holds {_shapes(arrays)}.")
         samples = as_samples(arrays[name], self.path)
         lists = {other: array for other, array in arrays.items() if other != name and array.ndim == 1}
         beside = {other: array for other, array in lists.items() if len(array) == len(samples)}

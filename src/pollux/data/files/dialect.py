@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pollux.data.files.source import check_distinct
-from pollux.errors import InputError
+from pollux.errors import InputError, option
 
 TO_UTF8 = "Convert it, for instance with: iconv -f WINDOWS-1252 -t UTF-8 OLD.csv > NEW.csv"
 DELIMITERS = ",;\t|"
@@ -95,7 +95,8 @@ def _delimiter(path: Path, head: str, given: str | None) -> str:
 def _names(path: Path, first: list[str]) -> list[str]:
     if all(_NUMBER.fullmatch(name.strip()) for name in first):
         raise InputError(
-            f"The first line of {path} holds numbers, not names of columns: add a line of names, or pass --no-header."
+            f"The first line of {path} holds numbers, not names of columns: add a line of names, or pass "
+            f"{option('header', False)}."
         )
     names = [name.strip() or f"unnamed_{index}" for index, name in enumerate(first)]
     check_distinct(path, names)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pollux.data.files.source import Part, at_once
 from pollux.data.preprocessing import ArrayPreprocessing, Preprocessing
-from pollux.errors import InputError
+from pollux.errors import InputError, option
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
 ROWS_AT_ONCE = 1_024
@@ -38,7 +38,9 @@ class ImageFolder:
         shapes = {array.shape[1:] for array in arrays}
         if len(shapes) > 1:
             some = ", ".join(sorted(f"{height}×{width}" for height, width in list(shapes)[:3]))
-            raise InputError(f"The images of {self.path} have different sizes ({some} …): pass --image-size 32, or so.")
+            raise InputError(
+                f"The images of {self.path} have different sizes ({some} …): pass {option('image_size', 32)}, or so."
+            )
         return self._part(files, [np.broadcast_to(array, (channels, *array.shape[1:])) for array in arrays], 0)
 
     def as_written(self, part: Part, names: Sequence[str], numbers: NDArray[np.int64]) -> Part:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pollux.data.files.dialect import TO_UTF8, Dialect, look
 from pollux.data.files.source import Part, at_once, check_distinct
 from pollux.data.preprocessing import CODE, Category, Number, Preprocessing, TablePreprocessing
-from pollux.errors import InputError
+from pollux.errors import InputError, option
 
 ROWS_AT_ONCE = 65_536
 
@@ -236,5 +236,5 @@ def in_words(path: Path, names: Sequence[str] = ()) -> Iterator[None]:
     except (pa.ArrowException, EOFError, OSError) as error:
         reason = re.sub(r"CSV column #(\d+)", called, str(error))
         if re.search(r"Expected \d+ columns", reason):
-            reason += ". (If another character stands between values, name it: --delimiter.)"
+            reason += f". (If another character stands between values, name it: {option('delimiter')}.)"
         raise InputError(f"{path} cannot be read: {reason}") from error

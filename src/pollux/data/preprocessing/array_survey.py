@@ -15,7 +15,7 @@ from pollux.data.preprocessing.common import describe_missing
 from pollux.data.preprocessing.moments import Moments
 from pollux.data.preprocessing.scales import decided, root_mean_square, scales
 from pollux.data.preprocessing.survey import LeaveOutError, plan_number
-from pollux.errors import InputError
+from pollux.errors import InputError, option
 
 
 class ArraySurvey:
@@ -38,10 +38,11 @@ class ArraySurvey:
         self.moments = Moments.of(np.empty((self._groups, 0)))
         if len(self.shape) == 3:
             if self.choices.columns or self.choices.drop or self.choices.categories:
-                raise InputError("Images have no columns to choose from: leave out --columns, --drop and --categories.")
+                given = f"{option('columns')}, {option('drop')} and {option('categories')}"
+                raise InputError(f"Images have no columns to choose from: leave out {given}.")
             return
         if self.choices.categories:
-            raise InputError("An array holds numbers throughout: leave out --categories, or use a table.")
+            raise InputError(f"An array holds numbers throughout: leave out {option('categories')}, or use a table.")
         self.names = [str(index) for index in range(self.shape[0])] if columns is None else list(columns)
         self._among = replace(self.choices, label=None, identifiers=()).among(self.names)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pollux.data.preprocessing.common import quoted
-from pollux.errors import InputError, did_you_mean
+from pollux.errors import InputError, did_you_mean, option
 
 
 @dataclass(frozen=True)
@@ -24,17 +24,17 @@ class Choices:
 
     def among(self, there: Sequence[str]) -> Choices:
         """The choices with lists such as "a,b" taken apart, unless a column is called so; all must be there."""
-        names: dict[str, Any] = {option: split_names(getattr(self, option), there) for option in _OPTIONS}
+        names: dict[str, Any] = {given: split_names(getattr(self, given), there) for given in _OPTIONS}
         choices = replace(self, **names)
         choices.check(there)
         return choices
 
     def check(self, there: Sequence[str]) -> None:
         """Raise an InputError where a name is not that of a column."""
-        for option in _OPTIONS:
-            absent = [name for name in getattr(self, option) if name not in there]
+        for given in _OPTIONS:
+            absent = [name for name in getattr(self, given) if name not in there]
             if absent:
-                raise InputError(_no_column(absent, _OPTIONS[option], there))
+                raise InputError(_no_column(absent, _OPTIONS[given], there))
         if self.label is not None and self.label not in there:
             raise InputError(_no_column([self.label], "label", there))
 
@@ -47,6 +47,6 @@ def split_names(names: Sequence[str], there: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(part for name in names for part in ([name] if name in there else name.split(","))))
 
 
-def _no_column(absent: Sequence[str], option: str, there: Sequence[str]) -> str:
+def _no_column(absent: Sequence[str], given: str, there: Sequence[str]) -> str:
     alike = did_you_mean(absent[0], there)
-    return f"There is no column {quoted(absent, 5)} (--{option}).{alike} There are: {quoted(there, 30)}."
+    return f"There is no column {quoted(absent, 5)} ({option(given)}).{alike} There are: {quoted(there, 30)}."

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pollux.errors import InputError
+from pollux.errors import InputError, option
 
 MISSING = ("error", "mean", "drop")
 """What to do with rows that lack values: refuse them, fill in the means of training, or leave the rows out."""
@@ -40,8 +40,8 @@ def describe_missing(lacking: Mapping[str, int], n: int) -> str:
     """What to say of columns that lack values."""
     columns = ", ".join(f"{name!r} ({count:,})" for name, count in lacking.items())
     return (
-        f"Values are missing in {columns} of {n:,} rows. Fill in the means of training (--missing mean) or leave "
-        f"such rows out (--missing drop)."
+        f"Values are missing in {columns} of {n:,} rows. Fill in means of training ({option('missing', 'mean')}) or "
+        f"leave such rows out ({option('missing', 'drop')})."
     )
 
 

@@ -14,7 +14,7 @@ from pollux.data.preprocessing.columns import MOST_VALUES_COUNTED, Column, is_nu
 from pollux.data.preprocessing.common import describe_missing, quoted
 from pollux.data.preprocessing.scales import scales
 from pollux.data.preprocessing.table import Category, Number, TablePreprocessing
-from pollux.errors import InputError
+from pollux.errors import InputError, option
 
 MOST_VALUES = 20
 """Text with more different values than this is left out, unless it was asked for by name."""
@@ -75,7 +75,7 @@ class Survey:
             except LeaveOutError as reason:
                 if column.asked:
                     raise InputError(
-                        f"Column {name!r} was asked for (--columns), but cannot be used: {reason}."
+                        f"Column {name!r} was asked for ({option('columns')}), but cannot be used: {reason}."
                     ) from None
                 left_out[name] = str(reason)
         if not columns:
@@ -123,7 +123,7 @@ def plan_number(name: str, mean: float, scale: float, varies: bool) -> Number:
     if not (np.isfinite(mean) and np.isfinite(scale) and scale > 0):
         raise InputError(
             f"Column {name!r} holds values that are infinite, or too large or small to standardise: correct them, or "
-            f"leave it out (--drop)."
+            f"leave it out ({option('drop')})."
         )
     return Number(name, mean, scale)
 
@@ -158,4 +158,5 @@ def _almost_numbers(counts: Mapping[str, int]) -> str:
     words = sorted(value for value in counts if not is_number(value))
     if not words or 2 * len(words) > len(counts):
         return ""
-    return f"; most are numbers, but not {quoted(words, 3)}: correct it, or if a value is missing there pass --na"
+    advice = f"correct it, or if a value is missing there pass {option('na')}"
+    return f"; most are numbers, but not {quoted(words, 3)}: {advice}"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from itertools import islice
 from threading import Event, current_thread
 from typing import TypeVar
@@ -27,11 +28,16 @@ def read_ahead(read: Callable[[Task, Event], Result], tasks: Iterable[Task]) -> 
     stopped = Event()
     thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=_NAME)
     waiting = iter(tasks)
+
+    def submit(task: Task) -> Future[Result]:
+        # In the context of whoever reads, which decides how messages name options.
+        return thread.submit(copy_context().run, read, task, stopped)
+
     try:
-        coming = [thread.submit(read, task, stopped) for task in islice(waiting, 1)]
+        coming = [submit(task) for task in islice(waiting, 1)]
         while coming:
             result = coming.pop().result()
-            coming = [thread.submit(read, task, stopped) for task in islice(waiting, 1)]
+            coming = [submit(task) for task in islice(waiting, 1)]
             yield result
             # Not held while the next one is awaited.
             del result

@@ -14,7 +14,7 @@ from pollux.data.files.parquet import RowGroups, row_groups
 from pollux.data.preprocessing import ArrayPreprocessing, ArraySurvey, Choices, Survey, TablePreprocessing
 from pollux.data.streaming.arrays import ArrayChunks
 from pollux.data.streaming.chunks import Lengths
-from pollux.errors import InputError
+from pollux.errors import InputError, option
 
 Progress = Callable[[int, int], None]
 """Called with the chunks that have been read and those there are."""
@@ -141,4 +141,6 @@ def _narrowed(
 
 def _check_some_rows(lengths: Lengths, path: Path) -> None:
     if not lengths.sum():
-        raise InputError(f"Each row of {path} lacks a value, so dropping them leaves nothing: use missing='mean'.")
+        raise InputError(
+            f"Each row of {path} lacks a value, so dropping them leaves nothing: use {option('missing', 'mean')}."
+        )

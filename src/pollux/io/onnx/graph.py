@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pollux.data.preprocessing import ArrayPreprocessing, Category, Number, Preprocessing, TablePreprocessing
-from pollux.data.scaling import Scaling
+from pollux.data.scaling import FittedScaling
 from pollux.io.onnx.library import onnx_library
 
 ML = "ai.onnx.ml"
@@ -64,7 +64,7 @@ def add_features(graph: Graph, preprocessing: Preprocessing | None, shape: Seque
     return _standardised(graph, values, *moments_of(preprocessing), preprocessing.missing)
 
 
-def add_scaling(graph: Graph, values: str, scaling: Scaling, missing: str) -> str:
+def add_scaling(graph: Graph, values: str, scaling: FittedScaling, missing: str) -> str:
     """What the network reads of features, in float64."""
     x = graph.cast(values, np.float64)
     if missing == "mean":

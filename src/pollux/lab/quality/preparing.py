@@ -10,7 +10,7 @@ import scipy.sparse
 import torch
 from numpy.typing import NDArray
 
-from pollux.data.scaling import Scaling
+from pollux.data.scaling import FittedScaling
 
 MOST_DENSE = 50_000_000
 """Numbers of the largest sparse table that is written out for methods that need it dense."""
@@ -26,7 +26,7 @@ def prepared_by(X: Any) -> Callable[[Any], Any]:
     if scipy.sparse.issparse(X):
         scale = np.sqrt(X.multiply(X).sum() / np.prod(X.shape, dtype=float)) or 1.0
         return lambda rows: rows * (1 / scale)
-    scaling = Scaling.fit(_flat(X), "auto")
+    scaling = FittedScaling.fit(_flat(X), "auto")
     return lambda rows: scaling(torch.from_numpy(_flat(rows))).numpy()
 
 
