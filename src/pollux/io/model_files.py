@@ -100,7 +100,10 @@ _NOT_WHAT_IT_SAYS = (KeyError, TypeError, AttributeError, IndexError, OverflowEr
 
 def _parameters(path: str | Path, description: dict[str, Any], model: Any, device: str | None) -> dict[str, Any]:
     """The estimator's parameters; those that decide what it says are never replaced by a default."""
-    parameters, left_out = dict(description["parameters"]), description["left_out"]
+    parameters = dict(description["parameters"])
+    # The first files of version 1 did not list them.
+    unlisted = [name for name in ("model", "objective", "geometry", "optimiser") if parameters[name] is None]
+    left_out = description.get("left_out", unlisted)
     if model is not None:
         parameters["model"] = model
     elif "model" in left_out:
@@ -152,8 +155,10 @@ def _fitted(clustering: Any, tensors: dict[str, Tensor], description: dict[str, 
         objective=float(description["objective"]),
         n_clusters=int(description["n_clusters"]),
         stability=None if stability is None else float(stability),
-        # A matrix or a function is not in the file.
-        geometry=_geometry(clustering, description["geometry_parameters"]) if description["geometry_known"] else None,
+        # A matrix or a function is not in the file, and the first files of version 1 did not say.
+        geometry=_geometry(clustering, description["geometry_parameters"])
+        if description.get("geometry_known", False)
+        else None,
         scaling=fitted_scaling,
         encoding=encoding,
         feature_names=tuple(description["feature_names"]),
