@@ -74,7 +74,7 @@ def test_recipes_are_parameters_that_overrides_replace(name: str) -> None:
     model = make(4, max_epochs=7)
     expected = {**RECIPES[name], "n_clusters": 4, "max_epochs": 7}
     assert {key: model.get_params()[key] for key in expected} == expected
-    Spec.of(model.set_params(trial_epochs=None))
+    Spec.of(model.set_params(training__trial_epochs=None))
     assert make().n_clusters == 10
     with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
         make(colour=1)
@@ -107,7 +107,7 @@ def test_recipes_are_estimators_of_scikit_learn(name: str) -> None:
     assert again is not model
     assert repr(again.get_params()) == repr(model.get_params())
     rows = WINE[:60]
-    again.set_params(geometry=NeighbourGraph(neighbours=5), scaling="standard").fit(rows)
+    again.set_params(geometry=NeighbourGraph(neighbours=5), preprocessing__scaling="standard").fit(rows)
     assert again.geometry == NeighbourGraph(neighbours=5)
     pipeline = make_pipeline(MinMaxScaler(), model).fit(rows)
     assert pipeline.predict(WINE).shape == (178,)
@@ -286,14 +286,14 @@ def test_other_programs_find_the_same_probabilities(case: str, tmp_path: Path) -
     probabilities, cluster = session.run(None, {asked.name: X.astype(kind)})
     np.testing.assert_allclose(probabilities, model.predict_proba(X), atol=1e-5)
     np.testing.assert_array_equal(cluster, model.labels_)
-    assert session.get_modelmeta().custom_metadata_map["missing"] == model.missing
+    assert session.get_modelmeta().custom_metadata_map["missing"] == model.fitted_.missing
 
 
 # --- Conventions ----------------------------------------------------------------------------------------------
 
 
 SCALED = GeminiClustering(
-    3, model="linear", objective="mmd_ova", scaling="auto", max_epochs=20, learning_rate=0.05, random_state=0
+    3, model="linear", objective="mmd_ova", preprocessing="auto", max_epochs=20, learning_rate=0.05, random_state=0
 )
 
 

@@ -15,6 +15,7 @@ from sklearn.decomposition import PCA
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import StandardScaler
 
+from flat_parameters import make_clustering
 from pollux import GeminiClustering, geometry, load
 from pollux.data import statistics
 from pollux.data.rows import Rows
@@ -279,7 +280,7 @@ def test_flat_rows_are_those_that_are_seen() -> None:
 
 
 def small(n_clusters: int = 3, **parameters: Any) -> GeminiClustering:
-    return GeminiClustering(n_clusters, **{"model": "linear", "max_epochs": 10, "random_state": 0, **parameters})
+    return make_clustering(n_clusters, **{"model": "linear", "max_epochs": 10, "random_state": 0, **parameters})
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -20,6 +20,7 @@ from pollux.lab.experiments.rendering import account_of, with_pictures
 from pollux.lab.experiments.rendering.writing import WITHOUT_PICTURES, publish
 from pollux.lab.experiments.reproducing import Request
 from pollux.lab.experiments.running import Outcome
+from pollux.spec import MLP
 
 # How many panels each figure has, of a whole grid.
 PANELS = {
@@ -48,9 +49,8 @@ def models() -> dict[str, GeminiClustering]:
     return {
         name: GeminiClustering(
             4 if name == "outliers" else 3,
-            model="free" if name == "categorical" else "mlp",
+            model="free" if name == "categorical" else MLP(hidden=(4,)),
             init="random",
-            hidden=(4,),
             max_epochs=1,
             random_state=0,
         ).fit(X)

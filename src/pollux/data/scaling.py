@@ -105,8 +105,33 @@ def _global(found: Moments) -> Tensor:
 _SCALES = {"none": lambda found: torch.ones((), dtype=torch.float64), "standard": _standard, "global": _global}
 
 
-def prepared(X: Any, scaling: FittedScaling | None, dtype: torch.dtype, device: torch.device | str) -> Rows:
+class FittedTransformer:
+    """A fitted transformer of scikit-learn as a map of samples.
+
+    Parameters
+    ----------
+    transformer : transformer
+        From samples (n, …) to samples (n, d), some at a time.
+    example : array of shape (1, …)
+        A sample that it can transform.
+    """
+
+    def __init__(self, transformer: Any, example: Any) -> None:
+        self.transformer = transformer
+        self.shape: tuple[int, ...] = tuple(self(example).shape[1:])
+
+    def __call__(self, X: Any) -> Any:
+        """Samples as the model sees them: an array or a sparse matrix."""
+        transformed = self.transformer.transform(X)
+        return transformed.to_numpy() if hasattr(transformed, "to_numpy") else transformed
+
+
+def prepared(
+    X: Any, scaling: FittedScaling | FittedTransformer | None, dtype: torch.dtype, device: torch.device | str
+) -> Rows:
     """The rows of X after a scaling; those that lose dimensions are worked out once."""
+    if isinstance(scaling, FittedTransformer):
+        return Rows(scaling(X), dtype, device)
     if scaling is None or scaling.axes is None:
         return Rows(X, dtype, device, scaling)
     return Rows(torch.cat(list(parts(Rows(X, dtype, device, scaling)))), dtype, device)

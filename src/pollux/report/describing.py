@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.decomposition import PCA
 
 from pollux.report.findings import Findings
+from pollux.spec import flatten_params
 
 MOST_ROWS_OF_PCA = 20_000
 
@@ -78,7 +79,7 @@ def describe(
         row_names=row_names,
         classes=None if classes is None else _as_text(classes),
         history=clustering.history_,
-        settings={name: str(value) for name, value in clustering.get_params(deep=False).items() if _tells(value)},
+        settings={name: str(value) for name, value in flatten_params(clustering).items() if _tells(value)},
     )
 
 

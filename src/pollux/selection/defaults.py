@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from pollux.clustering import GeminiClustering
 from pollux.data.scaling import FittedScaling, prepared
+from pollux.spec import MLP
 
 MOST_FITTED = 1_000
 """Rows of a subsample: more of them take longer and tell little more of a small network."""
@@ -22,8 +23,7 @@ _REPEATED = 3
 def default_estimator() -> GeminiClustering:
     """For standardised rows: neighbours tell clusters of any shape, and k-means of their graph those of any size."""
     return GeminiClustering(
-        model="mlp",
-        hidden=(100,),
+        model=MLP(hidden=(100,)),
         objective="mmd_ovo",
         geometry="graph",
         init="kmeans",

@@ -42,7 +42,7 @@ def fit_once(task: Task, X: Rows, edges: Edges) -> Fit:
     """Cluster a subsample of X and label all of X."""
     index = np.sort(np.random.default_rng(task.seed).permutation(len(X))[: task.rows])
     clustering = clone(task.estimator).set_params(
-        n_clusters=task.n_clusters, random_state=task.seed, verbose=False, checkpoint=None
+        n_clusters=task.n_clusters, random_state=task.seed, verbose=False, training__checkpoint=None
     )
     with warnings.catch_warnings():
         # That a clustering collapses is a finding here.

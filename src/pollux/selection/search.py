@@ -15,6 +15,7 @@ from sklearn.utils import check_random_state
 
 from pollux.clustering import GeminiClustering
 from pollux.data.samples import select_samples
+from pollux.data.scaling import FittedScaling
 from pollux.metrics import adjusted_rand_index, pairwise_agreement
 from pollux.selection.agreement import distances_from_consensus, mean_and_error, sampled_pairs, together
 from pollux.selection.checking import as_classes, as_rows, check_candidates, check_estimator, check_settings
@@ -96,7 +97,10 @@ def select_n_clusters(
     numbers_asked = check_candidates(candidates)
     check_settings(n_subsamples, subsample, max_rows)
     check_estimator(estimator)
-    rows, classes = as_rows(X, allow_nan=estimator is not None and estimator.missing == "mean"), as_classes(y)
+    rows, classes = (
+        as_rows(X, allow_nan=estimator is not None and Spec.of(estimator).preprocessing.missing == "mean"),
+        as_classes(y),
+    )
     random = check_random_state(random_state)
     kept = _kept(rows.shape[0], max_rows, random)
     if classes is not None and len(classes) != rows.shape[0]:
@@ -169,9 +173,11 @@ def _as_seen(X: NDArray[Any], estimator: GeminiClustering | None) -> tuple[NDArr
     if estimator is None:
         return X.reshape(len(X), -1), None
     scaling = Spec.of(estimator).preprocessing.fit(select_samples(X, None, "cpu"))
-    if scaling is None:
+    if not isinstance(scaling, FittedScaling):
         return X, estimator
-    return scaled(X, scaling), clone(estimator).set_params(scaling="none", n_components=None, missing="error")
+    return scaled(X, scaling), clone(estimator).set_params(
+        preprocessing__scaling="none", preprocessing__n_components=None, preprocessing__missing="error"
+    )
 
 
 def _seed(random: np.random.RandomState) -> int:

@@ -19,6 +19,7 @@ from pollux.data.files.source import Part
 from pollux.data.preprocessing import Category, Preprocessing, TablePreprocessing
 from pollux.errors import InputError
 from pollux.report import Findings, as_pictures, principal_map
+from pollux.spec import flatten_params
 from pollux.training.problem import resolve_batch_size
 
 # Of files that were streamed, pages show a sample.
@@ -168,7 +169,7 @@ def _row_names(part: Part, preprocessing: Preprocessing, numbers: NDArray[np.int
 
 
 def _for_people(settings: Settings, clustering: Any, preprocessing: Preprocessing, n: int) -> dict[str, str]:
-    parameters = clustering.get_params(deep=False)
+    parameters = flatten_params(clustering)
     network = " + ".join(map(str, parameters["hidden"])) if parameters["model"] == "mlp" else ""
     told = {
         "Data": settings.data,

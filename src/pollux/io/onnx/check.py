@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pollux.clustering import GeminiClustering
 from pollux.data.preprocessing import ArrayPreprocessing, Category, Number, TablePreprocessing
-from pollux.data.scaling import prepared
+from pollux.data.scaling import FittedScaling, prepared
 from pollux.io.onnx.graph import input_named, moments_of, numbers_of, texts_of
 from pollux.io.onnx.network import copied
 
@@ -66,7 +66,7 @@ def _made_up_rows(clustering: GeminiClustering, n: int = 6) -> tuple[Any, dict[s
         values[:, kept] = mean + scale * values[:, kept]
         if preprocessing.missing == "mean":
             values.reshape(n, -1)[np.arange(n), np.arange(n) % math.prod(shape)] = math.nan
-    elif clustering.scaling_ is not None:
+    elif isinstance(clustering.scaling_, FittedScaling):
         centre, scale = clustering.scaling_.centre.numpy(), clustering.scaling_.scale.numpy()
         values = centre + scale * values
         if clustering.fitted_.missing == "mean":

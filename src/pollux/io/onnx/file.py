@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from pollux.clustering import GeminiClustering
 from pollux.data.preprocessing import TablePreprocessing
+from pollux.data.scaling import FittedScaling, FittedTransformer
 from pollux.errors import InputError
 from pollux.io.atomic import in_place
 from pollux.io.onnx.check import compare
@@ -51,6 +52,8 @@ def to_onnx(clustering: GeminiClustering, path: str | Path) -> str:
             "A free table of probabilities has no opinion on new rows, so there is nothing to export: train another "
             "model, such as 'linear'."
         )
+    if isinstance(clustering.fitted_.scaling, FittedTransformer):
+        raise InputError("A transformer of scikit-learn cannot be exported: use Scaling(…), or export it by itself.")
     if sum(tensor.nbytes for tensor in clustering.module_.state_dict().values()) > _MOST_BYTES:
         raise InputError("The model has more than 2 GB of weights, which one ONNX file cannot hold.")
     onnx_library()
@@ -93,7 +96,7 @@ def _whole(clustering: GeminiClustering, translated: Any, dtype: torch.dtype) ->
     model = onnx.compose.add_prefix(translated, "network/")
     graph, kind = Graph(), np.float64 if dtype == torch.float64 else np.float32
     raw = add_features(graph, clustering.fitted_.encoding, clustering.fitted_.shape)
-    if clustering.scaling_ is not None:
+    if isinstance(clustering.scaling_, FittedScaling):
         raw = add_scaling(graph, raw, clustering.scaling_, clustering.fitted_.missing)
     features = graph.cast(raw, kind, name="network/features")
     _forget_sources(model.graph)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pollux.clustering import GeminiClustering
 from pollux.lab.experiments.tables import Table
 from pollux.lab.unfinished import UnfinishedRun
+from pollux.spec import Training
 from pollux.training import Callback
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class RunContext:
     def training(self, name: str = "fit") -> dict[str, Any]:
         """Parameters of each estimator that the run fits: its callbacks, and checkpoints under a name of their own."""
         checkpoint = None if self.unfinished is None else self.unfinished.checkpoint(name)
-        return {"callbacks": list(self.callbacks), "checkpoint": checkpoint}
+        return {"callbacks": list(self.callbacks), "training": Training(checkpoint=checkpoint)}
 
     def keep(self, clustering: GeminiClustering) -> None:
         """Keep the model, if figures need it."""

@@ -16,6 +16,7 @@ from pollux.lab.experiments.drawing import draw_bars
 from pollux.lab.experiments.experiment import Experiment, Protocol, Record, RunContext, Settings
 from pollux.lab.experiments.measuring import AUTHORS_CLIP, OBJECTIVES, objective_of, score, score_clustering
 from pollux.lab.experiments.tables import Cell, Figure, Row, Table, figure_of
+from pollux.spec import MLP
 
 # By objective: ARI and clusters in use of (MLP, 10), (LeNet-5, 10), (MLP, 15), (LeNet-5, 15).
 PUBLISHED: dict[str, tuple[tuple[float, int], ...]] = {
@@ -60,8 +61,7 @@ def clustering(settings: Settings, seed: int, context: RunContext, **options: An
     """The estimator of the paper's runs on MNIST."""
     return GeminiClustering(
         settings["clusters"],
-        model=settings["model"],
-        hidden=(1200,),
+        model=MLP(hidden=(1200,)) if settings["model"] == "mlp" else settings["model"],
         objective=objective_of(settings),
         geometry=settings.get("distance") or "auto",
         batch_size=250,

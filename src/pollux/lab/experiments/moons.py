@@ -16,6 +16,7 @@ from pollux.lab.experiments.drawing import draw_moons
 from pollux.lab.experiments.experiment import Experiment, Protocol, Record, RunContext, Settings, is_first_run
 from pollux.lab.experiments.measuring import score_clustering
 from pollux.lab.experiments.tables import Cell, Row, Table, figure_of
+from pollux.spec import MLP
 
 METHODS: dict[str, Mapping[str, str]] = {
     "KL OvA (MI)": {"objective": "kl_ova"},
@@ -37,9 +38,7 @@ def measure(settings: Settings, seed: int, context: RunContext) -> Mapping[str, 
     along_graph = settings.get("distance") == "shortest_path"
     clustering = GeminiClustering(
         settings["clusters"],
-        model="mlp",
-        hidden=(10,),
-        activation="tanh",
+        model=MLP(hidden=(10,), activation="tanh"),
         objective=settings["objective"],
         geometry=ShortestPath(quantile=0.05) if along_graph else settings.get("distance", "auto"),
         batch_size=100,

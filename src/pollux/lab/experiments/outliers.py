@@ -18,6 +18,7 @@ from pollux.lab.experiments.drawing import draw_outliers
 from pollux.lab.experiments.experiment import Experiment, Protocol, Record, Run, RunContext, Settings
 from pollux.lab.experiments.measuring import AUTHORS_CLIP, OBJECTIVES, objective_of, score, score_clustering
 from pollux.lab.experiments.tables import Cell, Figure, Row, Table, figure_of
+from pollux.spec import MLP
 
 # (ρ, clusters) of each column.
 COLUMNS = ((2, 4), (2, 8), (1, 4), (1, 8))
@@ -59,10 +60,8 @@ def measure(settings: Settings, seed: int, context: RunContext) -> Mapping[str, 
         return score(y, _baseline(settings, seed, X))
     clustering = GeminiClustering(
         settings["clusters"],
-        model="mlp",
-        hidden=(20, 20),
+        model=MLP(hidden=(20, 20), activation=("tanh", "identity")),
         # As the authors built it: nothing follows the second layer.
-        activation=("tanh", "identity"),
         objective=objective_of(settings),
         batch_size=100,
         learning_rate=1e-3,

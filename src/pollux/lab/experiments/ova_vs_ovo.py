@@ -15,6 +15,7 @@ from pollux.lab.experiments.drawing import draw_ova_vs_ovo
 from pollux.lab.experiments.experiment import Experiment, Protocol, Record, RunContext, Settings, is_first_run
 from pollux.lab.experiments.measuring import score_clustering
 from pollux.lab.experiments.tables import Cell, Figure, Row, Table, figure_of
+from pollux.spec import MLP
 
 NAMES = {"mmd_ova": "MMD OvA", "mmd_ovo": "MMD OvO"}
 # Clusters that each can see, by the appendix.
@@ -32,9 +33,7 @@ def measure(settings: Settings, seed: int, context: RunContext) -> Mapping[str, 
     X, y = samples()
     clustering = GeminiClustering(
         3,
-        model="mlp",
-        hidden=(10,),
-        activation="tanh",
+        model=MLP(hidden=(10,), activation="tanh"),
         objective=settings["objective"],
         batch_size=100,
         learning_rate=1e-2,
