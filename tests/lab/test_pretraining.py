@@ -15,10 +15,10 @@ from safetensors.torch import save_file
 
 from data_files import write_bytes, write_images
 from pollux import GeminiClustering
-from pollux.app.cli import pretrain
-from pollux.app.cli.common import GOOD, STOPPED
+from pollux.app.console import GOOD, STOPPED
 from pollux.errors import InputError
 from pollux.geometry import resolve
+from pollux.lab import pretrain_command as pretrain
 from pollux.lab.datasets import IMAGES
 from pollux.lab.pretraining import (
     Augmentation,

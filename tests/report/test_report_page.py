@@ -21,12 +21,12 @@ from sklearn.datasets import load_digits, load_iris
 from sklearn.metrics import adjusted_rand_score
 
 from pollux.report import Findings, describe, render_page, write_page
-from pollux.report.encode import chosen, first_view
+from pollux.report.findings import CERTAIN, DOUBT
+from pollux.report.map_data import choose_rows, first_view
 from pollux.report.markup import number, percent, shortened
-from pollux.report.palette import colours
-from pollux.report.pictures import thumbnails
+from pollux.report.palette import ON_DARK, READABLE, colours, contrast, on_dark
+from pollux.report.pictures import make_thumbnails
 from pollux.report.profiles import contrasts, histogram, in_words
-from pollux.report.summary import CERTAIN, DOUBT, ON_DARK, READABLE, contrast, on_dark, summarise
 
 VOID = {"meta", "input", "br", "link", "img"}
 HOSTILE = "</script><script>alert(1)</script> \"quoted\" 'single' & 🦋 مرحبا <b>\x00\ud800"
@@ -155,9 +155,9 @@ def test_the_numbers_are_those_of_the_data() -> None:
         assert row.one("td", kind="doubt").text == percent(float((own < DOUBT).mean()), 1)
     scores = tree.one("dl", kind="scores").text
     assert f"Adjusted Rand index{adjusted_rand_score(findings.classes, findings.labels):.3f}" in scores
-    figures = tree.one("dl", kind="figures").text
-    assert "Clusters in use3 of at most 5" in figures
-    assert "Objective0.75 after 3 epochs" in figures
+    metrics = tree.one("dl", kind="metrics").text
+    assert "Clusters in use3 of at most 5" in metrics
+    assert "Objective0.75 after 3 epochs" in metrics
 
 
 def test_the_table_of_classes_counts_every_sample() -> None:
@@ -494,7 +494,7 @@ def test_the_map_keeps_small_clusters() -> None:
     points = np.random.default_rng(0).normal(size=(n, 2))
     points[1000] = np.nan
     findings = Findings(title="Many", probabilities=p, points=points, axes=("one", "two"))
-    rows = chosen(findings, summarise(findings))
+    rows = choose_rows(findings)
     assert 49_990 < len(rows) <= 50_000
     assert len(np.unique(rows)) == len(rows)
     assert 1000 not in rows
@@ -638,7 +638,7 @@ def test_ten_thousand_images_take_less_than_three_megabytes() -> None:
 def test_fewer_thumbnails_are_kept_of_what_cannot_be_compressed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pollux.report.pictures.THUMBNAIL_BYTES", 100_000)
     noise = np.random.default_rng(0).integers(0, 256, (1_000, 28, 28, 3)).astype(np.uint8)
-    sheet = thumbnails(noise)
+    sheet = make_thumbnails(noise)
     assert len(sheet.address) < 4 / 3 * 100_000 + 100
     assert 100 < sheet.tiles < 1_000
 

@@ -1,9 +1,10 @@
-"""What sets a cluster apart: its features against those of all other samples."""
+"""What sets a cluster apart: its features against those of all other samples, in numbers and in words."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,11 +12,12 @@ from scipy.sparse import csr_array
 
 from pollux.report.findings import Array
 from pollux.report.markup import shortened
-from pollux.report.places import bulk_of
 
 BINS = 24
 VALUES_AT_ONCE = 4_000_000
 NOTABLE, STRONG = 0.5, 1.5
+# At most this share of the values, at either end, may lie outside the bulk.
+TAIL = 0.02
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,21 @@ def histogram(values: Array, labels: NDArray[np.int64], clusters: int) -> Histog
     table = np.bincount(owners * bins + codes, minlength=clusters * bins).reshape(clusters, bins)
     shares = table / np.maximum(table.sum(1, keepdims=True), 1)
     return Histogram(low, high, table.sum(0) / len(kept), shares)
+
+
+def bulk_of(values: NDArray[Any]) -> tuple[float, float]:
+    """The ends of values (n,), n > 0; of the bulk of them, where few take more than half of the room.
+
+    The bulk lies within the quantiles TAIL and 1 − TAIL, or at most half their distance beyond them.
+    """
+    low, high = float(values.min()), float(values.max())
+    least, most = (float(end) for end in np.quantile(values, (TAIL, 1 - TAIL)))
+    beyond = 0.5 * (most - least)
+    bulk = values[(values >= least - beyond) & (values <= most + beyond)]
+    # Where nearly all values are the same there is no bulk to speak of.
+    if not len(bulk) or not 0 < np.ptp(bulk) < 0.45 * (high - low):
+        return low, high
+    return float(bulk.min()), float(bulk.max())
 
 
 def column_and_value(name: str) -> tuple[str, str]:

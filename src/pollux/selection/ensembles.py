@@ -14,9 +14,8 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from pollux.clustering import GeminiClustering
+from pollux.clustering import CollapseWarning, GeminiClustering
 from pollux.data.scaling import FittedScaling, prepared
-from pollux.fitting import CollapseWarning
 from pollux.selection.criteria import Edges, Labels, separation
 
 MAX_SUBSAMPLE = 1_000
@@ -51,7 +50,7 @@ class Member:
 def fit_member(task: Task, X: NDArray[np.floating], edges: Edges) -> Member:
     """Cluster a subsample of X and label all of X."""
     clustering = _fit(task, X)
-    log_p = clustering._log_probabilities(X)
+    log_p = clustering.fitted_.log_probabilities(X).numpy()
     return Member(
         log_p.argmax(axis=1), int(clustering.n_clusters_), float(clustering.objective_), separation(log_p, edges)
     )

@@ -15,8 +15,8 @@ from sklearn.utils import check_array, check_random_state
 from torch import nn
 
 from pollux.clustering import GeminiClustering
+from pollux.data.samples import select_samples
 from pollux.metrics import adjusted_rand_index, pairwise_agreement
-from pollux.parameters import check_parameters
 from pollux.selection.criteria import distances_from_consensus, mean_and_error, neighbour_edges, sample_pairs
 from pollux.selection.ensembles import (
     MAX_SUBSAMPLE,
@@ -32,6 +32,7 @@ from pollux.selection.ensembles import (
     show_progress,
 )
 from pollux.selection.result import Candidate, Selection, decide
+from pollux.spec import Spec
 
 _PAIRS, _SURPLUS_RESTARTS = 20_000, 5
 MOST_ROWS = 5_000
@@ -200,7 +201,7 @@ def _check_estimator(estimator: GeminiClustering | None) -> None:
         raise ValueError(
             "A module has outputs for one number of clusters only: pass a function (n_features, n_clusters) → module."
         )
-    check_parameters(estimator.get_params(deep=False))
+    Spec.of(estimator)
 
 
 def _validate(X: Any, allow_nan: bool) -> Any:
@@ -246,7 +247,7 @@ def _apply_scaling(X: NDArray[Any], estimator: GeminiClustering | None) -> tuple
     """Samples as models see them, and the estimator for these: neighbours are those of what it sees."""
     if estimator is None:
         return X.reshape(len(X), -1), None
-    scaling = estimator._learning().scaling(X)
+    scaling = Spec.of(estimator).preprocessing.fit(select_samples(X, None, "cpu"))
     if scaling is None:
         return X, estimator
     return scale(X, scaling), clone(estimator).set_params(scaling="none", n_components=None, missing="error")

@@ -9,7 +9,7 @@ from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
-from pollux.app.cli.common import GOOD, STOPPED, counted, nothing, say
+from pollux.app.console import GOOD, STOPPED, counted, nothing, say
 
 # Written out, because the data sets bring numpy; a test compares them.
 DATA_SETS = "mnist, fashion_mnist, cifar10"
@@ -21,7 +21,6 @@ def add(commands: Any) -> None:
     pretrain = commands.add_parser(
         "pretrain",
         allow_abbrev=False,
-        help="learn features of images, to cluster them by",
         description="Learn features of images without labels, to cluster the images by.",
     )
     methods = pretrain.add_subparsers(dest="method", metavar="METHOD", required=True)

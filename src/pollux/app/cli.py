@@ -1,6 +1,7 @@
-"""The command line: what can be said, and how it is answered; a command, a file. The work is done elsewhere.
+"""The command line: which commands there are, and how their errors and exit codes reach the user.
 
-What is slow to import is imported by the command that needs it, so that help and complaints come at once.
+A command is a module with a function ``add``, which declares its options and the function that runs it. Only the module
+of the command that was given is imported, so that help and complaints come at once.
 """
 
 from __future__ import annotations
@@ -14,9 +15,21 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
-from pollux.app.cli import bench, export, fit, predict, pretrain, report, reproduce, select
-from pollux.app.cli.common import BAD_INPUT, GOOD, OUR_FAULT, STOPPED, say
+from pollux.app.console import BAD_INPUT, GOOD, OUR_FAULT, STOPPED, say
 from pollux.errors import InputError, command_line
+
+COMMANDS = {
+    "fit": ("pollux.app.fit", "find clusters in a file and save the model"),
+    "select": ("pollux.app.select", "tell how many clusters a file has"),
+    "predict": ("pollux.app.predict", "tell the cluster of each row of a file"),
+    "report": ("pollux.app.report", "make a page of what was found"),
+    "export": ("pollux.app.export", "write the model for other programs"),
+    "datasets": ("pollux.lab.datasets_command", "list and fetch data with known classes"),
+    "pretrain": ("pollux.lab.pretrain_command", "learn features of images, to cluster them by"),
+    "reproduce": ("pollux.lab.reproduce_command", "run the experiments of the paper"),
+    "bench": ("pollux.lab.bench_command", "measure the library beside its peers"),
+}
+"""The module of each command, and its line of help."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,8 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # What is piped elsewhere may be written in an old code page, which lacks σ: better a question mark than an end.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-    commands = parser()
-    options = commands.parse_args(arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    commands = parser(next((word for word in words if not word.startswith("-")), None))
+    options = commands.parse_args(words)
     if options.command is None:
         commands.print_help(sys.stderr)
         return BAD_INPUT
@@ -54,14 +68,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _is_users(error: Exception) -> bool:
-    if isinstance(error, MemoryError):
-        return True
-    # What is lacking names what to install.
-    return isinstance(error, InputError | OSError) or (isinstance(error, ImportError) and "pip install" in str(error))
+    # A package that is not installed is named with how to install it.
+    is_missing = isinstance(error, ImportError) and "pip install" in str(error)
+    return is_missing or isinstance(error, InputError | OSError | MemoryError)
 
 
-def parser() -> argparse.ArgumentParser:
-    """All commands and their options."""
+def parser(chosen: str | None = None) -> argparse.ArgumentParser:
+    """All commands, and the options of the chosen one."""
     top = argparse.ArgumentParser(
         prog="pollux",
         description="Cluster tables, arrays and images with a model of your choice, without labels.",
@@ -70,9 +83,11 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action=Version, nargs=0, help="show the version and leave")
     commands = top.add_subparsers(dest="command", metavar="COMMAND")
-    datasets = importlib.import_module("pollux.lab.datasets_command")
-    for command in (fit, select, predict, report, export, datasets, pretrain, reproduce, bench):
-        command.add(commands)
+    for name, (module, described) in COMMANDS.items():
+        if name == chosen:
+            importlib.import_module(module).add(commands)
+        else:
+            commands.add_parser(name, help=described)
     return top
 
 

@@ -12,14 +12,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from pollux import names
-from pollux.app.cli.common import DIVERGED, FORMATS, GOOD, STOPPED, Names, count_or_auto, counted, nothing, say
+from pollux.app.console import DIVERGED, FORMATS, GOOD, STOPPED, Names, count_or_auto, counted, nothing, say
 
 
 def add(commands: Any) -> None:
     fit = commands.add_parser(
         "fit",
         allow_abbrev=False,
-        help="find clusters in a file and save the model",
         description=f"Find clusters in DATA ({FORMATS}) and write the model, the cluster of each row and the settings "
         "into the folder of a run. Numbers are standardised (--scaling), text of few values becomes zeros and ones, "
         "identifiers and constant columns are left out. --preset tables or images is a good start.",

@@ -6,14 +6,13 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from pollux.app.cli.common import GOOD
+from pollux.app.console import GOOD
 
 
 def add(commands: Any) -> None:
     export = commands.add_parser(
         "export",
         allow_abbrev=False,
-        help="write the model for other programs",
         description="Write the model and its preprocessing as ONNX: columns of numbers and text in, probabilities and "
         "clusters out.",
     )

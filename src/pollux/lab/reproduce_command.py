@@ -6,7 +6,7 @@ import argparse
 import textwrap
 from typing import Any
 
-from pollux.app.cli.common import recorded_runs
+from pollux.app.console import recorded_runs
 
 # Written out, because the experiments bring torch; a test compares them.
 NAMES = (
@@ -26,7 +26,6 @@ def add(commands: Any) -> None:
     reproduce = commands.add_parser(
         "reproduce",
         allow_abbrev=False,
-        help="run the experiments of the paper",
         description="Run experiments of the GEMINI paper and set what is measured here beside what was published: "
         "tables in the terminal, as Markdown and as a page, figures as PNG and SVG. Runs that are recorded in the "
         "folder are not run again: a command that was stopped goes on where it was.",

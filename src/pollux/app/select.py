@@ -6,15 +6,14 @@ import argparse
 import sys
 from typing import Any
 
-from pollux.app.cli.common import FORMATS, GOOD, nothing, say
-from pollux.app.cli.fit import _add_columns, _add_reading
+from pollux.app.console import FORMATS, GOOD, nothing, say
+from pollux.app.fit import _add_columns, _add_reading
 
 
 def add(commands: Any) -> None:
     select = commands.add_parser(
         "select",
         allow_abbrev=False,
-        help="tell how many clusters a file has",
         description=f"Compare numbers of clusters of DATA ({FORMATS}): whether clusterings of subsamples agree, and "
         "whether there are gaps between the clusters. Columns are read as pollux fit reads them. Where nothing is "
         "clear, it says so.",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from pollux.app.cli.common import FORMATS, GOOD, Names, nothing, say
+from pollux.app.console import FORMATS, GOOD, Names, nothing, say
 from pollux.names import MISSING_IN_FILES
 
 
@@ -17,7 +17,6 @@ def add(commands: Any) -> None:
     predict = commands.add_parser(
         "predict",
         allow_abbrev=False,
-        help="tell the cluster of each row of a file",
         description="Write the cluster, the probabilities and the entropy of each row of DATA, beside its number and "
         "identifiers. Columns are found by name. Files may be larger than memory.",
     )

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from pollux.app.cli.common import GOOD
+from pollux.app.console import GOOD
 from pollux.names import MISSING_IN_FILES
 
 
@@ -14,7 +14,6 @@ def add(commands: Any) -> None:
     report = commands.add_parser(
         "report",
         allow_abbrev=False,
-        help="make a page of what was found",
         description="Write one HTML file, for any browser, that shows the clusters: their sizes and confidence, a map "
         "of the rows, what sets each cluster apart, the training, and scores where classes are known.",
     )

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from pollux.app.cli.common import BAD_INPUT, recorded_runs
+from pollux.app.console import BAD_INPUT, recorded_runs
 
 # Written out, because the methods bring scikit-learn and torch; a test compares them.
 METHODS = ("kmeans", "gmm", "ward", "spectral", "hdbscan", "gemclus", "pollux")
@@ -16,7 +16,6 @@ def add(commands: Any) -> None:
     bench = commands.add_parser(
         "bench",
         allow_abbrev=False,
-        help="measure the library beside its peers",
         description="Measure the library beside its peers.",
     )
     bench.set_defaults(run=lambda options: _ask(bench))
