@@ -16,7 +16,7 @@ from sklearn.datasets import make_blobs
 from sklearn.metrics import adjusted_rand_score
 from torch import Tensor, nn
 
-from pollux import GeminiClustering, learning
+from pollux import GeminiClustering
 from pollux.data.rows import Rows
 from pollux.errors import InputError
 from pollux.geometry import KERNELS, NeighbourGraph
@@ -37,6 +37,7 @@ from pollux.training import (
     restarts,
     warm,
 )
+from pollux.training import fit as fit_module
 from pollux.training.batches import Batch, RowBatches
 from pollux.training.dense import DenseModels, has_closed_form
 from pollux.training.problem import measure_spacing
@@ -259,13 +260,13 @@ def test_a_training_that_is_taken_up_is_not_started_again(
     whole = small(**given, max_epochs=3).fit(X)
     small(**given, max_epochs=3, checkpoint=tmp_path).fit(X)
     called: list[int] = []
-    original = learning.initial_labels
+    original = fit_module.initial_labels
 
     def counted(*arguments: Any) -> Any:
         called.append(1)
         return original(*arguments)
 
-    monkeypatch.setattr(learning, "initial_labels", counted)
+    monkeypatch.setattr(fit_module, "initial_labels", counted)
     assert same_weights(small(**given, max_epochs=3, checkpoint=tmp_path).fit(X), whole)
     assert len(called) == (starts > 1)
     called.clear()
@@ -287,7 +288,7 @@ every_way = pytest.mark.parametrize("options", WAYS.values(), ids=WAYS)
 @every_way
 @pytest.mark.parametrize("going_on", [1, 2])
 def test_the_best_of_a_trial_go_on(options: dict[str, Any], going_on: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learning, "_GOING_ON", going_on)
+    monkeypatch.setattr(fit_module, "_GOING_ON", going_on)
     given = {"n_init": 4, "batch_size": 25, "n_clusters": 5, **options}
     trial = small(**given, max_epochs=2).fit(X)
     seen: list[tuple[int, int]] = []
@@ -450,8 +451,8 @@ def test_a_trial_that_is_a_share_of_all_epochs_is_not_prolonged_unless_it_is_nam
 
 
 def test_epochs_that_are_left_to_us_are_some_number_of_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learning, "_AUTO_STEPS", 100)
-    monkeypatch.setattr(learning, "_AUTO_EPOCHS", 4)
+    monkeypatch.setattr(fit_module, "_AUTO_STEPS", 100)
+    monkeypatch.setattr(fit_module, "_AUTO_EPOCHS", 4)
     options = {"max_epochs": "auto", "batch_size": 15}
     assert small(**options).fit(X).n_iter_ == 100 / 5
     assert small(max_epochs="auto", batch_size=2).fit(X).n_iter_ == 4

@@ -206,13 +206,15 @@ def _check_weights(module: nn.Module, weights: dict[str, Tensor]) -> None:
         raise ValueError(f"The weights in the file are not those of this model: they differ in {', '.join(names)}.")
 
 
-def _geometry(clustering: Any, parameters: dict[str, Any]) -> Geometry | None:
+def _geometry(clustering: Any, description: dict[str, Any]) -> Geometry | None:
     """The geometry as it was adapted to the training data."""
     needs = None if clustering.objective == NOT_IN_FILE else resolve_objective(clustering.objective).needs
     if needs is None or clustering.geometry == NOT_IN_FILE:
         return None
     geometry = resolve(clustering.geometry, needs).for_clusters(clustering.n_clusters)
-    return replace(geometry, parameters=parameters) if isinstance(geometry, Pairwise) else geometry
+    if not isinstance(geometry, Pairwise):
+        return geometry
+    return replace(geometry, parameters=description["geometry_parameters"])
 
 
 def read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
