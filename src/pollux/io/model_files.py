@@ -156,9 +156,7 @@ def _fitted(clustering: Any, tensors: dict[str, Tensor], description: dict[str, 
         n_clusters=int(description["n_clusters"]),
         stability=None if stability is None else float(stability),
         # A matrix or a function is not in the file, and the first files of version 1 did not say.
-        geometry=_geometry(clustering, description["geometry_parameters"])
-        if description.get("geometry_known", False)
-        else None,
+        geometry=_geometry(clustering, description) if description.get("geometry_known", False) else None,
         scaling=fitted_scaling,
         encoding=encoding,
         feature_names=tuple(description["feature_names"]),

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = ["to_onnx"]
 
-TOLERANCE = 1e-5
+_TOLERANCE = 1e-5
 """How far a probability of the file may be from our own."""
 
 _MAX_BYTES = 2_000_000_000
@@ -241,7 +241,7 @@ def _compare(fitted: Fitted, content: bytes) -> None:
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     X, inputs = _example_rows(fitted)
     expected = fitted.probabilities(X)
-    tolerance = TOLERANCE * _conditioning(fitted, X)
+    tolerance = _TOLERANCE * _conditioning(fitted, X)
     for n in (len(expected), 1):
         found, cluster = session.run(["probabilities", "cluster"], {name: x[:n] for name, x in inputs.items()})
         error = np.abs(found - expected[:n]).max()

@@ -63,7 +63,7 @@ def count_in_use(task: Task, X: NDArray[np.floating]) -> int:
 
 def _fit(task: Task, X: NDArray[np.floating]) -> GeminiClustering:
     index = np.sort(np.random.default_rng(task.seed).permutation(len(X))[: task.n_samples])
-    clustering = clone(task.estimator).set_params(
+    clustering: GeminiClustering = clone(task.estimator).set_params(
         n_clusters=task.n_clusters, random_state=task.seed, verbose=False, checkpoint=None
     )
     with warnings.catch_warnings():
