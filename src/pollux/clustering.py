@@ -296,6 +296,8 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
 
     def _take(self, fitted: Fitted) -> Self:
         """Set all attributes of a fit: the one place that does."""
+        if fitted.n_clusters == 1 < len(fitted.order):
+            warnings.warn(COLLAPSED, CollapseWarning, stacklevel=3)
         for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
             delattr(self, name)
         self.fitted_ = fitted
@@ -309,8 +311,6 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             self.feature_names_in_ = np.array(fitted.feature_names, dtype=object)
         if fitted.is_free:
             self.probabilities_ = fitted.free_probabilities()
-        if fitted.n_clusters == 1 < len(fitted.order):
-            warnings.warn(COLLAPSED, CollapseWarning, stacklevel=3)
         return self
 
     @property

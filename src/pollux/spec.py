@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, clone
-from sklearn.utils import get_tags
 from torch import Tensor, nn
 
 from pollux import names
@@ -108,12 +107,11 @@ class Scaling(BaseEstimator):  # type: ignore[misc]
 class Transformer:
     """A transformer of scikit-learn, as a ``preprocessing``."""
 
-    missing = "error"
+    # It may fill gaps, and what it returns is checked.
+    missing = "mean"
 
     def __init__(self, transformer: Any) -> None:
         self.transformer = transformer
-        if get_tags(transformer).input_tags.allow_nan:
-            self.missing = "mean"
 
     def describe_changes(self) -> list[str]:
         """What is done to samples."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
+from sklearn.utils import check_array
 from torch import Tensor
 
 from pollux.data.preprocessing.scales import decided
@@ -122,8 +123,7 @@ class FittedTransformer:
 
     def __call__(self, X: Any) -> Any:
         """Samples as the model sees them: an array or a sparse matrix."""
-        transformed = self.transformer.transform(X)
-        return transformed.to_numpy() if hasattr(transformed, "to_numpy") else transformed
+        return check_array(self.transformer.transform(X), accept_sparse="csr", allow_nd=True, ensure_min_samples=0)
 
 
 def prepared(

@@ -128,6 +128,7 @@ def _parameters(path: str | Path, description: dict[str, Any], model: Any, devic
         parameters["geometry"] = resolve(**parameters["geometry"])
     if "hidden" in parameters:
         parameters["hidden"] = tuple(parameters["hidden"])
+    parameters.pop("callbacks", None)
     parameters["device"] = device or parameters["device"]
     check_device(parameters["device"])
     return parameters

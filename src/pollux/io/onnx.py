@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from pollux.data.preprocessing import ArrayPreprocessing, Category, Number, TablePreprocessing
-from pollux.data.scaling import FittedScaling, prepared
+from pollux.data.scaling import FittedScaling, FittedTransformer, prepared
 from pollux.errors import InputError
 from pollux.fitted import Fitted
 from pollux.io.atomic import in_place
