@@ -220,8 +220,11 @@ def nested_name(name: str) -> str:
 
 
 def flatten_params(estimator: Any) -> dict[str, Any]:
-    """All parameters by their own names, which are unique: those of groups in the place of the groups."""
-    flat: dict[str, Any] = {}
+    """All parameters by their own names, which are unique: those of groups in the place of the groups.
+
+    The layers of a perceptron are always among them, whatever the model.
+    """
+    flat: dict[str, Any] = MLP().get_params()
     for name, value in estimator.get_params(deep=False).items():
         group = as_group(name, value) if name in GROUPS else None
         if isinstance(group, MLP | Scaling | Training):

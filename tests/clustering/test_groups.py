@@ -52,7 +52,8 @@ def test_names_of_parameters_are_unique_so_that_each_can_be_said_alone() -> None
     names = [name for kind in KINDS.values() for name in kind().get_params()]
     flat = [name for name in GeminiClustering().get_params(deep=False) if name not in ("preprocessing", "training")]
     assert len({*names, *flat}) == len(names) + len(flat)
-    assert set(flatten_params(GeminiClustering())) == {*names, *flat}
+    for model in ("mlp", "linear"):
+        assert set(flatten_params(GeminiClustering(model=model))) == {*names, *flat}
     assert nested_name("n_init") == "n_init"
 
 
