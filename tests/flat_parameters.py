@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pollux import GeminiClustering
+from pollux import MLP, GeminiClustering
 from pollux.spec import nested_name
 
 
@@ -11,5 +11,7 @@ def make_clustering(n_clusters: int = 10, **parameters: Any) -> GeminiClustering
 
 
 def nested(parameters: dict[str, Any]) -> dict[str, Any]:
-    """The same parameters as an estimator names them."""
-    return {nested_name(name): value for name, value in parameters.items()}
+    """The same parameters as an estimator names them; layers of a perceptron only where it is the model."""
+    model = parameters.get("model", "mlp")
+    left_out = [] if isinstance(model, str) and model == "mlp" else MLP().get_params()
+    return {nested_name(name): value for name, value in parameters.items() if name not in left_out}

@@ -57,6 +57,9 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     Clusters are numbered by decreasing size, and those that stay empty come last: labels are
     0 … ``n_clusters_`` − 1 without holes, and columns of probabilities agree with them.
 
+    Parameters of groups are reached by their names: ``set_params(training__patience=5, model__hidden=(50,))``, and in
+    ``GridSearchCV`` too, also where a group is None or ``model`` is ``"mlp"``.
+
     Parameters
     ----------
     n_clusters : int
@@ -100,9 +103,6 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         Whether to show a progress bar.
     callbacks : sequence of callable
         Called with the metrics of each epoch; one that returns True ends the training.
-
-    Parameters of groups are reached by their names: ``set_params(training__patience=5, model__hidden=(50,))``, and in
-    ``GridSearchCV`` too, also where a group is None or ``model`` is ``"mlp"``.
 
     Attributes
     ----------

@@ -20,6 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from flat_parameters import nested
 from pollux import GeminiClustering, load
 from pollux import recipes as presets
 from pollux.errors import InputError
@@ -42,7 +43,7 @@ def recipe(name: str, n_clusters: int = 3, **overrides: Any) -> GeminiClustering
     """That recipe, for less time."""
     short = {"max_epochs": 3, "n_init": 2, "trial_epochs": None, "hidden": (8,), "random_state": 0}
     make: Any = getattr(GeminiClustering, name)
-    made: GeminiClustering = make(n_clusters, **{**short, **overrides})
+    made: GeminiClustering = make(n_clusters, **nested({**short, **overrides}))
     return made
 
 
@@ -76,7 +77,7 @@ def test_recipes_are_parameters_that_overrides_replace(name: str) -> None:
     assert {key: model.get_params()[key] for key in expected} == expected
     Spec.of(model.set_params(training__trial_epochs=None))
     assert make().n_clusters == 10
-    with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
+    with pytest.raises(ValueError, match="Invalid parameter 'colour'"):
         make(colour=1)
 
 
@@ -115,8 +116,10 @@ def test_recipes_are_estimators_of_scikit_learn(name: str) -> None:
 
 
 def test_a_grid_may_try_scalings() -> None:
-    search = GridSearchCV(recipe("for_tables", n_init=1), {"scaling": ["standard", "global"]}, cv=2).fit(WINE[:40])
-    assert search.best_params_["scaling"] in ("standard", "global")
+    search = GridSearchCV(recipe("for_tables", n_init=1), {"preprocessing__scaling": ["standard", "global"]}, cv=2).fit(
+        WINE[:40]
+    )
+    assert search.best_params_["preprocessing__scaling"] in ("standard", "global")
 
 
 # --- Raw rows -------------------------------------------------------------------------------------------------

@@ -373,7 +373,7 @@ def test_components_that_are_left_decide_on_the_network(tmp_path: Path) -> None:
         ({"missing": "drop"}, "Unknown missing 'drop'. Valid names: error, mean"),
         ({"n_components": 0}, "n_components must be a positive integer, not 0"),
         ({"n_components": 0.5}, "n_components must be a positive integer, not 0.5"),
-        ({"norm": "layer"}, "norm is one of None, 'batch'; not 'layer'"),
+        ({"model": "mlp", "norm": "layer"}, "norm is one of None, 'batch'; not 'layer'"),
         ({"schedule": "linear"}, "Unknown schedule 'linear'. Valid names: constant, cosine"),
         ({"init": "pca"}, "Unknown init 'pca'. Valid names: auto, random, "),
         ({"init": "kmeans++"}, "starts a free table only; for a network, use 'kmeans' or 'graph'"),
