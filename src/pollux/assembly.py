@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import validate_data
 from torch import Tensor, dtype, nn
 
-from pollux.data.preprocessing import Preprocessing
+from pollux.data.encoding import Encoding
 from pollux.data.rows import Rows
 from pollux.data.scaling import FittedScaling, prepared
 from pollux.errors import option
@@ -42,7 +42,7 @@ from pollux.training import Evaluation
 class Assembly:
     """The parts of fit, in its order."""
 
-    preprocessing_: Preprocessing | None
+    preprocessing_: Encoding | None
     scaling_: FittedScaling | None
     geometry_: Geometry | None
     module_: nn.Module

@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from pollux.data.preprocessing import Preprocessing
+from pollux.data.encoding import Encoding
 from pollux.data.scaling import FittedScaling
 from pollux.fitting import (
     all_or_nothing,
@@ -148,7 +148,7 @@ class GeminiClustering(Presets, SpeaksOfRows, ClusterMixin, BaseEstimator):
         What is done to rows before the model sees them.
     probabilities_ : array of shape (n, n_clusters)
         Soft assignments of the rows, for a free table only.
-    preprocessing_ : Preprocessing or None
+    preprocessing_ : Encoding or None
         Of a model that ``pollux fit`` made: how it reads the columns of a data frame that it is given.
 
     Examples
@@ -160,7 +160,7 @@ class GeminiClustering(Presets, SpeaksOfRows, ClusterMixin, BaseEstimator):
     3
     """
 
-    preprocessing_: Preprocessing | None
+    preprocessing_: Encoding | None
     scaling_: FittedScaling | None
     _stream: Source | None
     _labels: NDArray[np.int64] | None
@@ -274,10 +274,10 @@ class GeminiClustering(Presets, SpeaksOfRows, ClusterMixin, BaseEstimator):
         check_streamable(self.get_params(deep=False))
         self._stream, self._shape = stream, tuple(stream.shape)
         self._dtype = torch_dtype(self.dtype, stream.dtype)
-        self.preprocessing_, self.n_features_in_ = stream.preprocessing, self._shape[0]
+        self.preprocessing_, self.n_features_in_ = stream.encoding, self._shape[0]
         # Those of an earlier fit.
         self.__dict__.pop("feature_names_in_", None)
-        if stream.feature_names and stream.preprocessing is None:
+        if stream.feature_names and stream.encoding is None:
             self.feature_names_in_ = np.array(stream.feature_names, dtype=object)
         needs = self._objective().needs
         geometry = None if needs is None else resolve(self.geometry, needs)

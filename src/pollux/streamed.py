@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from pollux.data.preprocessing import Preprocessing
+from pollux.data.encoding import Encoding
 from pollux.data.rows import Rows
-from pollux.data.streaming import Stream, batch_sizes, in_order, open_stream, shards, shuffled
+from pollux.data.shuffling import batch_sizes, in_order, shards, shuffled
+from pollux.data.streams import Stream, open_stream
 from pollux.errors import InputError
 from pollux.fitting import batch_rows
 from pollux.geometry import Geometry
@@ -41,7 +42,7 @@ class Loader:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     feature_names: list[str] | None = None
-    preprocessing: Preprocessing | None = None
+    encoding: Encoding | None = None
 
     def __iter__(self) -> Iterator[Tensor]:
         for batch in self.loader:

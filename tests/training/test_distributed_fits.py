@@ -13,7 +13,7 @@ import pytest
 import distributed_fits as fits
 from distributed_fits import Together, estimator, rows
 from pollux import streamed
-from pollux.data.streaming import open_stream
+from pollux.data.streams import open_stream
 from pollux.objectives import GEMINIS
 from rank_processes import Team
 

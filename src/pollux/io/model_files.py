@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pollux.data.preprocessing import from_json
+from pollux.data.encoding import Encoding
 from pollux.data.scaling import FittedScaling
 from pollux.geometry import DISTANCES, KERNELS, SPANNING, Mixtures, NeighbourGraph, Pairwise, ShortestPath, resolve
 from pollux.io import tensors as checked_tensors
@@ -135,7 +135,7 @@ def _restore_state(clustering: Any, tensors: dict[str, Tensor], description: dic
     if len(clustering.hidden) > len(tensors):
         raise IndexError("there are more layers than weights")
     preprocessing = description.get("preprocessing")
-    clustering.preprocessing_ = None if preprocessing is None else from_json(preprocessing)
+    clustering.preprocessing_ = None if preprocessing is None else Encoding.from_json(preprocessing)
     if clustering.preprocessing_ is not None and clustering.preprocessing_.encoded_shape != clustering._shape:
         raise IndexError("the columns are not those of the network")
     # A matrix or a function is not in the file.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +15,9 @@ from pollux.app.runs import folder
 from pollux.app.runs.assignments import assignments, row_numbers, writer
 from pollux.app.runs.data import check_nameable, identifiers_of, without_gaps
 from pollux.app.runs.settings import Settings
-from pollux.data.files import Part, Reading, open_data
-from pollux.data.preprocessing import Preprocessing, split_names
+from pollux.data.columns import split_names
+from pollux.data.encoding import Encoding
+from pollux.data.sources import Part, Reading, open_data
 from pollux.errors import InputError
 
 if TYPE_CHECKING:
@@ -96,11 +97,11 @@ def load_for(run: str | Path, missing: str | None = None, *, with_free: bool = F
             f"{folder.CLUSTERS}; for new ones train another model, such as --model linear."
         )
     if missing is not None:
-        clustering.preprocessing_ = replace(clustering.preprocessing_, missing=missing)
+        clustering.preprocessing_ = clustering.preprocessing_.with_missing(missing)
     return clustering
 
 
-def apart(clustering: GeminiClustering) -> tuple[GeminiClustering, Preprocessing]:
+def apart(clustering: GeminiClustering) -> tuple[GeminiClustering, Encoding]:
     """A clustering that reads encoded rows, and what encodes them: each is then done once."""
     preprocessing, clustering.preprocessing_ = clustering.preprocessing_, None
     assert preprocessing is not None

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from pollux.clustering import GeminiClustering
-from pollux.data.preprocessing import ArrayPreprocessing, Category, Number, TablePreprocessing
+from pollux.data.encoding import ArrayEncoding, Category, Number, TableEncoding
 from pollux.io.onnx.graph import input_named, moments_of, numbers_of, texts_of
 from pollux.io.onnx.network import copied
 
@@ -51,13 +51,13 @@ def _made_up_rows(clustering: GeminiClustering, n: int = 6) -> tuple[Any, dict[s
     """n rows as they are given to predict_proba, and as they are given to the file."""
     random = np.random.default_rng(0)
     preprocessing = clustering.preprocessing_
-    if isinstance(preprocessing, TablePreprocessing):
+    if isinstance(preprocessing, TableEncoding):
         lacking = preprocessing.missing == "mean"
         columns = {column.name: _made_up_values(column, random, n, lacking) for column in preprocessing.columns}
         return columns, _table_inputs(preprocessing, columns)
-    shape = clustering._shape if preprocessing is None else preprocessing.shape
+    shape = preprocessing.shape if isinstance(preprocessing, ArrayEncoding) else clustering._shape
     values: NDArray[Any] = random.normal(size=(n, *shape))
-    if isinstance(preprocessing, ArrayPreprocessing):
+    if isinstance(preprocessing, ArrayEncoding):
         kept = list(range(shape[0]) if preprocessing.kept is None else preprocessing.kept)
         mean, scale = moments_of(preprocessing)
         values[:, kept] = mean + scale * values[:, kept]
@@ -82,7 +82,7 @@ def _made_up_values(column: Number | Category, random: np.random.Generator, n: i
     return [*missing, *unknown, *random.choice(column.values, size=n)][:n]
 
 
-def _table_inputs(preprocessing: TablePreprocessing, columns: dict[str, list[Any]]) -> dict[str, NDArray[Any]]:
+def _table_inputs(preprocessing: TableEncoding, columns: dict[str, list[Any]]) -> dict[str, NDArray[Any]]:
     numbers = [np.array(columns[column.name], dtype=np.float64) for column in numbers_of(preprocessing)]
     texts = [["" if text is None else text for text in columns[column.name]] for column in texts_of(preprocessing)]
     inputs: dict[str, NDArray[Any]] = {}

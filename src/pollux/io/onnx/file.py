@@ -13,7 +13,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 
 from pollux.clustering import GeminiClustering
-from pollux.data.preprocessing import TablePreprocessing
+from pollux.data.encoding import ArrayEncoding, TableEncoding
 from pollux.errors import InputError
 from pollux.io.atomic import in_place
 from pollux.io.onnx.check import compare
@@ -126,12 +126,12 @@ def _forget_sources(graph: Any) -> None:
 def _metadata(clustering: GeminiClustering) -> dict[str, str]:
     preprocessing = clustering.preprocessing_
     told: dict[str, Any] = {"clusters": list(range(clustering.n_clusters)), "clusters_in_use": clustering.n_clusters_}
-    if isinstance(preprocessing, TablePreprocessing):
+    if isinstance(preprocessing, TableEncoding):
         texts = texts_of(preprocessing)
         told["numbers"] = [column.name for column in numbers_of(preprocessing)]
         told["categories"] = [column.name for column in texts]
         told["values"] = {column.name: list(column.values) for column in texts}
-    elif preprocessing is not None and preprocessing.kept is not None:
+    elif isinstance(preprocessing, ArrayEncoding) and preprocessing.kept is not None:
         told["numbers"] = [str(index) for index in range(preprocessing.shape[0])]
         told["ignored"] = [name for name in told["numbers"] if name not in preprocessing.feature_names]
     elif hasattr(clustering, "feature_names_in_"):
@@ -144,11 +144,11 @@ def _metadata(clustering: GeminiClustering) -> dict[str, str]:
 def _told(clustering: GeminiClustering) -> str:
     """What goes in and out, for people."""
     preprocessing = clustering.preprocessing_
-    if isinstance(preprocessing, TablePreprocessing):
+    if isinstance(preprocessing, TableEncoding):
         counts = {"number": len(numbers_of(preprocessing)), "text": len(texts_of(preprocessing))}
         taken = " and ".join(f"{count:,} {noun}{'' if count == 1 else 's'}" for noun, count in counts.items() if count)
     else:
-        shape = clustering._shape if preprocessing is None else preprocessing.shape
+        shape = preprocessing.shape if isinstance(preprocessing, ArrayEncoding) else clustering._shape
         sizes = " × ".join(map(str, shape))
         taken = f"images of {sizes}" if len(shape) == 3 else f"{sizes} number{'' if shape == (1,) else 's'}"
     return f"{taken} in, {clustering.n_clusters:,} probabilities out"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pollux.data.preprocessing import ArrayPreprocessing, Category, Number, Preprocessing, TablePreprocessing
+from pollux.data.encoding import ArrayEncoding, Category, Encoding, Number, TableEncoding
 from pollux.data.scaling import FittedScaling
 from pollux.io.onnx.library import onnx_library
 
@@ -52,16 +52,19 @@ def kind_of(kind: Any) -> Any:
     return onnx.TensorProto.STRING if kind is str else onnx.helper.np_dtype_to_tensor_dtype(np.dtype(kind))
 
 
-def add_features(graph: Graph, preprocessing: Preprocessing | None, shape: Sequence[int]) -> str:
+def add_features(graph: Graph, preprocessing: Encoding | None, shape: Sequence[int]) -> str:
     """What the network reads, (n, d) or (n, C, H, W), from the inputs of the file."""
-    if isinstance(preprocessing, TablePreprocessing):
+    if isinstance(preprocessing, TableEncoding):
         return _columns(graph, preprocessing)
     if preprocessing is None:
         return graph.input(*input_named(shape), *shape)
+    assert isinstance(preprocessing, ArrayEncoding)
     values = graph.input(*input_named(preprocessing.shape), *preprocessing.shape)
     if preprocessing.kept is not None:
         values = graph.add("Gather", values, graph.constant(preprocessing.kept, np.int64), axis=1)
-    return _standardised(graph, values, *moments_of(preprocessing), preprocessing.missing)
+    mean, scale = moments_of(preprocessing)
+    fill = mean if preprocessing.fill is None else preprocessing.by_column(preprocessing.fill)
+    return _standardised(graph, values, mean, scale, (fill - mean) / scale, preprocessing.missing)
 
 
 def add_scaling(graph: Graph, values: str, scaling: FittedScaling, missing: str) -> str:
@@ -82,30 +85,31 @@ def input_named(shape: Sequence[int]) -> tuple[str, Any]:
     return ("images", np.float32) if len(shape) == 3 else ("numbers", np.float64)
 
 
-def moments_of(preprocessing: ArrayPreprocessing) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def moments_of(preprocessing: ArrayEncoding) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Mean and scale in shapes that go with samples."""
-    by_column = (-1, *(1 for _ in preprocessing.shape[1:]))
-    return np.asarray(preprocessing.mean).reshape(by_column), np.asarray(preprocessing.scale).reshape(by_column)
+    return preprocessing.by_column(preprocessing.mean), preprocessing.by_column(preprocessing.scale)
 
 
-def _standardised(graph: Graph, values: str, mean: Any, scale: Any, missing: str) -> str:
-    """(x − mean) / scale; in float64, because digits of a large x would be lost before the difference."""
+def _standardised(graph: Graph, values: str, mean: Any, scale: Any, filled: Any, missing: str) -> str:
+    """(x − mean) / scale, or ``filled`` for a gap; in float64, because digits of a large x would be lost before the
+    difference."""
     x = graph.cast(values, np.float64)
     difference = graph.add("Sub", x, graph.constant(mean, np.float64))
     standardised = graph.add("Div", difference, graph.constant(scale, np.float64))
     if missing == "mean":
-        standardised = graph.add("Where", graph.add("IsNaN", x), graph.constant(0, np.float64), standardised)
+        standardised = graph.add("Where", graph.add("IsNaN", x), graph.constant(filled, np.float64), standardised)
     return graph.cast(standardised, np.float32)
 
 
-def _columns(graph: Graph, preprocessing: TablePreprocessing) -> str:
+def _columns(graph: Graph, preprocessing: TableEncoding) -> str:
     """(n, d) of a table: its numbers, then its texts, put into the order of the model."""
     numbers, texts = numbers_of(preprocessing), texts_of(preprocessing)
     parts = []
     if numbers:
         mean, scale = [column.mean for column in numbers], [column.scale for column in numbers]
         values = graph.input("numbers", np.float64, len(numbers))
-        parts.append(_standardised(graph, values, mean, scale, preprocessing.missing))
+        filled = [column.filled for column in numbers]
+        parts.append(_standardised(graph, values, mean, scale, filled, preprocessing.missing))
     if texts:
         values = graph.input("categories", str, len(texts))
         for index, category in enumerate(texts):
@@ -113,7 +117,7 @@ def _columns(graph: Graph, preprocessing: TablePreprocessing) -> str:
             parts.append(_ones(graph, text, category, preprocessing.missing))
     together = graph.add("Concat", *parts, axis=1)
     read: tuple[Number | Category, ...] = (*numbers, *texts)
-    ends = list(itertools.accumulate((len(TablePreprocessing((column,)).feature_names) for column in read), initial=0))
+    ends = list(itertools.accumulate((len(TableEncoding((column,)).feature_names) for column in read), initial=0))
     places = {column.name: range(*ends[index : index + 2]) for index, column in enumerate(read)}
     order = [place for name in preprocessing.names for place in places[name]]
     return graph.add("Gather", together, graph.constant(order, np.int64), axis=1)
@@ -165,9 +169,9 @@ def add_predictions(graph: Graph, features: str, logits: str, order: Sequence[in
     graph.add("Where", unsound, graph.constant(-1, np.int64), largest, name="cluster")
 
 
-def numbers_of(preprocessing: TablePreprocessing) -> tuple[Number, ...]:
+def numbers_of(preprocessing: TableEncoding) -> tuple[Number, ...]:
     return tuple(column for column in preprocessing.columns if isinstance(column, Number))
 
 
-def texts_of(preprocessing: TablePreprocessing) -> tuple[Category, ...]:
+def texts_of(preprocessing: TableEncoding) -> tuple[Category, ...]:
     return tuple(column for column in preprocessing.columns if isinstance(column, Category))

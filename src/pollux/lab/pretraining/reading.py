@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pollux.data.files import Reading, open_data
+from pollux.data.sources import Reading, open_data
 from pollux.errors import InputError, did_you_mean
 from pollux.lab.datasets import IMAGES, load_images
 
