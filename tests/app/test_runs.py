@@ -503,7 +503,7 @@ STRANGE = Settings(
 
 
 def parsed(words: list[str]) -> Settings:
-    options = vars(cli.parser().parse_args(words[1:]))
+    options = vars(cli.parser("fit").parse_args(words[1:]))
     names = {field.name for field in dataclasses.fields(Settings)}
     return Settings(**{name: value for name, value in options.items() if name in names})
 
@@ -528,7 +528,7 @@ def test_settings_of_any_characters_survive_toml(tmp_path: Path) -> None:
 
 def test_every_option_is_a_setting_and_every_setting_an_option() -> None:
     actions = (
-        next(action for action in cli.parser()._actions if isinstance(action, argparse._SubParsersAction))
+        next(action for action in cli.parser("fit")._actions if isinstance(action, argparse._SubParsersAction))
         .choices["fit"]
         ._actions
     )

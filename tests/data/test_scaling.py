@@ -23,7 +23,7 @@ from pollux.data.rows import Rows
 from pollux.data.scaling import FittedScaling, prepared
 from pollux.names import SCALINGS
 
-pytestmark = pytest.mark.filterwarnings("ignore::pollux.fitting.CollapseWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::pollux.clustering.CollapseWarning")
 
 Array = NDArray[np.float64]
 

@@ -19,8 +19,8 @@ import scipy.sparse
 
 from benchmark_scripts import benchmark_script
 from data_files import pollux, tree
-from pollux.app.cli import bench
 from pollux.errors import InputError
+from pollux.lab import bench_command as bench
 from pollux.lab.datasets import ImageSet
 from pollux.lab.experiments import records
 from pollux.lab.experiments.experiment import Record, Run
@@ -826,7 +826,7 @@ def test_bars_show_runs_and_means(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     with progress.display(4) as bars:
         assert isinstance(bars, progress.Bars)
         bars.began(task)
-        bars.epoch(task, Epoch(1, 2, 0.5, 3, 0.0))
+        bars.epoch(task, Epoch(1, 2, {"objective": 0.5, "clusters": 3}))
         bars.done(task, recorded_as(task, scores, 1.25))
         bars.began(task)
         bars.done(task, recorded_as(task, {"timeout": 60.0}))

@@ -97,7 +97,7 @@ class Encoding(ABC):
         missing, left_out = description["missing"], {str(k): str(v) for k, v in description["left_out"].items()}
         if missing not in MISSING_IN_FILES:
             raise KeyError(f"missing values cannot be treated by {missing!r}")
-        identifiers = tuple(str(name) for name in description["identifiers"])
+        identifiers = tuple(str(name) for name in description.get("identifiers", ()))
         if description["kind"] == "table":
             columns = tuple(_column_from_json(column) for column in description["columns"])
             if len({column.name for column in columns}) < len(columns):

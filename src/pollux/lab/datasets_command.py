@@ -6,14 +6,13 @@ import argparse
 import sys
 from typing import Any
 
-from pollux.app.cli.common import BAD_INPUT, GOOD, STOPPED, say
+from pollux.app.console import BAD_INPUT, GOOD, STOPPED, say
 
 
 def add(commands: Any) -> None:
     datasets = commands.add_parser(
         "datasets",
         allow_abbrev=False,
-        help="list and fetch data with known classes",
         description="Data with known classes, to try things on. Files are searched for in the folder that the "
         "environment variable POLLUX_DATA names, then in the cache folder.",
     )

@@ -1,0 +1,186 @@
+"""``pollux pretrain``: learn features of images without labels."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pollux.app.console import GOOD, STOPPED, counted, nothing, say
+
+if TYPE_CHECKING:
+    from pollux.training import Checkpoints, Epoch
+
+# Written out, because the data sets bring numpy; a test compares them.
+DATA_SETS = "mnist, fashion_mnist, cifar10"
+_VIEWS = {"view_size": "size", "flip": "flip"}
+_SETTINGS = ("epochs", "batch_size", "temperature", "learning_rate", "weight_decay", "widths", "blocks", "random_state")
+
+
+def add(commands: Any) -> None:
+    pretrain = commands.add_parser(
+        "pretrain",
+        allow_abbrev=False,
+        description="Learn features of images without labels, to cluster the images by.",
+    )
+    methods = pretrain.add_subparsers(dest="method", metavar="METHOD", required=True)
+    simclr = methods.add_parser(
+        "simclr",
+        allow_abbrev=False,
+        help="features that random views of an image share",
+        description=f"Learn an encoder from the images of DATA, which is {DATA_SETS} or an .npy file, an .npz file or "
+        "a folder of images: two random views of an image get similar features, unlike those of other images. "
+        "The file is written after each epoch; a training that was stopped goes on with --resume.",
+        argument_default=argparse.SUPPRESS,
+    )
+    simclr.add_argument("data", metavar="DATA", help="the data set, file or folder")
+    _add_training(simclr.add_argument_group("training"))
+    _add_views(simclr.add_argument_group("views"))
+    reading = simclr.add_argument_group("reading")
+    reading.add_argument("--array", metavar="NAME", help="which array of an .npz file holds the images")
+    reading.add_argument("--image-size", metavar="N", type=int, help="scale the images of a folder to N × N")
+    output = simclr.add_argument_group("output")
+    output.add_argument("--out", metavar="FILE", help="the encoder's file (default: NAME-simclr.safetensors)")
+    output.add_argument("--resume", action="store_true", help="go on with the training of the file")
+    output.add_argument("--overwrite", action="store_true", help="the file may hold an older encoder")
+    output.add_argument("--quiet", action="store_true", help="print nothing but errors")
+    simclr.set_defaults(run=run)
+
+
+def _add_training(group: Any) -> None:
+    group.add_argument("--epochs", metavar="N", type=int, help="passes over the images (default: 100)")
+    group.add_argument("--batch-size", metavar="N", type=int, help="images of a step (default: 256)")
+    group.add_argument("--temperature", metavar="X", type=float, help="of the loss (default: 0.5)")
+    group.add_argument("--learning-rate", metavar="X", type=float, help="its peak (default: 0.002)")
+    group.add_argument("--weight-decay", metavar="X", type=float, help="default: 0.0001")
+    group.add_argument("--widths", metavar="N,N", type=_numbers, help="channels of each stage (default: 32,128,256)")
+    group.add_argument("--blocks", metavar="N,N", type=_numbers, help="blocks of each stage (default: 1,1,1)")
+    group.add_argument("--seed", metavar="N", type=int, dest="random_state", help="of all randomness (default: 0)")
+    group.add_argument("--threads", metavar="N", type=int, help="most threads of the training (default: one a core)")
+
+
+def _add_views(group: Any) -> None:
+    group.add_argument(
+        "--view-size", metavar="N", type=int, help="side of the views: smaller ones are faster (default: as the images)"
+    )
+    group.add_argument(
+        "--flip",
+        action=argparse.BooleanOptionalAction,
+        help="mirror half of the views, unless left and right mean something (default: yes, but not for mnist)",
+    )
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        return [int(number) for number in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"whole numbers such as 32,128,256; not {text!r}") from None
+
+
+def run(options: argparse.Namespace) -> int:
+    from pollux.app.runs.interrupts import heeded
+    from pollux.lab.pretraining import pretrain_simclr
+    from pollux.lab.pretraining.image_arrays import read_images
+    from pollux.lab.pretraining.simclr import checkpoint_folder
+    from pollux.threads import at_most
+    from pollux.training import Checkpoints
+
+    echo = nothing if getattr(options, "quiet", False) else print
+    out = Path(getattr(options, "out", None) or f"{Path(options.data).stem}-simclr.safetensors")
+    checkpoints = Checkpoints(checkpoint_folder(out))
+    _check(options, out, checkpoints.exist())
+    settings = _settings(options, out, checkpoints.exist())
+    reading = {name: getattr(options, name, None) for name in ("array", "image_size")}
+    images = read_images(options.data, **reading)
+    echo(f"{len(images):,} images of {'×'.join(map(str, images.shape[1:]))}")
+    callbacks = [] if echo is nothing else [_progress(len(images))]
+    try:
+        with at_most(getattr(options, "threads", 0)), heeded(checkpoints):
+            result = pretrain_simclr(
+                images,
+                **settings,
+                out=out,
+                resume=hasattr(options, "resume"),
+                checkpoints=checkpoints,
+                callbacks=callbacks,
+            )
+    except KeyboardInterrupt:
+        return _stopped(options.data, reading, out, checkpoints)
+    echo(f"loss {result.history['loss'][-1]:.4f} after {counted(len(result.history['loss']), 'epoch')}")
+    echo(f"saved in {out}")
+    echo("next, in Python:")
+    echo("from pollux.geometry import resolve")
+    echo("from pollux.lab.pretraining import load_encoder")
+    echo(f'geometry = resolve("linear", encoder=load_encoder({str(out)!r}))')
+    return GOOD
+
+
+def _check(options: argparse.Namespace, out: Path, has_checkpoints: bool) -> None:
+    """Raise an InputError before anything is read."""
+    from pollux.errors import InputError
+    from pollux.lab.pretraining.encoder import check_writable
+
+    resume, overwrite = hasattr(options, "resume"), hasattr(options, "overwrite")
+    if resume and overwrite:
+        raise InputError("--resume goes on with the file and --overwrite replaces it: give one of them.")
+    if (out.is_file() or has_checkpoints) and not (resume or overwrite):
+        found = f"{out} exists" if out.is_file() else f"There are checkpoints of {out}"
+        raise InputError(f"{found}: go on with its training (--resume), replace it (--overwrite), or use --out.")
+    if getattr(options, "threads", 1) < 1:
+        raise InputError(f"--threads must be at least 1, not {options.threads}.")
+    check_writable(out)
+
+
+def _settings(options: argparse.Namespace, out: Path, has_checkpoints: bool) -> dict[str, Any]:
+    """Arguments of the training: those given, otherwise those of the training that goes on."""
+    from dataclasses import replace
+
+    from pollux.lab.pretraining import Augmentation, stored_settings
+
+    stored = stored_settings(out) if hasattr(options, "resume") and (out.exists() or has_checkpoints) else {}
+    views = stored.get("augmentation") or Augmentation(flip=options.data != "mnist")
+    changed = {field: getattr(options, name) for name, field in _VIEWS.items() if hasattr(options, name)}
+    given = {name: getattr(options, name) for name in _SETTINGS if hasattr(options, name)}
+    return {**stored, **given, "augmentation": replace(views, **changed)}
+
+
+def _progress(n_images: int) -> Any:
+    """A live line on a terminal, otherwise a line after each epoch."""
+    from pollux.training import ProgressBar
+
+    return ProgressBar(_describe) if sys.stderr.isatty() else EpochLines(n_images)
+
+
+def _describe(epoch: Epoch) -> str:
+    return f"loss {-epoch.objective:.4f}  matched {epoch.metrics['matched']:.1%}"
+
+
+class EpochLines:
+    """Prints a line after each epoch: mean loss, share of matched views, speed, time left."""
+
+    def __init__(self, n_images: int) -> None:
+        self._n_images, self._epochs, self._begun = n_images, 0, time.monotonic()
+
+    def __call__(self, epoch: Epoch) -> None:
+        self._epochs += 1
+        seconds = max((time.monotonic() - self._begun) / self._epochs, 1e-9)
+        left = timedelta(seconds=round((epoch.max_epochs - epoch.number) * seconds))
+        speed = f"{self._n_images / seconds:,.0f} images/s"
+        # At once, also into a file that someone watches.
+        print(f"epoch {epoch.number}/{epoch.max_epochs}  {_describe(epoch)}  {speed}  {left} left", flush=True)
+
+
+def _stopped(data: str, reading: dict[str, Any], out: Path, checkpoints: Checkpoints) -> int:
+    if not checkpoints.exist():
+        say("Stopped before the training had begun: nothing was written.")
+        return STOPPED
+    words = [data, *(f"--{name.replace('_', '-')}={value}" for name, value in reading.items() if value is not None)]
+    again = shlex.join(["pollux", "pretrain", "simclr", *words, "--out", str(out), "--resume"])
+    # Before the first epoch has ended, a file of this name is an older one.
+    usable = f" {out} holds the encoder of the last whole epoch, and can be used as it is."
+    say(f"Stopped.{usable if checkpoints.epochs_done() else ''} To go on: {again}")
+    return STOPPED
