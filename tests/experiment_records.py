@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pollux.fitting import CollapseWarning
+from pollux.clustering import CollapseWarning
 from pollux.lab.grid import Failure, Limits, RunContext, Task, perform
 from pollux.lab.paper import EXPERIMENTS, cifar10
 from pollux.lab.paper.experiment import Experiment, Protocol

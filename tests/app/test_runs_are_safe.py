@@ -20,7 +20,7 @@ from pollux import load
 from pollux.app.runs import Settings, fitting, folder, held, interrupts
 from pollux.app.runs.data import classes_of, read
 from pollux.app.runs.fitting import fit
-from pollux.data.files import open_data
+from pollux.data.sources import open_data
 from pollux.errors import InputError, did_you_mean
 from pollux.io.atomic import in_place
 from pollux.training import Checkpoints, Interruptible
@@ -139,7 +139,7 @@ def test_a_report_of_an_older_model_is_removed_and_that_is_said(data: Path) -> N
 
 def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(OSError, match="no ordinary file"), in_place(tmp_path / "pipe"):
+    with pytest.raises(OSError, match="not an ordinary file"), in_place(tmp_path / "pipe"):
         pass
     (tmp_path / "real.txt").write_text("old")
     (tmp_path / "link.txt").symlink_to(tmp_path / "real.txt")
@@ -239,7 +239,7 @@ def test_arrays_may_bring_the_names_of_their_columns() -> None:
     random = np.random.default_rng(0)
     np.savez("named.npz", X=random.normal(size=(20, 2)), feature_names=np.array(["width", "height"]))
     outcome = fit(settings(Path("named.npz")), "run")
-    assert load(outcome.folder).preprocessing_.feature_names == ["width", "height"]
+    assert load(outcome.folder).encoding_.feature_names == ["width", "height"]
     assert read(Settings(data="named.npz", columns=("height",))).preprocessing.feature_names == ["height"]
 
 
@@ -300,7 +300,7 @@ def test_a_class_that_is_no_number_is_none() -> None:
 def test_values_not_seen_in_training_are_warned_of(data: Path) -> None:
     fit(settings(data), "run")
     rows = pd.read_csv(data)
-    text = next(name for name in rows if load("run").preprocessing_.names.count(name) and rows[name].dtype == "str")
+    text = next(name for name in rows if load("run").encoding_.names.count(name) and rows[name].dtype == "str")
     with pytest.warns(UserWarning, match=f"column '{text}' were not seen"):
         load("run").predict(rows.assign(**{text: "never"}))
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from pollux.clustering import CollapseWarning
 from pollux.errors import InputError
-from pollux.fitting import CollapseWarning
 from pollux.io.locks import BusyError
 from pollux.lab.unfinished import UnfinishedRun, unfinished_path
 

@@ -20,7 +20,7 @@ from pollux.app.runs.estimator import check_streamable, clustering_of
 from pollux.app.runs.held import HeldRows, read_rows
 from pollux.app.runs.settings import Settings, with_path
 from pollux.app.runs.streamed import StreamedRows, is_to_be_streamed, open_rows
-from pollux.data.preprocessing import Preprocessing
+from pollux.data.encoding import Encoding
 from pollux.errors import InputError, NothingLearnedError
 from pollux.io.atomic import write_text
 
@@ -276,7 +276,7 @@ def _train(clustering: GeminiClustering, samples: Any, show_progress: bool) -> l
 
 def in_words(caught: Sequence[warnings.WarningMessage]) -> list[str]:
     """Warnings of a training, each once, in the words of the command line."""
-    from pollux.fitting import CollapseWarning
+    from pollux.clustering import CollapseWarning
 
     notes = [COLLAPSED if warning.category is CollapseWarning else str(warning.message) for warning in caught]
     return list(dict.fromkeys(notes))
@@ -289,7 +289,7 @@ COLLAPSED = (
 
 
 def _summary(
-    settings: Settings, preprocessing: Preprocessing, clustering: GeminiClustering, trained: Trained
+    settings: Settings, preprocessing: Encoding, clustering: GeminiClustering, trained: Trained
 ) -> dict[str, Any]:
     """What there is to say of a run, but for its rows."""
     return {
@@ -297,7 +297,7 @@ def _summary(
         "model": settings.model,
         "rows": 0,
         "rows_dropped": 0,
-        "features": int(np.prod(clustering._shape)),
+        "features": int(np.prod(clustering.fitted_.shape)),
         "identifiers": list(preprocessing.identifiers),
         "left_out": dict(preprocessing.left_out),
         "clusters": [],
