@@ -36,7 +36,7 @@ from pollux.data.survey import ArraySurvey, TableSurvey, survey_blocks
 from pollux.errors import InputError
 
 
-class Numbered:
+class Numbered(Chunks):
     """Chunks of rows (2,) that hold their own number, and remember which of them were read."""
 
     dtype = np.dtype("float32")
