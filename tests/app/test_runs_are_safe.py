@@ -20,7 +20,7 @@ from pollux import load
 from pollux.app.runs import Settings, fitting, folder, held, interrupts
 from pollux.app.runs.data import classes_of, read
 from pollux.app.runs.fitting import fit
-from pollux.data.files import open_data
+from pollux.data.sources import open_data
 from pollux.errors import InputError, did_you_mean
 from pollux.io.atomic import in_place
 from pollux.training import Checkpoints, Interruptible
