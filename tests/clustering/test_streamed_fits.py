@@ -780,13 +780,13 @@ def test_samples_are_read_apart_only_for_a_geometry_that_adapts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, geometry: str, sampled: bool
 ) -> None:
     read: list[int] = []
-    original = ParquetChunks.read
+    original = FileChunks.read
 
-    def counting(self: ParquetChunks, number: int) -> Any:
+    def counting(self: FileChunks, number: int) -> Any:
         read.append(number)
         return original(self, number)
 
-    monkeypatch.setattr(ParquetChunks, "read", counting)
+    monkeypatch.setattr(FileChunks, "read", counting)
     clustering(geometry=geometry, max_epochs=1).fit(in_parquet(tmp_path / "x.parquet"))
     # Twelve row groups: in the one epoch, and in the evaluation.
     assert (len(read) > 24) == sampled
