@@ -17,8 +17,6 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from pollux.data.encoding import Encoding
-from pollux.data.rows import Rows
-from pollux.data.scaling import FittedScaling, FittedTransformer, prepared
 from pollux.data.shuffling import in_order, shards
 from pollux.data.streams import Stream, open_stream
 from pollux.errors import InputError, option
@@ -60,10 +58,6 @@ class ArraySamples:
     def dtype(self) -> np.dtype[Any]:
         stored: np.dtype[Any] = self.X.dtype
         return stored
-
-    def mapped(self, scaling: FittedScaling | FittedTransformer | None, dtype: torch.dtype, device: str) -> Rows:
-        """The samples as the model and the geometry see them."""
-        return prepared(self.X, scaling, dtype, device)
 
     def summary(self) -> str:
         """What the samples of all processes have in common: everything."""
