@@ -27,7 +27,7 @@ LAYERS = [
         "geometry",
     ),
     *("transport", "objectives", "training", "fitting", "parameters", "streamed", "learning", "assembly", "new_rows"),
-    *("io.model_files", "recipes", "clustering", "io.onnx", "report", "app.runs", "selection", "app", "lab"),
+    *("io.model_files", "recipes", "clustering", "io.onnx", "report", "selection", "app", "lab"),
     "__main__",
 ]
 # Packages that only gather modules of several layers.

@@ -427,7 +427,7 @@ def test_the_command_writes_a_folder_and_tells_what_comes_next(
     assert answer.code == 0, answer.err
     assert "90 rows, 2 features: x, y" in answer.out
     assert "ARI" in answer.out
-    assert f"next: pollux fit --preset tables {file} --label kind --clusters 3" in answer.out
+    assert f"next: pollux fit --preset tables {file} --label kind --n-clusters 3" in answer.out
     names = {"selection.json", "selection.csv", "selection.md", "selection.png"}
     assert set(tree(tmp_path / "selections" / "points")) == names
     told = json.loads((tmp_path / "selections" / "points" / "selection.json").read_text())
@@ -483,7 +483,7 @@ def test_rows_that_are_streamed_are_sampled(tmp_path: Path, monkeypatch: pytest.
     assert (told["n_clusters"], told["rows"], told["rows_used"]) == (3, 200, 90)
     assert told["folder"] == str(Path("selections") / "points-2")
     # A preset looks at all rows at once.
-    assert told["next_command"] == "pollux fit points.npy --clusters 3 --stream yes"
+    assert told["next_command"] == "pollux fit points.npy --n-clusters 3 --stream yes"
     assert told["candidates"][0]["adjusted_rand_index"] is None
 
 
@@ -494,7 +494,7 @@ def test_the_preset_of_images_comes_next_for_images(tmp_path: Path, monkeypatch:
     np.save("images.npy", np.tile(X[:, None, :, None], (1, 1, 1, 2)))
     answer = pollux("select", "images.npy", *COMPARING)
     assert answer.code == 0, answer.err
-    assert "next: pollux fit --preset images images.npy --clusters 3" in answer.out
+    assert "next: pollux fit --preset images images.npy --n-clusters 3" in answer.out
 
 
 def test_the_names_are_public() -> None:
