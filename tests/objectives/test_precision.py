@@ -22,9 +22,10 @@ from pollux.geometry.affinity import Features
 from pollux.objectives import GEMINIS, PENALTIES
 from pollux.training import Batch, make_optimiser
 from pollux.training.dense import DenseModels
+from pollux.training.epoch_metrics import ClusterMetrics
 from pollux.training.evaluation import log_probabilities
 from pollux.training.memory import TooLargeError, is_lack_of_memory
-from pollux.training.state import EpochMetrics, NanGuard
+from pollux.training.state import NanGuard
 from pollux.training.steps import AutogradStep, ClosedFormStep
 from pollux.training.trainable import SingleModel, StackedModels
 
@@ -316,14 +317,15 @@ def test_other_objectives_stay_on_the_device_too(apart: None, objective: Gemini)
 def test_metrics_are_gathered_on_the_device(apart: None) -> None:
     (module,) = networks(1)
     assert all(tensor.is_meta for tensor in NanGuard(SingleModel(module, 3))._copy())
-    metrics = EpochMetrics()
+    metrics = ClusterMetrics()
     metrics.update(there(8, 3), there())
     assert metrics.objective().is_meta
     assert metrics.stretch().is_meta
     kept = {
         name: torch.ones(value.shape) if isinstance(value, Tensor) else value for name, value in metrics.state().items()
     }
-    again = EpochMetrics.from_state(kept, torch.device("meta"))
+    again = ClusterMetrics()
+    again.load_state(kept, torch.device("meta"))
     again.update(there(8, 3), there())
     assert again.objective().is_meta
 

@@ -7,7 +7,7 @@ import functools
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import torch
 
@@ -19,6 +19,8 @@ from pollux.training.callbacks import Callback, Epoch
 from pollux.training.checkpoints import Checkpoints
 from pollux.training.state import History, TrainingState
 from pollux.training.steps import Step, Trainable
+
+Schedule: TypeAlias = Callable[[int, float], float]
 
 # Multiplications of a step that one core does in about a millisecond.
 _SHORT_STEP = 4_000_000
@@ -59,7 +61,7 @@ def train(
     noise: torch.Generator | None = None,
     ranks: Ranks | None = None,
     checkpoints: Checkpoints | None = None,
-    schedule: str = "constant",
+    schedule: str | Schedule = "constant",
     before: int = 0,
 ) -> TrainingResult:
     """Train the model by steps on batches, for at most ``max_epochs``.
@@ -67,7 +69,8 @@ def train(
     With ``patience``, training ends after that many epochs in which the objective has not risen by the
     share ``tol`` of its best value. A callback that is a context manager may swallow an exception, such as Ctrl-C: the
     weights are then those of the last whole epoch. With ``checkpoints`` it goes on where the last one was written. The
-    learning rate follows the ``schedule``. The model has had ``before`` epochs in earlier rounds: they count on.
+    learning rate follows the ``schedule``, a name or a function such as those of ``SCHEDULES``. The model has had
+    ``before`` epochs in earlier rounds: they count on.
     """
     training = TrainingState(
         model, step, batches, tol, patience, {"generator": generator, "noise": noise}, ranks, before
@@ -79,6 +82,11 @@ def train(
             f"{before + max_epochs}: ask for at least as many, or name another folder."
         )
     model.train()
+    if training.epochs == max_epochs and training.position:
+        # The checkpoint is of an epoch that is no longer asked for.
+        training.to_last_epoch()
+    share = SCHEDULES[schedule] if isinstance(schedule, str) else schedule
+    watch = _step_watchers(callbacks, before, max_epochs)
     interrupted, stopped, diverged, ended = True, False, False, False
     with contextlib.ExitStack() as stack:
         stack.enter_context(_threads_for(model, batches))
@@ -88,7 +96,7 @@ def train(
         for number in range(training.epochs + 1, max_epochs + 1):
             if training.patient.is_over:
                 break
-            diverged, stopped = _epoch(training, generator, saving, functools.partial(SCHEDULES[schedule], max_epochs))
+            diverged, stopped = _epoch(training, generator, saving, functools.partial(share, max_epochs), watch)
             if diverged or stopped:
                 break
             epoch = _best_metrics(training.history, before + number, before + max_epochs)
@@ -125,7 +133,7 @@ def _cosine(max_epochs: int, epochs: float) -> float:
     return (1 + math.cos(math.pi * min(epochs / max_epochs, 1.0))) / 2
 
 
-SCHEDULES: dict[str, Callable[[int, float], float]] = {"constant": _constant, "cosine": _cosine}
+SCHEDULES: dict[str, Schedule] = {"constant": _constant, "cosine": _cosine}
 """The share of the learning rate after so many of all epochs, which need not be whole."""
 
 
@@ -134,6 +142,7 @@ def _epoch(
     generator: torch.Generator | None,
     saving: CheckpointSchedule | None,
     pace: Callable[[float], float],
+    watch: Callable[[float], None] | None,
 ) -> tuple[bool, bool]:
     """The rest of an epoch; whether numbers were no longer finite, and whether it was asked to stop."""
     whole, steps = training.epochs, training.batches.n_batches
@@ -141,6 +150,8 @@ def _epoch(
         training.step.scale_learning_rate(pace(whole if steps is None else whole + training.position / steps))
         training.metrics.update(*training.step(batch))
         training.position += 1
+        if watch is not None and steps is not None:
+            watch(whole + training.position / steps)
         if training.position % _STRETCH == 0 and not training.is_sound():
             return training.give_up(), False
         if saving is not None and saving.after_step():
@@ -150,6 +161,17 @@ def _epoch(
     if saving is not None and training.epochs % _REMEMBERED_EPOCHS == 0:
         training.batches.forget()
     return False, False
+
+
+def _step_watchers(callbacks: Sequence[Callback], before: int, max_epochs: int) -> Callable[[float], None] | None:
+    """Calls ``after_step`` of those callbacks that have it, or None where none has."""
+    watchers = [callback.after_step for callback in callbacks if hasattr(callback, "after_step")]
+
+    def watch(epochs: float) -> None:
+        for watcher in watchers:
+            watcher(before + epochs, before + max_epochs)
+
+    return watch if watchers else None
 
 
 class CheckpointSchedule:
@@ -233,12 +255,5 @@ def _threads_for(model: Trainable, batches: Batches) -> Iterator[None]:
 
 
 def _best_metrics(history: History, number: int, of: int) -> Epoch:
-    values = history.objective[-1]
-    best = int(values.nan_to_num(-float("inf")).argmax())
-    return Epoch(
-        number,
-        of,
-        float(values[best]),
-        int(history.clusters[-1][best]),
-        float(history.entropy[-1][best]),
-    )
+    best = int(history.metrics["objective"][-1].nan_to_num(-float("inf")).argmax())
+    return Epoch(number, of, {name: rows[-1][best].item() for name, rows in history.metrics.items()})

@@ -162,7 +162,7 @@ class _Stages:
             ends = is_last and number == len(plan) - 1
             try:
                 trained = self._one(model, step, each)
-                if (trained.interrupted or trained.stopped) and not trained.history.objective and self._have_learned:
+                if (trained.interrupted or trained.stopped) and not len(trained.history) and self._have_learned:
                     # It has learned nothing, and others have, or it has in an earlier round.
                     self.is_over = True
                     break
@@ -203,7 +203,7 @@ class _Stages:
             # Those before it have ended, and nothing of them is under way.
             self._batches.forget()
         trained = self._train(model, step, self._batches, each)
-        epochs = len(trained.history.objective)
+        epochs = len(trained.history)
         if (
             checkpoints is not None
             and trained.stopped

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -14,8 +13,6 @@ from pollux.ranks import Ranks
 from pollux.training.batches import Batches
 from pollux.training.checkpoints import load_random_states, random_states
 from pollux.training.steps import Step, Trainable
-
-_PENDING_ROWS = 10_000
 
 
 class NumericalWarning(RuntimeWarning):
@@ -44,44 +41,42 @@ class NotFiniteError(ValueError):
         )
 
 
-@dataclass
 class History:
-    """Figures of each epoch, a row an epoch and a column a model: (epochs, R)."""
+    """Metrics of each epoch by name, a row an epoch and a column a model: (epochs, R)."""
 
-    objective: list[Tensor] = field(default_factory=list)
-    clusters: list[Tensor] = field(default_factory=list)
-    entropy: list[Tensor] = field(default_factory=list)
+    def __init__(self, names: Iterable[str]) -> None:
+        self.metrics: dict[str, list[Tensor]] = {name: [] for name in names}
 
-    def add(self, objective: Tensor, clusters: Tensor, entropy: Tensor) -> None:
+    def __len__(self) -> int:
+        """Whole epochs."""
+        return min(map(len, self.metrics.values()))
+
+    def add(self, metrics: Mapping[str, Tensor]) -> None:
         """One more epoch."""
-        self.objective.append(objective)
-        self.clusters.append(clusters)
-        self.entropy.append(entropy)
+        for name, rows in self.metrics.items():
+            rows.append(metrics[name])
 
     def cut(self, epochs: int) -> None:
         """Back to so many epochs, all of them whole."""
-        epochs = min(epochs, len(self.objective), len(self.clusters), len(self.entropy))
-        for metrics in (self.objective, self.clusters, self.entropy):
-            del metrics[epochs:]
+        epochs = min(epochs, len(self))
+        for rows in self.metrics.values():
+            del rows[epochs:]
 
     def of_model(self, r: int) -> dict[str, list[float]]:
         """The metrics of model r, by name."""
-        return {
-            "objective": [float(row[r]) for row in self.objective],
-            "clusters": [int(row[r]) for row in self.clusters],
-            "entropy": [float(row[r]) for row in self.entropy],
-        }
+        return {name: [row[r].item() for row in rows] for name, rows in self.metrics.items()}
 
     def state(self) -> dict[str, Tensor | None]:
         """For a checkpoint."""
-        return {name: torch.stack(rows) if rows else None for name, rows in vars(self).items()}
+        return {name: torch.stack(rows) if rows else None for name, rows in self.metrics.items()}
 
     @staticmethod
     def from_state(state: Mapping[str, Tensor | None], device: torch.device | str = "cpu") -> History:
         """From a checkpoint."""
-        return History(
-            **{name: [] if rows is None else list(rows.to(device).unbind(0)) for name, rows in state.items()}
-        )
+        history = History(state)
+        for name, rows in state.items():
+            history.metrics[name] = [] if rows is None else list(rows.to(device).unbind(0))
+        return history
 
 
 class TrainingState:
@@ -113,15 +108,15 @@ class TrainingState:
         before: int = 0,
     ) -> None:
         self.model, self.step, self.batches, self.before = model, step, batches, before
-        self.history, self.guard, self.patient = History(), NanGuard(model), Patience(tol, patience)
-        self.metrics = EpochMetrics()
+        self.metrics = step.new_metrics()
+        self.history, self.guard, self.patient = History(self.metrics.names), NanGuard(model), Patience(tol, patience)
         self.position = 0
         self._generators, self._ranks = generators, ranks
 
     @property
     def epochs(self) -> int:
         """Whole epochs done, without those before."""
-        return len(self.history.objective)
+        return len(self.history)
 
     def is_sound(self) -> bool:
         """Whether the steps since the last call had finite objectives; the weights they began with are good then."""
@@ -129,17 +124,18 @@ class TrainingState:
 
     def end_epoch(self) -> bool:
         """Take the metrics of an epoch whose steps are done; whether these were sound."""
-        values, clusters, entropy = self.metrics.compute(self._ranks)
+        metrics = self.metrics.compute(self._ranks)
+        values = metrics["objective"]
         if self._ranks is not None:
             # Unlike machines may differ in the last digits, and must not drift apart.
             for tensor in (values, *self.model.state()):
                 self._ranks.broadcast(tensor)
         if not self.guard.passes(values):
             return False
-        self.history.add(values, clusters, entropy)
+        self.history.add(metrics)
         self.guard.epochs += 1
         self.patient.see(values)
-        self.metrics, self.position = EpochMetrics(), 0
+        self.metrics, self.position = self.step.new_metrics(), 0
         return True
 
     def give_up(self) -> bool:
@@ -195,101 +191,8 @@ class TrainingState:
         self.patient.load_state(state["patience"], device)
         own = state["processes"][0 if self._ranks is None else self._ranks.rank]
         self.batches.load_state(own["batches"])
-        self.metrics = EpochMetrics.from_state(own["metrics"], device)
+        self.metrics.load_state(own["metrics"], device)
         load_random_states(own["random"], self._generators, device)
-
-
-class EpochMetrics:
-    """The metrics of an epoch, gathered from its batches.
-
-    Predictions wait until there are many: their metrics then cost a few operations, not a few a batch.
-    """
-
-    def __init__(self) -> None:
-        self._values: list[Tensor] = []
-        self._earlier: Tensor | None = None
-        self._earlier_batches = 0
-        self._pending: list[Tensor] = []
-        self._rows = 0
-        self._seen = 0
-        self._counts: Tensor | None = None
-        self._entropy: Tensor | None = None
-
-    def update(self, logits: Tensor, values: Tensor) -> None:
-        """Predictions (…, n, K) and objectives (…) of a batch."""
-        self._values.append(values)
-        self._pending.append(logits)
-        self._rows += logits.shape[-2]
-        if self._rows >= _PENDING_ROWS:
-            self._flush()
-
-    def _flush(self) -> None:
-        if not self._pending:
-            return
-        log_p = torch.cat(self._pending, -2).log_softmax(-1)
-        log_p = log_p.reshape(-1, *log_p.shape[-2:])
-        R, n, K = log_p.shape
-        offsets = torch.arange(0, R * K, K, device=log_p.device)[:, None]
-        counts = torch.bincount((log_p.argmax(-1) + offsets).flatten(), minlength=R * K).reshape(R, K)
-        entropy = -(log_p.exp() * log_p).sum((-2, -1))
-        self._counts = counts if self._counts is None else self._counts + counts
-        self._entropy = entropy if self._entropy is None else self._entropy + entropy
-        self._seen += n
-        self._pending, self._rows = [], 0
-
-    def stretch(self) -> Tensor:
-        """Mean objective (R,) of the batches since the last call, which are from then on kept as a sum only."""
-        values = torch.stack(self._values)
-        total = values.sum(0)
-        self._earlier = total if self._earlier is None else self._earlier + total
-        self._earlier_batches += len(values)
-        self._values = []
-        return values.mean(0).reshape(-1)
-
-    def objective(self) -> Tensor:
-        """Mean over the batches, (R,)."""
-        if self._earlier is None:
-            return torch.stack(self._values).mean(0).reshape(-1)
-        total = self._earlier + torch.stack(self._values).sum(0) if self._values else self._earlier
-        return (total / (self._earlier_batches + len(self._values))).reshape(-1)
-
-    def compute(self, ranks: Ranks | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Mean objective, clusters that at least one sample prefers, and mean entropy of the predictions; each (R,)."""
-        self._flush()
-        assert self._counts is not None
-        assert self._entropy is not None
-        counts, entropy, seen = self._counts, self._entropy, torch.tensor(self._seen)
-        if ranks is not None:
-            counts, entropy, seen = ranks.sum(counts), ranks.sum(entropy), ranks.sum(seen)
-        return self.objective(), (counts > 0).sum(-1), entropy / int(seen)
-
-    def state(self) -> dict[str, Any]:
-        """For a checkpoint. What waits is kept waiting: sums in another order would be others in their last digits."""
-        return {
-            "values": torch.stack(self._values) if self._values else None,
-            "earlier": self._earlier,
-            "pending": torch.cat(self._pending, -2) if self._pending else None,
-            "counts": self._counts,
-            "entropy": self._entropy,
-            "earlier_batches": self._earlier_batches,
-            "seen": self._seen,
-        }
-
-    @staticmethod
-    def from_state(state: Mapping[str, Any], device: torch.device) -> EpochMetrics:
-        metrics = EpochMetrics()
-        on_device = {name: value.to(device) for name, value in state.items() if isinstance(value, Tensor)}
-        if "values" in on_device:
-            metrics._values = list(on_device["values"].unbind(0))
-        metrics._earlier, metrics._earlier_batches = on_device.get("earlier"), state["earlier_batches"]
-        if "pending" in on_device:
-            metrics._pending, metrics._rows = [on_device["pending"]], on_device["pending"].shape[-2]
-        metrics._seen, metrics._counts, metrics._entropy = (
-            state["seen"],
-            on_device.get("counts"),
-            on_device.get("entropy"),
-        )
-        return metrics
 
 
 class NanGuard:

@@ -20,8 +20,7 @@ from pollux.lab.experiments.rendering.account import Picture, duration, versions
 from pollux.lab.experiments.rendering.markdown import escaped as escaped_markdown
 from pollux.lab.quality.summary import Board
 from pollux.lab.quality.tables import SIZES, Cell, Table, set_tables, standing_tables
-from pollux.report.markup import counted, escaped
-from pollux.report.tables import made_by
+from pollux.report.markup import counted, escaped, made_by
 
 TITLE = "Quality of clusterings, side by side"
 _GAP = 1

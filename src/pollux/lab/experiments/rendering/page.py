@@ -10,8 +10,7 @@ from string import Template
 from pollux.lab.experiments.rendering.account import Account, Picture
 from pollux.lab.experiments.rendering.cells import NOT_RUN, Told, legend, told_rows, verdict
 from pollux.lab.experiments.tables import Table
-from pollux.report.markup import escaped
-from pollux.report.tables import made_by
+from pollux.report.markup import escaped, made_by
 
 _CLASSES = {True: ' class="holds"', False: ' class="falls"', None: ""}
 

@@ -1,4 +1,4 @@
-"""The samples of the map as compact arrays, in base64."""
+"""What the page's script draws and answers from: the samples of the map as compact arrays, in base64."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
-from pollux.report.findings import Array, Findings
+from pollux.report.findings import Array, Findings, Summary
 from pollux.report.markup import shortened
-from pollux.report.places import TAIL, bulk_of
-from pollux.report.profiles import Contrasts, column_and_value
-from pollux.report.summary import Classes, Summary
+from pollux.report.profiles import TAIL, Contrasts, find_bulk, split_share_name
 
 MOST_ON_MAP = 50_000
 VALUES = 5
@@ -23,19 +21,19 @@ CELLS = 24
 DEEP, NOTHING = 250, 255
 
 
-def packed(values: NDArray[Any], kind: str) -> str:
+def pack(values: NDArray[Any], kind: str) -> str:
     """Numbers as little-endian bytes of a kind such as '<u2', in base64."""
     with np.errstate(over="ignore"):
         written = np.ascontiguousarray(values).astype(kind)
     return base64.b64encode(written.tobytes()).decode("ascii")
 
 
-def chosen(findings: Findings, summary: Summary, most: int = MOST_ON_MAP) -> NDArray[np.intp]:
+def choose_rows(findings: Findings, most: int = MOST_ON_MAP) -> NDArray[np.intp]:
     """The rows to draw, in the order in which they are drawn: random, so that no cluster lies on top.
 
-    Beyond the most that are drawn, each cluster keeps its share of them, but at least 100 samples, or all it has.
+    Of more than ``most`` samples each cluster keeps its share, but at least 100 samples, or all it has.
     """
-    generator = np.random.default_rng(0)
+    summary, generator = findings.summary, np.random.default_rng(0)
     drawn = np.flatnonzero(np.isfinite(np.asarray(findings.points, dtype=np.float64)).all(1))
     if len(drawn) > most:
         owners = summary.labels[drawn]
@@ -52,39 +50,38 @@ def chosen(findings: Findings, summary: Summary, most: int = MOST_ON_MAP) -> NDA
     return generator.permutation(drawn)
 
 
-def samples(
-    findings: Findings, summary: Summary, rows: NDArray[np.intp], found: Contrasts | None, classes: Classes | None
-) -> dict[str, Any]:
-    """Everything that the map draws, and that it tells of a sample under the pointer.
+def encode_samples(findings: Findings, rows: NDArray[np.intp], contrasts: Contrasts | None) -> dict[str, Any]:
+    """All that the map draws, and that it shows of a sample under the pointer.
 
-    Places are in units of the first view, which goes from 0 to 1 both ways: what lies beyond it takes no digits from
-    what lies within.
+    Places are in units of the first view, which goes from 0 to 1 both ways: outliers cost the others no digits.
     """
+    summary, classes = findings.summary, findings.known_classes
     points = np.asarray(findings.points, dtype=np.float64)[rows]
     low, span = first_view(points)
     # Beyond this numbers of four bytes come to an end, and so does every screen.
     places = ((points - low) / span).clip(-1e30, 1e30)
+    entropy = summary.entropy[rows] / (summary.highest_entropy or 1.0)
     data: dict[str, Any] = {
         "n": len(rows),
         "low": low.tolist(),
         "span": span.tolist(),
         "extent": [[float(own.min(initial=0.0)), float(own.max(initial=1.0))] for own in places.T],
-        "x": packed(places[:, 0], "<f4"),
-        "y": packed(places[:, 1], "<f4"),
-        "row": packed(rows, "<u4"),
-        "label": packed(summary.labels[rows], "<u2"),
-        "next": packed(summary.following[rows], "<u2"),
-        "p": packed(np.rint(summary.confidence[rows] * FULL).clip(0, FULL), "<u2"),
-        "nextP": packed(np.rint(summary.following_probability[rows] * FULL).clip(0, FULL), "<u2"),
-        "entropy": packed(np.rint(summary.entropy[rows] / summary.highest_entropy * FULL).clip(0, FULL), "<u2"),
+        "x": pack(places[:, 0], "<f4"),
+        "y": pack(places[:, 1], "<f4"),
+        "row": pack(rows, "<u4"),
+        "label": pack(summary.labels[rows], "<u2"),
+        "next": pack(summary.following[rows], "<u2"),
+        "p": pack(np.rint(summary.confidence[rows] * FULL).clip(0, FULL), "<u2"),
+        "nextP": pack(np.rint(summary.following_probability[rows] * FULL).clip(0, FULL), "<u2"),
+        "entropy": pack(np.rint(entropy * FULL).clip(0, FULL), "<u2"),
         "places": _label_places(places, summary, summary.labels[rows]),
     }
     if findings.row_names is not None:
         data["names"] = [shortened(findings.row_names[row], 100) for row in rows]
     if classes is not None:
-        data["class"] = packed(classes.codes[rows], "<u2")
-    if findings.features is not None and found is not None:
-        data |= _telling_values(findings, summary, rows, found)
+        data["class"] = pack(classes.codes[rows], "<u2")
+    if contrasts is not None:
+        data |= _telling_values(findings, rows, contrasts)
     return data
 
 
@@ -92,12 +89,12 @@ def first_view(points: Array) -> tuple[Array, Array]:
     """The lower corner and the extent of what the map shows first, of points (n, 2).
 
     It is all of them, unless few of them take most of the room: then it is the bulk and a little around it. An extent
-    of nothing becomes one.
+    of 0 becomes 1.
     """
     if not len(points):
         return np.zeros(2), np.ones(2)
     low, high = points.min(0), points.max(0)
-    ends = np.array([bulk_of(values) for values in points.T])
+    ends = np.array([find_bulk(values) for values in points.T])
     around = 0.05 * (ends[:, 1] - ends[:, 0])
     low, high = np.maximum(low, ends[:, 0] - around), np.minimum(high, ends[:, 1] + around)
     flat = high <= low
@@ -105,7 +102,7 @@ def first_view(points: Array) -> tuple[Array, Array]:
 
 
 def _label_places(places: Array, summary: Summary, labels: NDArray[np.int64]) -> list[list[float]]:
-    """For each cluster its number and the densest spot of its members; [] for those that are not drawn."""
+    """Number and densest spot of each cluster that is drawn."""
     found = []
     for cluster in summary.clusters:
         own = places[labels == cluster]
@@ -126,15 +123,15 @@ def _label_places(places: Array, summary: Summary, labels: NDArray[np.int64]) ->
     return found
 
 
-def _telling_values(findings: Findings, summary: Summary, rows: NDArray[np.intp], found: Contrasts) -> dict[str, Any]:
-    """For each cluster its most telling features; for each sample which of them are told of it, and their values.
+def _telling_values(findings: Findings, rows: NDArray[np.intp], contrasts: Contrasts) -> dict[str, Any]:
+    """For each cluster its most telling features; for each sample which of them are shown, and their values.
 
-    Of the shares those are told that a sample has.
+    Of the shares only those are shown that a sample has.
     """
-    features, names = np.asarray(findings.features), findings.feature_names
+    summary, features, names = findings.summary, np.asarray(findings.features), findings.feature_names
     is_share = np.array([name in findings.shares for name in names])
     width = min(VALUES, features.shape[1])
-    telling = {cluster: _most_telling(found, cluster, is_share, width) for cluster in summary.clusters}
+    telling = {cluster: _most_telling(contrasts, cluster, is_share, width) for cluster in summary.clusters}
     which = np.full((len(rows), width), NOTHING, dtype=np.uint8)
     values = np.full((len(rows), width), np.nan, dtype=np.float32)
     labels = summary.labels[rows]
@@ -142,27 +139,27 @@ def _telling_values(findings: Findings, summary: Summary, rows: NDArray[np.intp]
         own = np.flatnonzero(labels == cluster)
         with np.errstate(over="ignore"):
             here = features[rows[own][:, None], best].astype(np.float32)
-        told = ~is_share[best] | (here > 0.5)
-        order = np.argsort(~told, axis=1, kind="stable")[:, :width]
-        which[own, : order.shape[1]] = np.where(np.take_along_axis(told, order, axis=1), order, NOTHING)
+        shown = ~is_share[best] | (here > 0.5)
+        order = np.argsort(~shown, axis=1, kind="stable")[:, :width]
+        which[own, : order.shape[1]] = np.where(np.take_along_axis(shown, order, axis=1), order, NOTHING)
         values[own, : order.shape[1]] = np.take_along_axis(here, order, axis=1)
     data = {
         "width": width,
         "columns": [telling.get(cluster, []) for cluster in range(len(summary.sizes))],
-        "values": packed(values, "<f4"),
+        "values": pack(values, "<f4"),
         "features": {
             feature: [shortened(part, 60) for part in _in_two(names[feature], bool(is_share[feature]))]
             for feature in sorted({feature for best in telling.values() for feature in best})
         },
     }
     # Without shares the features of a sample are the first ones of its cluster.
-    return data | ({"which": packed(which, "<u1")} if is_share.any() else {})
+    return data | ({"which": pack(which, "<u1")} if is_share.any() else {})
 
 
-def _most_telling(found: Contrasts, cluster: int, is_share: NDArray[np.bool_], width: int) -> list[int]:
-    """Features, the most telling first: so many that are no shares, and shares enough to find those a sample has."""
+def _most_telling(contrasts: Contrasts, cluster: int, is_share: NDArray[np.bool_], width: int) -> list[int]:
+    """Features, the most telling first: ``width`` that are not shares, and enough shares to find those a sample has."""
     d = len(is_share)
-    ranked = found.ranked(cluster, d)
+    ranked = contrasts.ranked(cluster, d)
     ranked += np.setdiff1d(np.arange(d), ranked).tolist()
     plain = [feature for feature in ranked if not is_share[feature]][:width]
     kept = {*plain, *[feature for feature in ranked if is_share[feature]][: DEEP - len(plain)]}
@@ -173,5 +170,5 @@ def _in_two(name: str, is_share: bool) -> list[str]:
     """The name of a feature; of a share that of its column, and its value."""
     if not is_share:
         return [name]
-    column, value = column_and_value(name)
+    column, value = split_share_name(name)
     return [column, value or "yes"]
