@@ -26,7 +26,7 @@ LAYERS = [
         "data",
         "geometry",
     ),
-    *("transport", "objectives", "training", "fitting", "parameters", "streamed", "learning", "assembly", "new_rows"),
+    *("transport", "objectives", "spec", "training", "fitted"),
     *("io.model_files", "recipes", "clustering", "io.onnx", "report", "selection", "app", "lab"),
     "__main__",
 ]

@@ -29,6 +29,7 @@ from pollux.app.settings import Settings, from_toml, resolve_settings
 from pollux.data.files import arrays, images, tables
 from pollux.data.preprocessing import SCALINGS
 from pollux.errors import InputError, command_line
+from pollux.fitted import Fitted
 from pollux.io import model_files as persistence
 
 PROBABILITIES = ["p_0", "p_1", "p_2"]
@@ -726,7 +727,7 @@ def test_ctrl_c_outside_of_training_writes_nothing(run: Path, monkeypatch: pytes
 
     monkeypatch.setattr(run_training, "open_run_data", stopped)
     assert pollux("fit", run.parent / "plain.csv", *FAST, "--out", "new").code == 130
-    monkeypatch.setattr(GeminiClustering, "predict_proba", stopped)
+    monkeypatch.setattr(Fitted, "probabilities", stopped)
     answer = pollux("predict", run, run.parent / "plain.csv", "--out", "new.csv")
     assert answer.code == 130
     assert "Traceback" not in answer.err

@@ -240,7 +240,7 @@ def test_arrays_may_bring_the_names_of_their_columns() -> None:
     random = np.random.default_rng(0)
     np.savez("named.npz", X=random.normal(size=(20, 2)), feature_names=np.array(["width", "height"]))
     outcome = start_run(settings(Path("named.npz")), "run")
-    assert load(outcome.folder).preprocessing_.feature_names == ["width", "height"]
+    assert load(outcome.folder).encoding_.feature_names == ["width", "height"]
     assert open_run_data(Settings(data="named.npz", columns=("height",))).encoding.feature_names == ["height"]
 
 
@@ -301,7 +301,7 @@ def test_a_class_that_is_no_number_is_none() -> None:
 def test_values_not_seen_in_training_are_warned_of(data: Path) -> None:
     start_run(settings(data), "run")
     rows = pd.read_csv(data)
-    text = next(name for name in rows if load("run").preprocessing_.names.count(name) and rows[name].dtype == "str")
+    text = next(name for name in rows if load("run").encoding_.names.count(name) and rows[name].dtype == "str")
     with pytest.warns(UserWarning, match=f"column '{text}' were not seen"):
         load("run").predict(rows.assign(**{text: "never"}))
 

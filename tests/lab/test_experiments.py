@@ -29,8 +29,8 @@ from scipy.stats import norm
 from data_files import pollux, tree
 from pollux import load
 from pollux.app import cli
+from pollux.clustering import CollapseWarning
 from pollux.errors import InputError
-from pollux.fitting import CollapseWarning
 from pollux.io.locks import BusyError
 from pollux.lab import reproduce_command
 from pollux.lab.datasets import ImageSet

@@ -259,7 +259,7 @@ def assert_same_bits(one: GeminiClustering, other: GeminiClustering) -> None:
     states = [fitted.module_.state_dict() for fitted in (one, other)]
     assert states[0].keys() == states[1].keys()
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
-    if one._labels is not None or other._labels is not None:
+    if one.fitted_.given_labels is not None or other.fitted_.given_labels is not None:
         np.testing.assert_array_equal(one.labels_, other.labels_)
 
 

@@ -19,7 +19,7 @@ VISION = ("lenet5", "resnet18")
 def make_estimator(settings: Settings, n: int) -> GeminiClustering:
     """The estimator for n rows, with its parameters checked."""
     from pollux.clustering import GeminiClustering
-    from pollux.parameters import check_parameters, resolve_objective
+    from pollux.spec import Spec
 
     if n < settings.n_clusters:
         raise InputError(
@@ -57,8 +57,7 @@ def make_estimator(settings: Settings, n: int) -> GeminiClustering:
         compile=settings.compile,
     )
     try:
-        check_parameters(clustering.get_params(deep=False))
-        clustering.geometry = _geometry(settings, resolve_objective(settings.objective).needs)
+        clustering.geometry = _geometry(settings, Spec.of(clustering).objective.needs)
     except (ValueError, TypeError) as error:
         raise error if isinstance(error, InputError) else InputError(str(error)) from error
     return clustering
@@ -73,7 +72,7 @@ def check_streamable(settings: Settings) -> None:
 
     Before any row is read, because to look at all rows of a large file takes long.
     """
-    from pollux import parameters
+    from pollux.spec import Spec
 
     # How many rows there are decides on the number of restarts alone.
     clustering = make_estimator(settings, settings.n_clusters)
@@ -84,17 +83,17 @@ def check_streamable(settings: Settings) -> None:
             f"choose {', '.join(instead.values())}; or hold the rows in memory ({option('stream', 'no')})."
         )
     # Whatever else there may be.
-    parameters.check_streamable(clustering.get_params(deep=False))
+    Spec.of(clustering).check_streamable()
 
 
 def _instead(settings: Settings, clustering: GeminiClustering) -> dict[str, str]:
     """The options that ask for all rows at once, and what can be chosen for each of them."""
     from pollux.geometry import resolve
     from pollux.objectives import PENALTIES
-    from pollux.parameters import resolve_objective
+    from pollux.spec import resolve_objective
 
     found: dict[str, str] = {}
-    needs = resolve_objective(settings.objective).needs
+    needs = resolve_objective(clustering.objective).needs
     if needs is not None and resolve(clustering.geometry, needs).spans_all:
         found[option("geometry", settings.geometry)] = option("geometry", "auto")
     if settings.init in ("kmeans", "graph"):

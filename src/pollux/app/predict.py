@@ -107,7 +107,8 @@ def predict_file(
 
     if out is not None:
         check_not_input(Path(out), data, model_path(run))
-    clustering, encoding = split_encoding(load_run(run, missing))
+    clustering = load_run(run, missing)
+    encoding = encoding_of(clustering)
     asked = list(identifiers)
     # Which of these are columns is known only once the file is open.
     wanted = [*encoding.identifiers, *asked, *(part for name in asked for part in name.split(","))]
@@ -138,23 +139,24 @@ def load_run(run: str | Path, missing: str | None = None, *, with_free: bool = F
         clustering = load(path)
     except ValueError as error:
         raise InputError(str(error)) from error
-    if clustering.preprocessing_ is None:
+    encoding = clustering.fitted_.encoding
+    if encoding is None:
         raise InputError(f"{path} was saved from Python, without the columns it reads: load it with pollux.load there.")
-    if clustering.model == "free" and not with_free:
+    if clustering.fitted_.is_free and not with_free:
         raise InputError(
             f"A free table of probabilities cannot predict new samples. The clusters of its own rows are in "
             f"{CLUSTERS}; for new ones train another model, such as {option('model', 'linear')}."
         )
     if missing is not None:
-        clustering.preprocessing_ = replace(clustering.preprocessing_, missing=missing)
+        clustering.fitted_ = replace(clustering.fitted_, encoding=replace(encoding, missing=missing))
     return clustering
 
 
-def split_encoding(clustering: GeminiClustering) -> tuple[GeminiClustering, Preprocessing]:
-    """A clustering that reads encoded rows, and the encoding: each is then done once."""
-    encoding, clustering.preprocessing_ = clustering.preprocessing_, None
+def encoding_of(clustering: GeminiClustering) -> Preprocessing:
+    """How the columns of a file become samples."""
+    encoding = clustering.fitted_.encoding
     assert encoding is not None
-    return clustering, encoding
+    return encoding
 
 
 def probabilities_of(clustering: GeminiClustering, X: NDArray[Any]) -> NDArray[Any]:
@@ -164,7 +166,7 @@ def probabilities_of(clustering: GeminiClustering, X: NDArray[Any]) -> NDArray[A
     if not len(X):
         return np.empty((0, clustering.n_clusters), dtype=np.float32)
     try:
-        return clustering.predict_proba(X)
+        return clustering.fitted_.probabilities(X)
     except ValueError as error:
         raise InputError(str(error)) from error
 

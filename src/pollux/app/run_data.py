@@ -22,8 +22,8 @@ from pollux.data.preprocessing import Choices, Preprocessing, as_text, plan_arra
 from pollux.errors import InputError, option
 
 if TYPE_CHECKING:
-    from pollux.clustering import GeminiClustering
     from pollux.data.streaming import Stream
+    from pollux.fitted import Fitted
     from pollux.ranks import Ranks
 
 _MOST_BYTES = 1_000_000_000
@@ -120,13 +120,12 @@ class RunData:
             X, classes = np.concatenate(list(_chosen_rows(self.stream, chosen))), None
         return X.reshape(len(X), -1), None if classes is None else classes[chosen]
 
-    def write_assignments(self, path: Path, clustering: GeminiClustering) -> dict[str, Any]:
+    def write_assignments(self, path: Path, fitted: Fitted) -> dict[str, Any]:
         """Write the cluster of each row, and return what the summary says of the rows."""
-        metrics = _ClusterMetrics(clustering.n_clusters, max(1, len(self) // _SCORED_ROWS))
+        metrics = _ClusterMetrics(len(fitted.order), max(1, len(self) // _SCORED_ROWS))
         with open_writer(path) as write:
             for part, numbers, X in self.parts():
-                is_free = self.settings.model == "free"
-                probabilities = clustering.probabilities_ if is_free else clustering.predict_proba(X)
+                probabilities = fitted.free_probabilities() if fitted.is_free else fitted.probabilities(X)
                 write(assignment_columns(part, numbers, probabilities, identifiers_of(part, self.encoding)))
                 metrics.update(probabilities, classes_of(part, self.settings.label))
         described = {"streamed": True} if self.is_streamed else {}
@@ -135,7 +134,7 @@ class RunData:
             "rows_dropped": self.n_dropped,
             **described,
             "fingerprint": self.fingerprint(),
-            **metrics.summary(clustering.n_clusters_),
+            **metrics.summary(fitted.n_clusters),
         }
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pollux.app import run_folder
-from pollux.app.predict import load_run, probabilities_of, split_encoding
+from pollux.app.predict import encoding_of, load_run, probabilities_of
 from pollux.app.run_data import (
     classes_of,
     describe_scaling,
@@ -25,8 +25,8 @@ from pollux.data.files import gather, open_data
 from pollux.data.files.source import Part
 from pollux.data.preprocessing import Category, Preprocessing, TablePreprocessing
 from pollux.errors import InputError, option
-from pollux.fitting import batch_rows
 from pollux.report import Findings, as_pictures, principal_map
+from pollux.training.problem import resolve_batch_size
 
 # Of files that were streamed, pages show a sample.
 _MOST_ROWS, _SHOWN_ROWS = 200_000, 100_000
@@ -56,7 +56,8 @@ def gather_findings(
         What to do with rows that lack values, if not what was done in training.
     """
     settings = _settings_for(run, data)
-    clustering, encoding = split_encoding(load_run(run, missing, with_free=True))
+    clustering = load_run(run, missing, with_free=True)
+    encoding = encoding_of(clustering)
     file = settings.data if data is None else data
     beside = [*encoding.identifiers, *filter(None, [settings.label, label]), *(axes or "").split(",")]
     # As they are read for prediction: guessing types anew, from other rows, could find others.
@@ -67,7 +68,7 @@ def gather_findings(
     X = encoding.encode(part.rows, Counter())
     # Rows that were streamed are known by their files, and only some of them are looked at here.
     found = summary.get("fingerprint", "") if summary.get("streamed") else fingerprint(X)
-    if clustering.model != "free":
+    if not clustering.fitted_.is_free:
         probabilities = probabilities_of(clustering, X)
     elif len(clustering.labels_) == len(part) and summary.get("fingerprint", found) == found:
         probabilities = clustering.probabilities_
@@ -205,7 +206,7 @@ def _described_settings(
 def _batch_size(batch_size: Any, summary: Mapping[str, Any]) -> str:
     """Rows of a step of the training, whatever data the page shows."""
     if batch_size is None or batch_size == "auto":
-        return f"{batch_rows(batch_size, summary['rows']):,}" if "rows" in summary else str(batch_size or "all")
+        return f"{resolve_batch_size(batch_size, summary['rows']):,}" if "rows" in summary else str(batch_size or "all")
     return f"{batch_size:,}"
 
 

@@ -263,7 +263,7 @@ def _fit(clustering: GeminiClustering, samples: Any, console: Console) -> list[s
 
 def describe_warnings(caught: Sequence[warnings.WarningMessage]) -> list[str]:
     """Warnings of a training, each once, in the words of the command line."""
-    from pollux.fitting import CollapseWarning
+    from pollux.clustering import CollapseWarning
 
     notes = [COLLAPSED if warning.category is CollapseWarning else str(warning.message) for warning in caught]
     return list(dict.fromkeys(notes))
@@ -284,11 +284,9 @@ def write_results(
         clusters, others = others, clusters
     with run_folder.replace_results(folder, outdated=(run_folder.REPORT, others)) as new:
         write_text(new / run_folder.SETTINGS, _toml(data.settings))
-        clustering.preprocessing_ = data.encoding
+        clustering.fitted_ = replace(clustering.fitted_, encoding=data.encoding)
         clustering.save(new / run_folder.MODEL)
-        # The rows are encoded already.
-        clustering.preprocessing_ = None
-        of_rows = data.write_assignments(new / clusters, clustering)
+        of_rows = data.write_assignments(new / clusters, clustering.fitted_)
         clock.lap("writing")
         summary = {**_summary(data, clustering, training), **of_rows}
         if (folder / run_folder.REPORT).exists():
