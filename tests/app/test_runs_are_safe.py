@@ -140,7 +140,7 @@ def test_a_report_of_an_older_model_is_removed_and_that_is_said(data: Path) -> N
 
 def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(OSError, match="no ordinary file"), in_place(tmp_path / "pipe"):
+    with pytest.raises(OSError, match="not an ordinary file"), in_place(tmp_path / "pipe"):
         pass
     (tmp_path / "real.txt").write_text("old")
     (tmp_path / "link.txt").symlink_to(tmp_path / "real.txt")

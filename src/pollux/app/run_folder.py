@@ -51,7 +51,7 @@ def check_free(path: str | Path, overwrite: bool) -> None:
 
 
 def check_idle(path: str | Path) -> None:
-    """Raise a BusyError where another run is at work in this folder: at once, not after hours of reading."""
+    """Raise a BusyError where another run is using this folder: at once, not after hours of reading."""
     if Path(path).is_dir():
         with locked(path):
             pass

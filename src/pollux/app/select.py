@@ -20,7 +20,7 @@ from pollux.errors import InputError
 
 if TYPE_CHECKING:
     from pollux.app.run_data import RunData
-    from pollux.selection.selection import Selection
+    from pollux.selection.result import Selection
 
 JSON, TABLE, TEXT, FIGURE = "selection.json", "selection.csv", "selection.md", "selection.png"
 

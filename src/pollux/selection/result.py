@@ -1,4 +1,4 @@
-"""What was found of the number of clusters."""
+"""The result of a selection: metrics of the candidates, and the answer with its reason."""
 
 from __future__ import annotations
 
@@ -8,24 +8,28 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from pollux.selection.deciding import CLEAR, best_of
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+CLEAR = 0.4
+"""Scores from here on are clear: those of data without clusters were 0.3 at most, measured on 100 rows or more."""
+
+_SHARE_OF_BEST = 0.6
+"""Of the best score, which may be that of a coarser view: parts of a cluster have far less, clusters have more."""
+
 
 @dataclass(frozen=True)
 class Candidate:
-    """The figures of one number of clusters.
+    """The metrics of one number of clusters.
 
     Parameters
     ----------
     n_clusters : int
-        Clusters that were asked for.
+        Clusters that were requested.
     stability, stability_error : float
-        Mean adjusted Rand index between clusterings of different subsamples, on all rows, and its standard error.
+        Mean adjusted Rand index between clusterings of different subsamples, on all samples, and its standard error.
     separation : float
         1 where there are gaps around all clusters, 0 where clusters touch: the geometric mean of the least and the
         mean gap, on average.
@@ -62,7 +66,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Selection:
-    """How many clusters there are, and what speaks for it. ``print`` shows a table.
+    """How many clusters there are, and why. ``print`` shows a table.
 
     Parameters
     ----------
@@ -73,13 +77,13 @@ class Selection:
     reason : str
         The same in a sentence or two.
     candidates : tuple of Candidate
-        The figures of each candidate, by their number of clusters.
+        The metrics of each candidate, by their number of clusters.
     in_use : dict
-        Asked for ``asked_for`` clusters, how many stay in use: how often each number, over several starts.
+        Of the largest candidate's clusters, how many stay in use: how often each number, over several restarts.
     asked_for : int
         The largest candidate.
     rows, rows_used : int
-        Rows of the data, and those that were looked at.
+        Samples of the data, and how many of them were used.
     """
 
     n_clusters: int
@@ -92,7 +96,7 @@ class Selection:
     rows_used: int
 
     def __getitem__(self, n_clusters: int) -> Candidate:
-        """The figures of a number of clusters."""
+        """The metrics of a number of clusters."""
         for candidate in self.candidates:
             if candidate.n_clusters == n_clusters:
                 return candidate
@@ -104,7 +108,7 @@ class Selection:
         for candidate in self.candidates:
             if self.is_clear and candidate.n_clusters == self.n_clusters:
                 return candidate
-        return best_of(self.candidates)
+        return find_best(self.candidates)
 
     def __str__(self) -> str:
         chosen = [
@@ -137,25 +141,25 @@ class Selection:
         return [*header, *(["ARI"] if scored else [])], rows
 
     def surplus(self) -> str:
-        """What stays in use of too many clusters, as a line."""
-        starts = sum(self.in_use.values())
-        told = ", ".join(f"{used} ({count} of {starts} starts)" for used, count in sorted(self.in_use.items()))
-        return f"Of {self.asked_for} clusters asked for, in use stay: {told}."
+        """A line on how many of too many clusters stay in use."""
+        restarts = sum(self.in_use.values())
+        counts = ", ".join(f"{used} ({count} of {restarts} restarts)" for used, count in sorted(self.in_use.items()))
+        return f"Of {self.asked_for} clusters requested, in use: {counts}."
 
     def sampled(self) -> list[str]:
-        """A line where not all rows were looked at."""
+        """A line where not all samples were used."""
         if self.rows_used == self.rows:
             return []
-        return [f"Of {self.rows:,} rows, {self.rows_used:,} were looked at, chosen at random."]
+        return [f"Of {self.rows:,} rows, {self.rows_used:,} were used, drawn at random."]
 
     def as_json(self) -> str:
-        """All figures as JSON text."""
-        figures = asdict(self)
-        figures["in_use"] = {str(used): count for used, count in self.in_use.items()}
-        return json.dumps(figures, indent=2, ensure_ascii=False)
+        """All metrics as JSON text."""
+        content = asdict(self)
+        content["in_use"] = {str(used): count for used, count in self.in_use.items()}
+        return json.dumps(content, indent=2, ensure_ascii=False)
 
     def as_csv(self) -> str:
-        """The figures of the candidates, a line for each."""
+        """The metrics of the candidates, a line for each."""
         text = io.StringIO()
         names = [name for name in asdict(self.candidates[0]) if self._is_known(name)]
         writer = csv.writer(text, lineterminator="\n")
@@ -173,7 +177,7 @@ class Selection:
         return "\n\n".join([self.reason, "\n".join(lines), " ".join([self.surplus(), *self.sampled()])]) + "\n"
 
     def plot(self, path: str | Path | None = None) -> Figure:
-        """Draw the figures, with matplotlib (``pip install 'pollux[report]'``).
+        """Draw the metrics, with matplotlib (``pip install 'pollux[report]'``).
 
         Parameters
         ----------
@@ -186,6 +190,67 @@ class Selection:
 
     def _is_known(self, name: str) -> bool:
         return any(getattr(candidate, name) is not None for candidate in self.candidates)
+
+
+class Decision(NamedTuple):
+    """The answer, whether it is clear, and the reason in a sentence or two."""
+
+    n_clusters: int
+    is_clear: bool
+    reason: str
+
+
+def decide(candidates: Sequence[Candidate]) -> Decision:
+    """The finest of the candidates that are clear and not much worse than the best, or one cluster where none is clear.
+
+    Clusters that lie near one another are less apart than groups of them are, so the best score is often that of a
+    coarse view. Splitting a cluster, though, leaves hardly a gap: the finest clear candidate tells most. A candidate
+    whose clusterings leave clusters empty stands for a smaller number, and is passed over for one that fills its own.
+    """
+    filled = [candidate for candidate in candidates if candidate.in_use > candidate.n_clusters - 0.5] or candidates
+    best = find_best(filled)
+    clear = [candidate for candidate in filled if candidate.score >= max(CLEAR, _SHARE_OF_BEST * best.score)]
+    if not clear:
+        return Decision(1, False, f"No clear structure: {_explain_doubt(best)}")
+    chosen = max(clear, key=lambda candidate: candidate.n_clusters)
+    n_clusters = max(2, round(chosen.in_use))
+    return Decision(n_clusters, True, _explain_choice(chosen, n_clusters, candidates))
+
+
+def find_best(candidates: Sequence[Candidate]) -> Candidate:
+    """That of the highest score; where all scores are 0, the most stable one."""
+    return max(candidates, key=lambda candidate: (candidate.score, candidate.stability))
+
+
+def _explain_choice(chosen: Candidate, n_clusters: int, candidates: Sequence[Candidate]) -> str:
+    text = (
+        f"{n_clusters} clusters: subsamples agree on them (adjusted Rand index {chosen.stability:.2f}), and there are "
+        f"gaps between them (separation {chosen.separation:.2f} of 1)."
+    )
+    if chosen.n_clusters == max(candidate.n_clusters for candidate in candidates) and len(candidates) > 1:
+        text += " It is the largest candidate, so there may be more: try larger ones."
+    coarser = [
+        candidate
+        for candidate in candidates
+        if candidate.n_clusters < n_clusters and candidate.score >= max(CLEAR, chosen.score)
+    ]
+    if coarser:
+        clearest = sorted(coarser, key=lambda candidate: -candidate.score)[:2]
+        names = " and ".join(str(number) for number in sorted(candidate.n_clusters for candidate in clearest))
+        text += f" They also fall into {names} groups, as clear or clearer but coarser."
+    return text
+
+
+def _explain_doubt(best: Candidate) -> str:
+    if best.separation <= best.stability:
+        return (
+            f"even for the best candidate, {best.n_clusters} clusters, there is little room between them (separation "
+            f"{best.separation:.2f} of 1; stability {best.stability:.2f})."
+        )
+    return (
+        f"even for the best candidate, {best.n_clusters} clusters, subsamples agree on little (adjusted Rand index "
+        f"{best.stability:.2f})."
+    )
 
 
 def _or_dash(value: float | None) -> str:

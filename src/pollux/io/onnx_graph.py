@@ -1,4 +1,4 @@
-"""What comes before and after the network: a dozen operators, which need no tracing, and text has no tensors."""
+"""The ONNX operators before and after the network. They are written out: torch cannot trace text."""
 
 from __future__ import annotations
 
@@ -12,14 +12,25 @@ from numpy.typing import NDArray
 
 from pollux.data.preprocessing import ArrayPreprocessing, Category, Number, Preprocessing, TablePreprocessing
 from pollux.data.scaling import FittedScaling
-from pollux.io.onnx.library import onnx_library
+from pollux.errors import InputError
+
+OPSET, ML_OPSET, IR_VERSION = 18, 2, 8
+"""Versions of ONNX that programs of 2023 and later read."""
 
 ML = "ai.onnx.ml"
 _SPELLINGS = {"true": ("true", "True", "TRUE", "1"), "false": ("false", "False", "FALSE", "0")}
 
 
+def onnx_library() -> Any:
+    try:
+        import onnx
+    except ImportError as error:
+        raise InputError("ONNX files are written by onnx: pip install 'pollux[onnx]'.") from error
+    return onnx
+
+
 class Graph:
-    """Operators and constants in the order in which they were added; each is known by the name of its result."""
+    """Operators and constants in the order in which they were added; each is named by its result."""
 
     def __init__(self) -> None:
         self.inputs: list[Any] = []
@@ -27,7 +38,7 @@ class Graph:
         self.constants: list[Any] = []
 
     def input(self, name: str, kind: Any, *shape: int) -> str:
-        self.inputs.append(onnx_library().helper.make_tensor_value_info(name, kind_of(kind), ["n", *shape]))
+        self.inputs.append(onnx_library().helper.make_tensor_value_info(name, tensor_type(kind), ["n", *shape]))
         return name
 
     def constant(self, value: Any, kind: Any) -> str:
@@ -43,25 +54,25 @@ class Graph:
         return name
 
     def cast(self, value: str, kind: Any, **attributes: Any) -> str:
-        return self.add("Cast", value, to=kind_of(kind), **attributes)
+        return self.add("Cast", value, to=tensor_type(kind), **attributes)
 
 
-def kind_of(kind: Any) -> Any:
-    """The type of a numpy type (that of text is str) in ONNX."""
+def tensor_type(kind: Any) -> Any:
+    """The ONNX type of a numpy type; that of text is str."""
     onnx = onnx_library()
     return onnx.TensorProto.STRING if kind is str else onnx.helper.np_dtype_to_tensor_dtype(np.dtype(kind))
 
 
-def add_features(graph: Graph, preprocessing: Preprocessing | None, shape: Sequence[int]) -> str:
+def add_features(graph: Graph, encoding: Preprocessing | None, shape: Sequence[int]) -> str:
     """What the network reads, (n, d) or (n, C, H, W), from the inputs of the file."""
-    if isinstance(preprocessing, TablePreprocessing):
-        return _columns(graph, preprocessing)
-    if preprocessing is None:
-        return graph.input(*input_named(shape), *shape)
-    values = graph.input(*input_named(preprocessing.shape), *preprocessing.shape)
-    if preprocessing.kept is not None:
-        values = graph.add("Gather", values, graph.constant(preprocessing.kept, np.int64), axis=1)
-    return _standardised(graph, values, *moments_of(preprocessing), preprocessing.missing)
+    if isinstance(encoding, TablePreprocessing):
+        return _encode_columns(graph, encoding)
+    if encoding is None:
+        return graph.input(*input_of(shape), *shape)
+    values = graph.input(*input_of(encoding.shape), *encoding.shape)
+    if encoding.kept is not None:
+        values = graph.add("Gather", values, graph.constant(encoding.kept, np.int64), axis=1)
+    return _standardise(graph, values, *moments_of(encoding), encoding.missing)
 
 
 def add_scaling(graph: Graph, values: str, scaling: FittedScaling, missing: str) -> str:
@@ -77,18 +88,18 @@ def add_scaling(graph: Graph, values: str, scaling: FittedScaling, missing: str)
     return graph.add("MatMul", graph.add("Flatten", scaled, axis=1), graph.constant(scaling.axes, np.float64))
 
 
-def input_named(shape: Sequence[int]) -> tuple[str, Any]:
-    """The input for samples of this shape, and its type: pixels are small, so that float32 holds them."""
+def input_of(shape: Sequence[int]) -> tuple[str, Any]:
+    """Name and type of the input for samples of this shape: float32 holds pixels, dates need float64."""
     return ("images", np.float32) if len(shape) == 3 else ("numbers", np.float64)
 
 
-def moments_of(preprocessing: ArrayPreprocessing) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and scale in shapes that go with samples."""
-    by_column = (-1, *(1 for _ in preprocessing.shape[1:]))
-    return np.asarray(preprocessing.mean).reshape(by_column), np.asarray(preprocessing.scale).reshape(by_column)
+def moments_of(encoding: ArrayPreprocessing) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and scale in shapes that broadcast over samples."""
+    by_column = (-1, *(1 for _ in encoding.shape[1:]))
+    return np.asarray(encoding.mean).reshape(by_column), np.asarray(encoding.scale).reshape(by_column)
 
 
-def _standardised(graph: Graph, values: str, mean: Any, scale: Any, missing: str) -> str:
+def _standardise(graph: Graph, values: str, mean: Any, scale: Any, missing: str) -> str:
     """(x − mean) / scale; in float64, because digits of a large x would be lost before the difference."""
     x = graph.cast(values, np.float64)
     difference = graph.add("Sub", x, graph.constant(mean, np.float64))
@@ -98,31 +109,31 @@ def _standardised(graph: Graph, values: str, mean: Any, scale: Any, missing: str
     return graph.cast(standardised, np.float32)
 
 
-def _columns(graph: Graph, preprocessing: TablePreprocessing) -> str:
+def _encode_columns(graph: Graph, encoding: TablePreprocessing) -> str:
     """(n, d) of a table: its numbers, then its texts, put into the order of the model."""
-    numbers, texts = numbers_of(preprocessing), texts_of(preprocessing)
+    numbers, texts = numbers_of(encoding), texts_of(encoding)
     parts = []
     if numbers:
         mean, scale = [column.mean for column in numbers], [column.scale for column in numbers]
         values = graph.input("numbers", np.float64, len(numbers))
-        parts.append(_standardised(graph, values, mean, scale, preprocessing.missing))
+        parts.append(_standardise(graph, values, mean, scale, encoding.missing))
     if texts:
         values = graph.input("categories", str, len(texts))
         for index, category in enumerate(texts):
             text = graph.add("Gather", values, graph.constant(index, np.int64), axis=1)
-            parts.append(_ones(graph, text, category, preprocessing.missing))
+            parts.append(_one_hot(graph, text, category, encoding.missing))
     together = graph.add("Concat", *parts, axis=1)
     read: tuple[Number | Category, ...] = (*numbers, *texts)
     ends = list(itertools.accumulate((len(TablePreprocessing((column,)).feature_names) for column in read), initial=0))
     places = {column.name: range(*ends[index : index + 2]) for index, column in enumerate(read)}
-    order = [place for name in preprocessing.names for place in places[name]]
+    order = [place for name in encoding.names for place in places[name]]
     return graph.add("Gather", together, graph.constant(order, np.int64), axis=1)
 
 
-def _ones(graph: Graph, text: str, column: Category, missing: str) -> str:
-    """Zeros and a one at the value of each text (n,) → (n, values): a row of a table, which has two further rows.
+def _one_hot(graph: Graph, text: str, column: Category, missing: str) -> str:
+    """One-hot encoding of text (n,) → (n, values): rows of an identity matrix, which has two further rows.
 
-    The last but one is for text that is none of the values, the last for a missing one.
+    The last but one is for text that is not a known value, the last for a missing one.
     """
     count = len(column.values)
     rows = {
@@ -150,10 +161,10 @@ def _ones(graph: Graph, text: str, column: Category, missing: str) -> str:
 
 
 def add_predictions(graph: Graph, features: str, logits: str, order: Sequence[int], kind: Any) -> None:
-    """The outputs, from features (n, …) and logits (n, K); without those of rows that are not finite."""
+    """The outputs, from features (n, …) and logits (n, K); NaN and −1 for rows that are not finite."""
     ordered = graph.add("Gather", logits, graph.constant(order, np.int64), axis=1)
     softmax = graph.add("Softmax", ordered, axis=1)
-    # Some layers turn NaN into numbers, so it is the features that are asked.
+    # Some layers turn NaN into numbers, so the features are checked.
     magnitudes = graph.add("Abs", graph.add("Flatten", features, axis=1))
     is_finite = graph.cast(graph.add("Less", magnitudes, graph.constant(math.inf, kind)), np.float32)
     second = graph.constant([1], np.int64)
@@ -165,9 +176,9 @@ def add_predictions(graph: Graph, features: str, logits: str, order: Sequence[in
     graph.add("Where", unsound, graph.constant(-1, np.int64), largest, name="cluster")
 
 
-def numbers_of(preprocessing: TablePreprocessing) -> tuple[Number, ...]:
-    return tuple(column for column in preprocessing.columns if isinstance(column, Number))
+def numbers_of(encoding: TablePreprocessing) -> tuple[Number, ...]:
+    return tuple(column for column in encoding.columns if isinstance(column, Number))
 
 
-def texts_of(preprocessing: TablePreprocessing) -> tuple[Category, ...]:
-    return tuple(column for column in preprocessing.columns if isinstance(column, Category))
+def texts_of(encoding: TablePreprocessing) -> tuple[Category, ...]:
+    return tuple(column for column in encoding.columns if isinstance(column, Category))

@@ -23,6 +23,7 @@ from pollux.app.settings import Settings
 from pollux.clustering import CollapseWarning
 from pollux.data.preprocessing import Category, Number, TablePreprocessing
 from pollux.errors import InputError
+from pollux.fitted import Fitted
 from pollux.io.onnx import to_onnx
 from pollux.models import ACTIVATIONS
 
@@ -341,7 +342,7 @@ def copied_weights(clustering: GeminiClustering) -> dict[str, Tensor]:
 
 
 def test_a_free_table_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no opinion on new rows"):
+    with pytest.raises(InputError, match="cannot predict new samples"):
         to_onnx(fitted(normal(20, 2), model="free"), tmp_path / "m.onnx")
     assert not list(tmp_path.iterdir())
 
@@ -374,8 +375,8 @@ def test_a_network_that_cannot_be_translated(tmp_path: Path) -> None:
 
 def test_a_file_that_finds_other_probabilities_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clustering = fitted(normal(20, 2), model="linear")
-    own = clustering.predict_proba
-    monkeypatch.setattr(clustering, "predict_proba", lambda X: own(X) + 2e-5, raising=False)
+    own = Fitted.probabilities
+    monkeypatch.setattr(Fitted, "probabilities", lambda self, X: own(self, X) + 2e-5)
     with pytest.raises(RuntimeError, match="other probabilities than pollux"):
         to_onnx(clustering, tmp_path / "m.onnx")
     assert not list(tmp_path.iterdir())
