@@ -132,9 +132,11 @@ def predict_file(
 def load_run(run: str | Path, missing: str | None = None, *, with_free: bool = False) -> GeminiClustering:
     """The clustering of a run, with what to do about missing values."""
     from pollux.app.run_folder import CLUSTERS, model_path
-    from pollux.clustering import load
 
     path = model_path(run)
+    # Imported late, because it brings torch.
+    from pollux.clustering import load
+
     try:
         clustering = load(path)
     except ValueError as error:
