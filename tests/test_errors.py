@@ -13,8 +13,8 @@ import pytest
 
 import pollux
 from pollux.app.cli import main
-from pollux.data.streaming import open_stream
-from pollux.data.streaming.ahead import read_ahead
+from pollux.data.shuffling import read_ahead
+from pollux.data.streams import open_stream
 from pollux.errors import InputError, command_line, option
 
 

@@ -18,12 +18,12 @@ from torch import Tensor, nn
 
 import pollux
 from pollux import GeminiClustering, geometry, metrics, models, objectives, ranks, report, training, transport
-from pollux.data import streaming
+from pollux.data import streams
 from pollux.io import onnx as export
 from pollux.lab import datasets, pretraining
 
 MODULES = [
-    *(pollux, datasets, export, geometry, metrics, models, objectives, pretraining, ranks, report, streaming, training),
+    *(pollux, datasets, export, geometry, metrics, models, objectives, pretraining, ranks, report, streams, training),
     transport,
 ]
 every_module = pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)

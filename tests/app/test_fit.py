@@ -21,10 +21,10 @@ from pollux import recipes as presets
 from pollux.app import run_training
 from pollux.app.estimator import make_estimator
 from pollux.app.settings import Settings, from_toml, resolve_settings
-from pollux.data.preprocessing import SCALINGS
 from pollux.errors import InputError, command_line
 from pollux.fitted import Fitted
 from pollux.io import model_files as persistence
+from pollux.names import SCALINGS
 
 PROBABILITIES = ["p_0", "p_1", "p_2"]
 

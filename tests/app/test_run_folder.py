@@ -21,7 +21,7 @@ from pollux.app import run_folder, run_training
 from pollux.app.run_data import RunData, classes_of, open_run_data
 from pollux.app.run_training import start_run
 from pollux.app.settings import Settings
-from pollux.data.files import open_data
+from pollux.data.sources import open_data
 from pollux.errors import InputError, did_you_mean
 from pollux.io.atomic import in_place
 from pollux.training import Checkpoints, Interruptible

@@ -77,7 +77,7 @@ class Settings:
         FILE_DEFAULTS["scaling"],
         SCALING,
         "numbers: each column standardised (default); all divided by one number where their ranges are alike, as those "
-        "of pixels are, else standardised (auto); by one number in any case (global); centred only (none)",
+        "of pixels are, else standardised (auto); by one number in any case (global); as they are (none)",
         choices=names.SCALINGS,
     )
     n_components: int = setting(
@@ -171,7 +171,7 @@ class Settings:
     stream: str = setting(
         "auto",
         READING,
-        "read rows as they are needed, and never hold all in memory: Parquet and .npy files (default: auto, where "
+        "read rows as they are needed, and never hold all in memory: tables and .npy files (default: auto, where "
         "they would take more than 1 GB)",
         choices=("auto", "yes", "no"),
     )

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pollux.data.preprocessing import from_json
+from pollux.data.encoding import Encoding
 from pollux.data.scaling import FittedScaling
 from pollux.fitted import Fitted
 from pollux.geometry import (
@@ -138,7 +138,7 @@ def _fitted(clustering: Any, tensors: dict[str, Tensor], description: dict[str, 
         raise IndexError("the order is of another number of clusters")
     scaling = {name: tensors.pop(name) for name in list(tensors) if name.startswith("scaling.")}
     fitted_scaling = _scaling(scaling, shape) if scaling else None
-    encoding = None if description.get("preprocessing") is None else from_json(description["preprocessing"])
+    encoding = None if description.get("preprocessing") is None else Encoding.from_json(description["preprocessing"])
     if encoding is not None and encoding.encoded_shape != shape:
         raise IndexError("the columns are not those of the network")
     stability = description.get("stability")

@@ -1,4 +1,4 @@
-"""Preprocessing: what a model reads of columns, by plain references, and as it lives in model files."""
+"""Encoding: what a model reads of columns, by plain references, and as it lives in model files."""
 
 from __future__ import annotations
 
@@ -20,35 +20,24 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from data_files import FAST, frame, pollux
+from data_files import FAST, frame, plan_array, plan_table, pollux
 from data_files import write_table as table_in
 from pollux import GeminiClustering, load
-from pollux.data.preprocessing import (
-    MISSING,
-    ArrayPreprocessing,
-    ArraySurvey,
-    Category,
-    Choices,
-    Number,
-    Preprocessing,
-    TablePreprocessing,
-    UnseenWarning,
-    from_json,
-    plan_array,
-    plan_table,
-    split_names,
-)
+from pollux.data.columns import Choices, split_names
+from pollux.data.encoding import ArrayEncoding, Category, Encoding, Number, TableEncoding, UnseenWarning
 from pollux.data.scaling import FittedScaling
+from pollux.data.survey import ArraySurvey
 from pollux.errors import InputError
 from pollux.io import tensors as checked_tensors
+from pollux.names import MISSING_IN_FILES
 
 
 def table(**columns: Any) -> pa.Table:
     return pa.table(columns)
 
 
-def through_json(plan: Preprocessing) -> Preprocessing:
-    return from_json(json.loads(json.dumps(plan.as_json())))
+def through_json(plan: Encoding) -> Encoding:
+    return Encoding.from_json(json.loads(json.dumps(plan.as_json())))
 
 
 # References
@@ -115,11 +104,22 @@ def test_numbers_are_scaled_as_an_estimator_scales_them(scaling: str, factor: fl
     assert len(set(plan.scales)) == 1 or scaling != "global"
 
 
-def test_numbers_may_be_centred_only() -> None:
+def test_without_scaling_values_are_as_they_are() -> None:
+    """As in an estimator: a gap is read as the mean of its column, and nothing else changes."""
     X = np.array([[1.0, 10.0], [2.0, 30.0], [6.0, np.nan]])
-    plan = plan_array(X, Choices(scaling="none", missing="mean"))
-    np.testing.assert_allclose(plan.encode(X), [[-2, -10], [-1, 10], [3, 0]])
-    assert plan.scales == (1.0, 1.0)
+    choices = Choices(scaling="none", missing="mean")
+    expected = FittedScaling.fit(X, "none")(torch.from_numpy(X)).numpy()
+    np.testing.assert_array_equal(expected, [[1, 10], [2, 30], [6, 20]])
+    rows = through_json(plan_array(X, choices))
+    np.testing.assert_array_equal(rows.encode(X), expected)
+    assert rows.scales == (1.0, 1.0)
+    data = table(a=X[:, 0], b=X[:, 1])
+    np.testing.assert_array_equal(through_json(plan_table(data, choices)).encode(data), expected)
+    images = np.random.default_rng(0).integers(0, 256, (20, 3, 6, 5)).astype(float)
+    images[3, 1, 2, 2] = np.nan
+    encoded = plan_array(images, choices).encode(images)
+    np.testing.assert_array_equal(encoded[~np.isnan(images)], images[~np.isnan(images)])
+    np.testing.assert_allclose(encoded[3, 1, 2, 2], np.nanmean(images[:, 1]), rtol=1e-6)
 
 
 def test_gaps_are_of_no_weight_to_scales() -> None:
@@ -176,7 +176,7 @@ def test_missing_values_are_refused_with_their_counts() -> None:
         whole.encode(data)
 
 
-def unseen(plan: TablePreprocessing, data: Any) -> dict[str, int]:
+def unseen(plan: TableEncoding, data: Any) -> dict[str, int]:
     """How many values training has not seen, by column."""
     counts: Counter[str] = Counter()
     plan.encode(data, counts)
@@ -333,7 +333,7 @@ def tables_of_anything(draw: st.DrawFn) -> pa.Table:
 
 
 @settings(max_examples=150, deadline=None)
-@given(data=tables_of_anything(), missing=st.sampled_from(MISSING))
+@given(data=tables_of_anything(), missing=st.sampled_from(MISSING_IN_FILES))
 def test_any_table_is_read_the_same_after_its_way_through_json(data: pa.Table, missing: str) -> None:
     try:
         plan = plan_table(data, Choices(missing=missing))
@@ -418,12 +418,12 @@ def test_descriptions_that_lie_are_refused_in_words_or_do_not_matter(model: Path
     _, _, description = contents(model)
     for lie in lies(description["preprocessing"]):
         try:
-            preprocessing = from_json(lie) if lie is not None else None
+            preprocessing = Encoding.from_json(lie) if lie is not None else None
         except (KeyError, TypeError, AttributeError, IndexError, OverflowError, ValueError):
             with pytest.raises(ValueError, match=r"model\.pollux|not a|invalid|could not|values|lengths"):
                 load(sealed(tmp_path / "model.pollux", model, lie))
         else:
-            assert preprocessing is None or isinstance(preprocessing, TablePreprocessing | ArrayPreprocessing)
+            assert preprocessing is None or isinstance(preprocessing, TableEncoding | ArrayEncoding)
 
 
 def shorter(preprocessing: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -481,7 +481,7 @@ def test_a_loaded_model_reads_data_frames(model: Path) -> None:
     loaded = load(model)
     clusters = pd.read_csv(model.parent / "clusters.csv")
     written = clusters[["p_0", "p_1", "p_2"]].to_numpy(np.float32)
-    if isinstance(loaded.encoding_, TablePreprocessing):
+    if isinstance(loaded.encoding_, TableEncoding):
         data: Any = frame()[frame().columns[::-1]]
     else:
         data = np.load(model.parent.parent / "array.npy")
@@ -497,7 +497,7 @@ def test_a_model_that_is_fitted_anew_forgets_its_preprocessing(model: Path) -> N
 
 
 def test_a_plan_may_be_made_by_hand() -> None:
-    plan = TablePreprocessing((Number("a", 1.0, 2.0), Category("b", ("x", "y"), (0.25, 0.75))), "mean")
+    plan = TableEncoding((Number("a", 1.0, 2.0), Category("b", ("x", "y"), (0.25, 0.75))), "mean")
     with pytest.warns(UnseenWarning):
         encoded = plan.encode({"b": ["y", None, "z"], "a": [3.0, None, 1.0]})
     np.testing.assert_array_equal(encoded, np.array([[1, 0, 1], [0, 0.25, 0.75], [0, 0, 0]], dtype=np.float32))

@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pollux.data.files.source import Part, at_once
-from pollux.data.preprocessing import ArrayPreprocessing, Preprocessing
+from pollux.data.encoding import ArrayEncoding, Encoding
+from pollux.data.sources import IMAGES, Blocks, Part, at_once
 from pollux.errors import InputError, option
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
 ROWS_AT_ONCE = 1_024
 
 
@@ -46,19 +45,25 @@ class ImageFolder:
     def as_written(self, part: Part, names: Sequence[str], numbers: NDArray[np.int64]) -> Part:
         return part
 
-    def stream(self, preprocessing: Preprocessing, beside: Sequence[str]) -> Iterator[Part]:
-        if not (isinstance(preprocessing, ArrayPreprocessing) and preprocessing.is_image):
+    def stream(self, encoding: Encoding, beside: Sequence[str]) -> Iterator[Part]:
+        if not (isinstance(encoding, ArrayEncoding) and encoding.is_image):
             raise InputError(f"The model was not trained on images, but {self.path} is a folder.")
         files = self._files()
-        rows = at_once(ROWS_AT_ONCE, math.prod(preprocessing.shape))
+        rows = at_once(ROWS_AT_ONCE, math.prod(encoding.shape))
         for first in range(0, len(files), rows):
             some = files[first : first + rows]
-            yield self._part(some, [self._load(file, preprocessing.shape) for file in some], first)
+            yield self._part(some, [self._load(file, encoding.shape) for file in some], first)
+
+    def blocks(self) -> Blocks:
+        raise InputError(
+            f"{self.path} is a folder of images, which are not streamed: use a torch Dataset in Python, such as "
+            f"torchvision.datasets.ImageFolder, or save them as one .npy file."
+        )
 
     def _files(self) -> list[Path]:
-        files = sorted(file for file in self.path.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
+        files = sorted(file for file in self.path.rglob("*") if file.suffix.lower() in IMAGES and file.is_file())
         if not files:
-            raise InputError(f"There are no images in {self.path}; what can be read ends in {', '.join(SUFFIXES)}.")
+            raise InputError(f"There are no images in {self.path}; what can be read ends in {', '.join(IMAGES)}.")
         return files
 
     def _part(self, files: Sequence[Path], arrays: Sequence[NDArray[np.uint8]], first: int) -> Part:

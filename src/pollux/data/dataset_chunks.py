@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import Dataset, TensorDataset
 
-from pollux.data.streaming.chunks import Chunks, Lengths, Rows, check_length, check_rows, checked_dtype, digest
+from pollux.data.chunks import Chunks, Lengths, Rows, check_length, check_rows, checked_dtype, digest
 from pollux.errors import InputError
 
 _ITEMS_OF_CHUNK = 1_024
@@ -40,7 +40,7 @@ class DatasetChunks:
         numbers = range(first, first + int(self.lengths[chunk]))
         with np.errstate(over="ignore"):
             rows = self._read(numbers)
-        check_rows(rows, type(self.dataset).__name__, first, None)
+        check_rows(rows, lambda row: f"{type(self.dataset).__name__}, row {first + row}", None)
         return rows
 
     def _read(self, numbers: range) -> Rows:

@@ -1,26 +1,36 @@
-"""Shuffled batches of rows that do not fit in memory: chunks in a random order, rows at random among some."""
+"""Shuffled batches of rows that do not fit in memory: chunks in a random order, rows at random among some.
+
+The next rows are read by a thread while the current ones are used.
+"""
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
-from threading import Event
-from typing import Any, overload
+from itertools import islice
+from threading import Event, current_thread
+from typing import Any, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pollux.data.streaming.ahead import Stopped, read_ahead
-from pollux.data.streaming.chunks import Chunks, Lengths, Rows
+from pollux.data.chunks import Chunks, Lengths, Rows
 
 WINDOW_BYTES = 16_000_000
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+_THREAD = "pollux-reading"
 
 
 @dataclass(frozen=True)
 class BatchSizes(Sequence[int]):
-    """n rows in nearly equal parts, the first of them larger by one, as ``torch.tensor_split`` does; none is listed."""
+    """n rows in nearly equal parts, the first of them larger by one, as ``torch.tensor_split`` does; not a list."""
 
     n: int
     batches: int
@@ -175,3 +185,35 @@ def _as_records(rows: Rows) -> NDArray[Any]:
     """Rows as single entries (n,), which numpy moves about faster than rows of numbers."""
     size = math.prod(rows.shape[1:]) * rows.dtype.itemsize
     return rows.reshape(len(rows), -1).view(np.dtype((np.void, size)))[:, 0]
+
+
+class Stopped(Exception):  # noqa: N818
+    """Nobody waits for the result any more."""
+
+
+def read_ahead(read: Callable[[Task, Event], Result], tasks: Iterable[Task]) -> Iterator[Result]:
+    """The results of tasks, in order, each read by a thread while the one before it is used.
+
+    What ``read`` raises is raised here. The thread ends with the iterator; a ``read`` that takes long looks at the
+    event it is given, and raises :class:`Stopped` once that is set.
+    """
+    stopped = Event()
+    thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=_THREAD)
+    waiting = iter(tasks)
+
+    def submit(task: Task) -> Future[Result]:
+        # In the context of whoever reads, which decides how messages name options.
+        return thread.submit(copy_context().run, read, task, stopped)
+
+    try:
+        coming = [submit(task) for task in islice(waiting, 1)]
+        while coming:
+            result = coming.pop().result()
+            coming = [submit(task) for task in islice(waiting, 1)]
+            yield result
+            # Not held while the next one is awaited.
+            del result
+    finally:
+        stopped.set()
+        # An iterator that nobody holds may be collected by the very thread, which cannot wait for itself.
+        thread.shutdown(wait=not current_thread().name.startswith(_THREAD), cancel_futures=True)

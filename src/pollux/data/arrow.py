@@ -1,15 +1,18 @@
-"""Columns of Arrow tables as numbers and text. pyarrow is imported by what needs it."""
+"""Columns of Arrow tables: their kinds, and their values as numbers and text. pyarrow is imported by what needs it."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pollux.data.preprocessing.common import quoted
 from pollux.errors import InputError
+
+CODE = re.compile(r"0\d+|\d{19,}")
+"""Text that looks like a number, and of which a number would lose digits."""
 
 
 def as_arrow(table: Any, names: Sequence[str] = ()) -> Any:
@@ -83,3 +86,48 @@ def pyarrow_library() -> Any:
     except ImportError as error:
         raise InputError("Tables are read by pyarrow: pip install 'pollux[files]'.") from error
     return pyarrow
+
+
+def kind_of(arrow_type: Any) -> str:
+    """nothing, boolean, integer, number, text or time; of other types their names."""
+    types = pyarrow_library().types
+    if types.is_dictionary(arrow_type):
+        arrow_type = arrow_type.value_type
+    kinds = {
+        "nothing": types.is_null,
+        "boolean": types.is_boolean,
+        "integer": types.is_integer,
+        "time": types.is_temporal,
+    }
+    for kind, is_kind in kinds.items():
+        if is_kind(arrow_type):
+            return kind
+    if types.is_floating(arrow_type) or types.is_decimal(arrow_type):
+        return "number"
+    if types.is_string(arrow_type) or types.is_large_string(arrow_type) or types.is_string_view(arrow_type):
+        return "text"
+    return str(arrow_type)
+
+
+def same_kind(kind: str, other: str) -> str | None:
+    """The kind of a column of which parts are of these kinds; None where they cannot be of one column."""
+    if kind == other or "nothing" in (kind, other):
+        return other if kind == "nothing" else kind
+    return "number" if {kind, other} == {"integer", "number"} else None
+
+
+def is_number(value: str) -> bool:
+    """Whether text is a number, and not a code such as 007 or one of very many digits."""
+    if CODE.fullmatch(value):
+        return False
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return True
+
+
+def quoted(names: Sequence[str], most: int = 12) -> str:
+    """Names for a message, of which there may be many."""
+    shown = ", ".join(repr(str(name)) for name in list(names)[:most])
+    return shown + (f" and {len(names) - most} more" if len(names) > most else "")

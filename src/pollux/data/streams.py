@@ -10,15 +10,16 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Dataset, IterableDataset
 
-from pollux.data.files.parquet import SUFFIXES, files_in, row_groups
-from pollux.data.preprocessing import Choices, Preprocessing
-from pollux.data.streaming.arrays import ArrayChunks
-from pollux.data.streaming.chunks import Chunks, digest
-from pollux.data.streaming.datasets import DatasetChunks
-from pollux.data.streaming.parquet import ParquetChunks
-from pollux.data.streaming.shuffling import WINDOW_BYTES
-from pollux.data.streaming.surveying import survey_array, survey_parquet
+from pollux.data.chunks import Chunks, FileChunks, digest, open_blocks
+from pollux.data.columns import Choices
+from pollux.data.dataset_chunks import DatasetChunks
+from pollux.data.encoding import Encoding
+from pollux.data.moments import Moments
+from pollux.data.shuffling import WINDOW_BYTES, in_order
+from pollux.data.survey import learn_encoding
 from pollux.errors import InputError
+
+__all__ = ["WINDOW_BYTES", "Stream", "open_stream"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Stream:
     """Rows that are read in chunks, about ``window_bytes`` of them at a time."""
 
     chunks: Chunks
-    preprocessing: Preprocessing | None
+    encoding: Encoding | None
     window_bytes: int
     name: str
 
@@ -47,6 +48,13 @@ class Stream:
     def feature_names(self) -> list[str] | None:
         """Of the columns, where they have any."""
         return self.chunks.feature_names
+
+    def moments(self) -> Moments:
+        """Moments of the features, for which all rows are read."""
+        found = Moments.empty(self.shape)
+        for _, rows in in_order(self.chunks):
+            found = found.merged(Moments.of(np.asarray(rows, dtype=np.float64)))
+        return found
 
     def fingerprint(self) -> str:
         """What data these are: the same for the same files, read in the same way."""
@@ -72,8 +80,8 @@ def open_stream(
     Parameters
     ----------
     source
-        The path of a Parquet file, of a folder of them or of an .npy file; a ``np.memmap``; or a map-style
-        ``torch.utils.data.Dataset``, of whose items the first value is read.
+        The path of a table (Parquet, Feather, CSV), of a folder of them or of an .npy file; a ``np.memmap``; or a
+        map-style ``torch.utils.data.Dataset``, of whose items the first value is read.
     columns
         Those to read of a table; all by default.
     standardise
@@ -94,26 +102,19 @@ def open_stream(
         raise InputError(f"window_bytes is a number of bytes, such as 16_000_000; not {window_bytes}.")
     if isinstance(source, Dataset):
         return _open_dataset(source, columns, standardise, dtype, window_bytes)
-    is_map = isinstance(source, np.memmap)
-    if not is_map and not isinstance(source, str | Path):
+    if not isinstance(source, str | Path | np.memmap):
         raise InputError(
             f"A stream reads a path, a np.memmap or a map-style torch Dataset, not {type(source).__name__}; what is in "
             f"memory is fitted as it is."
         )
-    choices = Choices(columns=columns or (), missing=missing)
-    if is_map or _is_array(Path(source)):
-        if columns is not None:
-            raise InputError("Columns are chosen by name from tables; of an array save those that are to be read.")
-        plan, lengths = survey_array(source, choices, progress) if standardise else (None, None)
-        rows = ArrayChunks(source, preprocessing=plan, dtype=dtype, lengths=lengths)
-        return Stream(rows, plan, window_bytes, str(rows.path))
-    groups = row_groups(source)
+    blocks = open_blocks(source)
+    if blocks.shape is not None and columns is not None:
+        raise InputError("Columns are chosen by name from tables; of an array save those that are to be read.")
     if not standardise:
-        return Stream(ParquetChunks(groups, columns=columns, dtype=dtype), None, window_bytes, str(source))
-    table, kept = survey_parquet(groups, choices, progress)
-    return Stream(
-        ParquetChunks(groups, preprocessing=table, dtype=dtype, lengths=kept), table, window_bytes, str(source)
-    )
+        return Stream(FileChunks(blocks, columns=columns, dtype=dtype), None, window_bytes, str(blocks.path))
+    encoding, lengths = learn_encoding(blocks, Choices(columns=columns or (), missing=missing), progress)
+    chunks = FileChunks(blocks, encoding=encoding, dtype=dtype, lengths=lengths)
+    return Stream(chunks, encoding, window_bytes, str(blocks.path))
 
 
 def _open_dataset(
@@ -125,25 +126,3 @@ def _open_dataset(
     if columns is not None or standardise:
         raise InputError("The items of a Dataset are read as they are: leave out columns and standardise.")
     return Stream(DatasetChunks(dataset, dtype=dtype), None, window_bytes, name)
-
-
-def _is_array(path: Path) -> bool:
-    """Whether a path is an array, or else Parquet files; an InputError where it is neither."""
-    if not path.exists():
-        raise InputError(f"There is no file {path}.")
-    if path.is_dir():
-        if not files_in(path, SUFFIXES):
-            raise InputError(
-                f"There are no Parquet files in {path}. Images are streamed by a torch Dataset, such as "
-                f"torchvision.datasets.ImageFolder."
-            )
-        return False
-    suffix = path.suffix.lower()
-    if suffix not in (*SUFFIXES, ".npy"):
-        kind = "feather" if suffix in (".feather", ".arrow", ".ipc") else "csv"
-        raise InputError(
-            f"{path} cannot be read in parts at random: what can are Parquet and .npy files. Convert it: "
-            f"import pyarrow.dataset as ds; ds.write_dataset(ds.dataset({path.name!r}, format='{kind}'), 'folder', "
-            f"format='parquet'). What fits in memory may be read by pandas instead."
-        )
-    return suffix == ".npy"

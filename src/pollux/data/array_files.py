@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import mmap
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,12 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pollux.data.files.source import Part, at_once
-from pollux.data.preprocessing import ArrayPreprocessing, Preprocessing
+from pollux.data.encoding import ArrayEncoding, Encoding
+from pollux.data.sources import Blocks, Part, at_once, describe_files
 from pollux.errors import DAMAGE, InputError, option
 
 ROWS_AT_ONCE = 65_536
 _CHANNELS = (1, 3, 4)
+_BLOCK_NUMBERS = 2**19
 
 
 @dataclass(frozen=True)
@@ -32,8 +34,11 @@ class NpyArray:
     def as_written(self, part: Part, names: Sequence[str], numbers: NDArray[np.int64]) -> Part:
         return part
 
-    def stream(self, preprocessing: Preprocessing, beside: Sequence[str]) -> Iterator[Part]:
-        return _parts(self.read(), preprocessing, self.path)
+    def stream(self, encoding: Encoding, beside: Sequence[str]) -> Iterator[Part]:
+        return _parts(self.read(), encoding, self.path)
+
+    def blocks(self) -> ArrayBlocks:
+        return ArrayBlocks(self.load())
 
     def load(self) -> NDArray[Any]:
         """The array as the file has it, mapped into memory."""
@@ -44,6 +49,46 @@ class NpyArray:
                 return np.asanyarray(np.load(self.path, mmap_mode="r", allow_pickle=False))
         except (ValueError, EOFError, SyntaxError, MemoryError, OverflowError) as error:
             raise InputError(f"{self.path} is not an array of numbers: {error}") from error
+
+
+class ArrayBlocks:
+    """A ``np.memmap`` in blocks of consecutive rows of about half a million numbers.
+
+    They are read from the file, not through the map, whose pages would count as memory of this process.
+    """
+
+    names: list[str] = []  # noqa: RUF012
+    kinds: dict[str, str] = {}  # noqa: RUF012
+
+    def __init__(self, array: Any) -> None:
+        self.path, self._offset = _place(array)
+        self._dtype, self._stored_shape = array.dtype, array.shape[1:]
+        self.shape: tuple[int, ...] = as_samples(array[:1], self.path).shape[1:]
+        self._rows = max(1, _BLOCK_NUMBERS // math.prod(self.shape))
+        starts = np.append(np.arange(0, len(array), self._rows), len(array))
+        self.lengths: NDArray[np.int64] = np.diff(starts).astype(np.int64)
+
+    def read_block(self, block: int, names: Sequence[str] = ()) -> NDArray[Any]:
+        rows, numbers = int(self.lengths[block]), math.prod(self._stored_shape)
+        start = self._offset + block * self._rows * numbers * self._dtype.itemsize
+        try:
+            found = np.fromfile(self.path, self._dtype, rows * numbers, offset=start)
+        except OSError as error:
+            raise InputError(f"{self.path} cannot be read: {error}") from error
+        if found.size != rows * numbers:
+            raise InputError(f"{self.where(block)} are no longer all there: the data have changed meanwhile.")
+        return as_samples(found.reshape(rows, *self._stored_shape), self.path)
+
+    def where(self, block: int, row: int | None = None) -> str:
+        first = block * self._rows
+        return (
+            f"{self.path}, rows {first} to {first + self.lengths[block] - 1}"
+            if row is None
+            else (f"{self.path}, row {first + row}")
+        )
+
+    def identity(self) -> Any:
+        return [describe_files([self.path], self.path.parent), self._offset, self._dtype.str]
 
 
 @dataclass(frozen=True)
@@ -70,8 +115,11 @@ class NpzArrays:
     def as_written(self, part: Part, names: Sequence[str], numbers: NDArray[np.int64]) -> Part:
         return part
 
-    def stream(self, preprocessing: Preprocessing, beside: Sequence[str]) -> Iterator[Part]:
-        return _parts(self.read(), preprocessing, self.path)
+    def stream(self, encoding: Encoding, beside: Sequence[str]) -> Iterator[Part]:
+        return _parts(self.read(), encoding, self.path)
+
+    def blocks(self) -> Blocks:
+        raise InputError(f"{self.path} is one archive, which is not streamed: save its array as an .npy file.")
 
     def _part(self, arrays: dict[str, NDArray[Any]]) -> Part:
         if {"indptr", "indices", "data"} <= arrays.keys():
@@ -82,9 +130,8 @@ class NpzArrays:
         if self.array is None and len(several) != 1:
             likely = [name for name in several if name in ("X", "x", "data", "images")]
             if len(likely) != 1:
-                raise InputError(
-                    f"{self.path} holds the arrays {_shapes(arrays)}: say which to cluster, {option('array', 'NAME')}."
-                )
+                asked = option("array", "NAME")
+                raise InputError(f"{self.path} holds the arrays {_shapes(arrays)}: say which to cluster, {asked}.")
             several = likely
         name = self.array or several[0]
         if name not in arrays:
@@ -120,8 +167,8 @@ def as_samples(array: NDArray[Any], path: Path) -> NDArray[Any]:
     return array
 
 
-def _parts(whole: Part, preprocessing: Preprocessing, path: Path) -> Iterator[Part]:
-    if not isinstance(preprocessing, ArrayPreprocessing):
+def _parts(whole: Part, encoding: Encoding, path: Path) -> Iterator[Part]:
+    if not isinstance(encoding, ArrayEncoding):
         raise InputError(f"The model was trained on a table, but {path} holds arrays.")
     rows = at_once(ROWS_AT_ONCE, math.prod(whole.rows.shape[1:]))
     for first in range(0, len(whole), rows):
@@ -131,3 +178,18 @@ def _parts(whole: Part, preprocessing: Preprocessing, path: Path) -> Iterator[Pa
 
 def _shapes(arrays: dict[str, NDArray[Any]]) -> str:
     return ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
+
+
+def _place(array: Any) -> tuple[Path, int]:
+    """The file of a mapped array, and where in it the first entry lies."""
+    if not isinstance(array, np.memmap) or array.filename is None or array.ndim == 0:
+        raise InputError("This is no array in a file: rows are read from an .npy file, or from a np.memmap of a file.")
+    path = Path(array.filename)
+    if not array.flags.c_contiguous:
+        raise InputError(f"Rows of {path} do not lie one after the other: save it by np.save(path, array.copy('C')).")
+    if array.mode == "c":
+        raise InputError(f"Changes to a map of {path} are not in the file that is read: map it in mode 'r' or 'r+'.")
+    # The map of a slice has the offset of the whole, so that the address has to give its own.
+    start = array.offset - array.offset % mmap.ALLOCATIONGRANULARITY
+    base = np.frombuffer(array._mmap, dtype=np.uint8).ctypes.data  # type: ignore[attr-defined]
+    return path, int(start + array.ctypes.data - base)

@@ -1,20 +1,29 @@
-"""What is known of a column of a table whose parts are seen one after the other: plain data of a bounded size."""
+"""Columns of a table: what the user says of them, and what is known of one whose parts are seen one after the other."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pollux.data.preprocessing.arrow import as_numbers, as_text, is_missing, numbers_as_text, pyarrow_library
-from pollux.data.preprocessing.common import CODE
-from pollux.data.preprocessing.moments import Moments
-from pollux.errors import InputError
+from pollux.data.arrow import (
+    as_numbers,
+    as_text,
+    is_missing,
+    is_number,
+    kind_of,
+    numbers_as_text,
+    pyarrow_library,
+    quoted,
+    same_kind,
+)
+from pollux.data.moments import Moments
+from pollux.errors import InputError, did_you_mean, option
 
 MOST_VALUES_COUNTED = 1_000
 """Columns of more different values are not counted further; nothing is done with the counts."""
@@ -25,25 +34,46 @@ _ROWS_LOOKED_AT = 1_000
 _IDENTIFIER = re.compile(r"(^|[\W_])(id|ids|idx|index|key|uuid|guid|row|rownames?|rowid|nr|no)$", re.IGNORECASE)
 
 
-def kind_of(arrow_type: Any) -> str:
-    """nothing, boolean, integer, number, text or time; of other types their names."""
-    types = pyarrow_library().types
-    if types.is_dictionary(arrow_type):
-        arrow_type = arrow_type.value_type
-    kinds = {
-        "nothing": types.is_null,
-        "boolean": types.is_boolean,
-        "integer": types.is_integer,
-        "time": types.is_temporal,
-    }
-    for kind, is_kind in kinds.items():
-        if is_kind(arrow_type):
-            return kind
-    if types.is_floating(arrow_type) or types.is_decimal(arrow_type):
-        return "number"
-    if types.is_string(arrow_type) or types.is_large_string(arrow_type) or types.is_string_view(arrow_type):
-        return "text"
-    return str(arrow_type)
+@dataclass(frozen=True)
+class Choices:
+    """What the user says of columns; names that are empty leave the choice to us."""
+
+    columns: Sequence[str] = ()
+    drop: Sequence[str] = ()
+    categories: Sequence[str] = ()
+    identifiers: Sequence[str] = ()
+    label: str | None = None
+    missing: str = "error"
+    scaling: str = "standard"
+
+    def among(self, there: Sequence[str]) -> Choices:
+        """The choices with lists such as "a,b" taken apart, unless a column is called so; all must be there."""
+        names: dict[str, Any] = {given: split_names(getattr(self, given), there) for given in _OPTIONS}
+        choices = replace(self, **names)
+        choices.check(there)
+        return choices
+
+    def check(self, there: Sequence[str]) -> None:
+        """Raise an InputError where a name is not that of a column."""
+        for given in _OPTIONS:
+            absent = [name for name in getattr(self, given) if name not in there]
+            if absent:
+                raise InputError(_no_column(absent, _OPTIONS[given], there))
+        if self.label is not None and self.label not in there:
+            raise InputError(_no_column([self.label], "label", there))
+
+
+_OPTIONS = {"columns": "columns", "drop": "drop", "categories": "categories", "identifiers": "id"}
+
+
+def split_names(names: Sequence[str], there: Sequence[str]) -> tuple[str, ...]:
+    """Names of columns, from a list in which "a,b" stands for two unless there is a column of that name."""
+    return tuple(dict.fromkeys(part for name in names for part in ([name] if name in there else name.split(","))))
+
+
+def _no_column(absent: Sequence[str], given: str, there: Sequence[str]) -> str:
+    alike = did_you_mean(absent[0], there)
+    return f"There is no column {quoted(absent, 5)} ({option(given)}).{alike} There are: {quoted(there, 30)}."
 
 
 @dataclass
@@ -70,7 +100,7 @@ class Counts:
             self.of[value] = self.of.get(value, 0) + count
         self.many = self.many or len(self.of) > MOST_VALUES_COUNTED
         if self.many:
-            # Words first, because a few among numbers are worth telling of.
+            # Words first, because a few among numbers are worth a mention.
             kept = sorted(self.of, key=is_number)[: MOST_VALUES_COUNTED + 1]
             self.of = {value: self.of[value] for value in kept}
 
@@ -148,7 +178,7 @@ class Column:
         self.rows += len(values)
         self.missing += missing
         if kind in ("integer", "number") and not self.category:
-            self._take_moments(Moments.of(as_numbers(self.name, values)[None]))
+            self._take_moments(Moments.of(as_numbers(self.name, values)[:, None]))
         elif kind in ("integer", "number"):
             self.counts.add(numbers_as_text(self.name, values))
         elif kind in ("boolean", "text"):
@@ -210,21 +240,3 @@ class Column:
             return False
         # Rows that are numbered one by one, or a name that says so.
         return bool(self.numbered) or (_IDENTIFIER.search(self.name) is not None and self.different.all())
-
-
-def same_kind(kind: str, other: str) -> str | None:
-    """The kind of a column of which parts are of these kinds; None where they cannot be of one column."""
-    if kind == other or "nothing" in (kind, other):
-        return other if kind == "nothing" else kind
-    return "number" if {kind, other} == {"integer", "number"} else None
-
-
-def is_number(value: str) -> bool:
-    """Whether text is a number, and not a code such as 007 or one of very many digits."""
-    if CODE.fullmatch(value):
-        return False
-    try:
-        float(value)
-    except ValueError:
-        return False
-    return True
