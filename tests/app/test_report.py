@@ -5,12 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from commands import good, refused
 from data_files import FAST, frame, pixels, write_bytes
 from data_files import write_table as table_in
+from pollux.app.run_findings import gather_findings
 
 PROBABILITIES = ["p_0", "p_1", "p_2"]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
 
 
 def test_a_report_is_written(run: Path) -> None:
@@ -106,3 +113,10 @@ def test_a_broken_run_is_said_to_be(run: Path) -> None:
     refused("predict", "broken", run.parent / "plain.csv", says="nonsense")
     write_bytes(Path("broken/model.safetensors"), b"rubbish")
     refused("predict", "broken", run.parent / "plain.csv", says="model")
+
+
+def test_the_batch_size_is_that_of_the_training(run: Path) -> None:
+    """Whatever rows the page shows."""
+    few = table_in(Path(), "plain.csv", frame(12))
+    assert gather_findings(run).settings["Batch size"] == gather_findings(run, few).settings["Batch size"] == "30"
+    assert gather_findings(run / "model.safetensors", few).settings["Batch size"] == "auto"

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from pollux import names
-from pollux.app.settings import Settings
+from pollux.app.settings import NAMES, Settings
 from pollux.errors import InputError, did_you_mean, option
 
 if TYPE_CHECKING:
@@ -30,41 +30,15 @@ def make_estimator(settings: Settings, n: int) -> GeminiClustering:
             f"{settings.model} reads images, and principal components are not images: leave them out "
             f"({option('n_components', 0)})."
         )
-    clustering = GeminiClustering(
-        settings.n_clusters,
-        model=settings.model,
-        hidden=settings.hidden,
-        activation=settings.activation,
-        norm=None if settings.norm == "none" else settings.norm,
-        objective=settings.objective,
-        # The encoding of columns scales numbers and fills gaps, so that model files say how by column.
-        n_components=settings.n_components or None,
-        init=settings.init,
-        max_epochs=settings.max_epochs,
-        batch_size=settings.batch_size,
-        reshuffle_every=settings.reshuffle_every,
-        optimiser=settings.optimiser,
-        learning_rate=settings.learning_rate,
-        schedule=settings.schedule,
-        n_init=settings.restarts_of(n),
-        trial_epochs=settings.trial_epochs or None,
-        tol=settings.tol,
-        patience=settings.patience or None,
-        penalties=_penalties(settings),
-        random_state=settings.random_state,
-        device=settings.device,
-        dtype=settings.dtype,
-        compile=settings.compile,
-    )
+    parameters = {name: settings.parameter(name) for name in GeminiClustering().get_params(deep=False) if name in NAMES}
+    # The encoding of columns scales numbers and fills gaps, so that model files say how by column.
+    parameters |= {"n_init": settings.restarts_of(n), "geometry": "auto", "scaling": "none", "missing": "error"}
+    clustering = GeminiClustering(**parameters)
     try:
         clustering.geometry = _geometry(settings, Spec.of(clustering).objective.needs)
     except (ValueError, TypeError) as error:
         raise error if isinstance(error, InputError) else InputError(str(error)) from error
     return clustering
-
-
-def _penalties(settings: Settings) -> dict[Any, float] | None:
-    return dict(settings.penalties) or None
 
 
 def check_streamable(settings: Settings) -> None:

@@ -36,6 +36,8 @@ class Option:
     """As choices, and a name that is nearly right is guessed."""
     least: int | None = None
     most: int | None = None
+    none: Any = None
+    """What stands for None, which TOML lacks."""
     auto: bool = False
     """Whether "auto" may stand for a number."""
     short: str = ""
@@ -81,7 +83,7 @@ class Settings:
         choices=names.SCALINGS,
     )
     n_components: int = setting(
-        0, SCALING, "principal components to keep (default: 0, all)", metavar="N", least=0, short="components"
+        0, SCALING, "principal components to keep (default: 0, all)", metavar="N", least=0, none=0, short="components"
     )
     na: tuple[str, ...] = setting((), READING, "what else stands for a missing value, such as ?", metavar="TEXT")
     delimiter: str = setting("", READING, "between values of a CSV file (default: guessed)", metavar="C")
@@ -104,7 +106,7 @@ class Settings:
         (100,), TRAINING, "hidden layers of the mlp (default: 100)", metavar="N,N", least=1, most=_WIDEST
     )
     activation: str = setting("relu", TRAINING, "of the hidden layers of the mlp", choices=names.ACTIVATIONS)
-    norm: str = setting("none", TRAINING, "of the hidden layers of the mlp", choices=names.NORMS)
+    norm: str = setting("none", TRAINING, "of the hidden layers of the mlp", choices=names.NORMS, none="none")
     init: str = setting(
         "auto",
         TRAINING,
@@ -150,14 +152,17 @@ class Settings:
         "after N epochs the best two restarts alone go on (default: 0, all do); auto: after a quarter of them",
         metavar="N",
         least=0,
+        none=0,
         auto=True,
     )
     tol: float = setting(
         1e-4, TRAINING, "relative rise of the objective that counts, for --patience", metavar="X", least=0
     )
-    patience: int = setting(0, TRAINING, "stop after N epochs without a rise (default: 0, never)", metavar="N", least=0)
+    patience: int = setting(
+        0, TRAINING, "stop after N epochs without a rise (default: 0, never)", metavar="N", least=0, none=0
+    )
     penalties: Mapping[str, float] = setting(
-        {}, TRAINING, f"added to the loss; {_of(names.PENALTIES)}", metavar="NAME=X", short="penalty"
+        {}, TRAINING, f"added to the loss; {_of(names.PENALTIES)}", metavar="NAME=X", none={}, short="penalty"
     )
     random_state: int = setting(
         FILE_DEFAULTS["random_state"], TRAINING, "seed of all randomness", metavar="N", least=0, short="seed"
@@ -204,6 +209,11 @@ class Settings:
                 f"Of {epochs} epochs, the first {trial} would be for all restarts ({option('trial_epochs')}) and "
                 "none for the best of them: ask for fewer of those, 0 for none, or more epochs."
             )
+
+    def parameter(self, name: str) -> Any:
+        """A setting as the parameter of Python."""
+        value = getattr(self, name)
+        return None if name in OPTIONS and value == OPTIONS[name].none else value
 
     def restarts_of(self, n: int) -> int:
         """How many restarts for n rows: five where they take little, else one."""
