@@ -16,8 +16,7 @@ import pytest
 from commands import good, refused, same_rows, same_run, summary_of
 from data_files import FAST, TABLES, frame, pixels, pollux, write_bytes
 from data_files import write_table as table_in
-from pollux import GeminiClustering, geometry
-from pollux import recipes as presets
+from pollux import GeminiClustering, geometry, recipes
 from pollux.app import run_training
 from pollux.app.estimator import make_estimator
 from pollux.app.settings import Settings, from_toml, resolve_settings
@@ -25,6 +24,7 @@ from pollux.errors import InputError, command_line
 from pollux.fitted import Fitted
 from pollux.io import model_files as persistence
 from pollux.names import SCALINGS
+from pollux.spec import flatten_params
 
 PROBABILITIES = ["p_0", "p_1", "p_2"]
 
@@ -171,7 +171,7 @@ def test_every_setting_arrives(run: Path, monkeypatch: pytest.MonkeyPatch) -> No
     seen = {}
 
     def spy(self: GeminiClustering, X: Any) -> None:
-        seen.update(self.get_params(deep=False))
+        seen.update(flatten_params(self))
         raise ValueError("enough")
 
     monkeypatch.setattr(GeminiClustering, "fit", spy)
@@ -252,7 +252,7 @@ def test_the_preset_for_images_is_for_pixels_too() -> None:
     for name in ("pixels.npy", "flat.npy"):
         good("fit", name, "--preset", "images", "--clusters", 3, *small, "--out", "run", "--overwrite")
         settings = tomllib.loads(Path("run/run.toml").read_text())
-        assert settings["penalties"] == presets.IMAGES["penalties"]
+        assert settings["penalties"] == recipes.IMAGES["penalties"]
         assert (settings["objective"], settings["geometry"], settings["norm"]) == ("mi", "auto", "batch")
         good("predict", "run", name, "--out", "new.csv")
         same_rows("new.csv", "run/clusters.csv")
@@ -268,8 +268,8 @@ def test_the_preset_for_images_is_for_pixels_too() -> None:
 )
 def test_presets_are_those_of_python(name: str, preset: Any) -> None:
     """But for what is done to numbers before an estimator sees them."""
-    own = make_estimator(resolve_settings({"preset": name, "n_clusters": 4, "random_state": 7}), 100).get_params()
-    expected = preset(4, random_state=7).get_params()
+    made = make_estimator(resolve_settings({"preset": name, "n_clusters": 4, "random_state": 7}), 100)
+    own, expected = flatten_params(made), flatten_params(preset(4, random_state=7))
     assert (own.pop("scaling"), own.pop("missing")) == ("none", "error")
     scaling, missing = expected.pop("scaling"), expected.pop("missing")
     assert own == expected

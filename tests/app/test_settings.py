@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import inspect
 import re
 import shlex
 import tomllib
@@ -19,7 +18,7 @@ from pollux import GeminiClustering, names
 from pollux.app import cli
 from pollux.app.settings import FILE_DEFAULTS, NAMES, OLD_KEYS, Settings, from_toml
 from pollux.errors import InputError
-from pollux.spec import MLP, Scaling, Training
+from pollux.spec import flatten_params
 
 PROBABILITIES = ["p_0", "p_1", "p_2"]
 
@@ -256,14 +255,10 @@ def test_settings_are_refused_as_input_errors() -> None:
 
 def test_settings_are_the_parameters_of_python() -> None:
     """Of the same names and defaults, but for those that are listed."""
-    parameters = {
-        name: parameter.default
-        for part in (GeminiClustering, MLP, Scaling, Training)
-        for name, parameter in inspect.signature(part).parameters.items()
-    }
-    # Groups of parameters; a run has checkpoints and progress of its own.
-    for name in ("training", "preprocessing", "checkpoint", "verbose", "callbacks"):
-        parameters.pop(name, None)
+    parameters = flatten_params(GeminiClustering())
+    # A run has checkpoints and progress of its own.
+    for name in ("checkpoint", "verbose", "callbacks"):
+        del parameters[name]
     assert parameters.keys() <= set(NAMES)
     assert not set(FILE_DEFAULTS) - parameters.keys()
     for name, default in parameters.items():

@@ -19,7 +19,7 @@ VISION = ("lenet5", "resnet18")
 def make_estimator(settings: Settings, n: int) -> GeminiClustering:
     """The estimator for n rows, with its parameters checked."""
     from pollux.clustering import GeminiClustering
-    from pollux.spec import Spec
+    from pollux.spec import MLP, Spec, flatten_params, nested_name
 
     if n < settings.n_clusters:
         raise InputError(
@@ -30,10 +30,11 @@ def make_estimator(settings: Settings, n: int) -> GeminiClustering:
             f"{settings.model} reads images, and principal components are not images: leave them out "
             f"({option('n_components', 0)})."
         )
-    parameters = {name: settings.parameter(name) for name in GeminiClustering().get_params(deep=False) if name in NAMES}
     # The encoding of columns scales numbers and fills gaps, so that model files say how by column.
-    parameters |= {"n_init": settings.restarts_of(n), "geometry": "auto", "scaling": "none", "missing": "error"}
-    clustering = GeminiClustering(**parameters)
+    left_out = {"scaling", "missing", "geometry", *([] if settings.model == "mlp" else MLP().get_params())}
+    own = [name for name in flatten_params(GeminiClustering()) if name in NAMES and name not in left_out]
+    parameters = {nested_name(name): settings.parameter(name) for name in own}
+    clustering = GeminiClustering().set_params(**{**parameters, "n_init": settings.restarts_of(n)})
     try:
         clustering.geometry = _geometry(settings, Spec.of(clustering).objective.needs)
     except (ValueError, TypeError) as error:
@@ -68,7 +69,7 @@ def _instead(settings: Settings, clustering: GeminiClustering) -> dict[str, str]
 
     found: dict[str, str] = {}
     needs = resolve_objective(clustering.objective).needs
-    if needs is not None and resolve(clustering.geometry, needs).spans_all:
+    if needs is not None and resolve(clustering.geometry, needs).needs_all_samples:
         found[option("geometry", settings.geometry)] = option("geometry", "auto")
     if settings.init in ("kmeans", "graph"):
         found[option("init", settings.init)] = option("init", "random")

@@ -25,6 +25,7 @@ from pollux.data.encoding import Category, Encoding, TableEncoding
 from pollux.data.sources import Part, gather, open_data
 from pollux.errors import InputError, option
 from pollux.report import Findings, as_pictures, principal_map
+from pollux.spec import flatten_params
 from pollux.training.problem import resolve_batch_size
 
 # Of files that were streamed, pages show a sample.
@@ -175,7 +176,7 @@ def _row_names(part: Part, encoding: Encoding, numbers: NDArray[np.int64], whole
 def _described_settings(
     settings: Settings, clustering: Any, encoding: Encoding, summary: Mapping[str, Any]
 ) -> dict[str, str]:
-    parameters = clustering.get_params(deep=False)
+    parameters = flatten_params(clustering)
     network = " + ".join(map(str, parameters["hidden"])) if parameters["model"] == "mlp" else ""
     described = {
         "Data": settings.data,

@@ -320,12 +320,11 @@ def resolve_settings(given: Mapping[str, Any]) -> Settings:
 
 def _recipe(preset: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     """The recipe of a preset as settings, to be used beside those that were given."""
-    from pollux.recipes import IMAGES, TABLES
+    from pollux.recipes import RECIPES
 
-    recipes = dict(zip(names.RECIPES, (TABLES, IMAGES), strict=True))
-    if not isinstance(preset, str) or preset not in recipes:
-        raise InputError(f"{option('preset')} is one of {', '.join(recipes)}; not {preset!r}.")
-    recipe = {name: value for name, value in recipes[preset].items() if value is not None}
+    if not isinstance(preset, str) or preset not in RECIPES:
+        raise InputError(f"{option('preset')} is one of {', '.join(RECIPES)}; not {preset!r}.")
+    recipe = {name.rpartition("__")[2]: value for name, value in RECIPES[preset].items()}
     # Its kernel is of no use to an objective that compares by distances, or predictions only.
     if not str(given.get("objective", recipe["objective"])).startswith("mmd"):
         recipe.pop("geometry", None)
