@@ -33,7 +33,7 @@ _IMPORTED = [
     *(
         "pollux.data.streaming",
         "pollux.metrics",
-        "pollux.training.memory",
+        "pollux.training.memory_advice",
         "pyarrow.parquet",
         "pyarrow.csv",
         "torch._dynamo",

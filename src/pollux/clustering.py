@@ -334,9 +334,7 @@ class GeminiClustering(Presets, SpeaksOfRows, ClusterMixin, BaseEstimator):
             # A copy is trained: a call that fails leaves the weights alone too.
             model = SingleModel(copy.deepcopy(self.module_), self.n_clusters, self._learning().autocast, self.compile)
             trained, self._resume = self._learning().one_epoch(model, problem, random_streams, self._resume)
-            (evaluation,), was_spoilt = evaluate_finite(
-                model, trained, functools.partial(self._evaluate, problem=problem)
-            )
+            (evaluation,), was_spoilt = evaluate_finite(model, trained, problem, self.n_clusters, self._objective())
             (self.module_,) = model.modules
             self._stream, self.diverged_ = None, trained.diverged or was_spoilt
             more = trained.history.of_model(0)

@@ -34,17 +34,14 @@ from pollux.training import (
     RandomStreams,
     Round,
     SingleModel,
-    Step,
-    StepOptions,
-    Trainable,
+    TrainingOptions,
     TrainingResult,
+    initial_labels,
     learn_labels,
     make_optimiser,
     train,
     train_restarts,
 )
-from pollux.training.memory import within_memory
-from pollux.training.starting import initial_labels
 
 # What decides on the numbers of a training, beside its data.
 _DECISIVE = (
@@ -126,6 +123,7 @@ class Learning:
                 self["learning_rate"],
                 problem.sample_weight,
                 torch.Generator().manual_seed(seed),
+                show_progress=self["verbose"] and is_first(problem.ranks),
             )
         if problem.ranks is not None:
             # Unlike machines may find other labels, or differ in the last digits of what they learn from them.
@@ -149,9 +147,21 @@ class Learning:
     ) -> BestRestart:
         """Train the modules and keep the best; the fingerprint of the data tells checkpoints from those of others."""
         n_clusters, objective = self["n_clusters"], self.objective
+        if random_streams.ranks is not None:
+            random_streams.ranks.agree(_digest(modules), "start from different weights or models")
+            apart(random_streams.ranks, self["device"])
+        checkpoints = as_checkpoints(self["checkpoint"])
         problems = transport_problems(objective, n_clusters, self["n_init"])
-        recipe = StepOptions(
-            objective,
+        batches = problem.batches(self["batch_size"], self["reshuffle_every"], problems)
+        rounds = self._rounds(len(modules), batches)
+        identity = {} if checkpoints is None else self._identity(modules[0], random_streams, fingerprint(), rounds)
+        options = self._options(random_streams)
+        with nullcontext() if checkpoints is None else checkpoints.open(identity, random_streams.ranks):
+            return train_restarts(modules, n_clusters, problem, batches, options, random_streams, rounds, checkpoints)
+
+    def _options(self, random_streams: RandomStreams) -> TrainingOptions:
+        return TrainingOptions(
+            self.objective,
             self["optimiser"],
             self["learning_rate"],
             resolve_penalties(self["penalties"]),
@@ -159,29 +169,13 @@ class Learning:
             allow_closed_form=isinstance(self["model"], str),
             autocast=self.autocast,
             compiled=self["compile"],
+            tol=self["tol"],
+            patience=self["patience"],
+            callbacks=(
+                *([ProgressBar()] if self["verbose"] and is_first(random_streams.ranks) else []),
+                *resolve_callbacks(self["callbacks"]),
+            ),
         )
-        if random_streams.ranks is not None:
-            random_streams.ranks.agree(_digest(modules), "start from different weights or models")
-            apart(random_streams.ranks, self["device"])
-        checkpoints = as_checkpoints(self["checkpoint"])
-        batches = problem.batches(self["batch_size"], self["reshuffle_every"], problems)
-        rounds = self._rounds(len(modules), batches)
-        identity = {} if checkpoints is None else self._identity(modules[0], random_streams, fingerprint(), rounds)
-        with (
-            nullcontext() if checkpoints is None else checkpoints.of(identity, random_streams.ranks),
-            within_memory(modules[0], n_clusters, batches, objective),
-        ):
-            return train_restarts(
-                modules,
-                n_clusters,
-                batches,
-                recipe,
-                functools.partial(self.train, random_streams=random_streams, checkpoints=checkpoints),
-                lambda module: problem.evaluate(module, n_clusters, objective),
-                random_streams,
-                rounds,
-                checkpoints,
-            )
 
     def _rounds(self, starts: int, batches: Batches) -> list[Round]:
         """All starts for some epochs, and the best of them for the rest; or all to the end."""
@@ -197,36 +191,6 @@ class Learning:
         trial = int(trial)
         return [Round(starts, trial), Round(_GOING_ON, epochs - trial, self["schedule"], trial)]
 
-    def train(
-        self,
-        model: Trainable,
-        step: Step,
-        batches: Batches,
-        each: Round,
-        *,
-        random_streams: RandomStreams,
-        checkpoints: Checkpoints | None = None,
-    ) -> TrainingResult:
-        """The epochs of one model."""
-        return train(
-            model,
-            step,
-            batches,
-            max_epochs=each.epochs,
-            tol=self["tol"],
-            patience=self["patience"],
-            callbacks=(
-                *([ProgressBar()] if self["verbose"] and is_first(random_streams.ranks) else []),
-                *resolve_callbacks(self["callbacks"]),
-            ),
-            generator=random_streams.generator,
-            noise=random_streams.noise,
-            ranks=random_streams.ranks,
-            checkpoints=checkpoints,
-            schedule=each.schedule,
-            before=each.before,
-        )
-
     def one_epoch(
         self, model: SingleModel, problem: Problem, random_streams: RandomStreams, resume: dict[str, Any] | None
     ) -> tuple[TrainingResult, dict[str, Any]]:
@@ -239,8 +203,13 @@ class Learning:
             generator.set_state(resume["generator"])
             torch.set_rng_state(resume["torch"])
         step = AutogradStep(model, self.objective, optimiser, resolve_penalties(self["penalties"]), generator)
-        trained = self.train(
-            model, step, problem.batches(self["batch_size"]), Round(1, 1), random_streams=random_streams
+        trained = train(
+            model,
+            step,
+            problem.batches(self["batch_size"]),
+            max_epochs=1,
+            callbacks=self._options(random_streams).callbacks,
+            generator=generator,
         )
         return trained, {
             "optimiser": optimiser.state_dict(),

@@ -359,10 +359,10 @@ def test_settings_as_they_were_are_resumed(data: Path, geometry: str) -> None:
 
 def test_an_interrupt_between_two_metrics_leaves_whole_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
     from pollux import GeminiClustering
-    from pollux.training import state
+    from pollux.training import loop
 
     calls = []
-    compute = state.EpochMetrics.compute
+    compute = loop.EpochMetrics.compute
 
     def interrupted(self: Any, ranks: Any = None) -> Any:
         calls.append(1)
@@ -370,7 +370,7 @@ def test_an_interrupt_between_two_metrics_leaves_whole_epochs(monkeypatch: pytes
             raise KeyboardInterrupt
         return compute(self, ranks)
 
-    monkeypatch.setattr(state.EpochMetrics, "compute", interrupted)
+    monkeypatch.setattr(loop.EpochMetrics, "compute", interrupted)
     X = np.random.default_rng(0).normal(size=(20, 2))
     clustering = GeminiClustering(2, max_epochs=9, callbacks=[Interruptible()], random_state=0).fit(X)
     assert {len(values) for values in clustering.history_.values()} == {2}

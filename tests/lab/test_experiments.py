@@ -544,7 +544,7 @@ def toy_measure(settings: Settings, seed: int, desk: Desk) -> Mapping[str, Any]:
         desk.model_path.parent.mkdir(exist_ok=True)
         desk.model_path.write_text("a model")
     for callback in desk.callbacks:
-        callback(Epoch(1, 1, 0.5, 3, 0.1))
+        callback(Epoch(1, 1, {"objective": 0.5, "clusters": 3, "entropy": 0.1}))
     return {"adjusted_rand_index": 0.5, "clusters": 3, "objective": 1.0}
 
 
@@ -762,8 +762,8 @@ def watch(watcher: display.Bars | display.Lines) -> None:
     """A run that ends well, and one that does not."""
     one = record(metrics={"adjusted_rand_index": math.nan, "clusters": 1})
     with watcher:
-        watcher.news(News(0, str(one.run), Epoch(1, 5, 0.5, 3, 0.1)))
-        for epoch in (None, Epoch(5, 5, math.nan, 3, 0.1)):
+        watcher.news(News(0, str(one.run), Epoch(1, 5, {"objective": 0.5, "clusters": 3, "entropy": 0.1})))
+        for epoch in (None, Epoch(5, 5, {"objective": math.nan, "clusters": 3, "entropy": 0.1})):
             watcher.news(News(0, str(one.run), epoch))
             watcher.news(News(1, "[/odd] [name]", epoch))
         watcher.news(News(0, str(one.run), None))

@@ -21,12 +21,11 @@ from pollux import Gemini, GeminiClustering, f_divergence, models
 from pollux.geometry.affinity import Features
 from pollux.objectives import GEMINIS, PENALTIES
 from pollux.training import Batch, make_optimiser
-from pollux.training.dense import DenseModels
 from pollux.training.evaluation import log_probabilities
-from pollux.training.memory import TooLargeError, is_lack_of_memory
-from pollux.training.state import EpochMetrics, NanGuard
+from pollux.training.loop import EpochMetrics, NanGuard
+from pollux.training.memory_advice import TooLargeError, is_lack_of_memory
 from pollux.training.steps import AutogradStep, ClosedFormStep
-from pollux.training.trainable import SingleModel, StackedModels
+from pollux.training.trainable import DenseModels, SingleModel, StackedModels
 
 CENTRES = np.array([[4, 0, 0, 0], [0, 4, 0, 0], [0, 0, 4, 4]], dtype=np.float32)
 
@@ -275,7 +274,7 @@ def test_steps_stay_on_the_device_of_their_rows(apart: None, name: str, weighted
         taped = AutogradStep(model, Gemini(name), make_optimiser("sgd", model.parameters(), 0.1))
         dense = DenseModels(modules, 0.1)
         for trained, step in ((model, taped), (dense, ClosedFormStep(dense, Gemini(name)))):
-            logits, values = step(batch)
+            values, logits = step(batch)
             assert logits.is_meta
             assert values.is_meta
             trained.sync()  # type: ignore[attr-defined]
@@ -292,7 +291,7 @@ def test_penalties_and_optimisers_stay_on_the_device(apart: None, optimiser: Any
     generator = torch.Generator().manual_seed(0)
     step = AutogradStep(model, Gemini("mmd_ovo"), how, [(PENALTIES[penalty], 0.1)], generator)
     for weight in (None, there(8, dtype=torch.float64)):
-        logits, values = step(Batch(there(8, 4), there(8, 8), weight, spacing=there(8)))
+        values, logits = step(Batch(there(8, 4), there(8, 8), weight, spacing=there(8)))
     assert logits.shape == ((2, 8, 3) if several else (8, 3))
     assert values.shape == ((2,) if several else ())
     assert all(parameter.grad is not None and parameter.grad.is_meta for parameter in model.parameters())
@@ -317,15 +316,15 @@ def test_metrics_are_gathered_on_the_device(apart: None) -> None:
     (module,) = networks(1)
     assert all(tensor.is_meta for tensor in NanGuard(SingleModel(module, 3))._copy())
     metrics = EpochMetrics()
-    metrics.update(there(8, 3), there())
-    assert metrics.objective().is_meta
-    assert metrics.stretch().is_meta
+    metrics.update(there(), there(8, 3))
+    assert metrics.mean().is_meta
+    assert metrics.mean_since_last().is_meta
     kept = {
         name: torch.ones(value.shape) if isinstance(value, Tensor) else value for name, value in metrics.state().items()
     }
     again = EpochMetrics.from_state(kept, torch.device("meta"))
-    again.update(there(8, 3), there())
-    assert again.objective().is_meta
+    again.update(there(), there(8, 3))
+    assert again.mean().is_meta
 
 
 # Memory
@@ -367,10 +366,10 @@ def test_an_error_says_which_batch_would_fit(tmp_path: Path, told: str, source: 
         model.fit(rows)
     assert isinstance(error.value, MemoryError)
     assert isinstance(error.value, ValueError)
-    assert "--batch-size" in str(error.value)
+    assert "batch_size=" in str(error.value)
     assert "\n" not in str(error.value)
     assert not hasattr(model, "module_")
-    fits = int(str(error.value).split("batch_size=")[1].split()[0])
+    fits = int(str(error.value).split("batch_size=")[1].split(".")[0])
     if source != "loader":
         assert clustering(model=Hungry(60, told), batch_size=fits, max_epochs=1).fit(X[:60]).n_iter_ == 1
 

@@ -36,14 +36,13 @@ from pollux.training import (
     learn_labels,
     make_optimiser,
     restarts,
-    warm,
+    starting,
 )
 from pollux.training.batches import Batch, RowBatches
-from pollux.training.dense import DenseModels, has_closed_form
+from pollux.training.loop import TrainingState
 from pollux.training.starting import initial_labels
-from pollux.training.state import TrainingState
 from pollux.training.steps import ClosedFormStep
-from pollux.training.trainable import stackable
+from pollux.training.trainable import DenseModels, has_closed_form, stackable
 
 pytestmark = pytest.mark.filterwarnings("ignore::pollux.fitting.CollapseWarning")
 
@@ -63,7 +62,7 @@ def same_weights(one: GeminiClustering, other: GeminiClustering) -> bool:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Starts that are not as good as they could be."""
-    monkeypatch.setattr(warm, "_FEWEST_STEPS", 50)
+    monkeypatch.setattr(starting, "_FEWEST_STEPS", 50)
 
 
 # --- Labels to start at ---------------------------------------------------------------------------------------
@@ -464,9 +463,9 @@ def test_epochs_that_are_left_to_us_are_some_number_of_steps(monkeypatch: pytest
 
 def test_a_cosine_falls_from_one_to_zero() -> None:
     cosine = SCHEDULES["cosine"]
-    assert [cosine(10, epochs) for epochs in (0, 5, 10, 12)] == pytest.approx([1, 0.5, 0, 0])
-    assert cosine(3, 1) == pytest.approx((1 + math.cos(math.pi / 3)) / 2)
-    assert {SCHEDULES["constant"](10, epochs) for epochs in (0, 3.5, 10)} == {1.0}
+    assert [cosine(done) for done in (0, 0.5, 1, 1.2)] == pytest.approx([1, 0.5, 0, 0])
+    assert cosine(1 / 3) == pytest.approx((1 + math.cos(math.pi / 3)) / 2)
+    assert {SCHEDULES["constant"](done) for done in (0, 0.35, 1)} == {1.0}
 
 
 @pytest.mark.parametrize("optimiser", ["sgd", "adamw"])

@@ -7,7 +7,7 @@ exception, training ends there with the weights of the last whole epoch.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -17,24 +17,45 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 class Epoch(NamedTuple):
-    """Figures of one epoch; of several restarts trained together, those of the best in that epoch."""
+    """The metrics of one epoch; of several restarts trained together, those of the best in that epoch.
+
+    Attributes
+    ----------
+    number, max_epochs : int
+        The epoch, from one, and how many there will be.
+    metrics : dict
+        Its metrics by name: "objective"; of a clustering also "clusters" in use and mean "entropy".
+    """
 
     number: int
     max_epochs: int
-    objective: float
-    clusters: int
-    entropy: float
+    metrics: Mapping[str, float]
+
+    @property
+    def objective(self) -> float:
+        return self.metrics["objective"]
+
+    @property
+    def clusters(self) -> int:
+        return int(self.metrics["clusters"])
+
+    @property
+    def entropy(self) -> float:
+        return self.metrics["entropy"]
 
 
 Callback = Callable[[Epoch], bool | None]
 
 
 class ProgressBar:
-    """A live line on the terminal: epochs, objective, clusters in use, mean entropy, time left."""
+    """A live line on the terminal: epochs, metrics, time left; ``title`` names what is trained."""
+
+    def __init__(self, title: str = "epoch") -> None:
+        self.title = title
 
     def __enter__(self) -> ProgressBar:
         self._progress = Progress(
-            TextColumn("epoch"),
+            TextColumn(self.title),
             MofNCompleteColumn(),
             BarColumn(bar_width=24),
             TextColumn("{task.fields[metrics]}"),
@@ -46,8 +67,8 @@ class ProgressBar:
         return self
 
     def __call__(self, epoch: Epoch) -> None:
-        metrics = f"objective {epoch.objective:.4f}  clusters {epoch.clusters}  entropy {epoch.entropy:.3f}"
-        self._progress.update(self._task, completed=epoch.number, total=epoch.max_epochs, metrics=metrics)
+        texts = [f"{name} {value:{'' if isinstance(value, int) else '.4f'}}" for name, value in epoch.metrics.items()]
+        self._progress.update(self._task, completed=epoch.number, total=epoch.max_epochs, metrics="  ".join(texts))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -58,20 +79,18 @@ class ProgressBar:
 
 
 class Interruptible:
-    """Ctrl-C ends the training, and what was learned by then is kept; a second one is let through. Of use for one fit.
+    """Ctrl-C ends the training and keeps what was learned by then; a second one is raised. Serves one fit.
 
     Attributes
     ----------
     interrupted : bool
         Whether the training was ended.
-    begun, in_training : bool
-        Whether a training has begun, and whether one is under way.
     stop_requested : bool
         Set it to end the training after its epoch.
     """
 
     def __init__(self) -> None:
-        self.interrupted = self.begun = self.in_training = self.stop_requested = False
+        self.interrupted = self.stop_requested = False
 
     def __call__(self, epoch: Epoch) -> bool:
         """Whether to end the training here."""
@@ -80,13 +99,11 @@ class Interruptible:
         return self.stop_requested
 
     def __enter__(self) -> Interruptible:
-        self.begun = self.in_training = True
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        self.in_training = False
         if not isinstance(error, KeyboardInterrupt) or self.stop_requested:
             return False
         self.interrupted = self.stop_requested = True
@@ -94,7 +111,7 @@ class Interruptible:
 
 
 class TensorBoard:
-    """Writes the metrics of each epoch for TensorBoard (``pip install pollux[tensorboard]``).
+    """Writes the metrics of each epoch to TensorBoard (``pip install pollux[tensorboard]``).
 
     Parameters
     ----------
@@ -114,8 +131,8 @@ class TensorBoard:
         return self
 
     def __call__(self, epoch: Epoch) -> None:
-        for name in ("objective", "clusters", "entropy"):
-            self._writer.add_scalar(name, getattr(epoch, name), epoch.number)
+        for name, value in epoch.metrics.items():
+            self._writer.add_scalar(name, value, epoch.number)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from pollux.data.rows import Rows
 from pollux.geometry import KERNELS, Geometry, NeighbourGraph, k_means, unit_rows
 from pollux.geometry.affinity import Block, Features
+from pollux.training.batches import RowBatches
+from pollux.training.callbacks import ProgressBar
+from pollux.training.loop import NotFiniteError, train
+from pollux.training.steps import LabelStep, make_optimiser
+from pollux.training.trainable import SingleModel
 
-# Eigenvectors for each cluster that starts differ in: no number of them is the best for all data.
+# Eigenvectors for each cluster that restarts differ in: no number of them is the best for all data.
 _EIGENVECTORS = (1.5, 2.0, 3.0, 2.5, 4.0, 1.0)
+_FEWEST_STEPS = 100
+# Labels of k-means are often wrong: a model that is sure of them has little left to learn.
+_LABEL_SMOOTHING = 0.1
 
 
 def initial_labels(
@@ -27,37 +37,36 @@ def initial_labels(
     seed: int,
     sample_weight: Tensor | None = None,
 ) -> list[Tensor]:
-    """Labels (n,) for each of so many starts.
+    """Labels (n,) for each of so many restarts.
 
     Parameters
     ----------
     init : {"kmeans", "graph"}
         k-means in the features of the geometry, or in those of the samples where it has none; or in the leading
-        eigenvectors of the neighbour graph, of which each start takes another number.
+        eigenvectors of the neighbour graph, of which each restart takes another number.
     rows : Rows
         The samples.
     geometry, block : Geometry, callable, optional
         The geometry, and what it gives of these samples.
     n_clusters, count, seed : int
-        Clusters, starts, and what their random numbers come from.
+        Clusters, restarts, and what their random numbers come from.
     sample_weight : Tensor of shape (n,), optional
-        What each sample counts for k-means; a graph knows no weights.
+        The weights of samples in k-means; a graph has none.
     """
     if init == "graph":
         graph = geometry if isinstance(geometry, NeighbourGraph) else NeighbourGraph()
-        widths = [_width(start, n_clusters, len(rows)) for start in range(count)]
+        widths = [_n_eigenvectors(restart, n_clusters, len(rows)) for restart in range(count)]
         _, vectors = graph.vectors(rows, max(widths))
         features = [unit_rows(vectors[:, :width]) for width in widths]
     else:
         features = [_features(rows, geometry, block)] * count
     # In any unit: equal ones are as good as none.
     weight = None if sample_weight is None else (sample_weight / sample_weight.max()).cpu().numpy()
-    return [_labels(each, n_clusters, seed + start, weight) for start, each in enumerate(features)]
+    return [_labels(each, n_clusters, seed + restart, weight) for restart, each in enumerate(features)]
 
 
-def _width(start: int, n_clusters: int, n: int) -> int:
-    """The number of eigenvectors that a start looks at."""
-    return min(n, max(2, round(_EIGENVECTORS[start % len(_EIGENVECTORS)] * n_clusters)))
+def _n_eigenvectors(restart: int, n_clusters: int, n: int) -> int:
+    return min(n, max(2, round(_EIGENVECTORS[restart % len(_EIGENVECTORS)] * n_clusters)))
 
 
 def _features(rows: Rows, geometry: Geometry | None, block: Block | None) -> Any:
@@ -77,3 +86,31 @@ def _labels(features: Any, n_clusters: int, seed: int, sample_weight: NDArray[np
     features = features / (max(float(features.max()), -float(features.min())) or 1.0)
     count = min(n_clusters, features.shape[0])
     return torch.from_numpy(k_means(features, count, seed % 2**32, sample_weight, in_place=True))
+
+
+def learn_labels(
+    modules: Sequence[nn.Module],
+    n_clusters: int,
+    labels: Sequence[Tensor],
+    inputs: Callable[[Tensor], Tensor],
+    batch_size: int,
+    learning_rate: float,
+    sample_weight: Tensor | None = None,
+    generator: torch.Generator | None = None,
+    show_progress: bool = False,
+) -> None:
+    """Train each module to predict its own labels (n,), by cross-entropy: an epoch, or 100 steps where it has fewer."""
+    for module, own in zip(modules, labels, strict=True):
+        model = SingleModel(module, n_clusters)
+        optimiser = make_optimiser("adam", model.parameters(), learning_rate)
+        batches = RowBatches(len(own), batch_size, inputs, sample_weight=sample_weight, targets=own)
+        # A module whose loss is not finite stays as it was: the training itself says what is wrong.
+        with suppress(NotFiniteError):
+            train(
+                model,
+                LabelStep(model, optimiser, _LABEL_SMOOTHING),
+                batches,
+                max_epochs=max(1, -(-_FEWEST_STEPS // batches.n_batches)),
+                callbacks=[ProgressBar("start at labels, epoch")] if show_progress else [],
+                generator=generator,
+            )

@@ -15,7 +15,7 @@ from pollux.data.preprocessing import Choices
 from pollux.errors import InputError
 from pollux.names import INITS, MISSING_IN_FILES, NORMS, SCALINGS, SCHEDULES
 from pollux.recipes import IMAGES, TABLES
-from pollux.training.intervals import parse_every
+from pollux.training.checkpoints import parse_every
 
 
 @dataclass(frozen=True)
