@@ -21,8 +21,8 @@ from pollux.geometry import Geometry, Kind
 from pollux.geometry.affinity import Block
 from pollux.geometry.spectral import block_of
 from pollux.ranks import Ranks
-from pollux.streamed import StreamProblem
 from pollux.training import Batch, Batches, Checkpoints
+from pollux.training.problem import StreamProblem
 
 N, D, K = 43, 3, 4
 
@@ -58,7 +58,7 @@ def learned(clustering: GeminiClustering) -> dict[str, Any]:
     """What a fit has led to, as arrays."""
     found = {name: value.numpy() for name, value in clustering.module_.state_dict().items()}
     found["history"] = np.array([clustering.history_[name] for name in ("objective", "clusters", "entropy")])
-    return {**found, "objective": np.array(clustering.objective_), "order": clustering._order.numpy()}
+    return {**found, "objective": np.array(clustering.objective_), "order": clustering.fitted_.order.numpy()}
 
 
 def fit_rows(ranks: Ranks | None, options: dict[str, Any], weighted: bool = False) -> dict[str, Any]:

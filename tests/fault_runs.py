@@ -267,7 +267,7 @@ def _save(clustering: Any, path: str) -> None:
 
     tensors = {f"module.{name}": tensor for name, tensor in clustering.module_.state_dict().items()}
     description = {"history": clustering.history_, "objective": clustering.objective_, "n": clustering.n_clusters_}
-    if clustering._labels is not None:
+    if clustering.fitted_.given_labels is not None:
         tensors["labels"] = torch.as_tensor(clustering.labels_)
     write(path, "result", "1", tensors, description)
 

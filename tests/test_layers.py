@@ -26,7 +26,7 @@ LAYERS = [
         "data",
         "geometry",
     ),
-    *("transport", "objectives", "training", "fitting", "parameters", "streamed", "learning", "assembly", "new_rows"),
+    *("transport", "objectives", "spec", "training", "fitted"),
     *("io.model_files", "recipes", "clustering", "io.onnx", "report", "app.runs", "selection", "app", "lab"),
     "__main__",
 ]

@@ -1,60 +1,57 @@
-"""The scikit-learn face of the library."""
+"""The scikit-learn estimator: all that a user calls."""
 
 from __future__ import annotations
 
 import copy
-import functools
+import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import scipy.sparse
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from pollux.data.preprocessing import Preprocessing
-from pollux.data.scaling import FittedScaling
-from pollux.fitting import (
-    all_or_nothing,
-    fingerprint,
-    for_new_rows,
-    rows_kept,
-    seeded,
-    take_part,
-    torch_dtype,
-)
-from pollux.geometry import Geometry, resolve
-from pollux.io import model_files as persistence
-from pollux.metrics import agreement
-from pollux.new_rows import OnNewRows, SpeaksOfRows
+from pollux.data.samples import ArraySamples, Samples, StreamSamples, open_samples, select_samples, validate_samples
+from pollux.fitted import Fitted
+from pollux.geometry import Geometry, Precomputed
+from pollux.io import model_files
 from pollux.objectives import Divergence, Gemini
 from pollux.objectives.penalties import Penalty
-from pollux.parameters import check_parameters, check_streamable
-from pollux.ranks import joined
 from pollux.recipes import Presets
-from pollux.streamed import (
-    Source,
-    StreamProblem,
-    adapted,
-    as_stream,
-    is_streamed,
-    refuse_streams,
-    rows_in_order,
-)
-from pollux.training import (
-    BestRestart,
-    Callback,
-    Checkpoints,
-    RandomStreams,
-    SingleModel,
-    evaluate_finite,
+from pollux.spec import Spec, geometry_of_new_samples
+from pollux.training import Callback, Checkpoints, NotFiniteError, start, train_one_epoch, train_restarts
+from pollux.training.problem import MemoryProblem, pose_problem
+from pollux.training.session import session
+
+
+class CollapseWarning(UserWarning):
+    """All samples fell into one cluster."""
+
+
+COLLAPSED = (
+    "Everything fell into one cluster. Scale X (for instance with StandardScaler), try more restarts (n_init=10), a "
+    "smaller learning_rate or another objective; or the data hold no clusters that this model can see."
 )
 
 
-class GeminiClustering(Presets, SpeaksOfRows, ClusterMixin, BaseEstimator):
+def _predicts_new_samples(estimator: Any) -> bool:
+    if isinstance(estimator.model, str) and estimator.model == "free":
+        raise AttributeError(
+            "A free table of probabilities cannot predict new samples: use labels_ and probabilities_, or a model such "
+            "as 'linear'."
+        )
+    return True
+
+
+class GeminiClustering(Presets, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
     """Clustering by any model p(y|x) that maximises a generalised mutual information.
 
     Clusters are numbered by decreasing size, and those that stay empty come last: labels are
@@ -125,6 +122,8 @@ class GeminiClustering(Presets, SpeaksOfRows, ClusterMixin, BaseEstimator):
 
     Attributes
     ----------
+    fitted_ : Fitted
+        All that is known after the fit, as one object.
     labels_ : array of shape (n,)
         Cluster of each row; −1 for rows of weight zero that a free table has not seen.
     n_clusters_ : int
@@ -148,7 +147,7 @@ class GeminiClustering(Presets, SpeaksOfRows, ClusterMixin, BaseEstimator):
         What is done to rows before the model sees them.
     probabilities_ : array of shape (n, n_clusters)
         Soft assignments of the rows, for a free table only.
-    preprocessing_ : Preprocessing or None
+    encoding_ : Encoding or None
         Of a model that ``pollux fit`` made: how it reads the columns of a data frame that it is given.
 
     Examples
@@ -159,11 +158,6 @@ class GeminiClustering(Presets, SpeaksOfRows, ClusterMixin, BaseEstimator):
     >>> clustering.n_clusters_
     3
     """
-
-    preprocessing_: Preprocessing | None
-    scaling_: FittedScaling | None
-    _stream: Source | None
-    _labels: NDArray[np.int64] | None
 
     def __init__(
         self,
@@ -247,106 +241,158 @@ class GeminiClustering(Presets, SpeaksOfRows, ClusterMixin, BaseEstimator):
         affinity : array of shape (n, n) or Features, optional
             The kernel or the distances of the samples, if they are known already.
         """
-        check_parameters(self.get_params(deep=False))
-        ranks = joined()
-        with all_or_nothing(self), seeded(self.random_state, self.device, ranks) as (seed, random_streams):
-            if is_streamed(X) and not (sample_weight is not None or affinity is not None or self._is_free()):
-                return self._fit_stream(X, random_streams)
-            refuse_streams(X)
-            X = self._validate(X, reset=True, fewest=max(2, self.n_clusters))
-            weight, kept = take_part(X, sample_weight, self.device)
-            rows, problem = self._begin(X, affinity, weight, kept, ranks)
-            self._stream = None
-            told = functools.cache(lambda: fingerprint(X, sample_weight, self.geometry_))
-            if ranks is not None:
-                ranks.agree(told(), "have different rows")
-            modules = self._modules(rows, seed, self.n_init)
-            if not self._learning().is_taken_up(ranks):
-                self._learning().start(modules, rows, problem, self.geometry_, seed)
-            fitted = self._learning().fit(modules, problem, random_streams, told)
-            self._keep(fitted)
-            self._finish(X, kept, fitted.evaluation)
-        return self
+        spec = Spec.of(self)
+        with session(self.random_state, spec.device) as run:
+            samples = self._open(X, spec, sample_weight, in_memory=affinity is not None or spec.is_free)
+            if run.ranks is not None:
+                run.ranks.agree(samples.summary(), "have different rows")
+            scaling = spec.preprocessing.fit(samples)
+            geometry = spec.resolve_geometry(_select_affinity(affinity, spec, samples))
+            problem = pose_problem(spec, samples, scaling, geometry, run.ranks)
+            best = train_restarts(start(spec, problem, run, spec.n_init), problem, spec, run, samples)
+            fitted = Fitted.of(spec, samples, scaling, problem, best)
+        return self._take(fitted)
 
-    def _fit_stream(self, X: Any, random_streams: RandomStreams) -> Self:
-        """The same for samples that are never held."""
-        stream = as_stream(X, "float64" if self.dtype == "float64" else "float32", max(2, self.n_clusters))
-        check_streamable(self.get_params(deep=False))
-        self._stream, self._shape = stream, tuple(stream.shape)
-        self._dtype = torch_dtype(self.dtype, stream.dtype)
-        self.preprocessing_, self.n_features_in_ = stream.preprocessing, self._shape[0]
-        # Those of an earlier fit.
-        self.__dict__.pop("feature_names_in_", None)
-        if stream.feature_names and stream.preprocessing is None:
-            self.feature_names_in_ = np.array(stream.feature_names, dtype=object)
-        needs = self._objective().needs
-        geometry = None if needs is None else resolve(self.geometry, needs)
-        self.geometry_, self.scaling_ = adapted(geometry, stream, self._dtype, self.device), None
-        if random_streams.ranks is not None:
-            random_streams.ranks.agree(stream.form(), "have different rows")
-        problem = StreamProblem(stream, self.geometry_, self._dtype, self.device, random_streams.ranks)
-        modules = self._learning().modules(self._shape, self._dtype, self.n_init)
-        fitted = self._learning().fit(modules, problem, random_streams, stream.fingerprint)
-        self._keep(fitted)
-        self._number(fitted.evaluation)
-        self._labels = None
-        return self
+    def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
+        """One more epoch, on these samples; the first call starts the model.
 
-    def _keep(self, fitted: BestRestart) -> None:
-        self.module_, self.history_, self.diverged_ = fitted.module, fitted.history, fitted.diverged
-        self.n_iter_ = len(self.history_["objective"])
-        # One cluster is found by every start.
-        self.stability_ = None if self.n_clusters == 1 else agreement([each.numpy() for each in fitted.choices])
-        self._resume: dict[str, Any] | None = None
-        # Of an earlier free table.
-        self.__dict__.pop("probabilities_", None)
+        Clusters are numbered anew, by their size among these samples, and ``labels_`` are theirs.
+        """
+        spec = Spec.of(self)
+        with session(self.random_state, spec.device, distributed=False) as run:
+            if not self.__sklearn_is_fitted__():
+                samples = self._open(X, spec, sample_weight, fewest=1, in_memory=True)
+                scaling = spec.preprocessing.fit(samples)
+                problem = pose_problem(spec, samples, scaling, spec.resolve_geometry())
+                (module,), earlier = start(spec, problem, run, 1), None
+            else:
+                earlier = self.fitted_
+                samples, problem = self._pose(X, spec, sample_weight, is_trained=True)
+                scaling, module = earlier.scaling, earlier.module
+            best, state = train_one_epoch(
+                module, problem, spec, run, None if earlier is None else earlier.optimiser_state
+            )
+            fitted = replace(Fitted.of(spec, samples, scaling, problem, best), optimiser_state=state)
+            if earlier is not None:
+                history = {name: values + fitted.history[name] for name, values in earlier.history.items()}
+                fitted = replace(
+                    fitted, history=history, encoding=earlier.encoding, feature_names=earlier.feature_names
+                )
+        return self._take(fitted)
+
+    def _take(self, fitted: Fitted) -> Self:
+        """Set all attributes of a fit: the one place that does."""
+        for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
+            delattr(self, name)
+        self.fitted_ = fitted
+        self.module_, self.geometry_, self.scaling_ = fitted.module, fitted.geometry, fitted.scaling
+        self.encoding_ = fitted.encoding
+        self.history_, self.n_iter_ = fitted.history, len(fitted.history["objective"])
+        self.n_clusters_, self.objective_ = fitted.n_clusters, fitted.objective
+        self.stability_, self.diverged_ = fitted.stability, fitted.diverged
+        self.n_features_in_ = fitted.shape[0]
+        if fitted.feature_names:
+            self.feature_names_in_ = np.array(fitted.feature_names, dtype=object)
+        if fitted.is_free:
+            self.probabilities_ = fitted.free_probabilities()
+        if fitted.n_clusters == 1 < len(fitted.order):
+            warnings.warn(COLLAPSED, CollapseWarning, stacklevel=3)
+        return self
 
     @property
     def labels_(self) -> NDArray[np.int64]:
-        """Cluster of each row; of rows that were streamed, they are predicted when they are first asked for."""
+        """Cluster of each sample; those of streamed samples are predicted when they are first asked for."""
         if not self.__sklearn_is_fitted__():
             raise AttributeError("labels_ are there after fit.")
-        if self._labels is None:
-            if self._stream is None:
-                raise AttributeError("The labels of streamed rows are not kept in files: predict those that you need.")
-            self._labels = np.concatenate([self._of_rows(rows).argmax(1) for rows in rows_in_order(self._stream)])
-        return self._labels
+        return self.fitted_.labels
 
-    def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
-        """One more epoch, on these rows; the first call starts the model.
+    def predict(self, X: Any) -> NDArray[np.int64]:
+        """The cluster of each sample, (n,)."""
+        return np.asarray(self._probabilities(X).argmax(1), dtype=np.int64)
 
-        Clusters are numbered anew, by their size among these rows, and ``labels_`` are theirs.
+    def predict_proba(self, X: Any) -> NDArray[np.floating[Any]]:
+        """p(y|x) of each sample, (n, n_clusters); of sparse samples, ask :meth:`transform`."""
+        # scikit-learn's checks take an estimator with probabilities of sparse samples for a classifier of 4 classes.
+        if scipy.sparse.issparse(X):
+            raise TypeError("predict_proba takes no sparse samples; transform gives the same probabilities for them.")
+        return self._probabilities(X)
+
+    def transform(self, X: Any) -> NDArray[np.floating[Any]]:
+        """Soft assignments as features: p(y|x) of each sample, (n, n_clusters)."""
+        return self._probabilities(X)
+
+    def fit_transform(self, X: Any, y: Any = None, **fit_parameters: Any) -> NDArray[np.floating[Any]]:
+        """Fit, and the soft assignments of the samples."""
+        self.fit(X, y, **fit_parameters)
+        return self.probabilities_ if self.fitted_.is_free else self._probabilities(X)
+
+    def score(self, X: Any, y: Any = None, *, sample_weight: Any = None, affinity: Any = None) -> float:
+        """The objective of the model on X; higher is better, for one objective and one number of clusters.
+
+        It grows with ``n_clusters`` and has another scale for each objective: it compares restarts, learning rates and
+        models, not those. Exact up to 10,000 samples (1,000 where a matrix is needed), else a mean over batches.
         """
-        check_parameters(self.get_params(deep=False))
-        with all_or_nothing(self), seeded(self.random_state, self.device) as (seed, random_streams):
-            first = not self.__sklearn_is_fitted__()
-            X = self._validate(X, reset=first, fewest=1)
-            weight, kept = take_part(X, sample_weight, self.device)
-            if first:
-                rows, problem = self._begin(X, None, weight, kept)
-                (self.module_,) = modules = self._modules(rows, seed, 1)
-                self._learning().start(modules, rows, problem, self.geometry_, seed)
-                self.history_, self._resume = {"objective": [], "clusters": [], "entropy": []}, None
-                self.stability_ = None
-            else:
-                geometry = for_new_rows(self.geometry_, self._objective().needs)
-                problem = self._problem(self._rows(rows_kept(X, kept)), geometry, weight, is_trained=True)
-            # A copy is trained: a call that fails leaves the weights alone too.
-            model = SingleModel(copy.deepcopy(self.module_), self.n_clusters, self._learning().autocast, self.compile)
-            trained, self._resume = self._learning().one_epoch(model, problem, random_streams, self._resume)
-            (evaluation,), was_spoilt = evaluate_finite(model, trained, problem, self.n_clusters, self._objective())
-            (self.module_,) = model.modules
-            self._stream, self.diverged_ = None, trained.diverged or was_spoilt
-            more = trained.history.of_model(0)
-            self.history_ = {name: values + more[name] for name, values in self.history_.items()}
-            self.n_iter_ = len(self.history_["objective"])
-            self._finish(X, kept, evaluation)
-        return self
+        check_is_fitted(self)
+        spec = Spec.of(self)
+        _, problem = self._pose(X, spec, sample_weight, affinity)
+        value = problem.evaluate(self.module_, spec.n_clusters, spec.objective).objective
+        if not math.isfinite(value):
+            raise NotFiniteError(value)
+        return value
 
     def save(self, path: str | Path) -> None:
         """Write the model to one file, for :func:`pollux.load`; of a network of your own, its weights."""
         check_is_fitted(self)
-        persistence.save(self, path)
+        model_files.save(self, path)
+
+    def _open(
+        self, X: Any, spec: Spec, sample_weight: Any, *, fewest: int | None = None, in_memory: bool = False
+    ) -> Samples:
+        """The samples of a fit."""
+        samples = open_samples(
+            X,
+            # Validation writes to a copy: a fit that fails leaves the estimator as it was.
+            copy.copy(self),
+            fewest=fewest or max(2, spec.n_clusters),
+            missing=spec.preprocessing.missing,
+            dtype=spec.training.dtype,
+            device=spec.device,
+            sample_weight=sample_weight,
+            in_memory=in_memory,
+        )
+        if isinstance(samples, StreamSamples):
+            spec.check_streamable()
+        return samples
+
+    def _pose(
+        self, X: Any, spec: Spec, sample_weight: Any, affinity: Any = None, *, is_trained: bool = False
+    ) -> tuple[ArraySamples, MemoryProblem]:
+        """Samples such as those of the fit, as a problem for the trained model."""
+        fitted = self.fitted_
+        samples = select_samples(self._validate(X), sample_weight, spec.device)
+        given = _select_affinity(affinity, spec, samples)
+        geometry = given or geometry_of_new_samples(fitted.geometry, spec.objective.needs)
+        problem = pose_problem(
+            spec, samples, fitted.scaling, geometry, dtype=fitted.dtype, adapt=False, is_trained=is_trained
+        )
+        assert isinstance(problem, MemoryProblem)
+        return samples, problem
+
+    def _validate(self, X: Any) -> Any:
+        """Samples such as those of the fit, as an array or a CSR matrix."""
+        fitted = self.fitted_
+        X = validate_samples(X, self, reset=False, missing=fitted.missing, encoding=fitted.encoding)
+        if tuple(X.shape[1:]) != fitted.shape:
+            raise ValueError(f"The model was trained on samples of shape {fitted.shape}; these are {X.shape[1:]}.")
+        return X
+
+    def _probabilities(self, X: Any) -> NDArray[np.floating[Any]]:
+        check_is_fitted(self)
+        return self.fitted_.probabilities(self._validate(X))
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_clusters
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -355,11 +401,18 @@ class GeminiClustering(Presets, SpeaksOfRows, ClusterMixin, BaseEstimator):
         return tags
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "n_clusters_")
+        return hasattr(self, "fitted_")
 
 
-# Here rather than as a decorator, as it is for those that it inherits.
-GeminiClustering.partial_fit = OnNewRows(GeminiClustering.partial_fit)  # type: ignore[method-assign, assignment]
+def _select_affinity(affinity: Any, spec: Spec, samples: Samples) -> Precomputed | None:
+    if affinity is None or isinstance(samples, StreamSamples):
+        return None
+    return Precomputed.of_selected(affinity, spec.objective.needs, samples.selected)
+
+
+# Here rather than as decorators, because scikit-learn wraps transform when the class is made.
+for _name in ("predict", "predict_proba", "transform", "score", "partial_fit"):
+    setattr(GeminiClustering, _name, available_if(_predicts_new_samples)(getattr(GeminiClustering, _name)))
 
 
 def load(
@@ -376,4 +429,8 @@ def load(
     device : str, optional
         Where to put it, if not where it was trained.
     """
-    return persistence.load(path, GeminiClustering, model=model, device=device)
+    clustering, fitted = model_files.load(path, GeminiClustering, model=model, device=device)
+    with warnings.catch_warnings():
+        # That everything fell into one cluster was said when it was trained.
+        warnings.simplefilter("ignore", CollapseWarning)
+        return clustering._take(fitted)

@@ -24,7 +24,7 @@ from pollux.objectives import GEMINIS, PENALTIES
 from pollux.training import OPTIMISERS
 
 # Small and odd data do fall into one cluster; that it is said so has a test of its own.
-pytestmark = pytest.mark.filterwarnings("ignore::pollux.fitting.CollapseWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::pollux.clustering.CollapseWarning")
 
 X = np.random.default_rng(0).normal(size=(20, 3))
 X[:8] += 4

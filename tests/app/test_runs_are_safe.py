@@ -239,7 +239,7 @@ def test_arrays_may_bring_the_names_of_their_columns() -> None:
     random = np.random.default_rng(0)
     np.savez("named.npz", X=random.normal(size=(20, 2)), feature_names=np.array(["width", "height"]))
     outcome = fit(settings(Path("named.npz")), "run")
-    assert load(outcome.folder).preprocessing_.feature_names == ["width", "height"]
+    assert load(outcome.folder).encoding_.feature_names == ["width", "height"]
     assert read(Settings(data="named.npz", columns=("height",))).preprocessing.feature_names == ["height"]
 
 
@@ -300,7 +300,7 @@ def test_a_class_that_is_no_number_is_none() -> None:
 def test_values_not_seen_in_training_are_warned_of(data: Path) -> None:
     fit(settings(data), "run")
     rows = pd.read_csv(data)
-    text = next(name for name in rows if load("run").preprocessing_.names.count(name) and rows[name].dtype == "str")
+    text = next(name for name in rows if load("run").encoding_.names.count(name) and rows[name].dtype == "str")
     with pytest.warns(UserWarning, match=f"column '{text}' were not seen"):
         load("run").predict(rows.assign(**{text: "never"}))
 
@@ -359,10 +359,10 @@ def test_settings_as_they_were_are_resumed(data: Path, geometry: str) -> None:
 
 def test_an_interrupt_between_two_metrics_leaves_whole_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
     from pollux import GeminiClustering
-    from pollux.training import loop
+    from pollux.training.epoch_metrics import ClusterMetrics
 
     calls = []
-    compute = loop.EpochMetrics.compute
+    compute = ClusterMetrics.compute
 
     def interrupted(self: Any, ranks: Any = None) -> Any:
         calls.append(1)
@@ -370,7 +370,7 @@ def test_an_interrupt_between_two_metrics_leaves_whole_epochs(monkeypatch: pytes
             raise KeyboardInterrupt
         return compute(self, ranks)
 
-    monkeypatch.setattr(loop.EpochMetrics, "compute", interrupted)
+    monkeypatch.setattr(ClusterMetrics, "compute", interrupted)
     X = np.random.default_rng(0).normal(size=(20, 2))
     clustering = GeminiClustering(2, max_epochs=9, callbacks=[Interruptible()], random_state=0).fit(X)
     assert {len(values) for values in clustering.history_.values()} == {2}

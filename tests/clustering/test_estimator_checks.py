@@ -11,7 +11,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from pollux import GeminiClustering
 
 # Small and odd data do fall into one cluster; that it is said so has a test of its own.
-pytestmark = pytest.mark.filterwarnings("ignore::pollux.fitting.CollapseWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::pollux.clustering.CollapseWarning")
 
 # Conventions that a model breaks it breaks for any objective: each is there, but not each with each.
 KINDS = (("mlp", "mmd_ova"), ("linear", "mmd_ovo"), ("mlp", "kl_ova"), ("free", "wasserstein_ova"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,10 @@ from pollux import recipes as presets
 from pollux.errors import InputError
 from pollux.geometry import Mixed, Mixtures, NeighbourGraph, centres, mixtures
 from pollux.metrics import adjusted_rand_index
-from pollux.parameters import check_parameters
+from pollux.spec import Spec
 from pollux.training import starting
 
-pytestmark = pytest.mark.filterwarnings("ignore::pollux.fitting.CollapseWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::pollux.clustering.CollapseWarning")
 
 WINE, VARIETIES = load_wine(return_X_y=True)
 DIGITS, NUMBERS = load_digits(return_X_y=True)
@@ -73,7 +74,7 @@ def test_recipes_are_parameters_that_overrides_replace(name: str) -> None:
     model = make(4, max_epochs=7)
     expected = {**RECIPES[name], "n_clusters": 4, "max_epochs": 7}
     assert {key: model.get_params()[key] for key in expected} == expected
-    check_parameters({**model.get_params(deep=False), "trial_epochs": None})
+    Spec.of(model.set_params(trial_epochs=None))
     assert make().n_clusters == 10
     with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
         make(colour=1)
@@ -249,7 +250,8 @@ def test_a_scaling_of_other_rows_is_not_loaded(tmp_path: Path) -> None:
     wrong: dict[str, Any] = {"centre": torch.zeros(5), "scale": torch.ones(4), "axes": torch.ones(5, 2)}
     for name, value in {**wrong, "fill": torch.zeros(3)}.items():
         damaged = copy.copy(model)
-        damaged.scaling_ = type(model.scaling_)(**{**model.scaling_.tensors(), name: value})
+        scaling = type(model.scaling_)(**{**model.scaling_.tensors(), name: value})
+        damaged.fitted_ = replace(model.fitted_, scaling=scaling)
         damaged.save(tmp_path / name)
         with pytest.raises(ValueError, match=r"not a whole model file.*the scaling is of other samples"):
             load(tmp_path / name)

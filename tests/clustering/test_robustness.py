@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import pollux
 from pollux import Gemini, GeminiClustering
-from pollux.fitting import CollapseWarning
+from pollux.clustering import CollapseWarning
 from pollux.geometry import KERNELS, Features, Pairwise, resolve
 from pollux.objectives.gradients import CLOSED_FORMS, _closed_form
 from pollux.training import ProgressBar
@@ -112,7 +112,7 @@ def test_a_clone_knows_its_objective(tmp_path: Path, name: str) -> None:
     assert pollux.load(tmp_path / "model").score(X) == copied.objective_
 
 
-@pytest.mark.filterwarnings("ignore::pollux.fitting.CollapseWarning")
+@pytest.mark.filterwarnings("ignore::pollux.clustering.CollapseWarning")
 @pytest.mark.parametrize("model", ["linear", nn.Linear(4, 3)])
 def test_a_kernel_may_come_from_a_network(model: Any) -> None:
     encoder = nn.Linear(4, 2)

@@ -23,9 +23,10 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from data_files import Answer, pollux
-from pollux import GeminiClustering, load, open_stream, streamed
+from pollux import GeminiClustering, load, open_stream
 from pollux.app.runs import Settings
 from pollux.app.runs import streamed as streamed_runs
+from pollux.data import samples as streamed
 from pollux.data.streaming import DatasetChunks, ParquetChunks, Stream
 from pollux.errors import InputError
 
@@ -145,7 +146,7 @@ def test_loaders_of_the_user_s_are_clustered_too(source: str) -> None:
     fitted = clustering().fit(LOADERS[source]())
     assert adjusted_rand_score(fitted.predict(X), CLASSES) == 1
     assert np.bincount(fitted.predict(X)).tolist() == sorted(np.bincount(CLASSES), reverse=True)
-    with pytest.raises(AttributeError, match="may give its rows in any order: predict those"):
+    with pytest.raises(AttributeError, match="may give its samples in any order: predict those"):
         _ = fitted.labels_
 
 
@@ -343,7 +344,7 @@ def test_rows_of_files_are_predicted_from_memory_and_that_is_said(tmp_path: Path
     fitted = clustering(max_epochs=1).fit(path)
     for method in (fitted.predict, fitted.transform, fitted.score, fitted.partial_fit, clustering().partial_fit):
         for rows in (path, str(path), tensors(), open_stream(path)):
-            with pytest.raises(InputError, match="Only fit reads rows as they are needed: pass an array"):
+            with pytest.raises(InputError, match="Only fit reads samples as they are needed: pass an array"):
                 method(rows)
 
 

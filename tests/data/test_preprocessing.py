@@ -472,7 +472,7 @@ def test_files_of_the_second_version_load(tmp_path: Path) -> None:
     checksum = checked_tensors.checksum(tensors, text)
     save_file(tensors, tmp_path / "old", metadata={**metadata, "version": "2", "description": text, "sha256": checksum})
     loaded = load(tmp_path / "old")
-    assert loaded.preprocessing_ is None
+    assert loaded.encoding_ is None
     np.testing.assert_array_equal(loaded.predict_proba(X), fitted.predict_proba(X))
 
 
@@ -481,7 +481,7 @@ def test_a_loaded_model_reads_data_frames(model: Path) -> None:
     loaded = load(model)
     clusters = pd.read_csv(model.parent / "clusters.csv")
     written = clusters[["p_0", "p_1", "p_2"]].to_numpy(np.float32)
-    if isinstance(loaded.preprocessing_, TablePreprocessing):
+    if isinstance(loaded.encoding_, TablePreprocessing):
         data: Any = frame()[frame().columns[::-1]]
     else:
         data = np.load(model.parent.parent / "array.npy")
@@ -492,7 +492,7 @@ def test_a_loaded_model_reads_data_frames(model: Path) -> None:
 def test_a_model_that_is_fitted_anew_forgets_its_preprocessing(model: Path) -> None:
     X = np.random.default_rng(1).normal(size=(20, 2))
     loaded = load(model).fit(X)
-    assert loaded.preprocessing_ is None
+    assert loaded.encoding_ is None
     assert loaded.predict_proba(X).shape == (20, 3)
 
 

@@ -21,7 +21,7 @@ from pollux.data.rows import Rows
 from pollux.data.scaling import SCALINGS, FittedScaling, prepared
 from pollux.data.statistics import moments, parts, principal_axes
 
-pytestmark = pytest.mark.filterwarnings("ignore::pollux.fitting.CollapseWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::pollux.clustering.CollapseWarning")
 
 Array = NDArray[np.float64]
 

@@ -5,6 +5,7 @@ import logging
 import sys
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,9 @@ import pollux
 from pollux import GeminiClustering
 from pollux.app.cli import main
 from pollux.app.runs import Settings, fit
+from pollux.clustering import CollapseWarning
 from pollux.data.preprocessing import Category, Number, TablePreprocessing
 from pollux.errors import InputError
-from pollux.fitting import CollapseWarning
 from pollux.io.onnx import to_onnx
 from pollux.models import ACTIVATIONS
 
@@ -280,7 +281,8 @@ def test_empty_text_may_be_a_value(tmp_path: Path) -> None:
     clustering = fitted(normal(40, 3).astype(np.float32), model="linear")
     # A column of numbers whose name looks like that of a value.
     columns = (Category("a", ("", "b"), (0.25, 0.75)), Number("a=b", 2.0, 3.0))
-    clustering.preprocessing_ = TablePreprocessing(columns, missing="mean")
+    encoding = TablePreprocessing(columns, missing="mean")
+    clustering.fitted_ = replace(clustering.fitted_, encoding=encoding)
     to_onnx(clustering, tmp_path / "m.onnx")
     frame = pandas.DataFrame({"a": ["", "b", "c"], "a=b": [1.0, 2.0, 4.0]})
     inputs = {"numbers": frame[["a=b"]].to_numpy(), "categories": frame[["a"]].to_numpy(object)}

@@ -29,8 +29,9 @@ from scipy.stats import norm
 from data_files import pollux, tree
 from pollux import load
 from pollux.app import cli
+from pollux.clustering import CollapseWarning
 from pollux.errors import InputError
-from pollux.fitting import CollapseWarning
+from pollux.io.locks import BusyError
 from pollux.lab import reproduce_command
 from pollux.lab.datasets import ImageSet
 from pollux.lab.experiments import (
@@ -48,11 +49,12 @@ from pollux.lab.experiments import (
     running,
 )
 from pollux.lab.experiments.choosing import choose
-from pollux.lab.experiments.experiment import Desk, Experiment, Protocol, Record, Run, Settings, model_path
+from pollux.lab.experiments.experiment import Experiment, Protocol, Record, Run, RunContext, Settings, model_path
 from pollux.lab.experiments.running import Failure, News, attempt, execute, perform, recorded, to_do
 from pollux.lab.experiments.tables import Cell, Table
 from pollux.lab.pretraining import Encoder, save_encoder
-from pollux.training import Epoch
+from pollux.lab.unfinished import UnfinishedRun, unfinished_path
+from pollux.training import Checkpoints, Epoch
 
 PAPER = Path(__file__).parents[3] / "shared" / "paper" / "gemini.tex"
 GRIDS = [(name, profile) for name in EXPERIMENTS for profile in ("quick", "paper")]
@@ -207,8 +209,8 @@ def test_tables_of_nothing_of_some_and_of_all_runs(name: str) -> None:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk(tmp_path, tmp_path / "models" / "model.safetensors")
+def context(tmp_path: Path) -> RunContext:
+    return RunContext(tmp_path, tmp_path / "models" / "model.safetensors")
 
 
 def good_score(metrics: Mapping[str, Any]) -> bool:
@@ -533,17 +535,17 @@ def test_a_full_disk_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.Mon
 # Running: a toy in this process.
 
 
-def toy_measure(settings: Settings, seed: int, desk: Desk) -> Mapping[str, Any]:
+def toy_measure(settings: Settings, seed: int, context: RunContext) -> Mapping[str, Any]:
     if settings["kind"] == "bad":
         raise ValueError("out of [/range] ε")
     if settings["kind"] == "odd":
         return {"objective": object()}
     if settings["kind"] == "warns":
         warnings.warn("2 clusters of 3", CollapseWarning, stacklevel=1)
-    if desk.model_path is not None:
-        desk.model_path.parent.mkdir(exist_ok=True)
-        desk.model_path.write_text("a model")
-    for callback in desk.callbacks:
+    if context.model_path is not None:
+        context.model_path.parent.mkdir(exist_ok=True)
+        context.model_path.write_text("a model")
+    for callback in context.callbacks:
         callback(Epoch(1, 1, {"objective": 0.5, "clusters": 3, "entropy": 0.1}))
     return {"adjusted_rand_index": 0.5, "clusters": 3, "objective": 1.0}
 
@@ -679,7 +681,7 @@ def test_no_more_runs_are_handed_out_than_there_are_workers(tmp_path: Path) -> N
 
 
 def test_a_worker_that_dies_costs_its_own_run(tmp_path: Path) -> None:
-    def submit(function: Any, name: str, run: Run, folder: Path) -> Future[Any]:
+    def submit(function: Any, name: str, run: Run, *_: Any) -> Future[Any]:
         future: Future[Any] = Future()
         if run.seed == 1:
             future.set_exception(BrokenProcessPool("terminated abruptly"))
@@ -762,8 +764,8 @@ def watch(watcher: display.Bars | display.Lines) -> None:
     """A run that ends well, and one that does not."""
     one = record(metrics={"adjusted_rand_index": math.nan, "clusters": 1})
     with watcher:
-        watcher.news(News(0, str(one.run), Epoch(1, 5, {"objective": 0.5, "clusters": 3, "entropy": 0.1})))
-        for epoch in (None, Epoch(5, 5, {"objective": math.nan, "clusters": 3, "entropy": 0.1})):
+        watcher.news(News(0, str(one.run), Epoch(1, 5, {"objective": 0.5, "clusters": 3})))
+        for epoch in (None, Epoch(5, 5, {"objective": math.nan, "clusters": 3})):
             watcher.news(News(0, str(one.run), epoch))
             watcher.news(News(1, "[/odd] [name]", epoch))
         watcher.news(News(0, str(one.run), None))
@@ -1139,3 +1141,64 @@ def test_whatever_ends_a_grid_what_was_done_is_kept_and_the_rest_is_done_later(
     # A run is the same, wherever it is done.
     one = outcome.records[runs.index(next(run for run in runs if run.key in first))]
     assert perform("ova-vs-ovo", one.run, Path("elsewhere")).metrics == one.metrics
+
+
+def test_what_is_left_of_a_run_is_used_by_the_same_code_alone(tmp_path: Path) -> None:
+    """The seconds and warnings of a process that was killed count; those of other code do not."""
+    folder = unfinished_path(tmp_path, "toy-1")
+    notes, unfinished = folder / "run.json", UnfinishedRun(folder)
+    with UnfinishedRun(folder).open():
+        (folder / "fit").mkdir()
+        with pytest.raises(BusyError):
+            unfinished.open().__enter__()
+    notes.write_text(json.dumps({**json.loads(notes.read_text()), "seconds": 100.0, "warnings": ["W: odd"]}))
+    with unfinished.open():
+        warnings.warn("odder", CollapseWarning, stacklevel=1)
+    assert 100 < unfinished.seconds < 160
+    assert unfinished.warnings == ["CollapseWarning: odder", "W: odd"]
+    assert (folder / "fit").exists()
+    for other in (json.dumps({"code": "other", "seconds": 100.0, "warnings": ["W: odd"]}), "{", "[]"):
+        (folder / "fit").mkdir(exist_ok=True)
+        notes.write_text(other)
+        anew = UnfinishedRun(folder)
+        with anew.open():
+            assert not (folder / "fit").exists()
+        assert anew.seconds < 60
+        assert not anew.warnings
+    (folder / "fit").mkdir()
+    with pytest.raises(InputError), unfinished.open():
+        raise InputError("The checkpoints are of another training.")
+    assert not (folder / "fit").exists()
+    unfinished.remove()
+    unfinished.remove()
+    assert not (tmp_path / "unfinished").exists()
+
+
+@needs_proc
+def test_a_run_that_is_killed_goes_on_from_its_checkpoint_to_the_same_record(request: pytest.FixtureRequest) -> None:
+    """Kill -9 in the middle of a run: what is left of it is done, not all, and no bit of the metrics differs."""
+    words = ["ova-vs-ovo", "--runs", "1", "--set", "epochs=2000", "--only", "objective=mmd_ovo"]
+    command = ["reproduce", *words, "--jobs", "1", "--checkpoint-every", "20 epochs"]
+    (run,) = choose(["ova-vs-ovo"], "quick", ["objective=mmd_ovo"], ["epochs=2000"], 1)[0][1].all_runs("ova-vs-ovo")
+    folder = unfinished_path(Path("results"), run.key)
+    with Started(*command) as killed:
+        wait_until(lambda: len(list(folder.glob("fit/checkpoint-*[1-9]?.safetensors"))) or not alive(killed.pid))
+        below = children(killed.pid)
+        os.kill(killed.pid, signal.SIGKILL)
+    assert killed.ended()[0] == -signal.SIGKILL
+    wait_until(lambda: not any(map(alive, below)))
+    assert not recorded_runs()
+    done = Checkpoints(folder / "fit").epochs_done()
+    assert 100 < done < 2000
+    before = json.loads((folder / "run.json").read_text())
+
+    epochs: list[int] = []
+    request.getfixturevalue("jobs")
+    request.getfixturevalue("monkeypatch").setattr(
+        running._Teller, "__call__", lambda self, epoch: epochs.append(epoch.number)
+    )
+    outcome = execute(EXPERIMENTS["ova-vs-ovo"], [run], Path("results"), jobs=1, display=Spy())
+    assert epochs == list(range(done + 1, 2001))
+    assert outcome.records[0].seconds > before["seconds"]
+    assert not Path("results", "unfinished").exists()
+    assert perform("ova-vs-ovo", run, Path("elsewhere")).metrics == outcome.records[0].metrics

@@ -826,7 +826,7 @@ def test_bars_show_runs_and_means(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     with progress.display(4) as bars:
         assert isinstance(bars, progress.Bars)
         bars.began(task)
-        bars.epoch(task, Epoch(1, 2, {"objective": 0.5, "clusters": 3, "entropy": 0.0}))
+        bars.epoch(task, Epoch(1, 2, {"objective": 0.5, "clusters": 3}))
         bars.done(task, recorded_as(task, scores, 1.25))
         bars.began(task)
         bars.done(task, recorded_as(task, {"timeout": 60.0}))

@@ -21,8 +21,9 @@ from pollux import Gemini, GeminiClustering, f_divergence, models
 from pollux.geometry.affinity import Features
 from pollux.objectives import GEMINIS, PENALTIES
 from pollux.training import Batch, make_optimiser
+from pollux.training.epoch_metrics import ClusterMetrics
 from pollux.training.evaluation import log_probabilities
-from pollux.training.loop import EpochMetrics, NanGuard
+from pollux.training.loop import NanGuard
 from pollux.training.memory_advice import TooLargeError, is_lack_of_memory
 from pollux.training.steps import AutogradStep, ClosedFormStep
 from pollux.training.trainable import DenseModels, SingleModel, StackedModels
@@ -274,7 +275,7 @@ def test_steps_stay_on_the_device_of_their_rows(apart: None, name: str, weighted
         taped = AutogradStep(model, Gemini(name), make_optimiser("sgd", model.parameters(), 0.1))
         dense = DenseModels(modules, 0.1)
         for trained, step in ((model, taped), (dense, ClosedFormStep(dense, Gemini(name)))):
-            values, logits = step(batch)
+            logits, values = step(batch)
             assert logits.is_meta
             assert values.is_meta
             trained.sync()  # type: ignore[attr-defined]
@@ -291,7 +292,7 @@ def test_penalties_and_optimisers_stay_on_the_device(apart: None, optimiser: Any
     generator = torch.Generator().manual_seed(0)
     step = AutogradStep(model, Gemini("mmd_ovo"), how, [(PENALTIES[penalty], 0.1)], generator)
     for weight in (None, there(8, dtype=torch.float64)):
-        values, logits = step(Batch(there(8, 4), there(8, 8), weight, spacing=there(8)))
+        logits, values = step(Batch(there(8, 4), there(8, 8), weight, spacing=there(8)))
     assert logits.shape == ((2, 8, 3) if several else (8, 3))
     assert values.shape == ((2,) if several else ())
     assert all(parameter.grad is not None and parameter.grad.is_meta for parameter in model.parameters())
@@ -315,15 +316,16 @@ def test_other_objectives_stay_on_the_device_too(apart: None, objective: Gemini)
 def test_metrics_are_gathered_on_the_device(apart: None) -> None:
     (module,) = networks(1)
     assert all(tensor.is_meta for tensor in NanGuard(SingleModel(module, 3))._copy())
-    metrics = EpochMetrics()
-    metrics.update(there(), there(8, 3))
+    metrics = ClusterMetrics()
+    metrics.update(there(8, 3), there())
     assert metrics.mean().is_meta
     assert metrics.mean_since_last().is_meta
     kept = {
         name: torch.ones(value.shape) if isinstance(value, Tensor) else value for name, value in metrics.state().items()
     }
-    again = EpochMetrics.from_state(kept, torch.device("meta"))
-    again.update(there(), there(8, 3))
+    again = ClusterMetrics()
+    again.load_state(kept, torch.device("meta"))
+    again.update(there(8, 3), there())
     assert again.mean().is_meta
 
 

@@ -5,17 +5,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse
 import torch
 from sklearn.datasets import make_blobs
 from torch import Tensor
 
 from pollux import GeminiClustering, threads
-from pollux.fitting import RowProblem, transport_problems
-from pollux.geometry.affinity import Paths
 from pollux.objectives import Gemini, sinkhorn
-from pollux.parameters import resolve_objective
+from pollux.spec import Spec
 from pollux.training.batches import Batch, RowBatches
+from pollux.training.problem import resolve_reshuffling
 
 
 def batches(reshuffle_every: int, n: int = 25, batch_size: int = 10) -> RowBatches:
@@ -70,18 +68,13 @@ def test_a_batch_that_is_kept_brings_the_very_same_affinity() -> None:
     ],
 )
 def test_automatic_reshuffling_keeps_batches_where_that_pays_and_fits(objective: Any, n: int, kept: int) -> None:
-    problem = RowProblem(n, torch.arange(n).__getitem__, None, None)
-    problems = transport_problems(resolve_objective(objective), n_clusters=10, n_init=2)
-    assert problem.batches(500, "auto", problems)._reshuffle_every == kept
+    transports = Spec.of(GeminiClustering(10, objective=objective, n_init=2)).n_transport_problems
+    assert resolve_reshuffling("auto", n, 500, transports, dense=True) == kept
 
 
 def test_trees_in_a_large_graph_count_too() -> None:
-    n = 20_000
-    graph = scipy.sparse.csr_array((n, n))
-    paths = Paths(graph, torch.arange(n), 1.0)
-    problem = RowProblem(n, torch.arange(n).__getitem__, paths.part, None)
-    assert problem.batches(100, "auto", 10)._reshuffle_every == 10
-    assert problem.batches(100, "auto", 100)._reshuffle_every == 1
+    assert resolve_reshuffling("auto", 20_000, 100, 10, dense=False) == 10
+    assert resolve_reshuffling("auto", 20_000, 100, 100, dense=False) == 1
 
 
 @pytest.mark.parametrize("objective", ["wasserstein_ova", "wasserstein_ovo", "mmd_ova"])

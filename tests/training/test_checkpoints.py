@@ -145,6 +145,12 @@ def dropping(shape: Any, n_clusters: int) -> nn.Module:
     return nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Dropout(0.3), nn.Linear(6, n_clusters))
 
 
+def channels_last(shape: Any, n_clusters: int) -> nn.Module:
+    """Weights whose layout in memory is not that of files."""
+    convolution = nn.Conv2d(4, 6, 3, padding=1).to(memory_format=torch.channels_last)
+    return nn.Sequential(nn.Unflatten(1, (4, 1, 1)), convolution, nn.Flatten(), nn.Linear(6, n_clusters))
+
+
 def with_momentum(parameters: Any, lr: float) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, lr=lr, momentum=0.9, nesterov=True)
 
@@ -163,6 +169,7 @@ WAYS: dict[str, tuple[dict[str, Any], Any, dict[str, Any]]] = {
     **{f"restarts of {name}": ({"optimiser": name, "n_init": 2, "model": dropping}, X, {}) for name in OPTIMISERS},
     "momentum": ({"optimiser": with_momentum}, X, {}),
     "normalisation and dropout": ({"model": normalised}, X, {}),
+    "channels last": ({"model": channels_last}, X, {}),
     "restarts one by one": ({"model": normalised, "n_init": 3, "max_epochs": 3}, X, {}),
     "adversarial": ({"penalties": {"vat": 0.5}}, X, {}),
     "adversarial restarts": ({"penalties": {"vat": 0.5}, "n_init": 2}, X, {}),
@@ -251,7 +258,7 @@ def assert_same_bits(one: GeminiClustering, other: GeminiClustering) -> None:
     states = [fitted.module_.state_dict() for fitted in (one, other)]
     assert states[0].keys() == states[1].keys()
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
-    if one._labels is not None or other._labels is not None:
+    if one.fitted_.given_labels is not None or other.fitted_.given_labels is not None:
         np.testing.assert_array_equal(one.labels_, other.labels_)
 
 

@@ -12,9 +12,9 @@ import pytest
 
 import distributed_fits as fits
 from distributed_fits import Together, estimator, rows
-from pollux import streamed
 from pollux.data.streaming import open_stream
 from pollux.objectives import GEMINIS
+from pollux.training import problem as streamed
 from rank_processes import Team
 
 # The smallest step is far larger: what differs by less has taken the same steps.

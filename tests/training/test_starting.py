@@ -16,10 +16,9 @@ from sklearn.datasets import make_blobs
 from sklearn.metrics import adjusted_rand_score
 from torch import Tensor, nn
 
-from pollux import GeminiClustering, learning
+from pollux import GeminiClustering
 from pollux.data.rows import Rows
 from pollux.errors import InputError
-from pollux.fitting import spacing
 from pollux.geometry import KERNELS, NeighbourGraph
 from pollux.metrics import adjusted_rand_index, agreement
 from pollux.models import ACTIVATIONS, mlp
@@ -40,11 +39,12 @@ from pollux.training import (
 )
 from pollux.training.batches import Batch, RowBatches
 from pollux.training.loop import TrainingState
+from pollux.training.problem import measure_spacing
 from pollux.training.starting import initial_labels
 from pollux.training.steps import ClosedFormStep
 from pollux.training.trainable import DenseModels, has_closed_form, stackable
 
-pytestmark = pytest.mark.filterwarnings("ignore::pollux.fitting.CollapseWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::pollux.clustering.CollapseWarning")
 
 X, CLASSES = make_blobs(n_samples=(30, 25, 20), n_features=4, cluster_std=0.7, random_state=1)
 Labels = NDArray[np.int64]
@@ -258,13 +258,13 @@ def test_a_training_that_is_taken_up_is_not_started_again(
     whole = small(**given, max_epochs=3).fit(X)
     small(**given, max_epochs=3, checkpoint=tmp_path).fit(X)
     called: list[int] = []
-    original = learning.initial_labels
+    original = starting.initial_labels
 
     def counted(*arguments: Any) -> Any:
         called.append(1)
         return original(*arguments)
 
-    monkeypatch.setattr(learning, "initial_labels", counted)
+    monkeypatch.setattr(starting, "initial_labels", counted)
     assert same_weights(small(**given, max_epochs=3, checkpoint=tmp_path).fit(X), whole)
     assert len(called) == (starts > 1)
     called.clear()
@@ -286,7 +286,7 @@ every_way = pytest.mark.parametrize("options", WAYS.values(), ids=WAYS)
 @every_way
 @pytest.mark.parametrize("going_on", [1, 2])
 def test_the_best_of_a_trial_go_on(options: dict[str, Any], going_on: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learning, "_GOING_ON", going_on)
+    monkeypatch.setattr(restarts, "_GOING_ON", going_on)
     given = {"n_init": 4, "batch_size": 25, "n_clusters": 5, **options}
     trial = small(**given, max_epochs=2).fit(X)
     seen: list[tuple[int, int]] = []
@@ -449,8 +449,8 @@ def test_a_trial_that_is_a_share_of_all_epochs_is_not_prolonged_unless_it_is_nam
 
 
 def test_epochs_that_are_left_to_us_are_some_number_of_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learning, "_AUTO_STEPS", 100)
-    monkeypatch.setattr(learning, "_AUTO_EPOCHS", 4)
+    monkeypatch.setattr(restarts, "_AUTO_STEPS", 100)
+    monkeypatch.setattr(restarts, "_AUTO_EPOCHS", 4)
     options = {"max_epochs": "auto", "batch_size": 15}
     assert small(**options).fit(X).n_iter_ == 100 / 5
     assert small(max_epochs="auto", batch_size=2).fit(X).n_iter_ == 4
@@ -463,9 +463,9 @@ def test_epochs_that_are_left_to_us_are_some_number_of_steps(monkeypatch: pytest
 
 def test_a_cosine_falls_from_one_to_zero() -> None:
     cosine = SCHEDULES["cosine"]
-    assert [cosine(done) for done in (0, 0.5, 1, 1.2)] == pytest.approx([1, 0.5, 0, 0])
-    assert cosine(1 / 3) == pytest.approx((1 + math.cos(math.pi / 3)) / 2)
-    assert {SCHEDULES["constant"](done) for done in (0, 0.35, 1)} == {1.0}
+    assert [cosine(10, epochs) for epochs in (0, 5, 10, 12)] == pytest.approx([1, 0.5, 0, 0])
+    assert cosine(3, 1) == pytest.approx((1 + math.cos(math.pi / 3)) / 2)
+    assert {SCHEDULES["constant"](10, epochs) for epochs in (0, 3.5, 10)} == {1.0}
 
 
 @pytest.mark.parametrize("optimiser", ["sgd", "adamw"])
@@ -625,18 +625,18 @@ def test_moves_have_their_length_where_predictions_hardly_change(dtype: torch.dt
 
 def test_local_moves_are_a_share_of_the_distance_to_the_tenth_neighbour() -> None:
     model, inputs = watched(), torch.as_tensor(X)
-    apart = spacing(Rows(X))
+    apart = measure_spacing(Rows(X))
     expected = np.sort(np.linalg.norm(X[:, None] - X, axis=-1), 1)[:, 10]
     np.testing.assert_allclose(apart, expected)
     LocalVat(share=0.3)(model, inputs, model(inputs), None, torch.Generator().manual_seed(0), spacing=apart)
     torch.testing.assert_close((model.asked[-1] - inputs).norm(dim=1), 0.3 * apart)
-    few = spacing(Rows(X[:3]))
+    few = measure_spacing(Rows(X[:3]))
     np.testing.assert_allclose(few, np.linalg.norm(X[:3, None] - X[:3], axis=-1).max(1))
 
 
 def test_equal_rows_are_not_moved() -> None:
     model, inputs = watched(), torch.ones(20, 4, dtype=torch.float64)
-    value = LocalVat()(model, inputs, model(inputs), None, torch.Generator(), spacing=spacing(Rows(inputs)))
+    value = LocalVat()(model, inputs, model(inputs), None, torch.Generator(), spacing=measure_spacing(Rows(inputs)))
     assert float(value) == 0
 
 
@@ -669,7 +669,7 @@ def test_restarts_trained_together_are_penalised_one_by_one() -> None:
     modules = [nn.Linear(4, 3).double() for _ in range(3)]
     # Of a number of rows for which three draws give the numbers of one that is thrice as long.
     rows = X[:64]
-    inputs, apart = torch.as_tensor(rows), spacing(Rows(rows))
+    inputs, apart = torch.as_tensor(rows), measure_spacing(Rows(rows))
 
     def penalty(model: SingleModel | StackedModels, generator: torch.Generator) -> Tensor:
         log_p = model(inputs).detach()
@@ -692,7 +692,7 @@ def test_penalties_that_ask_for_the_spacing_are_given_that_of_their_batch() -> N
     small(penalties={penalty: 1.0}, max_epochs=1, batch_size=25).fit(X)
     assert [len(part) for part in given] == [25, 25, 25]
     everything = np.sort(torch.cat(given).numpy())
-    np.testing.assert_allclose(everything, np.sort(spacing(Rows(X)).numpy()))
+    np.testing.assert_allclose(everything, np.sort(measure_spacing(Rows(X)).numpy()))
 
 
 # --- Normalisation --------------------------------------------------------------------------------------------

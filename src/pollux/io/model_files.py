@@ -14,11 +14,22 @@ from torch import Tensor, nn
 
 from pollux.data.preprocessing import from_json
 from pollux.data.scaling import FittedScaling
-from pollux.geometry import DISTANCES, KERNELS, SPANNING, Mixtures, NeighbourGraph, Pairwise, ShortestPath, resolve
+from pollux.fitted import Fitted
+from pollux.geometry import (
+    DISTANCES,
+    KERNELS,
+    SPANNING,
+    Geometry,
+    Mixtures,
+    NeighbourGraph,
+    Pairwise,
+    ShortestPath,
+    resolve,
+)
 from pollux.io import tensors as checked_tensors
-from pollux.models import FreeTable, build
+from pollux.models import build
 from pollux.objectives import DIVERGENCES, Gemini
-from pollux.parameters import NOT_IN_FILE, check_device
+from pollux.spec import NOT_IN_FILE, check_device, resolve_objective
 
 FORMAT = "pollux-model"
 VERSION = "4"
@@ -35,14 +46,16 @@ Clustering = TypeVar("Clustering", bound=Any)
 
 def save(clustering: Any, path: str | Path) -> None:
     """Write a fitted clustering: its weights, and what is needed to predict and to go on."""
-    tensors = {f"module.{name}": value for name, value in clustering.module_.state_dict().items()}
-    # The labels of streamed rows may take more memory than there is.
-    streamed = clustering._stream is not None or clustering._labels is None
-    labels = torch.empty(0, dtype=torch.long) if streamed else torch.from_numpy(clustering._labels)
-    tensors |= {"order": clustering._order, "labels": labels}
-    if clustering.scaling_ is not None:
-        tensors |= {f"scaling.{name}": value for name, value in clustering.scaling_.tensors().items()}
-    geometry = clustering.geometry_
+    fitted: Fitted = clustering.fitted_
+    tensors = {f"module.{name}": value for name, value in fitted.module.state_dict().items()}
+    # The labels of streamed samples may take more memory than there is.
+    labels = fitted.given_labels
+    tensors |= {"order": fitted.order, "labels": torch.empty(0, dtype=torch.long)}
+    if labels is not None:
+        tensors["labels"] = torch.from_numpy(labels)
+    if fitted.scaling is not None:
+        tensors |= {f"scaling.{name}": value for name, value in fitted.scaling.tensors().items()}
+    geometry = fitted.geometry
     # Where checkpoints went is no business of those who get the model.
     given = {name: value for name, value in clustering.get_params(deep=False).items() if name != "checkpoint"}
     parameters = {name: _as_json(value) for name, value in given.items()}
@@ -53,35 +66,32 @@ def save(clustering: Any, path: str | Path) -> None:
         ],
         "geometry_known": isinstance(geometry, Pairwise | ShortestPath | NeighbourGraph | Mixtures),
         "geometry_parameters": _as_json(geometry.parameters) if isinstance(geometry, Pairwise) else {},
-        "shape": clustering._shape,
-        "dtype": str(clustering._dtype).removeprefix("torch."),
-        "feature_names": list(getattr(clustering, "feature_names_in_", [])),
-        "history": clustering.history_,
-        "objective": clustering.objective_,
-        "n_clusters": clustering.n_clusters_,
-        "stability": clustering.stability_,
-        "streamed": streamed,
-        "preprocessing": None if clustering.preprocessing_ is None else clustering.preprocessing_.as_json(),
+        "shape": fitted.shape,
+        "dtype": str(fitted.dtype).removeprefix("torch."),
+        "feature_names": list(fitted.feature_names),
+        "history": fitted.history,
+        "objective": fitted.objective,
+        "n_clusters": fitted.n_clusters,
+        "stability": fitted.stability,
+        "streamed": labels is None,
+        "preprocessing": None if fitted.encoding is None else fitted.encoding.as_json(),
     }
     write(path, tensors, description)
 
 
 def load(
     path: str | Path, make: Callable[..., Clustering], *, model: Any = None, device: str | None = None
-) -> Clustering:
-    """The clustering in a file, made by ``make(**parameters)``; ``model`` stands in for a network of the user's."""
+) -> tuple[Clustering, Fitted]:
+    """The clustering in a file, made by ``make(**parameters)``, and what is known of it.
+
+    ``model`` stands in for a network of the user's.
+    """
     tensors, description = read(path)
     try:
         clustering = make(**_parameters(path, description, model, device))
-        _restore_state(clustering, tensors, description)
-        with torch.random.fork_rng(devices=[]):
-            _restore_module(clustering, tensors)
-        # The first files of version 1 did not say; a geometry is never replaced by another.
-        if description.get("geometry_known", False):
-            _restore_geometry(clustering, description["geometry_parameters"])
+        return clustering, _fitted(clustering, tensors, description)
     except _NOT_WHAT_IT_SAYS as error:
         raise ValueError(f"{path} is not a whole model file: {error!r}.") from error
-    return clustering
 
 
 # What reading the wrong thing in the right place leads to.
@@ -117,34 +127,42 @@ def _parameters(path: str | Path, description: dict[str, Any], model: Any, devic
     return parameters
 
 
-def _restore_state(clustering: Any, tensors: dict[str, Tensor], description: dict[str, Any]) -> None:
-    clustering._shape = tuple(description["shape"])
-    clustering._dtype = {"float32": torch.float32, "float64": torch.float64}[description["dtype"]]
-    clustering.n_features_in_ = clustering._shape[0]
-    if description["feature_names"]:
-        clustering.feature_names_in_ = np.array(description["feature_names"], dtype=object)
-    history = description["history"]
-    clustering.history_ = {name: [kind(value) for value in history[name]] for name, kind in _HISTORY.items()}
-    clustering.objective_, clustering.n_clusters_ = float(description["objective"]), int(description["n_clusters"])
-    clustering.n_iter_ = len(clustering.history_["objective"])
-    clustering._order, clustering._labels = tensors.pop("order"), tensors.pop("labels").numpy()
-    stability = description.get("stability")
-    clustering.stability_ = None if stability is None else float(stability)
+def _fitted(clustering: Any, tensors: dict[str, Tensor], description: dict[str, Any]) -> Fitted:
+    shape = tuple(description["shape"])
+    dtype = {"float32": torch.float32, "float64": torch.float64}[description["dtype"]]
+    history = {name: [kind(value) for value in description["history"][name]] for name, kind in _HISTORY.items()}
+    order, labels = tensors.pop("order"), tensors.pop("labels").numpy()
+    if sorted(order.tolist()) != list(range(len(order))):
+        raise IndexError("the order of the clusters is not a permutation")
+    if len(order) != clustering.n_clusters:
+        raise IndexError("the order is of another number of clusters")
     scaling = {name: tensors.pop(name) for name in list(tensors) if name.startswith("scaling.")}
-    clustering.scaling_ = _scaling(scaling, clustering._shape) if scaling else None
-    if description.get("streamed"):
-        clustering._labels = None
-    if sorted(clustering._order.tolist()) != list(range(len(clustering._order))):
-        raise IndexError("the order of the clusters is none")
-    if len(clustering.hidden) > len(tensors):
-        raise IndexError("there are more layers than weights")
-    preprocessing = description.get("preprocessing")
-    clustering.preprocessing_ = None if preprocessing is None else from_json(preprocessing)
-    if clustering.preprocessing_ is not None and clustering.preprocessing_.encoded_shape != clustering._shape:
+    fitted_scaling = _scaling(scaling, shape) if scaling else None
+    encoding = None if description.get("preprocessing") is None else from_json(description["preprocessing"])
+    if encoding is not None and encoding.encoded_shape != shape:
         raise IndexError("the columns are not those of the network")
-    # A matrix or a function is not in the file.
-    clustering._resume = clustering.geometry_ = clustering._stream = None
-    clustering.diverged_ = False
+    stability = description.get("stability")
+    weights = {name.removeprefix("module."): value for name, value in tensors.items()}
+    with torch.random.fork_rng(devices=[]):
+        module = _module(clustering, shape if fitted_scaling is None else fitted_scaling.shape, dtype, weights)
+    return Fitted(
+        module=module,
+        order=order,
+        shape=shape,
+        dtype=dtype,
+        device=clustering.device,
+        history=history,
+        objective=float(description["objective"]),
+        n_clusters=int(description["n_clusters"]),
+        stability=None if stability is None else float(stability),
+        # A matrix or a function is not in the file, and the first files of version 1 did not say.
+        geometry=_geometry(clustering, description) if description.get("geometry_known", False) else None,
+        scaling=fitted_scaling,
+        encoding=encoding,
+        feature_names=tuple(description["feature_names"]),
+        missing=clustering.missing,
+        given_labels=None if description.get("streamed") else labels,
+    )
 
 
 def _scaling(tensors: dict[str, Tensor], shape: tuple[int, ...]) -> FittedScaling:
@@ -157,25 +175,24 @@ def _scaling(tensors: dict[str, Tensor], shape: tuple[int, ...]) -> FittedScalin
     return scaling
 
 
-def _restore_module(clustering: Any, tensors: dict[str, Tensor]) -> None:
-    weights = {name.removeprefix("module."): value for name, value in tensors.items()}
-    shape = clustering._seen_shape
-    if clustering._is_free():
+def _module(clustering: Any, shape: tuple[int, ...], dtype: torch.dtype, weights: dict[str, Tensor]) -> nn.Module:
+    """The network of a model file, for samples of a shape."""
+    if len(clustering.hidden) > len(weights):
+        raise IndexError("there are more layers than weights")
+    options = {name: getattr(clustering, name) for name in ("hidden", "activation", "norm")}
+    options = options if clustering.model == "mlp" else {}
+    if isinstance(clustering.model, str) and clustering.model == "free":
         shape = tuple(weights["logits"].shape[:1])
-    if len(clustering._order) != clustering.n_clusters:
-        raise IndexError("the order is of another number of clusters")
     if isinstance(clustering.model, str):
         # Without memory first: a file may claim a network of any size.
         with torch.device("meta"):
-            (skeleton,) = build(clustering.model, shape, clustering.n_clusters, **clustering._learning().model_options)
+            (skeleton,) = build(clustering.model, shape, clustering.n_clusters, **options)
         _check_weights(skeleton, weights)
-    (module,) = build(clustering.model, shape, clustering.n_clusters, **clustering._learning().model_options)
+    (module,) = build(clustering.model, shape, clustering.n_clusters, **options)
     _check_weights(module, weights)
-    module.to(clustering.device, clustering._dtype)
+    module.to(clustering.device, dtype)
     module.load_state_dict(weights)
-    clustering.module_ = module.eval()
-    if isinstance(module, FreeTable):
-        clustering._set_probabilities(clustering.labels_ >= 0)
+    return module.eval()
 
 
 def _check_weights(module: nn.Module, weights: dict[str, Tensor]) -> None:
@@ -187,12 +204,15 @@ def _check_weights(module: nn.Module, weights: dict[str, Tensor]) -> None:
         raise ValueError(f"The weights in the file are not those of this model: they differ in {', '.join(names)}.")
 
 
-def _restore_geometry(clustering: Any, parameters: dict[str, Any]) -> None:
+def _geometry(clustering: Any, description: dict[str, Any]) -> Geometry | None:
     """The geometry as it was adapted to the training data."""
-    if NOT_IN_FILE in (clustering.objective, clustering.geometry):
-        return
-    geometry = resolve(clustering.geometry, clustering._objective().needs).for_clusters(clustering.n_clusters)
-    clustering.geometry_ = replace(geometry, parameters=parameters) if isinstance(geometry, Pairwise) else geometry
+    needs = None if clustering.objective == NOT_IN_FILE else resolve_objective(clustering.objective).needs
+    if needs is None or clustering.geometry == NOT_IN_FILE:
+        return None
+    geometry = resolve(clustering.geometry, needs).for_clusters(clustering.n_clusters)
+    if not isinstance(geometry, Pairwise):
+        return geometry
+    return replace(geometry, parameters=description["geometry_parameters"])
 
 
 def write(path: str | Path, tensors: dict[str, Tensor], description: dict[str, Any]) -> None:

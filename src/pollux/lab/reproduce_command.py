@@ -28,7 +28,8 @@ def add(commands: Any) -> None:
         allow_abbrev=False,
         description="Run experiments of the GEMINI paper and set what is measured here beside what was published: "
         "tables in the terminal, as Markdown and as a page, figures as PNG and SVG. Runs that are recorded in the "
-        "folder are not run again: a command that was stopped goes on where it was.",
+        "folder are not run again, and runs that were under way are continued from their checkpoints: give the same "
+        "command again.",
         formatter_class=_WholeNames,
         epilog=f"Experiments: {', '.join(NAMES)}.",
     )
@@ -54,6 +55,12 @@ def add(commands: Any) -> None:
         action="store_true",
         help="run nothing: tables and figures of what is recorded of this profile and these settings",
     )
+    reproduce.add_argument(
+        "--checkpoint-every",
+        metavar="T",
+        default="60 s",
+        help="how often a run under way writes a checkpoint: 5 minutes, 1 epoch, 100 steps (default: 60 s)",
+    )
     reproduce.set_defaults(run=run)
 
 
@@ -69,5 +76,6 @@ def run(options: argparse.Namespace) -> int:
         options.only,
         options.set,
         options.show,
+        options.checkpoint_every,
     )
     return recorded_runs(lambda: reproduce(request), options.out, lambda failure: failure.run)

@@ -57,7 +57,7 @@ def describe(
     """
     free = hasattr(clustering, "probabilities_")
     probabilities = clustering.probabilities_ if free else clustering.predict_proba(X)
-    preprocessing = getattr(clustering, "preprocessing_", None)
+    preprocessing = getattr(clustering, "encoding_", None)
     array = np.asarray(X) if preprocessing is None else preprocessing.raw(X)
     encoded = array if preprocessing is None else preprocessing.encode(X)
     place: tuple[Any, tuple[str, str]] = (points, ("first coordinate", "second coordinate"))

@@ -3,10 +3,10 @@
 from pollux.training.batches import Batch, Batches, RowBatches
 from pollux.training.callbacks import Callback, Epoch, Interruptible, ProgressBar, TensorBoard
 from pollux.training.checkpoints import Checkpoints, CheckpointWarning, Stopped
+from pollux.training.epoch_metrics import ClusterMetrics, EpochMetrics
 from pollux.training.evaluation import Evaluation, evaluate, evaluate_batches, log_probabilities
 from pollux.training.loop import (
     SCHEDULES,
-    EpochMetrics,
     History,
     NanGuard,
     NotFiniteError,
@@ -16,15 +16,9 @@ from pollux.training.loop import (
     TrainingState,
     train,
 )
-from pollux.training.restarts import (
-    BestRestart,
-    RandomStreams,
-    Round,
-    TrainingOptions,
-    evaluate_finite,
-    train_restarts,
-)
-from pollux.training.starting import initial_labels, learn_labels
+from pollux.training.restarts import BestRestart, Round, train_one_epoch, train_restarts
+from pollux.training.session import Session
+from pollux.training.starting import initial_labels, learn_labels, start
 from pollux.training.steps import (
     OPTIMISERS,
     AutogradStep,
@@ -47,6 +41,7 @@ __all__ = [
     "CheckpointWarning",
     "Checkpoints",
     "ClosedFormStep",
+    "ClusterMetrics",
     "DenseModels",
     "Epoch",
     "EpochMetrics",
@@ -60,25 +55,25 @@ __all__ = [
     "OptimiserStep",
     "Patience",
     "ProgressBar",
-    "RandomStreams",
     "Round",
     "RowBatches",
+    "Session",
     "SingleModel",
     "StackedModels",
     "Step",
     "Stopped",
     "TensorBoard",
     "Trainable",
-    "TrainingOptions",
     "TrainingResult",
     "TrainingState",
     "evaluate",
     "evaluate_batches",
-    "evaluate_finite",
     "initial_labels",
     "learn_labels",
     "log_probabilities",
     "make_optimiser",
+    "start",
     "train",
+    "train_one_epoch",
     "train_restarts",
 ]

@@ -1,5 +1,6 @@
 """Callbacks: called after each epoch with its metrics; one that returns True ends the training.
 
+A callback with a method ``after_step(epochs, max_epochs)`` is also called after each step, with the epochs done so far.
 A callback that is a context manager is entered before the first epoch and left after the last. If it swallows an
 exception, training ends there with the weights of the last whole epoch.
 """
@@ -7,6 +8,7 @@ exception, training ends there with the weights of the last whole epoch.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -15,17 +17,11 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+_SECONDS_BETWEEN_UPDATES = 0.2
+
 
 class Epoch(NamedTuple):
-    """The metrics of one epoch; of several restarts trained together, those of the best in that epoch.
-
-    Attributes
-    ----------
-    number, max_epochs : int
-        The epoch, from one, and how many there will be.
-    metrics : dict
-        Its metrics by name: "objective"; of a clustering also "clusters" in use and mean "entropy".
-    """
+    """Metrics of one epoch; of several restarts trained together, those of the best in that epoch."""
 
     number: int
     max_epochs: int
@@ -33,29 +29,47 @@ class Epoch(NamedTuple):
 
     @property
     def objective(self) -> float:
+        """Mean over the steps."""
         return self.metrics["objective"]
 
     @property
     def clusters(self) -> int:
+        """Clusters that at least one sample prefers."""
         return int(self.metrics["clusters"])
 
     @property
     def entropy(self) -> float:
+        """Mean entropy of the predictions."""
         return self.metrics["entropy"]
 
 
 Callback = Callable[[Epoch], bool | None]
 
 
-class ProgressBar:
-    """A live line on the terminal: epochs, metrics, time left; ``title`` names what is trained."""
+def describe_metrics(epoch: Epoch) -> str:
+    """ "objective 0.1234  clusters 3  entropy 0.5000" and the like, on one line."""
+    return "  ".join(
+        f"{name} {value}" if isinstance(value, int) else f"{name} {value:.4f}" for name, value in epoch.metrics.items()
+    )
 
-    def __init__(self, title: str = "epoch") -> None:
-        self.title = title
+
+class ProgressBar:
+    """A live line on the terminal: epochs, their metrics, time left.
+
+    Parameters
+    ----------
+    describe : callable, optional
+        From an :class:`Epoch` to the text that is shown; by default all metrics by name.
+    title : str
+        Stands before the number of the epoch.
+    """
+
+    def __init__(self, describe: Callable[[Epoch], str] = describe_metrics, title: str = "epoch") -> None:
+        self._describe, self._title = describe, title
 
     def __enter__(self) -> ProgressBar:
         self._progress = Progress(
-            TextColumn(self.title),
+            TextColumn(self._title),
             MofNCompleteColumn(),
             BarColumn(bar_width=24),
             TextColumn("{task.fields[metrics]}"),
@@ -64,11 +78,19 @@ class ProgressBar:
         )
         self._progress.start()
         self._task = self._progress.add_task("", total=None, metrics="")
+        self._shown = time.monotonic()
         return self
 
+    def after_step(self, epochs: float, max_epochs: int) -> None:
+        """Move the bar within an epoch, a few times a second."""
+        now = time.monotonic()
+        if now - self._shown >= _SECONDS_BETWEEN_UPDATES:
+            self._shown = now
+            self._progress.update(self._task, completed=epochs, total=max_epochs)
+
     def __call__(self, epoch: Epoch) -> None:
-        texts = [f"{name} {value:{'' if isinstance(value, int) else '.4f'}}" for name, value in epoch.metrics.items()]
-        self._progress.update(self._task, completed=epoch.number, total=epoch.max_epochs, metrics="  ".join(texts))
+        metrics = self._describe(epoch)
+        self._progress.update(self._task, completed=epoch.number, total=epoch.max_epochs, metrics=metrics)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

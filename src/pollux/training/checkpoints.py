@@ -345,6 +345,11 @@ class CheckpointSchedule:
             self._checkpoints.save(state)
 
 
+def as_checkpoints(checkpoint: str | Path | Checkpoints | None) -> Checkpoints | None:
+    """The checkpoints of a folder, or as they are given."""
+    return Checkpoints(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
+
+
 def parse_every(every: Any) -> tuple[float, str]:
     """(60, "second") from "60 s"; also "5 minutes", "1 epoch", "100 steps"."""
     match = _EVERY.fullmatch(every.strip()) if isinstance(every, str) else None

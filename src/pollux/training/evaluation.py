@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -28,13 +28,6 @@ class Evaluation(NamedTuple):
     objective: float
     sizes: Tensor
     choice: Tensor | None
-
-
-class Evaluable(Protocol):
-    """Samples that a module can be evaluated on."""
-
-    def evaluate(self, module: nn.Module, n_clusters: int, objective: Gemini) -> Evaluation:
-        """What the module predicts for the samples."""
 
 
 @torch.no_grad()

@@ -10,7 +10,7 @@ import contextlib
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -29,15 +29,14 @@ _CHECKED_EVERY = 1_000
 # Epochs after which a training with checkpoints forgets what an objective has learned about batches, as one that is
 # resumed does.
 _REMEMBERED_EPOCHS = 50
-_PENDING_ROWS = 10_000
 
-Schedule = Callable[[float], float]
+Schedule: TypeAlias = Callable[[int, float], float]
 SCHEDULES: dict[str, Schedule] = {
-    "constant": lambda done: 1.0,
+    "constant": lambda max_epochs, epochs: 1.0,
     # Slow at both ends.
-    "cosine": lambda done: (1 + math.cos(math.pi * min(done, 1.0))) / 2,
+    "cosine": lambda max_epochs, epochs: (1 + math.cos(math.pi * min(epochs / max_epochs, 1.0))) / 2,
 }
-"""The share of the learning rate at a time between 0, the beginning of the training, and 1, its end."""
+"""The share of the learning rate after so many of all epochs, which need not be whole."""
 
 
 class NumericalWarning(RuntimeWarning):
@@ -120,8 +119,8 @@ def train(
     tol, patience
         With ``patience``, training ends after so many epochs in which no objective has risen by the share ``tol``.
     callbacks : sequence of callable
-        Called after each epoch. One that is a context manager may swallow an exception, such as Ctrl-C: the weights are
-        then those of the last whole epoch.
+        Called after each epoch, see :mod:`pollux.training.callbacks`. One that swallows an exception, such as Ctrl-C,
+        leaves the weights of the last whole epoch.
     generator, noise : torch.Generator, optional
         Draw the order of batches, and what each process draws for itself.
     ranks : Ranks, optional
@@ -140,7 +139,12 @@ def train(
             f"The training in the checkpoints has had {before + state.epochs} epochs already, more than "
             f"{before + max_epochs}: ask for at least as many, or name another folder."
         )
+    if state.epochs == max_epochs and state.position:
+        # The checkpoint is of an epoch that is no longer asked for; a longer training can still be resumed from it.
+        state.to_last_epoch()
+        saving = None
     factor = None if schedule == "constant" else SCHEDULES[schedule] if isinstance(schedule, str) else schedule
+    watchers = [callback.after_step for callback in callbacks if hasattr(callback, "after_step")]
     model.train()
     interrupted, stopped, diverged, ended = True, False, False, False
     with contextlib.ExitStack() as stack:
@@ -149,7 +153,7 @@ def train(
             if isinstance(callback, contextlib.AbstractContextManager):
                 stack.enter_context(callback)
         while state.epochs < max_epochs and not (state.patience.is_over or diverged or stopped or ended):
-            diverged, stopped = _run_epoch(state, max_epochs, generator, saving, factor)
+            diverged, stopped = _run_epoch(state, max_epochs, generator, saving, factor, watchers)
             if diverged or stopped:
                 break
             epoch = Epoch(before + state.epochs, before + max_epochs, state.history.best_of_last())
@@ -179,15 +183,19 @@ def _run_epoch(
     generator: torch.Generator | None,
     saving: CheckpointSchedule | None,
     factor: Schedule | None,
+    watchers: Sequence[Callable[[float, int], None]],
 ) -> tuple[bool, bool]:
     """The rest of an epoch; whether it has diverged, and whether it was asked to stop."""
     step, metrics, n_batches = state.step, state.metrics, state.batches.n_batches
     for batch in state.batches.epoch(generator, state.position):
         if factor is not None:
             done = state.epochs if n_batches is None else state.epochs + state.position / n_batches
-            step.scale_learning_rate(factor(done / max_epochs))
+            step.scale_learning_rate(factor(max_epochs, done))
         metrics.update(*step(batch))
         state.position += 1
+        if watchers and n_batches is not None:
+            for watcher in watchers:
+                watcher(state.before + state.epochs + state.position / n_batches, state.before + max_epochs)
         if state.position % _CHECKED_EVERY == 0 and not state.guard.passes(metrics.mean_since_last()):
             return state.give_up(), False
         if saving is not None and saving.after_step():
@@ -222,8 +230,8 @@ class TrainingState:
         before: int = 0,
     ) -> None:
         self.model, self.step, self.batches, self.before = model, step, batches, before
-        self.history, self.guard, self.patience = History(step.metric_names), NanGuard(model), Patience(tol, patience)
-        self.metrics = EpochMetrics()
+        self.metrics = step.new_metrics()
+        self.history, self.guard, self.patience = History(self.metrics.names), NanGuard(model), Patience(tol, patience)
         self.epochs = self.position = 0
         self._generators, self._ranks = generators, ranks
 
@@ -240,7 +248,7 @@ class TrainingState:
         self.history.append(metrics)
         self.epochs += 1
         self.patience.update(values)
-        self.metrics, self.position = EpochMetrics(), 0
+        self.metrics, self.position = self.step.new_metrics(), 0
         return True
 
     def give_up(self) -> bool:
@@ -301,7 +309,7 @@ class TrainingState:
         self.patience.load_state(state["patience"], device)
         own = state["processes"][0 if self._ranks is None else self._ranks.rank]
         self.batches.load_state(own["batches"])
-        self.metrics = EpochMetrics.from_state(own["metrics"], device)
+        self.metrics.load_state(own["metrics"], device)
         load_random_states(own["random"], self._generators, device)
 
 
@@ -309,135 +317,38 @@ class History:
     """Metrics of each epoch by name, a row an epoch and a column a model: (epochs, R)."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        self._metrics: dict[str, list[Tensor]] = {name: [] for name in names}
+        self.metrics: dict[str, list[Tensor]] = {name: [] for name in names}
 
     def __len__(self) -> int:
-        return min(map(len, self._metrics.values()))
+        return min(map(len, self.metrics.values()))
 
     def append(self, metrics: Mapping[str, Tensor]) -> None:
         """One more epoch, with the metrics (R,) of each model."""
-        for name, rows in self._metrics.items():
+        for name, rows in self.metrics.items():
             rows.append(metrics[name])
 
     def truncate(self, epochs: int) -> None:
         """Back to so many epochs."""
-        for rows in self._metrics.values():
+        for rows in self.metrics.values():
             del rows[epochs:]
 
     def best_of_last(self) -> dict[str, float]:
         """The metrics of the last epoch, of the model with the highest objective in it."""
-        best = int(self._metrics["objective"][-1].nan_to_num(-float("inf")).argmax())
-        return {name: rows[-1][best].item() for name, rows in self._metrics.items()}
+        best = int(self.metrics["objective"][-1].nan_to_num(-float("inf")).argmax())
+        return {name: rows[-1][best].item() for name, rows in self.metrics.items()}
 
     def of_model(self, r: int) -> dict[str, list[float]]:
         """The metrics of model r, by name."""
-        return {name: [row[r].item() for row in rows] for name, rows in self._metrics.items()}
+        return {name: [row[r].item() for row in rows] for name, rows in self.metrics.items()}
 
     def state(self) -> dict[str, Tensor | None]:
         """For a checkpoint."""
-        return {name: torch.stack(rows) if rows else None for name, rows in self._metrics.items()}
+        return {name: torch.stack(rows) if rows else None for name, rows in self.metrics.items()}
 
     def load_state(self, state: Mapping[str, Tensor | None], device: torch.device | str = "cpu") -> None:
         """Continue from a :meth:`state`."""
         for name, rows in state.items():
-            self._metrics[name] = [] if rows is None else list(rows.to(device).unbind(0))
-
-
-class EpochMetrics:
-    """The metrics of an epoch, gathered from its batches.
-
-    Predictions wait until there are many: their metrics then cost a few operations, not a few a batch.
-    """
-
-    def __init__(self) -> None:
-        self._values: list[Tensor] = []
-        self._earlier: Tensor | None = None
-        self._n_earlier = 0
-        self._sums: dict[str, Tensor] = {}
-        self._pending: list[Tensor] = []
-        self._n_pending = self._n_seen = 0
-        self._counts: Tensor | None = None
-        self._entropy: Tensor | None = None
-
-    def update(self, values: Tensor, outputs: Tensor | Mapping[str, Tensor]) -> None:
-        """Objectives (…) of a batch, and predictions (…, n, K) or other metrics by name."""
-        self._values.append(values)
-        if not isinstance(outputs, Tensor):
-            for name, value in outputs.items():
-                self._sums[name] = self._sums[name] + value if name in self._sums else value
-            return
-        self._pending.append(outputs)
-        self._n_pending += outputs.shape[-2]
-        if self._n_pending >= _PENDING_ROWS:
-            self._flush()
-
-    def _flush(self) -> None:
-        log_p = torch.cat(self._pending, -2).log_softmax(-1)
-        log_p = log_p.reshape(-1, *log_p.shape[-2:])
-        R, n, K = log_p.shape
-        offsets = torch.arange(0, R * K, K, device=log_p.device)[:, None]
-        counts = torch.bincount((log_p.argmax(-1) + offsets).flatten(), minlength=R * K).reshape(R, K)
-        entropy = -(log_p.exp() * log_p).sum((-2, -1))
-        self._counts = counts if self._counts is None else self._counts + counts
-        self._entropy = entropy if self._entropy is None else self._entropy + entropy
-        self._n_seen += n
-        self._pending, self._n_pending = [], 0
-
-    def mean_since_last(self) -> Tensor:
-        """Mean objective (R,) of the batches since the last call, of which only the sum is kept."""
-        values = torch.stack(self._values)
-        total = values.sum(0)
-        self._earlier = total if self._earlier is None else self._earlier + total
-        self._n_earlier += len(values)
-        self._values = []
-        return values.mean(0).reshape(-1)
-
-    def mean(self) -> Tensor:
-        """Mean objective (R,) of all batches."""
-        if self._earlier is None:
-            return torch.stack(self._values).mean(0).reshape(-1)
-        total = self._earlier + torch.stack(self._values).sum(0) if self._values else self._earlier
-        return (total / (self._n_earlier + len(self._values))).reshape(-1)
-
-    def compute(self, ranks: Ranks | None = None) -> dict[str, Tensor]:
-        """The metrics (R,): means over batches; of predictions, the clusters in use and their mean entropy."""
-        metrics = {"objective": self.mean()}
-        for name, value in self._sums.items():
-            mean = value / (self._n_earlier + len(self._values))
-            metrics[name] = (mean if ranks is None else ranks.sum(mean) / ranks.size).reshape(-1)
-        if self._pending:
-            self._flush()
-        if self._counts is not None and self._entropy is not None:
-            counts, entropy, seen = self._counts, self._entropy, self._n_seen
-            if ranks is not None:
-                counts, entropy, seen = ranks.sum(counts), ranks.sum(entropy), int(ranks.sum(torch.tensor(seen)))
-            metrics |= {"clusters": (counts > 0).sum(-1), "entropy": entropy / seen}
-        return metrics
-
-    def state(self) -> dict[str, Any]:
-        """For a checkpoint. What waits is kept waiting: sums in another order would differ in their last digits."""
-        return {
-            "values": torch.stack(self._values) if self._values else None,
-            "earlier": self._earlier,
-            "n_earlier": self._n_earlier,
-            "sums": dict(self._sums),
-            "pending": torch.cat(self._pending, -2) if self._pending else None,
-            "counts": self._counts,
-            "entropy": self._entropy,
-            "n_seen": self._n_seen,
-        }
-
-    @staticmethod
-    def from_state(state: Mapping[str, Any], device: torch.device) -> EpochMetrics:
-        metrics = EpochMetrics()
-        there = {name: value.to(device) for name, value in state.items() if isinstance(value, Tensor)}
-        metrics._values = list(there["values"].unbind(0)) if "values" in there else []
-        metrics._earlier, metrics._n_earlier = there.get("earlier"), state["n_earlier"]
-        metrics._sums = {name: value.to(device) for name, value in state["sums"].items()}
-        if "pending" in there:
-            metrics._pending, metrics._n_pending = [there["pending"]], there["pending"].shape[-2]
-        metrics._counts, metrics._entropy, metrics._n_seen = there.get("counts"), there.get("entropy"), state["n_seen"]
-        return metrics
+            self.metrics[name] = [] if rows is None else list(rows.to(device).unbind(0))
 
 
 class NanGuard:
@@ -526,10 +437,8 @@ class Patience:
         self._waited = state["waited"]
 
 
-def _on_cpu(state: Any) -> Any:
-    if isinstance(state, Mapping):
-        return {name: _on_cpu(value) for name, value in state.items()}
-    return state.cpu() if isinstance(state, Tensor) else state
+def _on_cpu(state: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value.cpu() if isinstance(value, Tensor) else value for name, value in state.items()}
 
 
 def _like(tensors: list[Tensor], others: list[Tensor]) -> list[Tensor]:

@@ -2,67 +2,40 @@
 
 from __future__ import annotations
 
+import copy
+import hashlib
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from pollux.data.samples import Samples
 from pollux.errors import InputError
-from pollux.objectives.gemini import Gemini
-from pollux.objectives.penalties import Penalty
-from pollux.ranks import Ranks
+from pollux.geometry import Precomputed
+from pollux.geometry.affinity import Features
+from pollux.ranks import is_first
+from pollux.spec import Spec, as_plain_data, digest_weights
 from pollux.training.batches import Batches
-from pollux.training.callbacks import Callback
-from pollux.training.checkpoints import Checkpoints, Stopped
-from pollux.training.evaluation import Evaluable, Evaluation
+from pollux.training.callbacks import Callback, ProgressBar
+from pollux.training.checkpoints import Checkpoints, Stopped, as_checkpoints
+from pollux.training.evaluation import Evaluation
 from pollux.training.loop import History, NotFiniteError, TrainingResult, train, warn_not_finite
 from pollux.training.memory_advice import MEMORY_ERRORS, explain_memory_error
-from pollux.training.steps import AutogradStep, ClosedFormStep, Factory, Step, is_elementwise, make_optimiser
+from pollux.training.problem import Problem
+from pollux.training.session import Session
+from pollux.training.steps import AutogradStep, ClosedFormStep, Step, is_elementwise, make_optimiser
 from pollux.training.trainable import DenseModels, SingleModel, Trainable, has_closed_form, try_stack
 
 _TRIED_ROWS = 64
-
-
-class TrainingOptions(NamedTuple):
-    """How models are trained.
-
-    Attributes
-    ----------
-    objective : Gemini
-        What rises.
-    optimiser, learning_rate, penalties
-        See :class:`~pollux.training.AutogradStep`.
-    allow_closed_form : bool
-        Whether the modules are the library's own: a user's may carry hooks that must run.
-    autocast, compiled
-        See :class:`~pollux.training.SingleModel`.
-    tol, patience, callbacks
-        See :func:`~pollux.training.train`.
-    """
-
-    objective: Gemini
-    optimiser: str | Factory = "adam"
-    learning_rate: float = 1e-3
-    penalties: Sequence[tuple[Penalty, float]] = ()
-    allow_closed_form: bool = False
-    autocast: torch.dtype | None = None
-    compiled: bool = False
-    tol: float = 1e-4
-    patience: int | None = None
-    callbacks: Sequence[Callback] = ()
-
-
-class RandomStreams(NamedTuple):
-    """Where random numbers come from, and the processes that must draw the same ones.
-
-    ``generator`` is the same in all processes; ``noise``, where there are several, is each one's own.
-    """
-
-    generator: torch.Generator | None = None
-    noise: torch.Generator | None = None
-    ranks: Ranks | None = None
+# About so many steps are taken where the number of epochs is left to us, in at least so many epochs.
+_AUTO_STEPS, _AUTO_EPOCHS = 500, 15
+# The part of the epochs that all restarts have, where that is left to us, and how many go on after it: which is the
+# best is seen late.
+_AUTO_TRIAL, _GOING_ON = 0.25, 2
 
 
 class Round(NamedTuple):
@@ -88,44 +61,61 @@ class BestRestart(NamedTuple):
 
 
 def train_restarts(
-    modules: Sequence[nn.Module],
-    n_clusters: int,
-    problem: Evaluable,
-    batches: Batches,
-    options: TrainingOptions,
-    streams: RandomStreams,
-    rounds: Sequence[Round],
-    checkpoints: Checkpoints | None = None,
+    modules: Sequence[nn.Module], problem: Problem, spec: Spec, run: Session, samples: Samples
 ) -> BestRestart:
     """Train every module and keep the one with the highest objective on the samples.
 
     In the first round all are trained; the best of a round go on to the next. One that diverges in a later round is
-    kept as it was before it.
+    kept as it was before it. A fingerprint of the samples tells checkpoints from those of other trainings.
     """
-    restarts = _Restarts(n_clusters, problem, batches, options, streams, checkpoints)
-    try:
-        return restarts.run(modules, rounds)
-    except MEMORY_ERRORS as error:
-        advice = explain_memory_error(error, modules[0], n_clusters, batches, options.objective)
-        if advice is error:
-            raise
-        raise advice from None
+    if run.ranks is not None:
+        run.ranks.agree(digest_weights(modules), "start from different weights or models")
+        run.diverge_ranks()
+    checkpoints = as_checkpoints(spec.training.checkpoint)
+    batches = problem.batches(spec.batch_size, spec.training.reshuffle_every, spec.n_transport_problems)
+    rounds = _plan_rounds(spec, len(modules), batches)
+    identity = {} if checkpoints is None else _identity(spec, modules[0], problem, run, samples, rounds)
+    with nullcontext() if checkpoints is None else checkpoints.open(identity, run.ranks):
+        try:
+            return _Restarts(problem, batches, spec, run, checkpoints).run(modules, rounds)
+        except MEMORY_ERRORS as error:
+            advice = explain_memory_error(error, modules[0], spec.n_clusters, batches, spec.objective)
+            if advice is error:
+                raise
+            raise advice from None
+
+
+def train_one_epoch(
+    module: nn.Module, problem: Problem, spec: Spec, run: Session, earlier: dict[str, Any] | None
+) -> tuple[BestRestart, dict[str, Any]]:
+    """Train a copy of the module for one epoch, with the optimiser and random numbers where the last one left them."""
+    model = SingleModel(copy.deepcopy(module), spec.n_clusters, spec.autocast, spec.training.compile)
+    optimiser = make_optimiser(spec.training.optimiser, model.parameters(), spec.learning_rate)
+    if earlier is not None:
+        optimiser.load_state_dict(copy.deepcopy(earlier["optimiser"]))
+        run.generator.set_state(earlier["generator"])
+        torch.set_rng_state(earlier["torch"])
+    step = AutogradStep(model, spec.objective, optimiser, spec.penalties, run.generator)
+    batches = problem.batches(spec.batch_size)
+    result = train(model, step, batches, max_epochs=1, callbacks=_callbacks(spec, run), generator=run.generator)
+    state = {
+        "optimiser": optimiser.state_dict(),
+        "generator": run.generator.get_state(),
+        "torch": torch.get_rng_state(),
+    }
+    (evaluation,), was_spoilt = _evaluate_finite(model, result, problem, spec)
+    diverged = result.diverged or was_spoilt
+    return BestRestart(model.modules[0], evaluation, result.history.of_model(0), diverged), state
 
 
 class _Restarts:
     """Rounds of trainings one after the other, each a stage; those that an earlier process has finished are loaded."""
 
     def __init__(
-        self,
-        n_clusters: int,
-        problem: Evaluable,
-        batches: Batches,
-        options: TrainingOptions,
-        streams: RandomStreams,
-        checkpoints: Checkpoints | None,
+        self, problem: Problem, batches: Batches, spec: Spec, run: Session, checkpoints: Checkpoints | None
     ) -> None:
-        self._n_clusters, self._problem, self._batches, self._options = n_clusters, problem, batches, options
-        self._streams, self._checkpoints = streams, checkpoints
+        self._problem, self._batches, self._spec, self._run = problem, batches, spec, run
+        self._checkpoints, self._callbacks = checkpoints, _callbacks(spec, run)
         self._stage = 0
         self._have_learned = self._is_over = False
         self._failed: list[nn.Module] = []
@@ -170,7 +160,7 @@ class _Restarts:
         """Results of a round; of models that failed, none."""
         results: list[BestRestart] = []
         failure: NotFiniteError | None = None
-        plan = list(_plan(modules, self._n_clusters, self._batches, self._options, self._streams))
+        plan = list(_plan_models(modules, self._batches, self._spec, self._run))
         for number, (model, step) in enumerate(plan):
             # The last stage is in its own checkpoint.
             is_final = is_last and number == len(plan) - 1
@@ -181,9 +171,7 @@ class _Restarts:
                     self._is_over = True
                     break
                 random = torch.get_rng_state()
-                evaluations, was_spoilt = evaluate_finite(
-                    model, result, self._problem, self._n_clusters, self._options.objective
-                )
+                evaluations, was_spoilt = _evaluate_finite(model, result, self._problem, self._spec)
             except NotFiniteError as error:
                 # One restart may fail where another does not.
                 failure = error
@@ -206,7 +194,7 @@ class _Restarts:
 
     def _train_stage(self, model: Trainable, step: Step, each: Round) -> TrainingResult:
         """Train a model, unless an earlier process has done so."""
-        checkpoints, options = self._checkpoints, self._options
+        checkpoints, spec, run = self._checkpoints, self._spec, self._run
         if checkpoints is not None and self._stage < len(checkpoints.finished):
             done = checkpoints.finished[self._stage]
             if done["max_epochs"] != each.epochs:
@@ -223,12 +211,12 @@ class _Restarts:
             step,
             self._batches,
             max_epochs=each.epochs,
-            tol=options.tol,
-            patience=options.patience,
-            callbacks=options.callbacks,
-            generator=self._streams.generator,
-            noise=self._streams.noise,
-            ranks=self._streams.ranks,
+            tol=spec.training.tol,
+            patience=spec.training.patience,
+            callbacks=self._callbacks,
+            generator=run.generator,
+            noise=run.noise,
+            ranks=run.ranks,
             checkpoints=checkpoints,
             schedule=each.schedule,
             before=each.before,
@@ -245,45 +233,83 @@ class _Restarts:
         self._stage += 1
 
 
-def evaluate_finite(
-    model: Trainable, result: TrainingResult, problem: Evaluable, n_clusters: int, objective: Gemini
+def _evaluate_finite(
+    model: Trainable, result: TrainingResult, problem: Problem, spec: Spec
 ) -> tuple[list[Evaluation], bool]:
     """Evaluations of the trained modules, and whether the last step had spoilt the weights of all of them.
 
     In that case the last good weights are restored and evaluated.
     """
-    evaluations = [problem.evaluate(module, n_clusters, objective) for module in model.modules]
+    evaluations = [problem.evaluate(module, spec.n_clusters, spec.objective) for module in model.modules]
     was_spoilt = not any(math.isfinite(evaluation.objective) for evaluation in evaluations)
     if was_spoilt:
         result.restore()
-        evaluations = [problem.evaluate(module, n_clusters, objective) for module in model.modules]
+        evaluations = [problem.evaluate(module, spec.n_clusters, spec.objective) for module in model.modules]
     if not any(math.isfinite(evaluation.objective) for evaluation in evaluations):
         raise NotFiniteError(evaluations[0].objective)
     return evaluations, was_spoilt
 
 
-def _plan(
-    modules: Sequence[nn.Module], n_clusters: int, batches: Batches, options: TrainingOptions, streams: RandomStreams
+def _plan_rounds(spec: Spec, restarts: int, batches: Batches) -> list[Round]:
+    """All restarts for some epochs, and the best of them for the rest; or all to the end."""
+    epochs, trial = spec.max_epochs, spec.training.trial_epochs
+    if epochs == "auto":
+        least = int(trial) + 1 if isinstance(trial, Integral) else 2
+        epochs = max(_AUTO_EPOCHS, math.ceil(_AUTO_STEPS / (batches.n_batches or 1)), least)
+    epochs = int(epochs)
+    if trial == "auto":
+        trial = math.ceil(_AUTO_TRIAL * epochs) if epochs > 1 else None
+    if trial is None or restarts <= _GOING_ON:
+        return [Round(restarts, epochs, spec.training.schedule)]
+    trial = int(trial)
+    return [Round(restarts, trial), Round(_GOING_ON, epochs - trial, spec.training.schedule, trial)]
+
+
+def _plan_models(
+    modules: Sequence[nn.Module], batches: Batches, spec: Spec, run: Session
 ) -> Iterator[tuple[Trainable, Step]]:
     """All modules as one model where possible, else one by one; in closed form where there is one."""
-    objective, optimiser, learning_rate, penalties, allow_closed_form, autocast, compiled, *_ = options
-    generator, noise, ranks = streams
-    is_plain = allow_closed_form and not penalties and autocast is None and not compiled and ranks is None
-    if is_plain and optimiser == "adam" and has_closed_form(modules[0], n_clusters):
+    objective, optimiser, learning_rate = spec.objective, spec.training.optimiser, spec.learning_rate
+    autocast, compiled = spec.autocast, spec.training.compile
+    # A network of the user's may carry hooks that must run.
+    is_plain = isinstance(spec.model, str) and not (spec.penalties or autocast or compiled or run.ranks)
+    if is_plain and optimiser == "adam" and has_closed_form(modules[0], spec.n_clusters):
         dense = DenseModels(modules, learning_rate)
-        yield dense, ClosedFormStep(dense, objective, generator)
+        yield dense, ClosedFormStep(dense, objective, run.generator)
         return
+    further = (spec.penalties, run.generator, run.ranks, run.noise)
     if len(modules) > 1 and not compiled:
-        stacked = try_stack(modules, n_clusters, batches.example(_TRIED_ROWS).inputs, autocast)
+        stacked = try_stack(modules, spec.n_clusters, batches.example(_TRIED_ROWS).inputs, autocast)
         if stacked is not None:
             together = make_optimiser(optimiser, stacked.parameters(), learning_rate)
             if is_elementwise(together):
-                yield stacked, AutogradStep(stacked, objective, together, penalties, generator, ranks, noise)
+                yield stacked, AutogradStep(stacked, objective, together, *further)
                 return
     for module in modules:
-        single = SingleModel(module, n_clusters, autocast, compiled)
+        single = SingleModel(module, spec.n_clusters, autocast, compiled)
         alone = make_optimiser(optimiser, single.parameters(), learning_rate)
-        yield single, AutogradStep(single, objective, alone, penalties, generator, ranks, noise)
+        yield single, AutogradStep(single, objective, alone, *further)
+
+
+def _callbacks(spec: Spec, run: Session) -> tuple[Callback, ...]:
+    return (*([ProgressBar()] if spec.verbose and is_first(run.ranks) else []), *spec.callbacks)
+
+
+def _identity(
+    spec: Spec, module: nn.Module, problem: Problem, run: Session, samples: Samples, rounds: list[Round]
+) -> dict[str, Any]:
+    """What tells this training from others, as plain data."""
+    layers = repr([(name, *value.shape, str(value.dtype)) for name, value in module.state_dict().items()])
+    given = getattr(problem, "geometry", None)
+    affinity = given.affinity if isinstance(given, Precomputed) else None
+    return {
+        **spec.fingerprint(),
+        "layers": hashlib.sha256(layers.encode()).hexdigest()[:16],
+        "data": samples.fingerprint(affinity.values if isinstance(affinity, Features) else affinity),
+        # A share of all epochs as the number that it is.
+        "trial_epochs": as_plain_data(rounds[0].epochs) if len(rounds) > 1 else None,
+        "processes": 1 if run.ranks is None else run.ranks.size,
+    }
 
 
 def _objective(restart: BestRestart) -> float:
@@ -320,6 +346,6 @@ def _load_stage(model: Trainable, step: Step, done: dict[str, Any]) -> TrainingR
 
     restore()
     torch.set_rng_state(done["random"])
-    history = History(step.metric_names)
+    history = History(step.new_metrics().names)
     history.load_state(done["history"])
     return TrainingResult(history, restore, diverged=done["diverged"], ended_by_callback=done["ended_by_callback"])

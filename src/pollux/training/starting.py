@@ -1,4 +1,4 @@
-"""Where models start: at clusters that k-means finds, in the features of the geometry or of a neighbour graph."""
+"""Where models start: at random, or at clusters that k-means finds in features of the geometry or a neighbour graph."""
 
 from __future__ import annotations
 
@@ -9,14 +9,22 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.cluster import kmeans_plusplus
+from sklearn.metrics import pairwise_distances_argmin
 from torch import Tensor, nn
 
 from pollux.data.rows import Rows
 from pollux.geometry import KERNELS, Geometry, NeighbourGraph, k_means, unit_rows
 from pollux.geometry.affinity import Block, Features
+from pollux.models import FreeTable
+from pollux.ranks import is_first
+from pollux.spec import Spec
 from pollux.training.batches import RowBatches
 from pollux.training.callbacks import ProgressBar
+from pollux.training.checkpoints import as_checkpoints
 from pollux.training.loop import NotFiniteError, train
+from pollux.training.problem import MemoryProblem, StreamProblem, resolve_batch_size
+from pollux.training.session import Session
 from pollux.training.steps import LabelStep, make_optimiser
 from pollux.training.trainable import SingleModel
 
@@ -25,6 +33,69 @@ _EIGENVECTORS = (1.5, 2.0, 3.0, 2.5, 4.0, 1.0)
 _FEWEST_STEPS = 100
 # Labels of k-means are often wrong: a model that is sure of them has little left to learn.
 _LABEL_SMOOTHING = 0.1
+
+
+def start(spec: Spec, problem: MemoryProblem | StreamProblem, run: Session, count: int) -> list[nn.Module]:
+    """So many modules at the place where training starts: at random, or near the clusters that ``init`` names."""
+    if isinstance(problem, StreamProblem):
+        return spec.build(tuple(problem.source.shape), problem.dtype, count)
+    rows = problem.rows
+    modules = spec.build((problem.n,) if spec.is_free else rows.shape, rows.dtype, count)
+    if spec.is_free and spec.init in ("auto", "kmeans++"):
+        random = np.random.RandomState(run.seed)
+        for module in modules:
+            _lean(module, _nearest_seeds(rows.flat(), spec.n_clusters, random))
+    if spec.init not in ("kmeans", "graph"):
+        return modules
+    checkpoints = as_checkpoints(spec.training.checkpoint)
+    # A single restart that is resumed gets the weights of its checkpoint. Of several some may not have begun, and of
+    # several processes some may not see the folder.
+    is_resumed = checkpoints is not None and count == 1 and run.ranks is None and checkpoints.exist()
+    if not is_resumed:
+        _start_at_labels(modules, spec, problem, run)
+    return modules
+
+
+def _start_at_labels(modules: list[nn.Module], spec: Spec, problem: MemoryProblem, run: Session) -> None:
+    weight = problem.sample_weight
+    labels = initial_labels(
+        spec.init, problem.rows, problem.geometry, problem.block, spec.n_clusters, len(modules), run.seed, weight
+    )
+    if spec.is_free:
+        for module, own in zip(modules, labels, strict=True):
+            _lean(module, own)
+    else:
+        learn_labels(
+            modules,
+            spec.n_clusters,
+            labels,
+            problem.inputs,
+            resolve_batch_size(spec.batch_size, problem.n),
+            spec.learning_rate,
+            weight,
+            torch.Generator().manual_seed(run.seed),
+            show_progress=spec.verbose and is_first(run.ranks),
+        )
+    if run.ranks is not None:
+        # Unlike machines may find other labels, or differ in the last digits of what they learn from them.
+        for tensor in (tensor for module in modules for tensor in module.state_dict().values()):
+            run.ranks.broadcast(tensor)
+
+
+def _nearest_seeds(X: Any, n_clusters: int, random: np.random.RandomState) -> Tensor:
+    """The nearest of k-means++ seeds for each of the samples X (n, d)."""
+    samples = X.astype(np.float64)
+    # Of unit size, their squares can be summed whatever the units of X.
+    samples = samples / (abs(samples).max() or 1.0)
+    seeds, _ = kmeans_plusplus(samples, min(n_clusters, samples.shape[0]), random_state=random)
+    return torch.from_numpy(np.asarray(pairwise_distances_argmin(samples, seeds), dtype=np.int64))
+
+
+@torch.no_grad()
+def _lean(table: nn.Module, labels: Tensor) -> None:
+    """Lean each row of a free table towards its label."""
+    assert isinstance(table, FreeTable)
+    table.logits.add_(torch.nn.functional.one_hot(labels, table.logits.shape[1]).to(table.logits.device))
 
 
 def initial_labels(
@@ -111,6 +182,6 @@ def learn_labels(
                 LabelStep(model, optimiser, _LABEL_SMOOTHING),
                 batches,
                 max_epochs=max(1, -(-_FEWEST_STEPS // batches.n_batches)),
-                callbacks=[ProgressBar("start at labels, epoch")] if show_progress else [],
+                callbacks=[ProgressBar(title="start at labels, epoch")] if show_progress else [],
                 generator=generator,
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -14,6 +14,7 @@ from pollux.objectives.gradients import SPREAD_FORMS, value_and_gradient
 from pollux.objectives.penalties import Penalty
 from pollux.ranks import Ranks
 from pollux.training.batches import Batch
+from pollux.training.epoch_metrics import ClusterMetrics, EpochMetrics
 from pollux.training.trainable import DenseModels, SingleModel, StackedModels
 
 Factory = Callable[..., torch.optim.Optimizer]
@@ -25,29 +26,22 @@ OPTIMISERS: dict[str, Factory] = {
     "rmsprop": torch.optim.RMSprop,
     "lbfgs": torch.optim.LBFGS,
 }
-CLUSTERING_METRICS = ("objective", "clusters", "entropy")
-
 # These treat each number by itself, so models stacked into one are trained as they would be alone.
 _ELEMENTWISE = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.RMSprop)
 
 
 class Step(Protocol):
-    """One step on one batch, and the optimiser's state.
+    """One step on one batch, and the optimiser's state."""
 
-    Attributes
-    ----------
-    metric_names : tuple of str
-        The metrics of an epoch: the mean "objective" of its steps, "clusters" and "entropy" of their predictions, or
-        means of what they return by name.
-    """
+    def __call__(self, batch: Any) -> tuple[Tensor, Tensor]:
+        """What metrics are computed from, and the objective (…) that rises, of each model.
 
-    metric_names: tuple[str, ...] = ("objective",)
-
-    def __call__(self, batch: Any) -> tuple[Tensor, Tensor | Mapping[str, Tensor]]:
-        """The objective (…) of each model, which is to rise; and predictions (…, n, K) or metrics (…) by name.
-
-        Predictions are up to a constant for each sample: logits, or logarithms of probabilities.
+        Steps of a clustering return predictions (…, n, K), up to a constant for each sample.
         """
+
+    def new_metrics(self) -> EpochMetrics:
+        """Gathers the metrics of an epoch from what the steps return."""
+        return ClusterMetrics()
 
     def scale_learning_rate(self, factor: float) -> None:
         """Continue at this share of the learning rate."""
@@ -77,8 +71,14 @@ class OptimiserStep(Step):
     def state(self) -> Any:
         return self._optimiser.state_dict()
 
+    @torch.no_grad()
     def load_state(self, state: Any) -> None:
         self._optimiser.load_state_dict(state)
+        for parameter, memory in self._optimiser.state.items():
+            for name, value in memory.items():
+                # Files hold plain layouts, and fused optimisers read memory without a look at strides.
+                if isinstance(value, Tensor) and value.shape == parameter.shape:
+                    memory[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
 
 
 class AutogradStep(OptimiserStep):
@@ -102,8 +102,6 @@ class AutogradStep(OptimiserStep):
         Draws what penalties need, for the samples of this process alone; else ``generator`` does.
     """
 
-    metric_names = CLUSTERING_METRICS
-
     def __init__(
         self,
         model: SingleModel | StackedModels,
@@ -125,7 +123,7 @@ class AutogradStep(OptimiserStep):
             self._optimiser.zero_grad()
             log_p = self._model(batch.inputs)
             values, loss = self._backward(batch, log_p)
-            seen.append((values.detach(), log_p.detach()))
+            seen.append((log_p.detach(), values.detach()))
             if self._ranks is None:
                 return loss.detach()
             return add_gradients(self._model.parameters(), loss.detach(), self._ranks)
@@ -176,8 +174,6 @@ class AutogradStep(OptimiserStep):
 class ClosedFormStep(Step):
     """Steps of Adam on small dense networks."""
 
-    metric_names = CLUSTERING_METRICS
-
     def __init__(self, model: DenseModels, objective: Gemini, generator: torch.Generator | None = None) -> None:
         self._model, self._objective, self._generator = model, objective, generator
 
@@ -188,7 +184,7 @@ class ClosedFormStep(Step):
             self._objective, logits, batch.affinity, batch.sample_weight, self._generator
         )
         self._model.descend(gradient.neg_())
-        return values, logits
+        return logits, values
 
     def scale_learning_rate(self, factor: float) -> None:
         self._model.adam.lr_factor = factor
@@ -207,7 +203,10 @@ class LabelStep(OptimiserStep):
         super().__init__(optimiser)
         self._model, self._smoothing = model, label_smoothing
 
-    def __call__(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+    def new_metrics(self) -> EpochMetrics:
+        return EpochMetrics()
+
+    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
         assert batch.targets is not None
         log_p = self._model(batch.inputs)
         losses = nn.functional.cross_entropy(
@@ -218,7 +217,7 @@ class LabelStep(OptimiserStep):
         self._optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         self._optimiser.step()
-        return -loss.detach(), {}
+        return log_p.detach(), -loss.detach()
 
 
 def make_optimiser(

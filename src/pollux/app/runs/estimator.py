@@ -19,7 +19,7 @@ VISION = ("lenet5", "resnet18")
 def clustering_of(settings: Settings, n: int) -> GeminiClustering:
     """The estimator of the settings, checked."""
     from pollux.clustering import GeminiClustering
-    from pollux.parameters import check_parameters
+    from pollux.spec import Spec
 
     if n < settings.clusters:
         raise InputError(f"There are {n} rows for {settings.clusters} clusters: ask for at most {n} (--clusters).")
@@ -51,8 +51,7 @@ def clustering_of(settings: Settings, n: int) -> GeminiClustering:
     )
     try:
         _check_names_of_parts(settings)
-        check_parameters(clustering.get_params(deep=False))
-        clustering.geometry = _geometry(settings, clustering._objective().needs)
+        clustering.geometry = _geometry(settings, Spec.of(clustering).objective.needs)
     except (ValueError, TypeError) as error:
         raise InputError(str(error)) from error
     return clustering
@@ -63,7 +62,7 @@ def check_streamable(settings: Settings) -> None:
 
     Before any row is read, because to look at all rows of a large file takes long.
     """
-    from pollux import parameters
+    from pollux.spec import Spec
 
     # How many rows there are decides on the number of starts alone.
     clustering = clustering_of(settings, settings.clusters)
@@ -74,16 +73,17 @@ def check_streamable(settings: Settings) -> None:
             f"choose {', '.join(instead.values())}; or hold the rows, where memory allows (--stream no)."
         )
     # Whatever else there may be.
-    parameters.check_streamable(clustering.get_params(deep=False))
+    Spec.of(clustering).check_streamable()
 
 
 def _instead(settings: Settings, clustering: GeminiClustering) -> dict[str, str]:
     """The options that ask for all rows at once, and what can be chosen for each of them."""
     from pollux.geometry import resolve
     from pollux.objectives import PENALTIES
+    from pollux.spec import resolve_objective
 
     found: dict[str, str] = {}
-    needs = clustering._objective().needs
+    needs = resolve_objective(clustering.objective).needs
     if needs is not None and resolve(clustering.geometry, needs).spans_all:
         found[f"--geometry {settings.geometry}"] = "--geometry auto"
     if settings.init in ("kmeans", "graph"):

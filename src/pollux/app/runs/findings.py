@@ -18,8 +18,8 @@ from pollux.data.files import gather, open_data
 from pollux.data.files.source import Part
 from pollux.data.preprocessing import Category, Preprocessing, TablePreprocessing
 from pollux.errors import InputError
-from pollux.fitting import batch_rows
 from pollux.report import Findings, as_pictures, principal_map
+from pollux.training.problem import resolve_batch_size
 
 # Of files that were streamed, pages show a sample.
 _MOST_ROWS, _SHOWN_ROWS = 200_000, 100_000
@@ -181,7 +181,7 @@ def _for_people(settings: Settings, clustering: Any, preprocessing: Preprocessin
         "Principal components": str(parameters["n_components"] or ""),
         "Start": "" if parameters["init"] == "auto" else str(parameters["init"]),
         "Epochs": f"{clustering.n_iter_}{'' if (most := parameters['max_epochs']) == 'auto' else f' of {most}'}",
-        "Batch size": f"{batch_rows(parameters['batch_size'], n):,}",
+        "Batch size": f"{resolve_batch_size(parameters['batch_size'], n):,}",
         "Learning rate": f"{parameters['learning_rate']:g}",
         "Schedule": "" if parameters["schedule"] == "constant" else str(parameters["schedule"]),
         "Starts": str(parameters["n_init"]),

@@ -276,7 +276,7 @@ def _train(clustering: GeminiClustering, samples: Any, show_progress: bool) -> l
 
 def in_words(caught: Sequence[warnings.WarningMessage]) -> list[str]:
     """Warnings of a training, each once, in the words of the command line."""
-    from pollux.fitting import CollapseWarning
+    from pollux.clustering import CollapseWarning
 
     notes = [COLLAPSED if warning.category is CollapseWarning else str(warning.message) for warning in caught]
     return list(dict.fromkeys(notes))
@@ -297,7 +297,7 @@ def _summary(
         "model": settings.model,
         "rows": 0,
         "rows_dropped": 0,
-        "features": int(np.prod(clustering._shape)),
+        "features": int(np.prod(clustering.fitted_.shape)),
         "identifiers": list(preprocessing.identifiers),
         "left_out": dict(preprocessing.left_out),
         "clusters": [],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,8 +54,8 @@ class HeldRows:
     def write(self, place: Path, clustering: GeminiClustering) -> dict[str, Any]:
         """Write the model and the cluster of each row, and return what the summary says of the rows."""
         is_free = self.settings.model == "free"
-        probabilities = clustering.probabilities_ if is_free else clustering.predict_proba(self.samples)
-        clustering.preprocessing_ = self.preprocessing
+        probabilities = clustering.probabilities_ if is_free else clustering.fitted_.probabilities(self.samples)
+        clustering.fitted_ = replace(clustering.fitted_, encoding=self.preprocessing)
         _write(place, self.data, clustering, probabilities)
         return {"rows_dropped": self.data.dropped, **_of_rows(self, clustering, probabilities)}
 

@@ -88,7 +88,7 @@ def load_for(run: str | Path, missing: str | None = None, *, with_free: bool = F
         clustering = load(path)
     except ValueError as error:
         raise InputError(str(error)) from error
-    if clustering.preprocessing_ is None:
+    if clustering.encoding_ is None:
         raise InputError(f"{path} was saved from Python, without the columns it reads: load it with pollux.load there.")
     if clustering.model == "free" and not with_free:
         raise InputError(
@@ -96,15 +96,15 @@ def load_for(run: str | Path, missing: str | None = None, *, with_free: bool = F
             f"{folder.CLUSTERS}; for new ones train another model, such as --model linear."
         )
     if missing is not None:
-        clustering.preprocessing_ = replace(clustering.preprocessing_, missing=missing)
+        clustering.encoding_ = replace(clustering.encoding_, missing=missing)
+        clustering.fitted_ = replace(clustering.fitted_, encoding=clustering.encoding_)
     return clustering
 
 
 def apart(clustering: GeminiClustering) -> tuple[GeminiClustering, Preprocessing]:
     """A clustering that reads encoded rows, and what encodes them: each is then done once."""
-    preprocessing, clustering.preprocessing_ = clustering.preprocessing_, None
-    assert preprocessing is not None
-    return clustering, preprocessing
+    assert clustering.encoding_ is not None
+    return clustering, clustering.encoding_
 
 
 def probabilities_of(clustering: GeminiClustering, X: NDArray[np.float32]) -> NDArray[Any]:
@@ -112,7 +112,7 @@ def probabilities_of(clustering: GeminiClustering, X: NDArray[np.float32]) -> ND
     if not len(X):
         return np.empty((0, clustering.n_clusters), dtype=np.float32)
     try:
-        return clustering.predict_proba(X)
+        return clustering.fitted_.probabilities(X)
     except ValueError as error:
         raise InputError(str(error)) from error
 

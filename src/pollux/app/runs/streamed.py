@@ -85,9 +85,7 @@ class StreamedRows:
 
     def write(self, place: Path, clustering: GeminiClustering) -> dict[str, Any]:
         """Write the model and the cluster of each row, and return what the summary says of the rows."""
-        clustering.preprocessing_ = self.preprocessing
         clustering.save(place / folder.MODEL)
-        clustering.preprocessing_ = None
         tally = _Tally(clustering.n_clusters, max(1, len(self) // _SCORED_ROWS))
         with writer(place / folder.STREAMED_CLUSTERS) as write:
             self._predict(clustering, tally, write)
@@ -106,7 +104,7 @@ class StreamedRows:
             part, kept = without_gaps(whole, self.preprocessing)
             if not len(part):
                 continue
-            probabilities = clustering.predict_proba(self.preprocessing.encode(part.rows, Counter()))
+            probabilities = clustering.fitted_.probabilities(self.preprocessing.encode(part.rows, Counter()))
             identifiers = identifiers_of(part, self.preprocessing)
             write(assignments(part, row_numbers(part, kept), probabilities, identifiers))
             tally.add(probabilities, classes_of(part, self.settings.label))

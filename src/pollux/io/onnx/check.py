@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from pollux.clustering import GeminiClustering
 from pollux.data.preprocessing import ArrayPreprocessing, Category, Number, TablePreprocessing
+from pollux.data.scaling import prepared
 from pollux.io.onnx.graph import input_named, moments_of, numbers_of, texts_of
 from pollux.io.onnx.network import copied
 
@@ -42,20 +43,22 @@ def compare(clustering: GeminiClustering, content: bytes) -> None:
 @torch.no_grad()
 def _conditioning(clustering: GeminiClustering, rows: Any) -> float:
     """At least 1; more for logits so large that float32 rounds them, and so their softmax, more coarsely."""
-    X = rows if clustering.preprocessing_ is None else clustering.preprocessing_.encode(rows)
-    logits = copied(clustering.module_, clustering._dtype)(clustering._rows(X)[torch.arange(len(X))].cpu())
+    X = rows if clustering.fitted_.encoding is None else clustering.fitted_.encoding.encode(rows)
+    fitted = clustering.fitted_
+    seen = prepared(X, fitted.scaling, fitted.dtype, "cpu")[torch.arange(len(X))]
+    logits = copied(fitted.module, fitted.dtype)(seen)
     return max(1.0, float(logits.abs().max()) / 10)
 
 
 def _made_up_rows(clustering: GeminiClustering, n: int = 6) -> tuple[Any, dict[str, NDArray[Any]]]:
     """n rows as they are given to predict_proba, and as they are given to the file."""
     random = np.random.default_rng(0)
-    preprocessing = clustering.preprocessing_
+    preprocessing = clustering.fitted_.encoding
     if isinstance(preprocessing, TablePreprocessing):
         lacking = preprocessing.missing == "mean"
         columns = {column.name: _made_up_values(column, random, n, lacking) for column in preprocessing.columns}
         return columns, _table_inputs(preprocessing, columns)
-    shape = clustering._shape if preprocessing is None else preprocessing.shape
+    shape = clustering.fitted_.shape if preprocessing is None else preprocessing.shape
     values: NDArray[Any] = random.normal(size=(n, *shape))
     if isinstance(preprocessing, ArrayPreprocessing):
         kept = list(range(shape[0]) if preprocessing.kept is None else preprocessing.kept)
@@ -66,7 +69,7 @@ def _made_up_rows(clustering: GeminiClustering, n: int = 6) -> tuple[Any, dict[s
     elif clustering.scaling_ is not None:
         centre, scale = clustering.scaling_.centre.numpy(), clustering.scaling_.scale.numpy()
         values = centre + scale * values
-        if clustering.missing == "mean":
+        if clustering.fitted_.missing == "mean":
             values.reshape(n, -1)[np.arange(n), np.arange(n) % math.prod(shape)] = math.nan
     name, kind = input_named(shape)
     values = values.astype(kind)

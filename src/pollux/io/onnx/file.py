@@ -46,7 +46,7 @@ def to_onnx(clustering: GeminiClustering, path: str | Path) -> str:
         The file to write.
     """
     check_is_fitted(clustering)
-    if clustering._is_free():
+    if clustering.fitted_.is_free:
         raise InputError(
             "A free table of probabilities has no opinion on new rows, so there is nothing to export: train another "
             "model, such as 'linear'."
@@ -65,7 +65,7 @@ def _checked_model(clustering: GeminiClustering) -> bytes:
     for translate, dtype in itertools.product(translators(clustering), precisions(clustering)):
         try:
             with silence():
-                example = torch.zeros(3, *clustering._seen_shape, dtype=dtype)
+                example = torch.zeros(3, *clustering.fitted_.network_shape, dtype=dtype)
                 model = _whole(clustering, translate(copied(clustering.module_, dtype), example), dtype)
                 content: bytes = model.SerializeToString(deterministic=True)
                 onnx_library().checker.check_model(content, full_check=True)
@@ -92,13 +92,13 @@ def _whole(clustering: GeminiClustering, translated: Any, dtype: torch.dtype) ->
     # Names of the network's own never meet ours.
     model = onnx.compose.add_prefix(translated, "network/")
     graph, kind = Graph(), np.float64 if dtype == torch.float64 else np.float32
-    raw = add_features(graph, clustering.preprocessing_, clustering._shape)
+    raw = add_features(graph, clustering.fitted_.encoding, clustering.fitted_.shape)
     if clustering.scaling_ is not None:
-        raw = add_scaling(graph, raw, clustering.scaling_, clustering.missing)
+        raw = add_scaling(graph, raw, clustering.scaling_, clustering.fitted_.missing)
     features = graph.cast(raw, kind, name="network/features")
     _forget_sources(model.graph)
     graph.nodes.extend(model.graph.node)
-    add_predictions(graph, features, "network/logits", clustering._order.tolist(), kind)
+    add_predictions(graph, features, "network/logits", clustering.fitted_.order.tolist(), kind)
     outputs = [
         onnx.helper.make_tensor_value_info("probabilities", kind_of(np.float32), ["n", clustering.n_clusters]),
         onnx.helper.make_tensor_value_info("cluster", kind_of(np.int64), ["n"]),
@@ -124,7 +124,7 @@ def _forget_sources(graph: Any) -> None:
 
 
 def _metadata(clustering: GeminiClustering) -> dict[str, str]:
-    preprocessing = clustering.preprocessing_
+    preprocessing = clustering.fitted_.encoding
     told: dict[str, Any] = {"clusters": list(range(clustering.n_clusters)), "clusters_in_use": clustering.n_clusters_}
     if isinstance(preprocessing, TablePreprocessing):
         texts = texts_of(preprocessing)
@@ -137,18 +137,18 @@ def _metadata(clustering: GeminiClustering) -> dict[str, str]:
     elif hasattr(clustering, "feature_names_in_"):
         told["numbers"] = list(clustering.feature_names_in_)
     described = {name: json.dumps(value, ensure_ascii=False) for name, value in told.items()}
-    missing = clustering.missing if preprocessing is None else preprocessing.missing
+    missing = clustering.fitted_.missing if preprocessing is None else preprocessing.missing
     return {**described, "missing": missing, "pollux_version": importlib.metadata.version("pollux")}
 
 
 def _told(clustering: GeminiClustering) -> str:
     """What goes in and out, for people."""
-    preprocessing = clustering.preprocessing_
+    preprocessing = clustering.fitted_.encoding
     if isinstance(preprocessing, TablePreprocessing):
         counts = {"number": len(numbers_of(preprocessing)), "text": len(texts_of(preprocessing))}
         taken = " and ".join(f"{count:,} {noun}{'' if count == 1 else 's'}" for noun, count in counts.items() if count)
     else:
-        shape = clustering._shape if preprocessing is None else preprocessing.shape
+        shape = clustering.fitted_.shape if preprocessing is None else preprocessing.shape
         sizes = " × ".join(map(str, shape))
         taken = f"images of {sizes}" if len(shape) == 3 else f"{sizes} number{'' if shape == (1,) else 's'}"
     return f"{taken} in, {clustering.n_clusters:,} probabilities out"

@@ -28,7 +28,7 @@ def translators(clustering: GeminiClustering) -> tuple[Callable[..., Any], ...]:
 
 def precisions(clustering: GeminiClustering) -> list[torch.dtype]:
     """That of the model; runtimes lack convolutions and some others in float64."""
-    own = [] if len(clustering._shape) == 3 else [clustering._dtype]
+    own = [] if len(clustering.fitted_.shape) == 3 else [clustering.fitted_.dtype]
     return list(dict.fromkeys([*own, torch.float32]))
 
 

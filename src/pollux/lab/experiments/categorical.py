@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pollux.clustering import GeminiClustering
 from pollux.lab.datasets import blobs
 from pollux.lab.experiments.drawing import draw_categorical
-from pollux.lab.experiments.experiment import Desk, Experiment, Protocol, Record, Settings, is_first_run
+from pollux.lab.experiments.experiment import Experiment, Protocol, Record, RunContext, Settings, is_first_run
 from pollux.lab.experiments.measuring import score
 from pollux.lab.experiments.tables import Cell, Row, Table, figure_of, typeset
 
@@ -25,7 +25,7 @@ def samples() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     return blobs(100, std=0.5, random_state=0)
 
 
-def measure(settings: Settings, seed: int, desk: Desk) -> Mapping[str, Any]:
+def measure(settings: Settings, seed: int, context: RunContext) -> Mapping[str, Any]:
     """A table of 100 × 3 probabilities that knows nothing of the samples but what the objective tells it."""
     X, y = samples()
     clustering = GeminiClustering(
@@ -37,9 +37,9 @@ def measure(settings: Settings, seed: int, desk: Desk) -> Mapping[str, Any]:
         learning_rate=1e-2,
         max_epochs=settings["epochs"],
         random_state=seed,
-        callbacks=list(desk.callbacks),
+        **context.training(),
     ).fit(X)
-    desk.keep(clustering)
+    context.keep(clustering)
     return {**score(y, clustering.labels_), "objective": clustering.objective_, "epochs": clustering.n_iter_}
 
 

@@ -21,7 +21,7 @@ from pollux.geometry.affinity import Block
 from pollux.geometry.pairwise import Kind
 from pollux.lab.datasets import load_images
 from pollux.lab.experiments.drawing import draw_bars
-from pollux.lab.experiments.experiment import Desk, Experiment, Protocol, Record, Run, Settings
+from pollux.lab.experiments.experiment import Experiment, Protocol, Record, Run, RunContext, Settings
 from pollux.lab.experiments.measuring import OBJECTIVES, score, score_clustering
 from pollux.lab.experiments.tables import Cell, Figure, Row, Table, figure_of
 from pollux.lab.pretraining import load_encoder
@@ -92,9 +92,9 @@ class OfFeatures(Geometry):
         return self.geometry.bind(self.values)
 
 
-def measure(settings: Settings, seed: int, desk: Desk) -> Mapping[str, Any]:
+def measure(settings: Settings, seed: int, context: RunContext) -> Mapping[str, Any]:
     """Train on the 50,000 images, score on the 10,000 others."""
-    encoder = find_encoder(desk.folder) if settings.get("geometry") == "simclr" else None
+    encoder = find_encoder(context.folder) if settings.get("geometry") == "simclr" else None
     of_encoder = {"encoder": _digest(encoder)} if encoder else {}
     if settings.get("baseline") == "kmeans":
         return {**_kmeans(encoder, seed), **of_encoder}
@@ -109,7 +109,8 @@ def measure(settings: Settings, seed: int, desk: Desk) -> Mapping[str, Any]:
         learning_rate=1e-3,
         max_epochs=settings["epochs"],
         random_state=seed,
-        callbacks=list(desk.callbacks),
+        # Features of another encoder are another training, which its checkpoints do not know.
+        **context.training("-".join(["fit", *of_encoder.values()])),
     ).fit(data.train)
     return {**score_clustering(clustering, data.test, data.test_classes), **of_encoder}
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from pollux.lab.experiments.drawing import draw_complexity
-from pollux.lab.experiments.experiment import Desk, Experiment, Protocol, Record, Settings
+from pollux.lab.experiments.experiment import Experiment, Protocol, Record, RunContext, Settings
 from pollux.lab.experiments.measuring import OBJECTIVES
 from pollux.lab.experiments.tables import Cell, Row, Table, figure_of
 from pollux.objectives import Gemini
@@ -20,7 +20,7 @@ CLUSTERS = (2, 5, 10, 15, 20, 30, 40, 50)
 _LEAST_SECONDS = 0.3
 
 
-def measure(settings: Settings, seed: int, desk: Desk) -> Mapping[str, Any]:
+def measure(settings: Settings, seed: int, context: RunContext) -> Mapping[str, Any]:
     """Value and gradient at random predictions and samples: median seconds, each time at other predictions."""
     generator = torch.Generator().manual_seed(seed)
     n, K = settings["batch"], settings["clusters"]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pollux.clustering import GeminiClustering
 from pollux.lab.experiments.tables import Table
+from pollux.lab.unfinished import UnfinishedRun
 from pollux.training import Callback
 
 if TYPE_CHECKING:
@@ -52,12 +53,19 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Desk:
-    """What a run may use: the folder of the results, a place for a model that figures will need, and callbacks."""
+class RunContext:
+    """What a run may use: the folder of the results, a place for a model that figures will need, callbacks, and
+    checkpoints from which it is continued after a kill."""
 
     folder: Path
     model_path: Path | None = None
     callbacks: Sequence[Callback] = ()
+    unfinished: UnfinishedRun | None = None
+
+    def training(self, name: str = "fit") -> dict[str, Any]:
+        """Parameters of each estimator that the run fits: its callbacks, and checkpoints under a name of their own."""
+        checkpoint = None if self.unfinished is None else self.unfinished.checkpoint(name)
+        return {"callbacks": list(self.callbacks), "checkpoint": checkpoint}
 
     def keep(self, clustering: GeminiClustering) -> None:
         """Keep the model, if figures need it."""
@@ -66,7 +74,7 @@ class Desk:
             clustering.save(self.model_path)
 
 
-Measure: TypeAlias = Callable[[Settings, int, Desk], Mapping[str, Any]]
+Measure: TypeAlias = Callable[[Settings, int, RunContext], Mapping[str, Any]]
 """Do the run of these settings and seed, and return its metrics."""
 
 

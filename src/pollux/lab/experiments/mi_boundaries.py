@@ -15,7 +15,7 @@ from scipy.stats import norm
 
 from pollux.errors import InputError
 from pollux.lab.experiments.drawing import draw_mi_boundaries
-from pollux.lab.experiments.experiment import Desk, Experiment, Protocol, Record, Run, Settings
+from pollux.lab.experiments.experiment import Experiment, Protocol, Record, Run, RunContext, Settings
 from pollux.lab.experiments.tables import Cell, Figure, Row, Table
 from pollux.objectives import Gemini
 
@@ -24,7 +24,7 @@ SHOWN = (1.0, 2.0, 4.0, 6.0)
 DISTANCES = tuple(np.round(np.linspace(0.25, 8, 32), 2).tolist())
 
 
-def measure(settings: Settings, seed: int, desk: Desk) -> Mapping[str, Any]:
+def measure(settings: Settings, seed: int, context: RunContext) -> Mapping[str, Any]:
     """The MI of model A less that of model B, for each distance of the two means: 50 estimates from 1000 samples."""
     generator = np.random.RandomState(seed)
     differences = [_differences(distance, settings, generator) for distance in DISTANCES]

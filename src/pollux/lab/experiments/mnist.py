@@ -13,7 +13,7 @@ from sklearn.cluster import KMeans
 from pollux.clustering import GeminiClustering
 from pollux.lab.datasets import load_images
 from pollux.lab.experiments.drawing import draw_bars
-from pollux.lab.experiments.experiment import Desk, Experiment, Protocol, Record, Settings
+from pollux.lab.experiments.experiment import Experiment, Protocol, Record, RunContext, Settings
 from pollux.lab.experiments.measuring import AUTHORS_CLIP, OBJECTIVES, objective_of, score, score_clustering
 from pollux.lab.experiments.tables import Cell, Figure, Row, Table, figure_of
 
@@ -56,7 +56,7 @@ def pictures(model: str) -> Pictures:
     return Pictures(parts[0], parts[1], images.y_train, images.y_test)
 
 
-def clustering(settings: Settings, seed: int, desk: Desk, **options: Any) -> GeminiClustering:
+def clustering(settings: Settings, seed: int, context: RunContext, **options: Any) -> GeminiClustering:
     """The estimator of the paper's runs on MNIST."""
     return GeminiClustering(
         settings["clusters"],
@@ -69,17 +69,17 @@ def clustering(settings: Settings, seed: int, desk: Desk, **options: Any) -> Gem
         max_epochs=settings["epochs"],
         penalties={"vat": settings["vat"]} if settings["vat"] else None,
         random_state=seed,
-        callbacks=list(desk.callbacks),
+        **context.training(),
         **options,
     )
 
 
-def measure(settings: Settings, seed: int, desk: Desk) -> Mapping[str, Any]:
+def measure(settings: Settings, seed: int, context: RunContext) -> Mapping[str, Any]:
     """Train on the 60,000 images, score on the 10,000 others."""
     if settings.get("baseline") == "kmeans":
         return kmeans(settings["clusters"], seed)
     data = pictures(settings["model"])
-    fitted = clustering(settings, seed, desk).fit(data.train)
+    fitted = clustering(settings, seed, context).fit(data.train)
     return score_clustering(fitted, data.test, data.test_classes)
 
 

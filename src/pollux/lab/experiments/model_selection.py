@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pollux.lab.experiments.drawing import draw_model_selection
-from pollux.lab.experiments.experiment import Desk, Experiment, Protocol, Record, Settings
+from pollux.lab.experiments.experiment import Experiment, Protocol, Record, RunContext, Settings
 from pollux.lab.experiments.measuring import OBJECTIVES
 from pollux.lab.experiments.mnist import MODEL_NAMES
 from pollux.lab.experiments.mnist import measure as measure_mnist
@@ -18,9 +18,9 @@ ASKED = 50
 PUBLISHED_CLUSTERS = {("mmd_ova", "mlp"): 30, ("mmd_ova", "lenet5"): 25}
 
 
-def measure(settings: Settings, seed: int, desk: Desk) -> Mapping[str, Any]:
+def measure(settings: Settings, seed: int, context: RunContext) -> Mapping[str, Any]:
     """As on MNIST, with more clusters than anyone needs."""
-    return measure_mnist({**settings, "clusters": ASKED, "vat": 0.0}, seed, desk)
+    return measure_mnist({**settings, "clusters": ASKED, "vat": 0.0}, seed, context)
 
 
 def grid(epochs: int, models: Sequence[str]) -> Iterator[Settings]:

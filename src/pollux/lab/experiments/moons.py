@@ -13,7 +13,7 @@ from pollux.clustering import GeminiClustering
 from pollux.geometry import ShortestPath
 from pollux.lab import datasets
 from pollux.lab.experiments.drawing import draw_moons
-from pollux.lab.experiments.experiment import Desk, Experiment, Protocol, Record, Settings, is_first_run
+from pollux.lab.experiments.experiment import Experiment, Protocol, Record, RunContext, Settings, is_first_run
 from pollux.lab.experiments.measuring import score_clustering
 from pollux.lab.experiments.tables import Cell, Row, Table, figure_of
 
@@ -31,7 +31,7 @@ def samples() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     return datasets.moons(500, random_state=0)
 
 
-def measure(settings: Settings, seed: int, desk: Desk) -> Mapping[str, Any]:
+def measure(settings: Settings, seed: int, context: RunContext) -> Mapping[str, Any]:
     """A perceptron of ten hidden units."""
     X, y = samples()
     along_graph = settings.get("distance") == "shortest_path"
@@ -46,9 +46,9 @@ def measure(settings: Settings, seed: int, desk: Desk) -> Mapping[str, Any]:
         learning_rate=1e-2,
         max_epochs=settings["epochs"],
         random_state=seed,
-        callbacks=list(desk.callbacks),
+        **context.training(),
     ).fit(X)
-    desk.keep(clustering)
+    context.keep(clustering)
     return score_clustering(clustering, X, y)
 
 

@@ -15,7 +15,7 @@ from sklearn.mixture import GaussianMixture
 from pollux.clustering import GeminiClustering
 from pollux.lab.datasets import gaussian_student_mixture, gaussian_student_oracle
 from pollux.lab.experiments.drawing import draw_outliers
-from pollux.lab.experiments.experiment import Desk, Experiment, Protocol, Record, Run, Settings
+from pollux.lab.experiments.experiment import Experiment, Protocol, Record, Run, RunContext, Settings
 from pollux.lab.experiments.measuring import AUTHORS_CLIP, OBJECTIVES, objective_of, score, score_clustering
 from pollux.lab.experiments.tables import Cell, Figure, Row, Table, figure_of
 
@@ -52,7 +52,7 @@ def samples(degrees_of_freedom: int) -> tuple[NDArray[np.float32], NDArray[np.in
     return X.astype(np.float32), y
 
 
-def measure(settings: Settings, seed: int, desk: Desk) -> Mapping[str, Any]:
+def measure(settings: Settings, seed: int, context: RunContext) -> Mapping[str, Any]:
     """One row of the table, one seed."""
     X, y = samples(settings["degrees_of_freedom"])
     if "baseline" in settings:
@@ -68,9 +68,9 @@ def measure(settings: Settings, seed: int, desk: Desk) -> Mapping[str, Any]:
         learning_rate=1e-3,
         max_epochs=settings["epochs"],
         random_state=seed,
-        callbacks=list(desk.callbacks),
+        **context.training(),
     ).fit(X)
-    desk.keep(clustering)
+    context.keep(clustering)
     return score_clustering(clustering, X, y)
 
 

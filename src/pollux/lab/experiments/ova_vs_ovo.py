@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pollux.clustering import GeminiClustering
 from pollux.lab.datasets import blobs
 from pollux.lab.experiments.drawing import draw_ova_vs_ovo
-from pollux.lab.experiments.experiment import Desk, Experiment, Protocol, Record, Settings, is_first_run
+from pollux.lab.experiments.experiment import Experiment, Protocol, Record, RunContext, Settings, is_first_run
 from pollux.lab.experiments.measuring import score_clustering
 from pollux.lab.experiments.tables import Cell, Figure, Row, Table, figure_of
 
@@ -27,7 +27,7 @@ def samples() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     return blobs(300, centres=((-2.0, 0.0), (0.0, 0.0), (2.0, 0.0)), std=0.2, random_state=0)
 
 
-def measure(settings: Settings, seed: int, desk: Desk) -> Mapping[str, Any]:
+def measure(settings: Settings, seed: int, context: RunContext) -> Mapping[str, Any]:
     """A perceptron that is free to draw any boundary between the three."""
     X, y = samples()
     clustering = GeminiClustering(
@@ -40,9 +40,9 @@ def measure(settings: Settings, seed: int, desk: Desk) -> Mapping[str, Any]:
         learning_rate=1e-2,
         max_epochs=settings["epochs"],
         random_state=seed,
-        callbacks=list(desk.callbacks),
+        **context.training(),
     ).fit(X)
-    desk.keep(clustering)
+    context.keep(clustering)
     return score_clustering(clustering, X, y)
 
 

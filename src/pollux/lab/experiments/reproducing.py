@@ -16,6 +16,8 @@ from pollux.lab.experiments.experiment import Experiment, Run
 from pollux.lab.experiments.records import read
 from pollux.lab.experiments.rendering import account_of, publish
 from pollux.lab.experiments.running import Failure, Outcome, cores, execute, record_path, recorded, to_do
+from pollux.lab.unfinished import CHECKPOINT_EVERY
+from pollux.training.intervals import parse_every
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class Request:
     only: Sequence[str] = ()
     other: Sequence[str] = ()
     show: bool = False
+    checkpoint_every: str = CHECKPOINT_EVERY
 
 
 def reproduce(request: Request) -> list[Failure]:
@@ -37,6 +40,7 @@ def reproduce(request: Request) -> list[Failure]:
     for option, number in (("--runs", request.runs), ("--jobs", request.jobs)):
         if number is not None and number < 1:
             raise InputError(f"{option} is a positive number, not {number}.")
+    parse_every(request.checkpoint_every)
     chosen = choose(request.names, request.profile, request.only, request.other, request.runs)
     grids = [(experiment, protocol, protocol.all_runs(experiment.name)) for experiment, protocol in chosen]
     if not str(request.out):
@@ -101,4 +105,5 @@ def _outcome(experiment: Experiment, runs: Sequence[Run], folder: Path, request:
     if not waiting:
         return Outcome(recorded(experiment, runs, folder))
     with display(experiment.name, waiting) as watcher:
-        return execute(experiment, runs, folder, jobs=request.jobs or cores(), display=watcher)
+        jobs, every = request.jobs or cores(), request.checkpoint_every
+        return execute(experiment, runs, folder, jobs=jobs, display=watcher, checkpoint_every=every)

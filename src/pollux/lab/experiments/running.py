@@ -11,7 +11,6 @@ import signal
 import threading
 import time
 import traceback
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -21,7 +20,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from pollux.lab.experiments import records
-from pollux.lab.experiments.experiment import Desk, Experiment, Record, Run, model_path
+from pollux.lab.experiments.experiment import Experiment, Record, Run, RunContext, model_path
+from pollux.lab.unfinished import CHECKPOINT_EVERY, UnfinishedRun, unfinished_path
 from pollux.training.callbacks import Epoch
 
 PACKAGES = ("pollux", "torch", "numpy", "scipy", "scikit-learn")
@@ -96,23 +96,39 @@ def to_do(experiment: Experiment, runs: Sequence[Run], folder: Path) -> list[Run
     ]
 
 
-def execute(experiment: Experiment, runs: Sequence[Run], folder: Path, *, jobs: int, display: Display) -> Outcome:
+def execute(
+    experiment: Experiment,
+    runs: Sequence[Run],
+    folder: Path,
+    *,
+    jobs: int,
+    display: Display,
+    checkpoint_every: str = CHECKPOINT_EVERY,
+) -> Outcome:
     """Do what is to be done of the runs, ``jobs`` at a time, and return the records of all."""
     path = record_path(folder, experiment)
     waiting = to_do(experiment, runs, folder)
+    for run in set(map(_key, runs)) - set(map(_key, waiting)):
+        # Of a program that was killed between the record and this.
+        UnfinishedRun(unfinished_path(folder, run)).remove()
     jobs = 1 if experiment.timed else min(jobs, len(waiting))
     failures: list[Failure] = []
     if waiting:
         folder.mkdir(parents=True, exist_ok=True)
         with _workers(jobs, 1 if experiment.timed else threads_each(jobs), display) as submit:
-            for answer in _as_they_end(submit, experiment, waiting, folder, jobs):
+            for answer in _as_they_end(submit, experiment, waiting, folder, jobs, checkpoint_every):
                 if isinstance(answer, Failure):
                     failures.append(answer)
                     display.failed(answer)
                 else:
                     records.append(path, answer)
+                    UnfinishedRun(unfinished_path(folder, answer.run.key)).remove()
                     display.done(answer)
     return Outcome(recorded(experiment, runs, folder), failures)
+
+
+def _key(run: Run) -> str:
+    return run.key
 
 
 Answer = Record | Failure
@@ -120,7 +136,12 @@ Submit = Callable[..., "Future[Answer]"]
 
 
 def _as_they_end(
-    submit: Submit, experiment: Experiment, runs: Sequence[Run], folder: Path, jobs: int
+    submit: Submit,
+    experiment: Experiment,
+    runs: Sequence[Run],
+    folder: Path,
+    jobs: int,
+    checkpoint_every: str = CHECKPOINT_EVERY,
 ) -> Iterator[Answer]:
     """The answer of each run, as soon as it has one; no more than ``jobs`` are handed out at a time."""
     queue = iter(runs)
@@ -128,7 +149,7 @@ def _as_they_end(
 
     def hand_out(count: int) -> None:
         for run in (run for _, run in zip(range(count), queue, strict=False)):
-            under_way[submit(attempt, experiment.name, run, folder)] = run
+            under_way[submit(attempt, experiment.name, run, folder, checkpoint_every)] = run
 
     hand_out(jobs)
     while under_way:
@@ -157,7 +178,7 @@ def _workers(jobs: int, threads: int, display: Display) -> Iterator[Submit]:
         try:
             yield submit
         except BaseException:
-            # Ctrl-C: runs under way are given up; they are not recorded, and will be done anew.
+            # Ctrl-C: runs under way are given up; they are continued from their checkpoints.
             for worker in workers:
                 worker.kill()
             raise
@@ -297,31 +318,31 @@ def die_with_the_parent() -> None:
         os._exit(1)
 
 
-def attempt(name: str, run: Run, folder: Path) -> Answer:
+def attempt(name: str, run: Run, folder: Path, checkpoint_every: str = CHECKPOINT_EVERY) -> Answer:
     """Do one run. An error comes back in words: not every exception survives the way between two processes."""
     try:
-        return perform(name, run, folder)
+        return perform(name, run, folder, checkpoint_every)
     except Exception as error:
         return Failure(run, f"{type(error).__name__}: {error}", traceback.format_exc())
 
 
-def perform(name: str, run: Run, folder: Path) -> Record:
-    """Do one run; the record of what it measured, as it will be read."""
+def perform(name: str, run: Run, folder: Path, checkpoint_every: str = CHECKPOINT_EVERY) -> Record:
+    """Do one run, or what is left of it; the record of what it measured, as it will be read."""
     from pollux.lab.experiments import EXPERIMENTS
 
     experiment = EXPERIMENTS[name]
-    desk = Desk(folder, model_path(folder, run) if experiment.keeps_model(run) else None, [_Teller(run)])
-    start = time.perf_counter()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        metrics = experiment.measure(run.settings, run.seed, desk)
+    path = model_path(folder, run) if experiment.keeps_model(run) else None
+    unfinished = UnfinishedRun(unfinished_path(folder, run.key), checkpoint_every)
+    context = RunContext(folder, path, [_Teller(run), unfinished], unfinished)
+    with unfinished.open():
+        metrics = experiment.measure(run.settings, run.seed, context)
     return records.as_read(
         Record(
             run,
             dict(metrics),
-            round(time.perf_counter() - start, 3),
+            round(unfinished.seconds, 3),
             versions(),
-            sorted({f"{warning.category.__name__}: {warning.message}" for warning in caught}),
+            unfinished.warnings,
             datetime.now(UTC).isoformat(timespec="seconds"),
         )
     )
