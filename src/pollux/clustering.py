@@ -264,7 +264,7 @@ class GeminiClustering(Presets, ClassNamePrefixFeaturesOutMixin, TransformerMixi
                 samples = self._open(X, spec, sample_weight, fewest=1, in_memory=True)
                 scaling = spec.preprocessing.fit(samples)
                 problem = pose_problem(spec, samples, scaling, spec.resolve_geometry())
-                (module,), earlier = start(spec, problem, run, 1), None
+                (module,), earlier = start(spec, problem, run, 1, resumes=False), None
             else:
                 earlier = self.fitted_
                 samples, problem = self._pose(X, spec, sample_weight, is_trained=True)

@@ -11,7 +11,17 @@ from torch import Tensor, nn
 
 from pollux import Gemini, GeminiClustering
 from pollux.ranks import Ranks
-from pollux.training import Epoch, EpochMetrics, OptimiserStep, RowBatches, SingleModel, evaluate, learn_labels, train
+from pollux.training import (
+    Epoch,
+    EpochMetrics,
+    OptimiserStep,
+    RowBatches,
+    SingleModel,
+    evaluate,
+    learn_labels,
+    starting,
+    train,
+)
 from pollux.training.batches import Batch
 from pollux.training.evaluation import evaluate_batches, log_probabilities
 
@@ -72,7 +82,8 @@ def test_a_fit_runs_on_one_thread_from_its_start_to_its_evaluation(two_threads: 
     assert spy.seen | clustering.module_.seen == {1}
 
 
-def test_large_matrix_products_have_all_threads(two_threads: None) -> None:
+def test_large_matrix_products_have_all_threads(two_threads: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(starting, "_FEWEST_STEPS", 1)
     spy, rows = Spy(width=1_000_000), X[:2]
     learn_labels([spy], 3, [torch.arange(2)], rows.__getitem__, 2, 1e-2)
     evaluate(spy, 3, 2, rows.__getitem__, Gemini("mi"), None, None)

@@ -416,7 +416,7 @@ def test_a_later_round_that_explodes_leaves_the_earlier_one(options: dict[str, A
 
 def test_starts_that_are_not_finite_do_not_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
-    planned = restarts._plan
+    planned = restarts._plan_models
 
     def plan(modules: Any, *arguments: Any) -> Any:
         seen.append(len(modules))
@@ -425,7 +425,7 @@ def test_starts_that_are_not_finite_do_not_go_on(monkeypatch: pytest.MonkeyPatch
                 nn.init.constant_(next(module.parameters()), torch.nan)
         return planned(modules, *arguments)
 
-    monkeypatch.setattr(restarts, "_plan", plan)
+    monkeypatch.setattr(restarts, "_plan_models", plan)
     assert small(n_init=4, trial_epochs=2, max_epochs=5).fit(X).n_iter_ == 5
     assert seen == [4, 1]
 

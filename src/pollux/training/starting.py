@@ -35,8 +35,13 @@ _FEWEST_STEPS = 100
 _LABEL_SMOOTHING = 0.1
 
 
-def start(spec: Spec, problem: MemoryProblem | StreamProblem, run: Session, count: int) -> list[nn.Module]:
-    """So many modules at the place where training starts: at random, or near the clusters that ``init`` names."""
+def start(
+    spec: Spec, problem: MemoryProblem | StreamProblem, run: Session, count: int, *, resumes: bool = True
+) -> list[nn.Module]:
+    """So many modules at the place where training starts: at random, or near the clusters that ``init`` names.
+
+    ``resumes`` says that the training continues from its checkpoints, where there are some.
+    """
     if isinstance(problem, StreamProblem):
         return spec.build(tuple(problem.source.shape), problem.dtype, count)
     rows = problem.rows
@@ -47,7 +52,7 @@ def start(spec: Spec, problem: MemoryProblem | StreamProblem, run: Session, coun
             _lean(module, _nearest_seeds(rows.flat(), spec.n_clusters, random))
     if spec.init not in ("kmeans", "graph"):
         return modules
-    checkpoints = as_checkpoints(spec.training.checkpoint)
+    checkpoints = as_checkpoints(spec.training.checkpoint) if resumes else None
     # A single restart that is resumed gets the weights of its checkpoint. Of several some may not have begun, and of
     # several processes some may not see the folder.
     is_resumed = checkpoints is not None and count == 1 and run.ranks is None and checkpoints.exist()
