@@ -21,12 +21,24 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
-from data_files import FAST, TABLES, Answer, delimited, frame, pixels, pollux, tree, write_arrow, write_bytes
+from data_files import (
+    FAST,
+    TABLES,
+    Answer,
+    delimited,
+    frame,
+    pixels,
+    plan_table,
+    pollux,
+    tree,
+    write_arrow,
+    write_bytes,
+)
 from data_files import write_images as images_in
 from data_files import write_table as table_in
-from pollux.data.files import FORMATS, Reading, open_data, tables
-from pollux.data.files.images import SUFFIXES
-from pollux.data.preprocessing import Choices, plan_table
+from pollux.data import table_files
+from pollux.data.columns import Choices
+from pollux.data.sources import FORMATS, IMAGES, Reading, open_data
 from pollux.errors import InputError
 
 NUMBERS = "".join(f"{index * index % 17},{index % 5}.5\n" for index in range(20))
@@ -91,7 +103,7 @@ def test_every_format_of_tables_gives_the_same_clusters(tmp_path: Path) -> None:
 def test_all_endings_are_known() -> None:
     known = {ending for endings in FORMATS.values() for ending in endings}
     assert known >= {".csv", ".tsv", ".parquet", ".feather", ".arrow", ".npy", ".npz"}
-    assert {".png", ".jpg", ".jpeg"} <= set(SUFFIXES)
+    assert {".png", ".jpg", ".jpeg"} <= set(IMAGES)
 
 
 def test_quoted_lines_and_delimiters_stay_together(tmp_path: Path) -> None:
@@ -408,7 +420,7 @@ def test_a_cut_npz_file_is_closed(tmp_path: Path) -> None:
     program = f"""
         import gc
         from pollux.errors import InputError
-        from pollux.data.files import open_data
+        from pollux.data.sources import open_data
         try:
             open_data({str(path)!r}).read()
         except InputError as error:
@@ -466,7 +478,7 @@ def test_nothing_is_unpickled(tmp_path: Path) -> None:
     program = f"""
         import sys
         from pollux.errors import InputError
-        from pollux.data.files import open_data
+        from pollux.data.sources import open_data
 
         def read_all():
             refused = 0
@@ -656,7 +668,7 @@ def test_parts_are_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, na
     whole = open_data(path).read()
     plan = plan_table(whole.rows, Choices(label="class"))
     for size in (1, 7, 30, 100):
-        monkeypatch.setattr(tables, "ROWS_AT_ONCE", size)
+        monkeypatch.setattr(table_files, "ROWS_AT_ONCE", size)
         parts = list(open_data(path).stream(plan, ["name"]))
         assert [part.first for part in parts] == list(np.cumsum([0, *map(len, parts)])[:-1])
         assert max(map(len, parts)) <= size

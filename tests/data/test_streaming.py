@@ -23,25 +23,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
-from pollux.data.files import gather, open_data
-from pollux.data.files.parquet import row_groups
-from pollux.data.preprocessing import ArraySurvey, Choices, Survey, columns, plan_array, plan_table
-from pollux.data.preprocessing.moments import Moments
-from pollux.data.streaming import (
-    ArrayChunks,
-    Chunks,
-    DatasetChunks,
-    ParquetChunks,
-    Slices,
-    batch_sizes,
-    in_order,
-    open_stream,
-    shards,
-    shuffled,
-    survey_array,
-    survey_parquet,
-    survey_row_groups,
-)
+from data_files import plan_array, plan_table, survey_array, survey_table
+from pollux.data import columns
+from pollux.data.chunks import Chunks, FileChunks, Slices, open_blocks
+from pollux.data.columns import Choices
+from pollux.data.dataset_chunks import DatasetChunks
+from pollux.data.moments import Moments
+from pollux.data.shuffling import batch_sizes, in_order, shards, shuffled
+from pollux.data.sources import gather, open_data
+from pollux.data.streams import open_stream
+from pollux.data.survey import ArraySurvey, TableSurvey, survey_blocks
 from pollux.errors import InputError
 
 
@@ -254,7 +245,7 @@ def test_the_next_window_is_read_meanwhile() -> None:
 def test_an_array_is_read_as_other_files_are(tmp_path: Path, shape: tuple[int, ...], dtype: str) -> None:
     array = np.random.default_rng(0).integers(0, 2, shape).astype(dtype)
     np.save(tmp_path / "x.npy", array)
-    chunks = ArrayChunks(tmp_path / "x.npy")
+    chunks = FileChunks(tmp_path / "x.npy")
     expected = open_data(tmp_path / "x.npy").read().rows
     assert chunks.shape == expected.shape[1:]
     found = read_all(chunks)
@@ -266,18 +257,18 @@ def test_maps_are_read_from_where_they_lie(tmp_path: Path) -> None:
     X = np.random.default_rng(0).normal(size=(400_000, 3))
     (tmp_path / "raw").write_bytes(b"head of " + X.tobytes())
     array = np.memmap(tmp_path / "raw", dtype="f8", mode="r", offset=8, shape=X.shape)
-    np.testing.assert_array_equal(read_all(ArrayChunks(array, dtype="float64")), X)
-    np.testing.assert_array_equal(read_all(ArrayChunks(array[123:], dtype="float64")), X[123:])
-    assert ArrayChunks(array).lengths.sum() == len(X)
-    assert len(ArrayChunks(array).lengths) > 1
+    np.testing.assert_array_equal(read_all(FileChunks(array, dtype="float64")), X)
+    np.testing.assert_array_equal(read_all(FileChunks(array[123:], dtype="float64")), X[123:])
+    assert FileChunks(array).lengths.sum() == len(X)
+    assert len(FileChunks(array).lengths) > 1
     for wrong in (array[:, :2], array[::2], np.asfortranarray(X)):
         with pytest.raises(InputError, match=r"one after the other|no array in a file"):
-            ArrayChunks(wrong)  # type: ignore[arg-type]
+            FileChunks(wrong)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="mode 'r'"):
-        ArrayChunks(np.memmap(tmp_path / "raw", dtype="u1", mode="c"))
+        FileChunks(np.memmap(tmp_path / "raw", dtype="u1", mode="c"))
     np.save(tmp_path / "f.npy", np.asfortranarray(X[:9]))
     with pytest.raises(InputError, match="one after the other"):
-        ArrayChunks(tmp_path / "f.npy")
+        FileChunks(tmp_path / "f.npy")
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e300])
@@ -285,7 +276,7 @@ def test_arrays_that_are_not_finite_are_told_where(tmp_path: Path, value: float)
     X = np.ones((300_000, 4))
     X[200_001, 2] = value
     np.save(tmp_path / "x.npy", X)
-    chunks = ArrayChunks(tmp_path / "x.npy")
+    chunks = FileChunks(tmp_path / "x.npy")
     with pytest.raises(InputError, match=r"x\.npy, row 200001: column '2'"):
         read_all(chunks)
     assert len(chunks.read(0)) == chunks.lengths[0]
@@ -293,13 +284,13 @@ def test_arrays_that_are_not_finite_are_told_where(tmp_path: Path, value: float)
 
 def test_large_values_are_finite(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.full((100, 2), 3e38, dtype=np.float32))
-    assert np.isfinite(ArrayChunks(tmp_path / "x.npy").read(0)).all()
+    assert np.isfinite(FileChunks(tmp_path / "x.npy").read(0)).all()
 
 
 def test_a_file_that_has_become_shorter_is_told(tmp_path: Path) -> None:
     path = tmp_path / "x.npy"
     np.save(path, np.ones((1_000, 3)))
-    chunks = ArrayChunks(path)
+    chunks = FileChunks(path)
     path.write_bytes(path.read_bytes()[:-500])
     with pytest.raises(InputError, match="changed"):
         chunks.read(0)
@@ -312,8 +303,9 @@ def test_reading_an_array_takes_little_memory(tmp_path: Path) -> None:
         file.truncate(file.tell() + 400_000_000)
     program = f"""
 import resource
-from pollux.data.streaming import ArrayChunks, batch_sizes, shuffled
-chunks = ArrayChunks({str(tmp_path / "x.npy")!r})
+from pollux.data.chunks import FileChunks
+from pollux.data.shuffling import batch_sizes, shuffled
+chunks = FileChunks({str(tmp_path / "x.npy")!r})
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 rows = sum(len(batch) for batch in shuffled(chunks, batch_sizes(5_000_000, 500), 0, window_bytes=16_000_000))
 assert rows == 5_000_000
@@ -342,7 +334,7 @@ def table_of(n: int, seed: int = 0) -> pa.Table:
 
 def folder_of(folder: Path, *tables: pa.Table, rows: int = 100) -> Path:
     for index, table in enumerate(tables):
-        place = folder / f"year={2000 + index}"
+        place = folder / f"part {index}"
         place.mkdir(parents=True)
         parquet.write_table(table, place / "part.parquet", row_group_size=rows)
     return folder
@@ -353,16 +345,16 @@ def folder_of(folder: Path, *tables: pa.Table, rows: int = 100) -> Path:
 def test_a_parquet_file_is_read_as_pandas_does(tmp_path: Path, rows: int, dtype: str) -> None:
     table = table_of(53)
     parquet.write_table(table, tmp_path / "x.parquet", row_group_size=rows)
-    chunks = ParquetChunks(tmp_path / "x.parquet", dtype=dtype)
+    chunks = FileChunks(tmp_path / "x.parquet", dtype=dtype)
     expected = pd.read_parquet(tmp_path / "x.parquet").to_numpy(dtype=np.float64).astype(dtype)
     assert chunks.lengths.max() == min(rows, 53)
     assert chunks.feature_names == ["a", "b", "c", "d"]
     np.testing.assert_array_equal(read_all(chunks), expected)
     assert read_all(chunks).dtype == dtype
-    some = ParquetChunks(tmp_path / "x.parquet", columns=["c", "a"], dtype=dtype)
+    some = FileChunks(tmp_path / "x.parquet", columns=["c", "a"], dtype=dtype)
     np.testing.assert_array_equal(read_all(some), expected[:, [2, 0]])
     with pytest.raises(InputError, match="no column 'e'"):
-        ParquetChunks(tmp_path / "x.parquet", columns=["e"])
+        FileChunks(tmp_path / "x.parquet", columns=["e"])
 
 
 def test_a_folder_is_one_table(tmp_path: Path) -> None:
@@ -370,7 +362,7 @@ def test_a_folder_is_one_table(tmp_path: Path) -> None:
     folder = folder_of(tmp_path / "data", *tables)
     (folder / "_SUCCESS.parquet").write_text("")
     (folder / ".hidden.parquet").write_text("")
-    chunks = ParquetChunks(folder)
+    chunks = FileChunks(folder)
     assert chunks.lengths.tolist() == [100, 100, 50, 1, 100, 20]
     expected = pa.concat_tables([table.select(["a", "b", "c", "d"]) for table in tables]).to_pandas()
     np.testing.assert_array_equal(read_all(chunks), expected.to_numpy(dtype=np.float32))
@@ -386,10 +378,10 @@ def test_empty_row_groups_are_left_out(tmp_path: Path) -> None:
     with parquet.ParquetWriter(tmp_path / "x.pq", table_of(0).schema) as writer:
         for rows in (3, 0, 5, 0):
             writer.write_table(table_of(rows))
-    assert ParquetChunks(tmp_path / "x.pq").lengths.tolist() == [3, 5]
+    assert FileChunks(tmp_path / "x.pq").lengths.tolist() == [3, 5]
     parquet.write_table(table_of(0), tmp_path / "empty.pq")
     with pytest.raises(InputError, match="no rows"):
-        ParquetChunks(tmp_path / "empty.pq")
+        FileChunks(tmp_path / "empty.pq")
 
 
 @pytest.mark.parametrize(
@@ -403,15 +395,15 @@ def test_empty_row_groups_are_left_out(tmp_path: Path) -> None:
 def test_files_of_a_folder_have_the_same_columns(tmp_path: Path, other: dict[str, Any], told: str) -> None:
     folder = folder_of(tmp_path / "data", pa.table({"a": [1.0], "b": [2.0]}), pa.table(other))
     with pytest.raises(InputError, match=told) as caught:
-        ParquetChunks(folder)
-    assert "year=2001" in str(caught.value)
+        FileChunks(folder)
+    assert "part 1" in str(caught.value)
     with pytest.raises(InputError, match=told):
         open_data(folder).read()
 
 
 def test_numbers_may_be_stored_in_different_types(tmp_path: Path) -> None:
     folder = folder_of(tmp_path / "data", pa.table({"a": [1, 2]}), pa.table({"a": [2.5, 3.0]}))
-    np.testing.assert_array_equal(read_all(ParquetChunks(folder))[:, 0], [1, 2, 2.5, 3])
+    np.testing.assert_array_equal(read_all(FileChunks(folder))[:, 0], [1, 2, 2.5, 3])
     assert open_data(folder).read().rows.column("a").to_pylist() == [1, 2, 2.5, 3]
 
 
@@ -425,22 +417,22 @@ def test_a_folder_holds_images_or_tables(tmp_path: Path) -> None:
 def test_columns_that_are_no_numbers_are_named(tmp_path: Path) -> None:
     parquet.write_table(pa.table({"a": [1.0], "word": ["x"], "day": [pd.Timestamp(0)]}), tmp_path / "x.parquet")
     with pytest.raises(InputError, match=r"'word' \(text\), 'day' \(time\)"):
-        ParquetChunks(tmp_path / "x.parquet")
-    assert ParquetChunks(tmp_path / "x.parquet", columns=["a"]).shape == (1,)
+        FileChunks(tmp_path / "x.parquet")
+    assert FileChunks(tmp_path / "x.parquet", columns=["a"]).shape == (1,)
 
 
 def test_missing_values_are_told_where(tmp_path: Path) -> None:
     values = [1.0] * 30
     holes = [None if index == 25 else 1 for index in range(30)]
     parquet.write_table(pa.table({"a": values, "b": holes}), tmp_path / "x.parquet", row_group_size=10)
-    chunks = ParquetChunks(tmp_path / "x.parquet")
+    chunks = FileChunks(tmp_path / "x.parquet")
     assert len(chunks.read(1)) == 10
     with pytest.raises(InputError, match=r"x\.parquet, row group 2: 1 of 10 .* column 'b'"):
         chunks.read(2)
     values[13] = np.inf
     parquet.write_table(pa.table({"a": values}), tmp_path / "y.parquet", row_group_size=10)
     with pytest.raises(InputError, match=r"y\.parquet, row group 1, row 3: column 'a' is infinite"):
-        ParquetChunks(tmp_path / "y.parquet").read(1)
+        FileChunks(tmp_path / "y.parquet").read(1)
 
 
 def test_damaged_parquet_files_are_told(tmp_path: Path) -> None:
@@ -449,12 +441,12 @@ def test_damaged_parquet_files_are_told(tmp_path: Path) -> None:
     whole = path.read_bytes()
     path.write_bytes(whole[:-100])
     with pytest.raises(InputError, match=r"x\.parquet cannot be read"):
-        ParquetChunks(path)
+        FileChunks(path)
     middle = bytearray(whole)
     middle[4:2_000] = bytes(1_996)
     path.write_bytes(middle)
     with pytest.raises(InputError, match=r"x\.parquet"):
-        read_all(ParquetChunks(path))
+        read_all(FileChunks(path))
 
 
 def test_fingerprints_tell_data_apart(tmp_path: Path) -> None:
@@ -463,12 +455,12 @@ def test_fingerprints_tell_data_apart(tmp_path: Path) -> None:
 
     def found() -> list[str]:
         return [
-            ParquetChunks(folder).fingerprint(),
-            ParquetChunks(folder, columns=["a"]).fingerprint(),
-            ParquetChunks(folder, dtype="float64").fingerprint(),
-            ParquetChunks(folder).subdivided(9).fingerprint(),
-            ParquetChunks(folder, preprocessing=survey_parquet(folder)[0]).fingerprint(),
-            ArrayChunks(tmp_path / "x.npy").fingerprint(),
+            FileChunks(folder).fingerprint(),
+            FileChunks(folder, columns=["a"]).fingerprint(),
+            FileChunks(folder, dtype="float64").fingerprint(),
+            FileChunks(folder).subdivided(9).fingerprint(),
+            FileChunks(folder, encoding=survey_table(folder)[0]).fingerprint(),
+            FileChunks(tmp_path / "x.npy").fingerprint(),
             DatasetChunks(TensorDataset(torch.ones(4, 2))).fingerprint(),
         ]
 
@@ -476,7 +468,7 @@ def test_fingerprints_tell_data_apart(tmp_path: Path) -> None:
     assert found() == first
     assert len(set(first)) == len(first)
     time.sleep(0.02)
-    parquet.write_table(table_of(30, 9), folder / "year=2001" / "part.parquet", row_group_size=100)
+    parquet.write_table(table_of(30, 9), folder / "part 1" / "part.parquet", row_group_size=100)
     assert found()[0] != first[0]
 
 
@@ -581,13 +573,13 @@ def test_surveys_of_parts_make_that_of_the_whole(
 ) -> None:
     table, cuts = parts
     pieces = [(start, table.slice(start, stop - start)) for start, stop in pairwise(cuts)]
-    one_by_one = Survey(table.column_names, choices)
+    one_by_one = TableSurvey(table.column_names, choices)
     for _, piece in pieces:
         one_by_one.add(piece)
     random.shuffle(pieces)
-    merged = Survey(table.column_names, choices)
+    merged = TableSurvey(table.column_names, choices)
     for start, piece in pieces:
-        other = Survey(table.column_names, choices)
+        other = TableSurvey(table.column_names, choices)
         other.add(piece, start)
         merged.merge(pickle.loads(pickle.dumps(other)))
     expected = outcome(lambda: plan_table(table, choices))
@@ -597,7 +589,7 @@ def test_surveys_of_parts_make_that_of_the_whole(
 
 def test_what_is_said_of_words_among_numbers_does_not_hang_on_the_order_of_parts() -> None:
     table = pa.table({"word": ["a", "b", "a", "1", "2", "3"], "size": [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]})
-    parts = [Survey(table.column_names), Survey(table.column_names)]
+    parts = [TableSurvey(table.column_names), TableSurvey(table.column_names)]
     parts[0].add(table.slice(1), 1)
     parts[1].add(table.slice(0, 1), 0)
     parts[0].merge(parts[1])
@@ -605,20 +597,21 @@ def test_what_is_said_of_words_among_numbers_does_not_hang_on_the_order_of_parts
 
 
 def test_moments_far_from_zero_keep_their_digits() -> None:
-    values = 1e6 + np.random.default_rng(0).normal(size=(3, 100_000))
-    values[1, ::7] = np.nan
-    found = Moments.of(values[:, :0])
+    values = 1e6 + np.random.default_rng(0).normal(size=(100_000, 3))
+    values[::7, 1] = np.nan
+    found = Moments.empty((3,))
     for start in range(0, 100_000, 1_009):
-        found = found.merged(Moments.of(values[:, start : start + 1_009]))
-    np.testing.assert_array_equal(found.count, (~np.isnan(values)).sum(1))
-    np.testing.assert_allclose(found.mean, np.nanmean(values, 1), rtol=1e-14)
-    np.testing.assert_allclose(found.deviation, np.nanstd(values, 1), rtol=1e-12)
-    np.testing.assert_array_equal(found.least, np.nanmin(values, 1))
+        found = found.merged(Moments.of(values[start : start + 1_009]))
+    np.testing.assert_array_equal(found.weight, (~np.isnan(values)).sum(0))
+    # Of contiguous numbers numpy sums pairs, so that its own error is small.
+    np.testing.assert_allclose(found.mean, np.nanmean(values.T.copy(), 1), rtol=1e-14)
+    np.testing.assert_allclose(found.deviation, np.nanstd(values, 0), rtol=1e-12)
+    np.testing.assert_array_equal(found.low, np.nanmin(values, 0))
 
 
 def test_surveys_stay_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(columns, "_MOST_ROWS_COMPARED", 50_000)
-    survey = Survey(["text", "number", "key"])
+    survey = TableSurvey(["text", "number", "key"])
     n = 20_000
     for part in range(7):
         numbers = np.arange(part * n, (part + 1) * n)
@@ -665,7 +658,7 @@ def test_arrays_are_surveyed_in_parts(tmp_path: Path) -> None:
     first.merge(second)
     np.testing.assert_allclose(first.plan().scale, expected.scale, rtol=1e-12)
     np.testing.assert_allclose(
-        read_all(ArrayChunks(tmp_path / "x.npy", preprocessing=plan)), expected.encode(X), rtol=1e-5, atol=1e-5
+        read_all(FileChunks(tmp_path / "x.npy", encoding=plan)), expected.encode(X), rtol=1e-5, atol=1e-5
     )
 
 
@@ -682,7 +675,7 @@ def test_gaps_are_treated_as_in_memory(tmp_path: Path, missing: str) -> None:
     table = with_gaps(500)
     folder = folder_of(tmp_path / "data", table.slice(0, 180), table.slice(180), rows=50)
     choices = Choices(missing=missing)
-    plan, lengths = survey_parquet(folder, choices)
+    plan, lengths = survey_table(folder, choices)
     expected = plan_table(table, choices)
     if missing == "drop":
         kept = table.filter(expected.complete(table))
@@ -691,38 +684,38 @@ def test_gaps_are_treated_as_in_memory(tmp_path: Path, missing: str) -> None:
     assert lengths.sum() == table.num_rows
     assert plan.names == expected.names == ["a", "b", "word"]
     assert plan.left_out == expected.left_out
-    chunks = ParquetChunks(folder, preprocessing=plan, lengths=lengths)
+    chunks = FileChunks(folder, encoding=plan, lengths=lengths)
     np.testing.assert_allclose(read_all(chunks), expected.encode(table), rtol=1e-5, atol=1e-6)
-    np.testing.assert_array_equal(ParquetChunks(folder, preprocessing=plan).lengths, lengths)
+    np.testing.assert_array_equal(FileChunks(folder, encoding=plan).lengths, lengths)
     with pytest.raises(InputError, match="'a'"):
-        survey_parquet(folder)
+        survey_table(folder)
 
 
 def test_columns_that_vary_only_beside_gaps_are_left_out(tmp_path: Path) -> None:
     """Without the rows in which b is missing a has one value, and then its own gaps cost no rows."""
     a, b = [1.0, 1, 1, 1, 2, np.nan], [1.0, 2, 3, 5, np.nan, 9]
     parquet.write_table(pa.table({"a": a, "b": b}), tmp_path / "x.parquet", row_group_size=2)
-    plan, lengths = survey_parquet(tmp_path / "x.parquet", Choices(missing="drop"))
+    plan, lengths = survey_table(tmp_path / "x.parquet", Choices(missing="drop"))
     assert plan.names == ["b"]
     assert plan.left_out == {"a": "it has one value throughout"}
     assert lengths.tolist() == [2, 2, 1]
-    assert read_all(ParquetChunks(tmp_path / "x.parquet", preprocessing=plan, lengths=lengths)).mean() < 1e-6
+    assert read_all(FileChunks(tmp_path / "x.parquet", encoding=plan, lengths=lengths)).mean() < 1e-6
     np.save(tmp_path / "x.npy", np.column_stack([a, b]))
     array, kept = survey_array(tmp_path / "x.npy", Choices(missing="drop"))
     assert array.kept == (1,)
     assert kept.tolist() == [5]
     assert array.mean == (4.0,)
-    assert read_all(ArrayChunks(tmp_path / "x.npy", preprocessing=array)).shape == (5, 1)
+    assert read_all(FileChunks(tmp_path / "x.npy", encoding=array)).shape == (5, 1)
 
 
 def test_processes_share_a_survey(tmp_path: Path) -> None:
     folder = folder_of(tmp_path / "data", table_of(500, 1), table_of(300, 2), rows=70)
-    groups = row_groups(folder)
-    own = shards(groups.lengths, 3)
-    (first, *others), seen = zip(*(survey_row_groups(groups, Choices(), own=part) for part in own), strict=True)
+    blocks = open_blocks(folder)
+    own = shards(blocks.lengths, 3)
+    (first, *others), seen = zip(*(survey_blocks(blocks, Choices(), own=part) for part in own), strict=True)
     for other in others:
         first.merge(other)
-    whole, lengths = survey_parquet(folder)
+    whole, lengths = survey_table(folder)
     assert first.plan().names == whole.names
     assert sum(part.sum() for part in seen) == lengths.sum() == 800
     np.testing.assert_allclose(first.plan().columns[0].scale, whole.columns[0].scale, rtol=1e-12)
@@ -735,21 +728,21 @@ def test_a_stream_of_each_kind(tmp_path: Path) -> None:
     table = table_of(200)
     folder = folder_of(tmp_path / "data", table)
     np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(200, 4)))
-    file = folder / "year=2000" / "part.parquet"
+    file = folder / "part 0" / "part.parquet"
     memory = np.load(tmp_path / "x.npy", mmap_mode="r")
     for source in (folder, file, str(file), tmp_path / "x.npy", memory, TensorDataset(torch.ones(200, 4))):
         stream = open_stream(source)
         assert len(stream) == 200
         assert stream.chunks.shape == (4,)
-        assert stream.preprocessing is None
+        assert stream.encoding is None
     for source in (folder, tmp_path / "x.npy", memory):
         seen: list[tuple[int, int]] = []
         stream = open_stream(source, standardise=True, progress=lambda done, of, seen=seen: seen.append((done, of)))
-        assert stream.preprocessing is not None
+        assert stream.encoding is not None
         assert seen[-1][0] == seen[-1][1] == len(stream.chunks.lengths)
         np.testing.assert_allclose(read_all(stream.chunks)[:, 0].std(), 1, rtol=1e-5)
         rows = table if source is folder else memory
-        np.testing.assert_array_equal(stream.preprocessing.encode(rows), read_all(stream.chunks))
+        np.testing.assert_array_equal(stream.encoding.encode(rows), read_all(stream.chunks))
     assert open_stream(folder, columns=["b"], standardise=True).chunks.feature_names == ["b"]
 
 
@@ -764,11 +757,11 @@ def test_what_cannot_be_streamed_is_told(tmp_path: Path) -> None:
         def __iter__(self) -> Iterator[Any]:
             return iter(())
 
-    (tmp_path / "x.csv").write_text("a,b\n1,2\n")
+    np.savez(tmp_path / "x.npz", np.ones((3, 2)))
     (tmp_path / "folder").mkdir()
     for source, told in {
-        tmp_path / "x.csv": "format='parquet'",
-        tmp_path / "folder": "no Parquet files",
+        tmp_path / "x.npz": "save its array as an .npy file",
+        tmp_path / "folder": "torch Dataset",
         tmp_path / "nowhere.npy": "There is no file",
         Endless(): "random order",
         (1, 2): "tuple",

@@ -8,7 +8,7 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -146,6 +146,18 @@ class Checkpoints:
     def exist(self) -> bool:
         """Whether the folder has any, good or damaged: a training resumes from them, or is refused."""
         return bool(self._files())
+
+    def remove(self) -> None:
+        """Remove all of them, and the folder if it holds nothing else; an error where another process writes there."""
+        if not self.folder.is_dir():
+            return
+        with locked(self.folder):
+            self._remove_leftovers()
+            for path in self.folder.glob("checkpoint-*"):
+                path.unlink(missing_ok=True)
+        (self.folder / ".lock").unlink(missing_ok=True)
+        with suppress(OSError):
+            self.folder.rmdir()
 
     def pop_state(self) -> Any:
         """The state of the current stage, once; None where it has not begun."""

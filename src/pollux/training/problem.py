@@ -26,7 +26,8 @@ from pollux.data.samples import (
     shard_of,
 )
 from pollux.data.scaling import FittedScaling
-from pollux.data.streaming import Stream, batch_sizes, shuffled
+from pollux.data.shuffling import batch_sizes, shuffled
+from pollux.data.streams import Stream
 from pollux.errors import InputError
 from pollux.geometry import Geometry, nearest
 from pollux.geometry.affinity import Affinity, Block, Features

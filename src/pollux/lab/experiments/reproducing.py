@@ -17,7 +17,7 @@ from pollux.lab.experiments.records import read
 from pollux.lab.experiments.rendering import account_of, publish
 from pollux.lab.experiments.running import Failure, Outcome, cores, execute, record_path, recorded, to_do
 from pollux.lab.unfinished import CHECKPOINT_EVERY
-from pollux.training.intervals import parse_every
+from pollux.training.checkpoints import parse_every
 
 
 @dataclass(frozen=True)
