@@ -442,28 +442,3 @@ def unpack(tensors: Mapping[str, Tensor], skeleton: Any) -> Any:
         return {key: unpack(tensors, item) for key, item in value}
     items = [unpack(tensors, item) for item in value]
     return tuple(items) if kind == "tuple" else items
-
-
-def random_states(generators: Mapping[str, torch.Generator | None], device: torch.device) -> dict[str, Any]:
-    """Where random numbers stand: torch's own, those of the device, and these."""
-    states: dict[str, Any] = {name: generator.get_state() for name, generator in generators.items() if generator}
-    states["torch"] = torch.get_rng_state()
-    if device.type == "cuda":
-        states["cuda"] = torch.cuda.get_rng_state(device)
-    elif device.type == "mps":
-        states["mps"] = torch.mps.get_rng_state()
-    return states
-
-
-def load_random_states(
-    states: Mapping[str, Any], generators: Mapping[str, torch.Generator | None], device: torch.device
-) -> None:
-    """Put random numbers where they stood."""
-    for name, generator in generators.items():
-        if generator is not None and name in states:
-            generator.set_state(states[name])
-    torch.set_rng_state(states["torch"])
-    if device.type == "cuda" and "cuda" in states:
-        torch.cuda.set_rng_state(states["cuda"], device)
-    elif device.type == "mps" and "mps" in states:
-        torch.mps.set_rng_state(states["mps"])

@@ -20,7 +20,8 @@ from pollux.ranks import Ranks
 from pollux.threads import threads_for
 from pollux.training.batches import Batches
 from pollux.training.callbacks import Callback, Epoch
-from pollux.training.checkpoints import Checkpoints, CheckpointSchedule, load_random_states, random_states
+from pollux.training.checkpoints import Checkpoints, CheckpointSchedule
+from pollux.training.session import load_random_states, random_states
 from pollux.training.steps import Step
 from pollux.training.trainable import Trainable
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -54,3 +54,28 @@ def _seed_torch(seed: int, device: str) -> None:
     if torch.device(device).type == "cuda":
         with torch.cuda.device(device):
             torch.cuda.manual_seed(seed)
+
+
+def random_states(generators: Mapping[str, torch.Generator | None], device: torch.device) -> dict[str, Any]:
+    """The state of torch's own random numbers, of those of the device, and of generators by name."""
+    states: dict[str, Any] = {name: generator.get_state() for name, generator in generators.items() if generator}
+    states["torch"] = torch.get_rng_state()
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device)
+    elif device.type == "mps":
+        states["mps"] = torch.mps.get_rng_state()
+    return states
+
+
+def load_random_states(
+    states: Mapping[str, Any], generators: Mapping[str, torch.Generator | None], device: torch.device
+) -> None:
+    """Continue from :func:`random_states`."""
+    for name, generator in generators.items():
+        if generator is not None and name in states:
+            generator.set_state(states[name])
+    torch.set_rng_state(states["torch"])
+    if device.type == "cuda" and "cuda" in states:
+        torch.cuda.set_rng_state(states["cuda"], device)
+    elif device.type == "mps" and "mps" in states:
+        torch.mps.set_rng_state(states["mps"])
