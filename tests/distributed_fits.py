@@ -78,6 +78,10 @@ class Uneven(Geometry):
 
     kind: Kind = "kernel"
 
+    @property
+    def gives_features(self) -> bool:
+        return True
+
     def bind(self, X: Any) -> Block:
         samples = as_rows(X)[torch.arange(len(X))]
         return block_of(samples * (1 + dist.get_rank() if dist.is_initialized() else 1))

@@ -771,3 +771,22 @@ def test_only_files_that_can_be_are_streamed(table: Path) -> None:
     with pytest.raises(InputError, match="stream is one of auto, yes, no"):
         Settings(stream="maybe")
     assert fit(table, "--stream", "maybe", code=2).err
+
+
+@pytest.mark.parametrize(
+    ("geometry", "sampled"), [("linear", False), ("cosine", False), ("rbf", True)], ids=["linear", "cosine", "rbf"]
+)
+def test_samples_are_read_apart_only_for_a_geometry_that_adapts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, geometry: str, sampled: bool
+) -> None:
+    read: list[int] = []
+    original = FileChunks.read
+
+    def counting(self: FileChunks, number: int) -> Any:
+        read.append(number)
+        return original(self, number)
+
+    monkeypatch.setattr(FileChunks, "read", counting)
+    clustering(geometry=geometry, max_epochs=1).fit(in_parquet(tmp_path / "x.parquet"))
+    # Twelve row groups: in the one epoch, and in the evaluation.
+    assert (len(read) > 24) == sampled

@@ -89,6 +89,10 @@ class OfFeatures(Geometry):
         """That of what compares the features."""
         return self.geometry.kind
 
+    @property
+    def gives_features(self) -> bool:
+        return self.geometry.gives_features
+
     def bind(self, X: Any) -> Block:
         return self.geometry.bind(self.values)
 
