@@ -24,6 +24,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from data_files import Answer, pollux
+from flat_parameters import make_clustering
 from pollux import GeminiClustering, load, open_stream
 from pollux.app.runs import Settings
 from pollux.app.runs import streamed as streamed_runs
@@ -49,7 +50,7 @@ X, CLASSES = blobs()
 
 def clustering(**options: Any) -> GeminiClustering:
     defaults = {"model": "linear", "objective": "mmd_ovo", "max_epochs": 10, "batch_size": 100, "random_state": 0}
-    return GeminiClustering(3, **{**defaults, "learning_rate": 0.05, **options})
+    return make_clustering(3, **{**defaults, "learning_rate": 0.05, **options})
 
 
 def frame(rows: np.ndarray = X) -> pd.DataFrame:
@@ -771,3 +772,22 @@ def test_only_files_that_can_be_are_streamed(table: Path) -> None:
     with pytest.raises(InputError, match="stream is one of auto, yes, no"):
         Settings(stream="maybe")
     assert fit(table, "--stream", "maybe", code=2).err
+
+
+@pytest.mark.parametrize(
+    ("geometry", "sampled"), [("linear", False), ("cosine", False), ("rbf", True)], ids=["linear", "cosine", "rbf"]
+)
+def test_samples_are_read_apart_only_for_a_geometry_that_adapts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, geometry: str, sampled: bool
+) -> None:
+    read: list[int] = []
+    original = FileChunks.read
+
+    def counting(self: FileChunks, number: int) -> Any:
+        read.append(number)
+        return original(self, number)
+
+    monkeypatch.setattr(FileChunks, "read", counting)
+    clustering(geometry=geometry, max_epochs=1).fit(in_parquet(tmp_path / "x.parquet"))
+    # Twelve row groups: in the one epoch, and in the evaluation.
+    assert (len(read) > 24) == sampled

@@ -72,6 +72,10 @@ class Mixtures(Geometry):
         if self.regularisation is not None and not 0 < self.regularisation < math.inf:
             raise ValueError(f"regularisation is a positive share of the variance, not {self.regularisation}.")
 
+    @property
+    def gives_features(self) -> bool:
+        return True
+
     def for_clusters(self, n_clusters: int) -> Mixtures:
         return self if self.components is not None else replace(self, components=n_clusters)
 

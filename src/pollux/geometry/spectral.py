@@ -194,6 +194,10 @@ class NeighbourGraph(Geometry):
         if self.diffusion < 0:
             raise ValueError(f"diffusion is a number of steps, at least 0; not {self.diffusion}.")
 
+    @property
+    def gives_features(self) -> bool:
+        return True
+
     def for_clusters(self, n_clusters: int) -> Self:
         return self if self.components is not None else replace(self, components=n_clusters)
 
