@@ -132,12 +132,12 @@ def _table(records: Sequence[Record], vat: float) -> ComparisonTable:
     rows = []
     for objective, name in OBJECTIVES.items():
         for addition, variant in variants(objective).items():
-            told = vat == 0 and variant.get("distance") != "euclidean"
+            is_published = vat == 0 and variant.get("distance") != "euclidean"
             cells = []
             for (model, clusters), (ari, used) in zip(COLUMNS, PUBLISHED[objective], strict=True):
                 wanted = {"objective": objective, "model": model, "clusters": clusters, "vat": vat, "clip": None}
                 measured = estimate(records, {**wanted, **variant})
-                cells.append(Comparison(Estimate(ari, clusters=used) if told else None, measured))
+                cells.append(Comparison(Estimate(ari, clusters=used) if is_published else None, measured))
             rows.append(ComparisonRow(name + addition, cells, further="clip" in variant))
     rows.append(_kmeans_row(records))
     return ComparisonTable(

@@ -92,8 +92,8 @@ def draw_ova_vs_ovo(records: Sequence[Record], folder: Path) -> dict[str, Figure
         return {}
     figure = new_figure(7.2, 4.6)
     for (name, run), ax in zip(found.items(), figure.subplots(len(found), 1), strict=True):
-        told = f": {run.record.metrics['clusters']} clusters in use, {ari_label(run.record)}" if run else ""
-        draw_regions(ax, run, samples()[0], name + told)
+        score = f": {run.record.metrics['clusters']} clusters in use, {ari_label(run.record)}" if run else ""
+        draw_regions(ax, run, samples()[0], name + score)
     figure.set_label(
         "Decision regions of a perceptron on three clusters in a row, seed 0. The middle one lies at the mean of the "
         "data: one-vs-all cannot tell it from them, one-vs-one can."
