@@ -2,12 +2,12 @@
 
 import subprocess
 import sys
-from inspect import signature
 
 import pytest
 
 from pollux import GeminiClustering, geometry, models, names, objectives, training
 from pollux.objectives import gemini
+from pollux.spec import flatten_params
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_names_are_those_of_the_registry(listed: tuple[str, ...], registry: obje
 
 
 def test_defaults_of_the_estimator_are_among_the_names() -> None:
-    defaults = {name: parameter.default for name, parameter in signature(GeminiClustering).parameters.items()}
+    defaults = flatten_params(GeminiClustering())
     for option, listed in {"init": names.INITS, "dtype": names.DTYPES, "objective": names.OBJECTIVES}.items():
         assert defaults[option] in listed
 
