@@ -25,9 +25,8 @@ PATIENCE = 120.0
 _IMPORTED = [
     *(
         "pollux.clustering",
-        "pollux.app.runs.fitting",
-        "pollux.app.runs.streamed",
-        "pollux.app.runs.interrupts",
+        "pollux.app.run_training",
+        "pollux.app.fit",
         "pollux.app.cli",
     ),
     *(
@@ -235,15 +234,15 @@ def slow_steps(seconds: float) -> None:
 
 def slow_reading(seconds: float) -> None:
     """The data are at hand only after so long."""
-    from pollux.app.runs import fitting
+    from pollux.app import run_training
 
-    read_rows = fitting.read_rows
+    open_run_data = run_training.open_run_data
 
     def slowly(*arguments: Any) -> Any:
         time.sleep(seconds)
-        return read_rows(*arguments)
+        return open_run_data(*arguments)
 
-    fitting.read_rows = slowly
+    run_training.open_run_data = slowly
 
 
 SABOTAGE: dict[str, Callable[[Any], None]] = {
@@ -286,7 +285,7 @@ def networks(shape: Any, n_clusters: int) -> Any:
 
 
 def three_starts(out: str, model: Any) -> None:
-    from pollux import GeminiClustering
+    from pollux import GeminiClustering, Training
     from pollux.training import Checkpoints
 
     clustering = GeminiClustering(
@@ -296,7 +295,7 @@ def three_starts(out: str, model: Any) -> None:
         max_epochs=6,
         batch_size=20,
         random_state=0,
-        checkpoint=Checkpoints(f"{out}-checkpoints", every="1 step"),
+        training=Training(checkpoint=Checkpoints(f"{out}-checkpoints", every="1 step")),
     )
     _save(clustering.fit(_samples()), out)
 
@@ -309,7 +308,7 @@ def own_loader(out: str, n_init: int = 1) -> None:
     import torch
     from torch.utils.data import DataLoader, TensorDataset
 
-    from pollux import GeminiClustering
+    from pollux import GeminiClustering, Training
     from pollux.training import Checkpoints
 
     loader: Any = DataLoader(TensorDataset(torch.as_tensor(_samples())), batch_size=13, shuffle=True)
@@ -319,7 +318,7 @@ def own_loader(out: str, n_init: int = 1) -> None:
         n_init=n_init,
         max_epochs=8,
         random_state=0,
-        checkpoint=Checkpoints(f"{out}-checkpoints", every="1 step"),
+        training=Training(checkpoint=Checkpoints(f"{out}-checkpoints", every="1 step")),
     )
     _save(clustering.fit(loader), out)
 
