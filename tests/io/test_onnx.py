@@ -294,7 +294,7 @@ def test_empty_text_may_be_a_value(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("scaling", ["standard", "none"])
 def test_arrays_with_columns_that_are_not_used(tmp_path: Path, scaling: str) -> None:
-    X = normal(100, 5) * 10 + 3
+    X = normal(100, 5) * 2 + 3
     X[:, 1] = 7
     X[2, 3] = np.nan
     np.save(tmp_path / "data.npy", X)
@@ -304,7 +304,7 @@ def test_arrays_with_columns_that_are_not_used(tmp_path: Path, scaling: str) -> 
 
 
 def test_gaps_of_columns_that_are_not_scaled(tmp_path: Path) -> None:
-    frame = pandas.DataFrame(normal(50, 3) + [0, 5, 50], columns=list("abc"))
+    frame = pandas.DataFrame(normal(50, 3) + np.array([0, 5, 50]), columns=list("abc"))
     frame.iloc[3, 1] = np.nan
     frame.to_csv(tmp_path / "data.csv", index=False)
     clustering = run_of(tmp_path / "data.csv", missing="mean", scaling="none")
