@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pollux.objectives.gemini import Gemini
-from pollux.objectives.gradients import SPREAD_FORMS, value_and_gradient
+from pollux.objectives.gradients import DISTRIBUTED_FORMS, value_and_gradient
 from pollux.objectives.penalties import Penalty
 from pollux.ranks import Ranks
 from pollux.training.batches import Batch
@@ -109,7 +109,7 @@ class AutogradStep(OptimiserStep):
         def loss() -> Any:
             self._optimiser.zero_grad()
             log_p = self._model(batch.inputs)
-            if self._has_spread_form(batch):
+            if self._has_distributed_form(batch):
                 values, total = self._without_tape(batch, log_p)
             else:
                 values, total = self._with_tape(batch, log_p)
@@ -133,10 +133,10 @@ class AutogradStep(OptimiserStep):
         total.backward()  # type: ignore[no-untyped-call]
         return values, total
 
-    def _has_spread_form(self, batch: Batch) -> bool:
+    def _has_distributed_form(self, batch: Batch) -> bool:
         """Whether several processes can do with fewer messages than a tape sends."""
         plain = not self._penalties and batch.sample_weight is None and batch.sizes is not None
-        return self._ranks is not None and plain and self._objective.name in SPREAD_FORMS
+        return self._ranks is not None and plain and self._objective.name in DISTRIBUTED_FORMS
 
     def _without_tape(self, batch: Batch, log_p: Tensor) -> tuple[Tensor, Tensor]:
         """The same, with the gradient of the objective in closed form."""

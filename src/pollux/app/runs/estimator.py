@@ -123,14 +123,17 @@ def _penalties(texts: Sequence[str]) -> dict[Any, float]:
 
 def _geometry(settings: Settings, needs: Any) -> Any:
     """A named geometry, as "rbf", or with parameters, "rbf:gamma=0.5"."""
-    from pollux.geometry import DISTANCES, KERNELS, SPANNING, resolve
+    from pollux.geometry import DISTANCES, KERNELS, OF_ALL_SAMPLES, resolve
 
     name, _, rest = settings.geometry.partition(":")
     if needs is None:
         if settings.geometry != "auto":
             raise InputError("The objective compares predictions only: it needs no --geometry, so leave it out.")
         return "auto"
-    kernels, distances = ("auto", *KERNELS, *SPANNING["kernel"]), ("auto", *DISTANCES, *SPANNING["distance"])
+    kernels, distances = (
+        ("auto", *KERNELS, *OF_ALL_SAMPLES["kernel"]),
+        ("auto", *DISTANCES, *OF_ALL_SAMPLES["distance"]),
+    )
     valid, others = (kernels, distances) if needs == "kernel" else (distances, kernels)
     if name not in valid:
         is_other = f" {name} is a {'distance' if needs == 'kernel' else 'kernel'}."
@@ -149,7 +152,7 @@ def _geometry(settings: Settings, needs: Any) -> Any:
         if not isinstance(value, int | float):
             raise InputError(f"Parameters of a geometry are numbers, as in rbf:gamma=0.5; {item!r} is not one.")
         # Where there can be several, each is given by itself.
-        takes_several = isinstance(getattr(SPANNING[needs].get(name), key, None), tuple)
+        takes_several = isinstance(getattr(OF_ALL_SAMPLES[needs].get(name), key, None), tuple)
         parameters[key] = (*parameters.get(key, ()), value) if takes_several else value
     geometry = resolve(name, needs, **parameters)
     return geometry if parameters else name
