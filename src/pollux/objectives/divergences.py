@@ -48,7 +48,7 @@ class Divergence:
     across : {"gathered", "summed", "shared"}
         How processes that have a part of the samples each find it together. ``"gathered"``, which is right for any:
         each finds it for all samples. ``"summed"``, where it is a constant and a sum over samples: each finds it for
-        its own, and only numbers (…, K, L) travel. ``"shared"``: the function takes ``BatchSamples`` too, and asks them.
+        its own, and only numbers (…, K, L) travel. ``"shared"``: the function takes ``BatchSamples`` too.
     """
 
     name: str
