@@ -21,7 +21,7 @@ from pollux.geometry.affinity import Affinity, Features, Paths
 from pollux.objectives import GEMINIS, Divergence, Gemini, f_divergence, sinkhorn
 from pollux.objectives.gradients import value_and_gradient
 from pollux.ranks import Ranks, joining
-from pollux.transport.cost import remembered
+from pollux.transport.cost import known_costs
 
 Array = NDArray[np.float64]
 K = 4
@@ -293,11 +293,11 @@ def remembered_problems(ranks: Ranks, objective: str, pairs: int | None) -> tupl
     points = numbers(6, 2, seed=1)
     distances = torch.cdist(points, points)
     gemini = Gemini(objective, sampled_pairs=pairs)
-    before = len(remembered)
+    before = len(known_costs)
     for step in range(3):
         gemini(numbers(6 // ranks.size, K, seed=step).log_softmax(-1), distances, ranks=ranks)
-    known = remembered.recall(distances, (distances._version, distances.data_ptr()), lambda: None)
-    return sorted(known.states), len(remembered) - before
+    known = known_costs.get(distances, (distances._version, distances.data_ptr()), lambda: None)
+    return sorted(known.states), len(known_costs) - before
 
 
 def tapeless(ranks: Ranks | None, objective: str) -> tuple[Array, Array]:

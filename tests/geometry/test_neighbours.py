@@ -27,7 +27,7 @@ from sklearn.neighbors import NearestNeighbors
 from pollux import MLP, GeminiClustering
 from pollux.data.rows import Rows
 from pollux.geometry import (
-    SPANNING,
+    OF_ALL_SAMPLES,
     Mixed,
     Mixtures,
     NeighbourGraph,
@@ -50,7 +50,7 @@ Array = NDArray[np.float64]
 IS_FULL = os.environ.get("POLLUX_FAULTS") == "full"
 
 every_weight = pytest.mark.parametrize("weights", WEIGHTS)
-every_kernel = pytest.mark.parametrize("name", SPANNING["kernel"])
+every_kernel = pytest.mark.parametrize("name", OF_ALL_SAMPLES["kernel"])
 
 
 def normal(*shape: int, seed: int = 0) -> Array:
@@ -435,7 +435,7 @@ def test_unit_rows_have_length_one_and_zeros_stay() -> None:
 @every_kernel
 def test_kernels_of_graphs_have_names_and_parameters(name: str) -> None:
     geometry = resolve(name, components=3)
-    assert geometry == SPANNING["kernel"][name](components=3)
+    assert geometry == OF_ALL_SAMPLES["kernel"][name](components=3)
     assert geometry.needs_all_samples
     assert geometry.gives_features
     assert geometry.kind == "kernel"
