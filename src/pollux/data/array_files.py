@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pollux.data.encoding import ArrayEncoding, Encoding
-from pollux.data.sources import Blocks, Part, at_once, describe_files
+from pollux.data.sources import Blocks, Part, Source, at_once, describe_files
 from pollux.errors import DAMAGE, InputError, option
 
 ROWS_AT_ONCE = 65_536
@@ -23,16 +23,13 @@ _BLOCK_NUMBERS = 2**19
 
 
 @dataclass(frozen=True)
-class NpyArray:
+class NpyArray(Source):
     """One array: rows (n, d), or images (n, H, W), (n, C, H, W) or (n, H, W, C)."""
 
     path: Path
 
     def read(self) -> Part:
         return Part(as_samples(self.load(), self.path))
-
-    def as_written(self, part: Part, names: Sequence[str], numbers: NDArray[np.int64]) -> Part:
-        return part
 
     def stream(self, encoding: Encoding, beside: Sequence[str]) -> Iterator[Part]:
         return _parts(self.read(), encoding, self.path)
@@ -92,7 +89,7 @@ class ArrayBlocks:
 
 
 @dataclass(frozen=True)
-class NpzArrays:
+class NpzArrays(Source):
     """Several arrays: the samples, beside them arrays (n,) such as labels, and ``feature_names`` (d,) of the columns.
 
     ``array`` names the samples where more than one could be meant.
@@ -111,9 +108,6 @@ class NpzArrays:
             raise
         except (*DAMAGE, OSError, MemoryError) as error:
             raise InputError(f"{self.path} is not a file of arrays: {error}") from error
-
-    def as_written(self, part: Part, names: Sequence[str], numbers: NDArray[np.int64]) -> Part:
-        return part
 
     def stream(self, encoding: Encoding, beside: Sequence[str]) -> Iterator[Part]:
         return _parts(self.read(), encoding, self.path)

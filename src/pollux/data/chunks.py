@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,40 +26,38 @@ _ROWS_AT_ONCE = 4_096
 _NUMBERS = ("boolean", "integer", "number")
 
 
-class Chunks(Protocol):
-    """Rows in chunks, each of which can be read by itself, in any order.
+class Chunks(ABC):
+    """Samples in chunks, each of which can be read by itself, in any order.
 
-    ``lengths`` (c,) are the rows of each chunk, ``shape`` is that of one sample as the model sees it, ``dtype`` float32
-    or float64, and ``feature_names`` the names of columns where there are any.
+    Attributes
+    ----------
+    lengths : array of shape (c,)
+        The samples of each chunk.
+    shape, dtype : tuple of int, np.dtype
+        Shape of one sample as the model sees it; float32 or float64.
+    feature_names : list of str or None
+        The names of columns, where there are any.
     """
 
-    @property
-    def lengths(self) -> Lengths:
-        """The rows of each chunk, (c,)."""
+    lengths: Lengths
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    feature_names: list[str] | None = None
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of one sample, as the model sees it."""
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """float32 or float64."""
-
-    @property
-    def feature_names(self) -> list[str] | None:
-        """The names of columns, where there are any."""
-
+    @abstractmethod
     def read(self, chunk: int) -> Rows:
-        """The rows of a chunk, (rows, *shape), all of them finite."""
+        """The samples of a chunk, (rows, *shape), all of them finite."""
 
+    @abstractmethod
     def fingerprint(self) -> str:
         """What data these are: the same for the same files, read in the same way."""
 
     def subdivided(self, parts: int) -> Chunks:
-        """The same rows in the same order in at least so many chunks, unless there are fewer rows."""
+        """The same samples in the same order in at least so many chunks, unless there are fewer samples."""
+        return self if len(self.lengths) >= parts else Slices(self, parts)
 
 
-class FileChunks:
+class FileChunks(Chunks):
     """Rows of files: a table, an .npy file or a ``np.memmap``; each block of them is a chunk.
 
     Without an encoding all columns of a table must hold numbers, or those named by ``columns``, and lack none. With it
@@ -91,26 +90,15 @@ class FileChunks:
             count = len(self.blocks.lengths)
             complete = (encoding.complete(self._stored(chunk)).sum() for chunk in range(count))
             lengths = np.fromiter(complete, dtype=np.int64, count=count)
-        self.lengths: Lengths = self.blocks.lengths if lengths is None else lengths
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of one sample, as the model sees it."""
-        if self.encoding is not None:
-            return self.encoding.encoded_shape
-        return self.blocks.shape or (len(self._names),)
-
-    @property
-    def feature_names(self) -> list[str] | None:
-        """The names of columns, where there are any."""
-        return (self._names if self.encoding is None else self.encoding.feature_names) or None
+        self.lengths = self.blocks.lengths if lengths is None else lengths
+        self.shape = encoding.encoded_shape if encoding is not None else self.blocks.shape or (len(self._names),)
+        self.feature_names = (self._names if encoding is None else encoding.feature_names) or None
 
     def _stored(self, chunk: int) -> Any:
         """What is read of a chunk, as the files have it."""
         return self.blocks.read_block(chunk, self._names)
 
     def read(self, chunk: int) -> Rows:
-        """The rows of a chunk, (rows, *shape), all of them finite."""
         stored = self._stored(chunk)
         if self.encoding is None:
             return self._as_they_are(stored, chunk)
@@ -138,13 +126,8 @@ class FileChunks:
         check_length(rows, int(self.lengths[chunk]), self.blocks.where(chunk))
 
     def fingerprint(self) -> str:
-        """What data these are: the same for the same files, read in the same way."""
         plan = self._names if self.encoding is None else self.encoding.as_json()
         return digest(self.blocks.identity(), self.lengths.tolist(), self.dtype.name, plan)
-
-    def subdivided(self, parts: int) -> Chunks:
-        """The same rows in the same order in at least so many chunks, unless there are fewer rows."""
-        return self if len(self.lengths) >= parts else Slices(self, parts)
 
 
 def open_blocks(source: str | Path | np.memmap[Any, Any] | Blocks) -> Blocks:
@@ -203,47 +186,30 @@ def _numbers(values: Any, name: str, where: str) -> NDArray[Any]:
     return np.asarray(values.to_numpy())
 
 
-class Slices:
+class Slices(Chunks):
     """Chunks cut into slices, so that there are enough of them to share out. Each slice reads its whole chunk."""
 
     def __init__(self, whole: Chunks, parts: int) -> None:
         self.whole = whole
+        self.shape, self.dtype, self.feature_names = whole.shape, whole.dtype, whole.feature_names
         # Of each chunk its share of the slices, by rows, and none of no rows.
         wanted = np.ceil(whole.lengths * parts / max(1, whole.lengths.sum())).astype(np.int64)
         pieces = np.minimum(np.maximum(wanted, 1), np.maximum(whole.lengths, 1))
         self._chunk = np.repeat(np.arange(len(pieces)), pieces)
-        self._piece = np.concatenate([np.arange(count) for count in pieces])
-        self._start = self._piece * whole.lengths[self._chunk] // pieces[self._chunk]
-        self._stop = (self._piece + 1) * whole.lengths[self._chunk] // pieces[self._chunk]
-        self.lengths: Lengths = self._stop - self._start
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of one sample, as the model sees it."""
-        return self.whole.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """float32 or float64."""
-        return self.whole.dtype
-
-    @property
-    def feature_names(self) -> list[str] | None:
-        """The names of columns, where there are any."""
-        return self.whole.feature_names
+        piece = np.concatenate([np.arange(count) for count in pieces])
+        self._start = piece * whole.lengths[self._chunk] // pieces[self._chunk]
+        self._stop = (piece + 1) * whole.lengths[self._chunk] // pieces[self._chunk]
+        self.lengths = self._stop - self._start
 
     def read(self, chunk: int) -> Rows:
-        """The rows of a chunk, (rows, *shape), all of them finite."""
         rows = self.whole.read(int(self._chunk[chunk]))
         # A copy, because a view would keep the whole chunk.
         return rows[self._start[chunk] : self._stop[chunk]].copy()
 
     def fingerprint(self) -> str:
-        """What data these are: the same for the same files, read in the same way."""
         return digest(self.whole.fingerprint(), self.lengths.tolist())
 
     def subdivided(self, parts: int) -> Chunks:
-        """The same rows in the same order in at least so many chunks, unless there are fewer rows."""
         return self if len(self.lengths) >= parts else Slices(self.whole, parts)
 
 

@@ -10,13 +10,13 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import Dataset, TensorDataset
 
-from pollux.data.chunks import Chunks, Lengths, Rows, check_length, check_rows, checked_dtype, digest
+from pollux.data.chunks import Chunks, Rows, check_length, check_rows, checked_dtype, digest
 from pollux.errors import InputError
 
 _ITEMS_OF_CHUNK = 1_024
 
 
-class DatasetChunks:
+class DatasetChunks(Chunks):
     """A map-style dataset, one with a length and items by number, in chunks of consecutive items.
 
     An item is a tensor or an array, or a tuple, list or mapping whose first value is one; what else is in it, such as a
@@ -24,18 +24,15 @@ class DatasetChunks:
     dataset, not what lies in it.
     """
 
-    feature_names: list[str] | None = None
-
     def __init__(self, dataset: Dataset[Any], *, dtype: Any = "float32", items: int = _ITEMS_OF_CHUNK) -> None:
         n = _length(dataset)
         self.dataset = dataset
         self.dtype = checked_dtype(dtype)
         self._items = items
-        self.lengths: Lengths = np.diff(np.append(np.arange(0, n, items), n)).astype(np.int64)
-        self.shape: tuple[int, ...] = _sample(dataset[0], 0).shape
+        self.lengths = np.diff(np.append(np.arange(0, n, items), n)).astype(np.int64)
+        self.shape = _sample(dataset[0], 0).shape
 
     def read(self, chunk: int) -> Rows:
-        """The rows of a chunk, (rows, *shape), all of them finite."""
         first = chunk * self._items
         numbers = range(first, first + int(self.lengths[chunk]))
         with np.errstate(over="ignore"):
@@ -59,12 +56,10 @@ class DatasetChunks:
         return rows
 
     def fingerprint(self) -> str:
-        """What data these are: the same for the same files, read in the same way."""
         kind = type(self.dataset)
         return digest(kind.__module__, kind.__qualname__, self.lengths.tolist(), list(self.shape), self.dtype.name)
 
     def subdivided(self, parts: int) -> Chunks:
-        """The same rows in the same order in at least so many chunks, unless there are fewer rows."""
         if len(self.lengths) >= parts:
             return self
         return DatasetChunks(self.dataset, dtype=self.dtype, items=max(1, int(self.lengths.sum()) // parts))

@@ -14,7 +14,7 @@ from typing import Any
 from pollux.data.arrow import CODE, kind_of
 from pollux.data.encoding import Category, Number, TableEncoding
 from pollux.data.sources import check_distinct
-from pollux.data.table_formats import IndexedBatches, as_table, copy_batches, in_words
+from pollux.data.table_formats import IndexedBatches, TableFile, as_table, copy_batches, in_words
 from pollux.errors import InputError, option
 
 TO_UTF8 = "Convert it, for instance with: iconv -f WINDOWS-1252 -t UTF-8 OLD.csv > NEW.csv"
@@ -28,7 +28,7 @@ _DECIMAL_POINT = re.compile(r"(^|;)\"?[-+]?\d+\.\d+\"?\r?(;|$)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class CsvFile:
+class CsvFile(TableFile):
     """A text file of delimited values; ``na`` stand for a missing value, beside the usual ones.
 
     Where a row begins is known only by reading all before it. To be read in blocks by number, rows are therefore copied

@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pollux.data.encoding import ArrayEncoding, Encoding
-from pollux.data.sources import IMAGES, Blocks, Part, at_once
+from pollux.data.sources import IMAGES, Blocks, Part, Source, at_once
 from pollux.errors import InputError, option
 
 ROWS_AT_ONCE = 1_024
 
 
 @dataclass(frozen=True)
-class ImageFolder:
+class ImageFolder(Source):
     """The images of a folder and those below it, by name: (n, C, H, W) of bytes, grey where all of them are.
 
     ``size`` is the side to which they are scaled; without it they must all have one size. Each has a ``file``, its name
@@ -41,9 +41,6 @@ class ImageFolder:
                 f"The images of {self.path} have different sizes ({some} …): pass {option('image_size', 32)}, or so."
             )
         return self._part(files, [np.broadcast_to(array, (channels, *array.shape[1:])) for array in arrays], 0)
-
-    def as_written(self, part: Part, names: Sequence[str], numbers: NDArray[np.int64]) -> Part:
-        return part
 
     def stream(self, encoding: Encoding, beside: Sequence[str]) -> Iterator[Part]:
         if not (isinstance(encoding, ArrayEncoding) and encoding.is_image):

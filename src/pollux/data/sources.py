@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -126,22 +127,24 @@ class Blocks(Protocol):
         """Plain data that tell whether the files are still the same, and read in the same way."""
 
 
-class Source(Protocol):
+class Source(ABC):
     """A data file or folder."""
 
-    @property
-    def path(self) -> Path:
-        """Where it is."""
+    path: Path
 
+    @abstractmethod
     def read(self) -> Part:
         """All rows."""
 
     def as_written(self, part: Part, names: Sequence[str], numbers: NDArray[np.int64]) -> Part:
         """Rows of these numbers, with some columns as the file has them: 0007 is text, though read as a number."""
+        return part
 
+    @abstractmethod
     def stream(self, encoding: Encoding, beside: Sequence[str]) -> Iterator[Part]:
         """The rows in parts, with the columns that are read and those of ``beside`` that the file has."""
 
+    @abstractmethod
     def blocks(self) -> Blocks:
         """The rows in blocks; an InputError where the format has none."""
 

@@ -14,8 +14,7 @@ from pollux.data.chunks import Chunks, FileChunks, digest, open_blocks
 from pollux.data.columns import Choices
 from pollux.data.dataset_chunks import DatasetChunks
 from pollux.data.encoding import Encoding
-from pollux.data.moments import Moments
-from pollux.data.shuffling import WINDOW_BYTES, in_order
+from pollux.data.shuffling import WINDOW_BYTES
 from pollux.data.survey import learn_encoding
 from pollux.errors import InputError
 
@@ -48,13 +47,6 @@ class Stream:
     def feature_names(self) -> list[str] | None:
         """Of the columns, where they have any."""
         return self.chunks.feature_names
-
-    def moments(self) -> Moments:
-        """Moments of the features, for which all rows are read."""
-        found = Moments.empty(self.shape)
-        for _, rows in in_order(self.chunks):
-            found = found.merged(Moments.of(np.asarray(rows, dtype=np.float64)))
-        return found
 
     def fingerprint(self) -> str:
         """What data these are: the same for the same files, read in the same way."""

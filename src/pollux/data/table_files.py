@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pollux.data.arrow import kind_of, same_kind
 from pollux.data.encoding import Encoding, TableEncoding
-from pollux.data.sources import FORMATS, Part, Reading, at_once, check_distinct, describe_files, suffix_of
+from pollux.data.sources import FORMATS, Part, Reading, Source, at_once, check_distinct, describe_files, suffix_of
 from pollux.data.table_formats import ArrowFile, ParquetFile, TableFile, as_table, in_words
 from pollux.errors import InputError
 
@@ -21,7 +21,7 @@ ROWS_AT_ONCE = 65_536
 
 
 @dataclass(frozen=True)
-class TableFiles:
+class TableFiles(Source):
     """A table in one file, or in the files of a folder and below it, in the order of their paths.
 
     The files of a folder have the same columns. Folders such as ``year=2024`` give their files a further column, unless

@@ -6,13 +6,14 @@ import os
 import re
 import tempfile
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from threading import Lock
-from typing import Any, Protocol
+from typing import Any
 
 from pollux.data.arrow import kind_of
 from pollux.data.encoding import TableEncoding
@@ -20,46 +21,50 @@ from pollux.data.sources import check_distinct
 from pollux.errors import InputError, option
 
 
-class TableFile(Protocol):
+class TableFile(ABC):
     """One file of a table, in one format."""
+
+    @property
+    @abstractmethod
+    def kinds(self) -> dict[str, str]:
+        """Of the columns, by name: "integer", "text", …"""
 
     @property
     def names(self) -> list[str]:
         """Of the columns."""
+        return list(self.kinds)
 
     @property
-    def kinds(self) -> dict[str, str]:
-        """Of the columns, by name."""
-
-    @property
+    @abstractmethod
     def lengths(self) -> list[int]:
         """The rows of each block."""
 
+    @abstractmethod
     def read(self) -> Any:
         """The whole table."""
 
+    @abstractmethod
     def read_block(self, block: int, names: Sequence[str]) -> Any:
         """Columns of a block."""
 
+    @abstractmethod
     def batches(self, names: Sequence[str], encoding: TableEncoding, rows: int) -> Iterator[Any]:
         """Columns of all rows in record batches of about so many rows, read as the encoding needs them."""
 
     def text(self, names: Sequence[str]) -> Any | None:
         """Columns as they are written; None where the format keeps types."""
+        return None
 
+    @abstractmethod
     def where(self, block: int, row: int | None) -> str:
         """The place of a block or a row in the file."""
 
 
 @dataclass(frozen=True)
-class ParquetFile:
+class ParquetFile(TableFile):
     """A Parquet file; its blocks are its row groups."""
 
     path: Path
-
-    @property
-    def names(self) -> list[str]:
-        return list(self.kinds)
 
     @cached_property
     def kinds(self) -> dict[str, str]:
@@ -99,9 +104,6 @@ class ParquetFile:
         with in_words(self.path), parquet.ParquetFile(self.path, pre_buffer=False) as opened:
             yield from opened.iter_batches(rows, columns=list(names))
 
-    def text(self, names: Sequence[str]) -> None:
-        return None
-
     def where(self, block: int, row: int | None) -> str:
         return f"row group {block}" if row is None else f"row group {block}, row {row}"
 
@@ -114,7 +116,7 @@ def _read_footer(file: Path, changed: int) -> Any:
 
 
 @dataclass(frozen=True)
-class ArrowFile:
+class ArrowFile(TableFile):
     """An Arrow file or stream, also known as Feather; its blocks are its record batches.
 
     A stream has no list of its batches: to be read in blocks it is copied.
@@ -129,10 +131,6 @@ class ArrowFile:
             return reader.schema
 
     @property
-    def names(self) -> list[str]:
-        return list(self._schema.names)
-
-    @cached_property
     def kinds(self) -> dict[str, str]:
         return {field.name: kind_of(field.type) for field in self._schema}
 
@@ -163,9 +161,6 @@ class ArrowFile:
             count = getattr(reader, "num_record_batches", None)
             batches = reader if count is None else (reader.get_batch(index) for index in range(count))
             yield from (batch.select(list(names)) for batch in batches)
-
-    def text(self, names: Sequence[str]) -> None:
-        return None
 
     def where(self, block: int, row: int | None) -> str:
         return f"record batch {block}" if row is None else f"record batch {block}, row {row}"
