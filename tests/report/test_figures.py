@@ -98,7 +98,7 @@ assert "matplotlib" in sys.modules and "matplotlib.pyplot" not in sys.modules
     subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True, capture_output=True)
 
 
-def test_without_matplotlib_the_error_tells_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_matplotlib_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ImportError, match=r"pip install 'pollux\[report\]'"):
         plot_training(HISTORY)
@@ -226,7 +226,7 @@ def test_profiles_show_the_strongest_features_and_what_is_missing() -> None:
     assert texts(ax) == []
 
 
-def test_shares_are_told_as_shares() -> None:
+def test_shares_are_written_as_shares() -> None:
     X = np.c_[POINTS[:, 0], LABELS == 1]
     ax = plot_profiles(X, LABELS, ["left", "kind=b"], shares={"kind=b"}).axes[0]
     assert [tick.get_text() for tick in ax.get_yticklabels()] == ["kind=b (share)", "left"]
@@ -264,7 +264,7 @@ def test_images_are_means_of_clusters(images: Array, means: Array) -> None:
         assert to_hex(ax.spines["left"].get_edgecolor()) == colours(3)[k]
 
 
-def test_images_tell_the_commonest_class_and_show_those_without_a_cluster() -> None:
+def test_images_name_the_commonest_class_and_show_those_without_a_cluster() -> None:
     labels = [0, 0, 0, 25, -1]
     axes = plot_images(IMAGES[:5], labels, classes=["cat", "cat", "dog", "dog", "a very long name"]).axes
     assert [ax.get_title() for ax in axes] == ["0: 3 images", "25: 1 image", "none: 1 image"]

@@ -156,15 +156,15 @@ def test_hovering_tells_of_the_sample_below(visit: Open) -> None:
     lonely = np.argsort([np.sort(((findings.points - spot) ** 2).sum(1))[1] for spot in findings.points])[-3:]
     for row in lonely.tolist():
         page.mouse.move(*locate(page, row))
-        told = tip.inner_text()
+        shown = tip.inner_text()
         cluster = findings.labels[row]
-        assert f"row {row}" in told
-        assert f"Cluster {cluster}" in told
+        assert f"row {row}" in shown
+        assert f"Cluster {cluster}" in shown
         assert findings.features is not None
         assert findings.classes is not None
-        values = re.findall(r"width\s+(−?[\d.]+)", told)
+        values = re.findall(r"width\s+(−?[\d.]+)", shown)
         assert float(values[0].replace("−", "-")) == pytest.approx(findings.features[row, 0], rel=1e-3)
-        assert re.search(rf"Class\s+{findings.classes[row]}", told)
+        assert re.search(rf"Class\s+{findings.classes[row]}", shown)
     page.mouse.move(5, 5)
     assert tip.is_hidden()
 
@@ -302,7 +302,7 @@ def test_paper_shows_the_first_view(visit: Open) -> None:
     assert page.evaluate("pollux.state().zoom") == 1
 
 
-def test_a_class_that_is_not_known_is_grey_and_not_told(visit: Open) -> None:
+def test_a_class_that_is_not_known_is_grey_and_not_named(visit: Open) -> None:
     page = visit("far", reduced_motion="reduce")
     page.locator("input[value='class']").check()
     assert page.locator("[data-legend='class'] li").all_inner_texts() == ["a", "c", "not known"]
@@ -312,21 +312,21 @@ def test_a_class_that_is_not_known_is_grey_and_not_told(visit: Open) -> None:
     lonely = np.argsort([np.sort(((points - spot) ** 2).sum(1))[1] for spot in points])
     for row in [row for row in lonely.tolist() if row >= 5 and row % 3 < 2][-4:]:
         page.mouse.move(*locate(page, row))
-        told = page.locator("#tip").inner_text()
-        assert f"row {row}" in told
-        assert ("Class" in told) == (row % 3 == 0)
+        shown = page.locator("#tip").inner_text()
+        assert f"row {row}" in shown
+        assert ("Class" in shown) == (row % 3 == 0)
 
 
-def test_a_sample_is_told_the_shares_it_has(visit: Open) -> None:
+def test_a_sample_shows_the_shares_it_has(visit: Open) -> None:
     page = visit("shares")
     points = blobs().points
     lonely = np.argsort([np.sort(((points - spot) ** 2).sum(1))[1] for spot in points])[-4:]
     for row in lonely.tolist():
         page.mouse.move(*locate(page, row))
-        told = page.locator("#tip").inner_text()
-        assert re.search(rf"town\s+{['Bonn', 'Köln', 'x=y'][row % 3]}\s", told + "\n")
-        assert told.count("town") == 1
-        assert all(name in told for name in ("width", "height", "depth"))
+        shown = page.locator("#tip").inner_text()
+        assert re.search(rf"town\s+{['Bonn', 'Köln', 'x=y'][row % 3]}\s", shown + "\n")
+        assert shown.count("town") == 1
+        assert all(name in shown for name in ("width", "height", "depth"))
 
 
 def test_no_text_is_cut_off_on_paper(visit: Open) -> None:

@@ -15,7 +15,7 @@ from pollux.report.map_data import choose_rows, encode_samples
 from pollux.report.markup import coordinate, counted, integer, level, number, percent, plain, score, shortened
 from pollux.report.palette import both_colours
 from pollux.report.pictures import MOST_THUMBNAILS, SHOWN, Gallery, Sheet, make_gallery, make_thumbnails
-from pollux.report.profiles import Contrasts, Histogram, contrasts, histogram, in_words
+from pollux.report.profiles import Contrasts, Histogram, compare_clusters, describe_differences, make_histogram
 
 FEATURES_SHOWN = 8
 MOST_EPOCHS = 300
@@ -155,15 +155,15 @@ class PageContent:
     def of(cls, findings: Findings) -> PageContent:
         """Everything worked out, once."""
         summary, classes = findings.summary, findings.known_classes
-        differences = None
+        contrasts = None
         if findings.features is not None and findings.features.shape[1]:
-            differences = contrasts(findings.features, summary.labels, len(summary.sizes))
+            contrasts = compare_clusters(findings.features, summary.labels, len(summary.sizes))
         rows = choose_rows(findings)
         gallery, thumbnails = None, None
         if findings.images is not None:
             gallery = make_gallery(findings.images, summary)
             thumbnails = make_thumbnails(findings.images[rows[:MOST_THUMBNAILS]])
-        is_compared = differences is not None and len(summary.clusters) > 1
+        is_compared = contrasts is not None and len(summary.clusters) > 1
         scores = _scores(classes, summary)
         uncertain, certain_clusters = _uncertain(findings, gallery)
         history = _thinned(findings.history)
@@ -176,7 +176,7 @@ class PageContent:
             scores=scores,
             n_drawn=len(rows),
             is_compared=is_compared,
-            clusters=_clusters(findings, differences if is_compared else None, gallery),
+            clusters=_clusters(findings, contrasts if is_compared else None, gallery),
             distributions=_distributions(summary),
             n_doubtful=int((summary.confidence < DOUBT).sum()),
             uncertain=uncertain,
@@ -187,7 +187,7 @@ class PageContent:
             thumbnails=thumbnails,
             colours=colours,
             data={
-                "samples": encode_samples(findings, rows, differences),
+                "samples": encode_samples(findings, rows, contrasts),
                 "sizes": summary.sizes.tolist(),
                 "least": 1 / summary.n_allowed,
                 "highest": summary.highest_entropy or 1.0,
@@ -258,17 +258,17 @@ def _class_colours(names: Sequence[str]) -> dict[str, Any]:
     return {"names": [shortened(name, 60) for name in names], "colours": both_colours(len(names))}
 
 
-def _clusters(findings: Findings, differences: Contrasts | None, gallery: Gallery | None) -> list[Cluster]:
-    """Each cluster in use; ``differences`` is None where there is nothing to compare."""
+def _clusters(findings: Findings, contrasts: Contrasts | None, gallery: Gallery | None) -> list[Cluster]:
+    """Each cluster in use; ``contrasts`` is None where there is nothing to compare."""
     summary = findings.summary
     _, confidence_shares = summary.shares(summary.confidence, 1.0)
-    features = {} if differences is None else _features(findings, differences)
+    features = {} if contrasts is None else _features(findings, contrasts)
     made = []
     for cluster in summary.clusters:
         confidence = summary.confidence[summary.members(cluster)]
         words = ""
-        if differences is not None:
-            words = in_words(differences, cluster, findings.feature_names, findings.shares)
+        if contrasts is not None:
+            words = describe_differences(contrasts, cluster, findings.feature_names, findings.shares)
         made.append(
             Cluster(
                 number=cluster,
@@ -286,20 +286,22 @@ def _clusters(findings: Findings, differences: Contrasts | None, gallery: Galler
     return made
 
 
-def _features(findings: Findings, differences: Contrasts) -> dict[int, list[Feature]]:
+def _features(findings: Findings, contrasts: Contrasts) -> dict[int, list[Feature]]:
     """The features in which each cluster differs most."""
     summary, names, features = findings.summary, findings.feature_names, np.asarray(findings.features)
-    ranked = {cluster: differences.ranked(cluster, FEATURES_SHOWN) for cluster in summary.clusters}
+    ranked = {cluster: contrasts.ranked(cluster, FEATURES_SHOWN) for cluster in summary.clusters}
     plotted = {feature for own in ranked.values() for feature in own if names[feature] not in findings.shares}
-    histograms = {feature: histogram(features[:, feature], summary.labels, len(summary.sizes)) for feature in plotted}
+    histograms = {
+        feature: make_histogram(features[:, feature], summary.labels, len(summary.sizes)) for feature in plotted
+    }
     return {
         cluster: [
             Feature(
                 name=names[feature],
-                inside=float(differences.inside[cluster, feature]),
-                outside=float(differences.outside[cluster, feature]),
-                scaled=float(differences.scaled[cluster, feature]),
-                missing=float(differences.missing[cluster, feature]),
+                inside=float(contrasts.inside[cluster, feature]),
+                outside=float(contrasts.outside[cluster, feature]),
+                scaled=float(contrasts.scaled[cluster, feature]),
+                missing=float(contrasts.missing[cluster, feature]),
                 histogram=histograms.get(feature),
             )
             for feature in own

@@ -11,7 +11,7 @@ from scipy.ndimage import gaussian_filter
 
 from pollux.report.findings import Array, Findings, Summary
 from pollux.report.markup import shortened
-from pollux.report.profiles import TAIL, Contrasts, bulk_of, column_and_value
+from pollux.report.profiles import TAIL, Contrasts, find_bulk, split_share_name
 
 MOST_ON_MAP = 50_000
 VALUES = 5
@@ -21,7 +21,7 @@ CELLS = 24
 DEEP, NOTHING = 250, 255
 
 
-def packed(values: NDArray[Any], kind: str) -> str:
+def pack(values: NDArray[Any], kind: str) -> str:
     """Numbers as little-endian bytes of a kind such as '<u2', in base64."""
     with np.errstate(over="ignore"):
         written = np.ascontiguousarray(values).astype(kind)
@@ -66,20 +66,20 @@ def encode_samples(findings: Findings, rows: NDArray[np.intp], contrasts: Contra
         "low": low.tolist(),
         "span": span.tolist(),
         "extent": [[float(own.min(initial=0.0)), float(own.max(initial=1.0))] for own in places.T],
-        "x": packed(places[:, 0], "<f4"),
-        "y": packed(places[:, 1], "<f4"),
-        "row": packed(rows, "<u4"),
-        "label": packed(summary.labels[rows], "<u2"),
-        "next": packed(summary.following[rows], "<u2"),
-        "p": packed(np.rint(summary.confidence[rows] * FULL).clip(0, FULL), "<u2"),
-        "nextP": packed(np.rint(summary.following_probability[rows] * FULL).clip(0, FULL), "<u2"),
-        "entropy": packed(np.rint(entropy * FULL).clip(0, FULL), "<u2"),
+        "x": pack(places[:, 0], "<f4"),
+        "y": pack(places[:, 1], "<f4"),
+        "row": pack(rows, "<u4"),
+        "label": pack(summary.labels[rows], "<u2"),
+        "next": pack(summary.following[rows], "<u2"),
+        "p": pack(np.rint(summary.confidence[rows] * FULL).clip(0, FULL), "<u2"),
+        "nextP": pack(np.rint(summary.following_probability[rows] * FULL).clip(0, FULL), "<u2"),
+        "entropy": pack(np.rint(entropy * FULL).clip(0, FULL), "<u2"),
         "places": _label_places(places, summary, summary.labels[rows]),
     }
     if findings.row_names is not None:
         data["names"] = [shortened(findings.row_names[row], 100) for row in rows]
     if classes is not None:
-        data["class"] = packed(classes.codes[rows], "<u2")
+        data["class"] = pack(classes.codes[rows], "<u2")
     if contrasts is not None:
         data |= _telling_values(findings, rows, contrasts)
     return data
@@ -94,7 +94,7 @@ def first_view(points: Array) -> tuple[Array, Array]:
     if not len(points):
         return np.zeros(2), np.ones(2)
     low, high = points.min(0), points.max(0)
-    ends = np.array([bulk_of(values) for values in points.T])
+    ends = np.array([find_bulk(values) for values in points.T])
     around = 0.05 * (ends[:, 1] - ends[:, 0])
     low, high = np.maximum(low, ends[:, 0] - around), np.minimum(high, ends[:, 1] + around)
     flat = high <= low
@@ -146,14 +146,14 @@ def _telling_values(findings: Findings, rows: NDArray[np.intp], contrasts: Contr
     data = {
         "width": width,
         "columns": [telling.get(cluster, []) for cluster in range(len(summary.sizes))],
-        "values": packed(values, "<f4"),
+        "values": pack(values, "<f4"),
         "features": {
             feature: [shortened(part, 60) for part in _in_two(names[feature], bool(is_share[feature]))]
             for feature in sorted({feature for best in telling.values() for feature in best})
         },
     }
     # Without shares the features of a sample are the first ones of its cluster.
-    return data | ({"which": packed(which, "<u1")} if is_share.any() else {})
+    return data | ({"which": pack(which, "<u1")} if is_share.any() else {})
 
 
 def _most_telling(contrasts: Contrasts, cluster: int, is_share: NDArray[np.bool_], width: int) -> list[int]:
@@ -170,5 +170,5 @@ def _in_two(name: str, is_share: bool) -> list[str]:
     """The name of a feature; of a share that of its column, and its value."""
     if not is_share:
         return [name]
-    column, value = column_and_value(name)
+    column, value = split_share_name(name)
     return [column, value or "yes"]

@@ -22,7 +22,7 @@ _BLUE = colours(1)[0]
 _PALE = "#b9d0e6"
 
 
-def draw(selection: Selection, path: str | Path | None) -> Figure:
+def plot_selection(selection: Selection, path: str | Path | None) -> Figure:
     """Score, stability and separation of each candidate, and the clusters that stay in use."""
     figure = new_figure(11, 3.6)
     grid: Any = figure.add_gridspec(1, 3, width_ratios=(1.15, 1, 1))
