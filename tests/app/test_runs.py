@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import importlib
 import io
 import json
 import os
@@ -24,18 +23,16 @@ from data_files import write_images as images_in
 from data_files import write_table as table_in
 from pollux import GeminiClustering, geometry, names
 from pollux import recipes as presets
-from pollux.app import cli
-from pollux.app.runs import Settings, from_toml
-from pollux.app.runs import settings as settings_of_runs
-from pollux.app.runs.estimator import clustering_of
+from pollux.app import cli, run_training
+from pollux.app.estimator import make_estimator
+from pollux.app.settings import Settings, from_toml, resolve_settings
 from pollux.data.files import arrays, images, tables
 from pollux.data.preprocessing import SCALINGS
-from pollux.errors import InputError
+from pollux.errors import InputError, command_line
+from pollux.fitted import Fitted
 from pollux.io import model_files as persistence
 
 PROBABILITIES = ["p_0", "p_1", "p_2"]
-# The package has a function of that name.
-fitting = importlib.import_module("pollux.app.runs.fitting")
 
 
 @pytest.fixture(autouse=True)
@@ -277,11 +274,11 @@ def test_every_setting_arrives(run: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert (seen["trial_epochs"], seen["n_components"]) == (8, 6)
 
 
-def test_starts_are_few_where_they_take_long() -> None:
-    assert Settings().starts(10_000) == 5
-    assert Settings().starts(10_001) == 1
-    assert Settings(model="resnet18").starts(10) == 1
-    assert Settings(restarts=3).starts(10**6) == 3
+def test_restarts_are_few_where_they_take_long() -> None:
+    assert Settings().restarts_of(10_000) == 5
+    assert Settings().restarts_of(10_001) == 1
+    assert Settings(model="resnet18").restarts_of(10) == 1
+    assert Settings(n_init=3).restarts_of(10**6) == 3
 
 
 # Presets
@@ -301,7 +298,7 @@ def test_a_preset_is_spelled_out_and_can_be_repeated(tmp_path: Path) -> None:
     assert "preset" not in settings
     assert (settings["geometry"], settings["scaling"], settings["missing"]) == ("mixtures", "auto", "mean")
     # What was given stands.
-    assert (settings["epochs"], settings["restarts"]) == (3, 2)
+    assert (settings["max_epochs"], settings["n_init"]) == (3, 2)
     command = summary_of("run")["command"]
     assert "--geometry mixtures" in command
     assert "--preset" not in command
@@ -325,7 +322,7 @@ def test_the_preset_for_images_is_for_pixels_too() -> None:
     for name in ("pixels.npy", "flat.npy"):
         good("fit", name, "--preset", "images", "--clusters", 3, *small, "--out", "run", "--overwrite")
         settings = tomllib.loads(Path("run/run.toml").read_text())
-        assert settings["penalty"] == [f"{name}={weight}" for name, weight in presets.IMAGES["penalties"].items()]
+        assert settings["penalties"] == presets.IMAGES["penalties"]
         assert (settings["objective"], settings["geometry"], settings["norm"]) == ("mi", "auto", "batch")
         good("predict", "run", name, "--out", "new.csv")
         same_rows("new.csv", "run/clusters.csv")
@@ -341,26 +338,25 @@ def test_the_preset_for_images_is_for_pixels_too() -> None:
 )
 def test_presets_are_those_of_python(name: str, preset: Any) -> None:
     """But for what is done to numbers before an estimator sees them."""
-    own = clustering_of(settings_of_runs.settled({"preset": name, "clusters": 4, "seed": 7}), 100).get_params()
+    own = make_estimator(resolve_settings({"preset": name, "n_clusters": 4, "random_state": 7}), 100).get_params()
     expected = preset(4, random_state=7).get_params()
-    own["penalties"] = own["penalties"] or None
     assert (own.pop("scaling"), own.pop("missing")) == ("none", "error")
     scaling, missing = expected.pop("scaling"), expected.pop("missing")
     assert own == expected
-    settings = settings_of_runs.settled({"preset": name})
+    settings = resolve_settings({"preset": name})
     assert (settings.scaling, settings.missing) == (scaling, missing)
 
 
 def test_a_preset_lies_below_all_that_is_said(tmp_path: Path) -> None:
     write_bytes(tmp_path / "c.toml", 'preset = "tables"\nrestarts = 2\nepochs = 5\n')
-    settings = from_toml("c.toml", {"epochs": 7})
-    assert (settings.restarts, settings.epochs, settings.geometry) == (2, 7, "mixtures")
-    assert from_toml("c.toml", {"preset": "images"}).components == 100
+    settings = from_toml("c.toml", {"max_epochs": 7})
+    assert (settings.n_init, settings.max_epochs, settings.geometry) == (2, 7, "mixtures")
+    assert from_toml("c.toml", {"preset": "images"}).n_components == 100
     # A kernel is of no use to them, and the user has named none.
     for objective in ("mi", "wasserstein_ova"):
-        assert settings_of_runs.settled({"preset": "tables", "objective": objective}).geometry == "auto"
-    with pytest.raises(InputError, match="needs no --geometry"):
-        clustering_of(settings_of_runs.settled({"preset": "tables", "objective": "mi", "geometry": "rbf"}), 100)
+        assert resolve_settings({"preset": "tables", "objective": objective}).geometry == "auto"
+    with command_line(), pytest.raises(InputError, match="needs no --geometry"):
+        make_estimator(resolve_settings({"preset": "tables", "objective": "mi", "geometry": "rbf"}), 100)
 
 
 def test_geometries_of_all_rows_have_parameters() -> None:
@@ -370,16 +366,16 @@ def test_geometries_of_all_rows_have_parameters() -> None:
         "mixtures:neighbours=20": geometry.Mixtures(neighbours=(20,)),
         "mixtures:neighbours=5,neighbours=9,components=4": geometry.Mixtures(neighbours=(5, 9), components=4),
     }.items():
-        assert clustering_of(Settings(geometry=text), 100).geometry == expected
+        assert make_estimator(Settings(geometry=text), 100).geometry == expected
 
 
-def test_the_agreement_of_starts_is_told(run: Path) -> None:
+def test_the_agreement_of_restarts_is_told(run: Path) -> None:
     options = ("--clusters", 3, "--epochs", 2, "--restarts", 3)
     answer = good("fit", run.parent / "plain.csv", *options, "--out", "several")
     stability = summary_of("several")["stability"]
-    assert f"\nagreement of the starts: {stability:.2f}\n" in answer.out
+    assert f"\nagreement of the restarts: {stability:.2f}\n" in answer.out
     good("report", "several")
-    assert "Agreement of the starts" in Path("several/report.html").read_text()
+    assert "Agreement of the restarts" in Path("several/report.html").read_text()
     assert summary_of(run)["stability"] is None
     answer = good("fit", run.parent / "plain.csv", *FAST, "--out", "one")
     assert "agreement" not in answer.out
@@ -389,7 +385,7 @@ def test_the_agreement_of_starts_is_told(run: Path) -> None:
     ("options", "says"),
     [
         (["--preset", "tables"], "--geometry mixtures and --init kmeans must look at all rows"),
-        (["--preset", "images"], "--init graph and --components 100 and --penalty local_vat must"),
+        (["--preset", "images"], "--init graph and --n-components 100 and --penalties local_vat must"),
         (["--geometry", "graph:neighbours=3"], "--geometry graph:neighbours=3 must"),
     ],
 )
@@ -401,7 +397,7 @@ def test_what_needs_all_rows_is_refused_before_a_stream_is_read(
     def never(*_: Any) -> None:
         raise AssertionError("the rows are read")
 
-    monkeypatch.setattr(fitting, "open_rows", never)
+    monkeypatch.setattr(run_training, "open_run_data", never)
     told = refused("fit", "table.parquet", "--stream", "yes", "--clusters", 3, *options, says=says)
     assert "--stream no" in told
 
@@ -446,7 +442,7 @@ def test_a_config_repeats_the_run(run: Path, tmp_path: Path) -> None:
 def test_options_override_a_config(run: Path) -> None:
     good("fit", "--config", run / "run.toml", "--clusters", 2, "--seed", 7, "--out", "other")
     settings = tomllib.loads(Path("other/run.toml").read_text())
-    assert (settings["clusters"], settings["seed"], settings["epochs"]) == (2, 7, 2)
+    assert (settings["n_clusters"], settings["random_state"], settings["max_epochs"]) == (2, 7, 2)
     other = table_in(Path(), "table.parquet", frame(seed=1))
     good("fit", other, "--config", run / "run.toml", "--out", "another")
     assert tomllib.loads(Path("another/run.toml").read_text())["data"] == str(other.resolve())
@@ -476,28 +472,28 @@ STRANGE = Settings(
     label="-1",
     missing="drop",
     scaling="global",
-    components=2,
+    n_components=2,
     na=("?", "-", "-1", ""),
     delimiter="-",
     header=False,
     array="X y",
     image_size=9,
-    clusters=4,
+    n_clusters=4,
     objective="mmd_ovo",
     geometry="rbf:gamma=0.5",
     model="linear",
     hidden=(7, 5),
     norm="batch",
     init="kmeans++",
-    epochs="auto",
+    max_epochs="auto",
     batch_size=8,
     learning_rate=1e-05,
     schedule="cosine",
-    restarts=2,
+    n_init=2,
     trial_epochs="auto",
     patience=6,
-    penalty=("vat=0.5", "entropy"),
-    seed=3,
+    penalties={"vat": 0.5, "entropy": 1.0},
+    random_state=3,
     device="cpu",
 )
 
@@ -565,7 +561,7 @@ def test_the_names_in_the_help_are_those_of_the_registries() -> None:
         ("seed = 1e3", "seed"),
         ("seed = -1", "seed"),
         ("missing = 'x'", "missing"),
-        ("batch_size = 'x'", "batch_size"),
+        ("batch_size = 'x'", "--batch-size"),
         ("restarts = true", "restarts"),
         ("epochs = 'some'", "epochs"),
         ("scaling = 'x'", "scaling"),
@@ -576,7 +572,7 @@ def test_the_names_in_the_help_are_those_of_the_registries() -> None:
         ("preset = 'x'", "tables, images"),
         ("preset = ['tables']", "preset"),
         ("delimiter = ';;'", "delimiter"),
-        ("learning_rate = 'x'", "learning_rate"),
+        ("learning_rate = 'x'", "--learning-rate"),
         ("broken = ", "not a TOML file"),
         ("data = 'nowhere.csv'", "nowhere.csv"),
         ("", "pollux fit DATA"),
@@ -625,11 +621,11 @@ def test_a_config_must_be_a_file() -> None:
         (["--init", "nothing"], "--init"),
         (["--geometry", "graph:other=1"], "neighbours"),
         (["--geometry", "mixtures:neighbours=0"], "neighbours"),
-        (["--model", "lenet5", "--components", "2"], "--components 0"),
+        (["--model", "lenet5", "--components", "2"], "--n-components 0"),
         (["--preset", "nothing"], "--preset"),
-        (["--batch-size", "0"], "batch_size"),
-        (["--learning-rate", "0"], "learning_rate"),
-        (["--learning-rate", "nan"], "learning_rate"),
+        (["--batch-size", "0"], "--batch-size"),
+        (["--learning-rate", "0"], "--learning-rate"),
+        (["--learning-rate", "nan"], "--learning-rate"),
         (["--hidden", "0"], "hidden"),
         (["--hidden", "x"], "--hidden"),
         (["--seed", "-1"], "seed"),
@@ -717,7 +713,7 @@ def test_what_is_our_fault_is_said_to_be(run: Path, monkeypatch: pytest.MonkeyPa
     def broken(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("of ours")
 
-    monkeypatch.setattr(fitting, "_summary", broken)
+    monkeypatch.setattr(run_training, "_summary", broken)
     answer = pollux("fit", run.parent / "plain.csv", *FAST, "--out", "new")
     assert answer.code == 1
     assert "Traceback" in answer.err
@@ -729,9 +725,9 @@ def test_ctrl_c_outside_of_training_writes_nothing(run: Path, monkeypatch: pytes
     def stopped(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(fitting, "read_rows", stopped)
+    monkeypatch.setattr(run_training, "open_run_data", stopped)
     assert pollux("fit", run.parent / "plain.csv", *FAST, "--out", "new").code == 130
-    monkeypatch.setattr(GeminiClustering, "predict_proba", stopped)
+    monkeypatch.setattr(Fitted, "probabilities", stopped)
     answer = pollux("predict", run, run.parent / "plain.csv", "--out", "new.csv")
     assert answer.code == 130
     assert "Traceback" not in answer.err
@@ -1102,5 +1098,5 @@ def test_standard_output_may_be_closed(run: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_settings_are_refused_as_input_errors() -> None:
     with pytest.raises(InputError, match="clusters"):
-        Settings(clusters=0)
+        Settings(n_clusters=0)
     assert issubclass(InputError, ValueError)

@@ -24,8 +24,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from data_files import Answer, pollux
 from pollux import GeminiClustering, load, open_stream
-from pollux.app.runs import Settings
-from pollux.app.runs import streamed as streamed_runs
+from pollux.app import run_data
+from pollux.app.settings import Settings
 from pollux.data import samples as streamed
 from pollux.data.streaming import DatasetChunks, ParquetChunks, Stream
 from pollux.errors import InputError
@@ -607,7 +607,7 @@ def test_a_streamed_run_has_a_row_for_each_row_in_their_order(table: Path) -> No
 def test_streaming_that_was_asked_for_equals_that_of_large_files(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fit(table, "--stream", "yes", "--out", "asked")
     fit(table, "--out", "held")
-    monkeypatch.setattr(streamed_runs, "_MOST_BYTES", 1_000)
+    monkeypatch.setattr(run_data, "_MOST_BYTES", 1_000)
     fit(table, "--out", "large")
     fit(table, "--stream", "no", "--out", "refused")
     assert (Path("asked") / "clusters.parquet").read_bytes() == (Path("large") / "clusters.parquet").read_bytes()
@@ -697,7 +697,7 @@ def test_arrays_are_streamed_too(table: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (("--model", "free"), "A free table has a place for each row"),
+        (("--model", "free"), "A free table has a row of its own for each sample"),
         (("--geometry", "shortest_path", "--objective", "wasserstein_ova"), "must look at all rows"),
         (("--label", "knid"), "knid"),
         (("--id", "nmae"), "nmae"),

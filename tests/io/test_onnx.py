@@ -18,7 +18,8 @@ from torch import Tensor, nn
 import pollux
 from pollux import GeminiClustering
 from pollux.app.cli import main
-from pollux.app.runs import Settings, fit
+from pollux.app.run_training import start_run
+from pollux.app.settings import Settings
 from pollux.clustering import CollapseWarning
 from pollux.data.preprocessing import Category, Number, TablePreprocessing
 from pollux.errors import InputError
@@ -152,10 +153,10 @@ def metadata(path: Path) -> dict[str, str]:
 
 def run_of(data: Path, **settings: Any) -> GeminiClustering:
     """What ``pollux fit`` makes of a file."""
-    chosen: dict[str, Any] = {"clusters": 3, "epochs": 2, "learning_rate": 1e-3, "restarts": 1, **settings}
+    chosen: dict[str, Any] = {"n_clusters": 3, "max_epochs": 2, "learning_rate": 1e-3, "n_init": 1, **settings}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CollapseWarning)
-        fit(Settings(data=str(data), **chosen), out=data.parent / "run")
+        start_run(Settings(data=str(data), **chosen), out=data.parent / "run")
     return pollux.load(data.parent / "run" / "model.safetensors")
 
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
-from pollux.app.console import GOOD, STOPPED, counted, nothing, say
+from pollux.app.console import GOOD, STOPPED, Console, counted, say
 
 # Written out, because the data sets bring numpy; a test compares them.
 DATA_SETS = "mnist, fashion_mnist, cifar10"
@@ -78,7 +78,8 @@ def _numbers(text: str) -> list[int]:
 
 
 def run(options: argparse.Namespace) -> int:
-    tell = nothing if getattr(options, "quiet", False) else print
+    console = Console(quiet=getattr(options, "quiet", False))
+    tell = console.echo
     out = Path(getattr(options, "out", None) or f"{Path(options.data).stem}-simclr.safetensors")
     _check(options, out)
     settings = _settings(options, out)
@@ -93,7 +94,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         with ExitStack() as stack:
             stack.enter_context(at_most(getattr(options, "threads", 0)))
-            shows = [] if tell is nothing else [stack.enter_context(_progress())]
+            shows = [] if console.quiet else [stack.enter_context(_progress())]
             result = pretrain_simclr(images, **settings, checkpoint=out, resume=resume, callbacks=shows)
     except KeyboardInterrupt:
         # An older encoder that was to be replaced is none of this training.
