@@ -1,10 +1,11 @@
-"""Images as the training takes them: channels first, a batch at a time, from 0 to 1."""
+"""Images for the training: read from a data set, file or folder, and given in batches (b, C, H, W) from 0 to 1."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,46 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pollux.errors import InputError
+from pollux.data.files import Reading, open_data
+from pollux.errors import InputError, did_you_mean
+from pollux.lab.datasets import IMAGES, load_images
 from pollux.lab.pretraining.encoder import LEAST_SIDE
 
 _CHANNELS = (1, 3, 4)
 _AT_ONCE = 4_096
 _LEAST_VARIANCE = 1e-12
-"""Of a channel, where all numbers go from 0 to 1; what is less may be rounding."""
+"""Of a channel whose numbers go from 0 to 1; less may be rounding."""
+
+
+def read_images(data: str, *, array: str | None = None, image_size: int | None = None) -> NDArray[Any]:
+    """Images (n, H, W), (n, H, W, C) or (n, C, H, W).
+
+    Parameters
+    ----------
+    data : str
+        A data set such as "cifar10", of which the training images are read; else an ``.npy`` or ``.npz`` file or a
+        folder of images.
+    array : str, optional
+        Which array of an ``.npz`` file holds the images.
+    image_size : int, optional
+        Side to which the images of a folder are scaled.
+
+    Returns
+    -------
+    ndarray
+        The images as they are stored.
+    """
+    if data in IMAGES:
+        return load_images(data).x_train
+    if not Path(data).exists():
+        known = ", ".join(IMAGES)
+        raise InputError(f"{data} is neither a file nor a data set ({known}).{did_you_mean(data, IMAGES)}")
+    rows = open_data(data, Reading(array=array, image_size=image_size)).read().rows
+    if not isinstance(rows, np.ndarray) or rows.ndim != 4:
+        raise InputError(
+            f"{data} does not hold images: give an array (n, H, W) or (n, C, H, W), or a folder of images."
+        )
+    return rows
 
 
 class Images:
@@ -64,8 +98,8 @@ class Images:
         return unit if (self.low, self.high) == (0, 1) else unit * (self.high - self.low) + self.low
 
     @cached_property
-    def fingerprint(self) -> str:
-        """Of all pixels and their order."""
+    def digest(self) -> str:
+        """SHA-256 of all pixels, in their order."""
         digest = hashlib.sha256(f"{self._pixels.dtype} {self._pixels.shape}".encode())
         for part in self._parts():
             digest.update(np.ascontiguousarray(part).data)
