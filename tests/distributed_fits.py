@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from flat_parameters import make_clustering
 from pollux import GeminiClustering
 from pollux.data.rows import as_rows
-from pollux.data.streaming import Stream, batch_sizes, open_stream, shards, shuffled
+from pollux.data.shuffling import batch_sizes, shards, shuffled
+from pollux.data.streams import Stream, open_stream
 from pollux.geometry import Geometry, Kind
 from pollux.geometry.affinity import Block
 from pollux.geometry.spectral import block_of
@@ -38,7 +40,7 @@ def rows(n: int = N) -> NDArray[np.float64]:
 def estimator(**options: Any) -> GeminiClustering:
     # Batches of 11, 11, 11 and 10 rows: twenty steps in five epochs.
     usual = {"hidden": (6,), "dtype": "float64", "batch_size": 11, "max_epochs": 5, "random_state": 3}
-    return GeminiClustering(K, **{**usual, **options})
+    return make_clustering(K, **{**usual, **options})
 
 
 class Normalised(nn.Module):
@@ -76,6 +78,10 @@ class Uneven(Geometry):
     """A kernel of all samples whose numbers differ from process to process, as those of other processors may."""
 
     kind: Kind = "kernel"
+
+    @property
+    def gives_features(self) -> bool:
+        return True
 
     def bind(self, X: Any) -> Block:
         samples = as_rows(X)[torch.arange(len(X))]

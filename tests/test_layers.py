@@ -11,7 +11,6 @@ import pollux
 
 SOURCE = Path(pollux.__file__).parent
 ARCHITECTURE = Path(__file__).parent.parent / "docs" / "architecture.md"
-MAX_LINES = 450
 
 # From the lowest to the highest; a module belongs to the longest name that it begins with.
 LAYERS = [
@@ -96,11 +95,6 @@ def test_nothing_imports_the_lab() -> None:
 def test_the_documentation_names_the_layers_in_this_order() -> None:
     (block,) = re.findall(r"lowest first:\n\n((?:    .+\n)+)", ARCHITECTURE.read_text())
     assert block.split() == LAYERS
-
-
-def test_no_file_holds_more_than_a_few_ideas() -> None:
-    lines = {str(path.relative_to(SOURCE)): len(path.read_text().splitlines()) for path in FILES}
-    assert {name: count for name, count in lines.items() if count > MAX_LINES} == {}
 
 
 @pytest.mark.parametrize(

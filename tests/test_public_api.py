@@ -18,12 +18,12 @@ from torch import Tensor, nn
 
 import pollux
 from pollux import GeminiClustering, geometry, metrics, models, objectives, ranks, report, training, transport
-from pollux.data import streaming
+from pollux.data import streams
 from pollux.io import onnx as export
 from pollux.lab import datasets, pretraining
 
 MODULES = [
-    *(pollux, datasets, export, geometry, metrics, models, objectives, pretraining, ranks, report, streaming, training),
+    *(pollux, datasets, export, geometry, metrics, models, objectives, pretraining, ranks, report, streams, training),
     transport,
 ]
 every_module = pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
@@ -91,8 +91,10 @@ def test_the_estimator_has_its_signature() -> None:
     assert parameters["model"].default == "mlp"
     assert parameters["objective"].default == "mmd_ova"
     assert parameters["geometry"].default == "auto"
-    promised = {"max_epochs", "batch_size", "learning_rate", "n_init", "penalties", "tol", "patience"}
-    assert promised | {"random_state", "device", "verbose", "callbacks"} <= set(parameters)
+    assert list(parameters) == [
+        *("n_clusters", "model", "objective", "geometry", "preprocessing", "init", "n_init", "max_epochs"),
+        *("batch_size", "learning_rate", "penalties", "training", "device", "random_state", "verbose", "callbacks"),
+    ]
     assert all(
         parameter.kind is parameter.KEYWORD_ONLY for name, parameter in parameters.items() if name != "n_clusters"
     )

@@ -6,15 +6,19 @@ import typing
 if typing.TYPE_CHECKING:
     from pollux import data, geometry, io, lab, metrics, models, objectives, ranks, report, training, transport
     from pollux.clustering import GeminiClustering, load
-    from pollux.data.streaming import open_stream
+    from pollux.data.streams import open_stream
     from pollux.objectives import Divergence, Gemini, f_divergence
     from pollux.selection import Selection, select_n_clusters
+    from pollux.spec import MLP, Scaling, Training
 
 __all__ = [
+    "MLP",
     "Divergence",
     "Gemini",
     "GeminiClustering",
+    "Scaling",
     "Selection",
+    "Training",
     "data",
     "f_divergence",
     "geometry",
@@ -38,10 +42,13 @@ _HOMES = {
     "Divergence": "pollux.objectives",
     "Gemini": "pollux.objectives",
     "GeminiClustering": "pollux.clustering",
+    "MLP": "pollux.spec",
+    "Scaling": "pollux.spec",
     "Selection": "pollux.selection",
+    "Training": "pollux.spec",
     "f_divergence": "pollux.objectives",
     "load": "pollux.clustering",
-    "open_stream": "pollux.data.streaming",
+    "open_stream": "pollux.data.streams",
     "select_n_clusters": "pollux.selection",
 }
 

@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import pollux
+from flat_parameters import make_clustering
 from pollux import GeminiClustering
 from pollux.app.cli import main
 from pollux.app.run_training import start_run
 from pollux.app.settings import Settings
 from pollux.clustering import CollapseWarning
-from pollux.data.preprocessing import Category, Number, TablePreprocessing
+from pollux.data.encoding import Category, Number, TableEncoding
 from pollux.errors import InputError
 from pollux.fitted import Fitted
 from pollux.io.onnx import to_onnx
@@ -51,7 +52,7 @@ def fitted(X: Any, n_clusters: int = 4, **parameters: Any) -> GeminiClustering:
     settings: dict[str, Any] = {"max_epochs": 2, "learning_rate": 1e-4, "random_state": 0, **parameters}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CollapseWarning)
-        return GeminiClustering(n_clusters, **settings).fit(X)
+        return make_clustering(n_clusters, **settings).fit(X)
 
 
 def assert_same(found: tuple[Any, Any], clustering: GeminiClustering, rows: Any) -> None:
@@ -201,7 +202,7 @@ def test_numbers_text_and_booleans(n: int, mixed: tuple[GeminiClustering, Run, P
     assert_same(run(**table_inputs(frame)), clustering, frame)
 
 
-@pytest.mark.filterwarnings("ignore::pollux.data.preprocessing.UnseenWarning")
+@pytest.mark.filterwarnings("ignore::pollux.data.encoding.UnseenWarning")
 def test_missing_and_unknown_values(mixed: tuple[GeminiClustering, Run, Path]) -> None:
     clustering, run, _ = mixed
     frame = mixed_table(6).astype({"fast": object})
@@ -278,12 +279,12 @@ def test_a_table_of_text_alone(tmp_path: Path) -> None:
     assert_same(runner(tmp_path / "m.onnx")(categories=frame.to_numpy(object)), clustering, frame)
 
 
-@pytest.mark.filterwarnings("ignore::pollux.data.preprocessing.UnseenWarning")
+@pytest.mark.filterwarnings("ignore::pollux.data.encoding.UnseenWarning")
 def test_empty_text_may_be_a_value(tmp_path: Path) -> None:
     clustering = fitted(normal(40, 3).astype(np.float32), model="linear")
     # A column of numbers whose name looks like that of a value.
     columns = (Category("a", ("", "b"), (0.25, 0.75)), Number("a=b", 2.0, 3.0))
-    encoding = TablePreprocessing(columns, missing="mean")
+    encoding = TableEncoding(columns, missing="mean")
     clustering.fitted_ = replace(clustering.fitted_, encoding=encoding)
     to_onnx(clustering, tmp_path / "m.onnx")
     frame = pandas.DataFrame({"a": ["", "b", "c"], "a=b": [1.0, 2.0, 4.0]})

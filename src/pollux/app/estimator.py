@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from pollux import names
-from pollux.app.settings import Settings
+from pollux.app.settings import NAMES, Settings
 from pollux.errors import InputError, did_you_mean, option
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ VISION = ("lenet5", "resnet18")
 def make_estimator(settings: Settings, n: int) -> GeminiClustering:
     """The estimator for n rows, with its parameters checked."""
     from pollux.clustering import GeminiClustering
-    from pollux.spec import Spec
+    from pollux.spec import MLP, Spec, flatten_params, nested_name
 
     if n < settings.n_clusters:
         raise InputError(
@@ -30,41 +30,16 @@ def make_estimator(settings: Settings, n: int) -> GeminiClustering:
             f"{settings.model} reads images, and principal components are not images: leave them out "
             f"({option('n_components', 0)})."
         )
-    clustering = GeminiClustering(
-        settings.n_clusters,
-        model=settings.model,
-        hidden=settings.hidden,
-        activation=settings.activation,
-        norm=None if settings.norm == "none" else settings.norm,
-        objective=settings.objective,
-        # The encoding of columns scales numbers and fills gaps, so that model files say how by column.
-        n_components=settings.n_components or None,
-        init=settings.init,
-        max_epochs=settings.max_epochs,
-        batch_size=settings.batch_size,
-        reshuffle_every=settings.reshuffle_every,
-        optimiser=settings.optimiser,
-        learning_rate=settings.learning_rate,
-        schedule=settings.schedule,
-        n_init=settings.restarts_of(n),
-        trial_epochs=settings.trial_epochs or None,
-        tol=settings.tol,
-        patience=settings.patience or None,
-        penalties=_penalties(settings),
-        random_state=settings.random_state,
-        device=settings.device,
-        dtype=settings.dtype,
-        compile=settings.compile,
-    )
+    # The encoding of columns scales numbers and fills gaps, so that model files say how by column.
+    left_out = {"scaling", "missing", "geometry", *([] if settings.model == "mlp" else MLP().get_params())}
+    own = [name for name in flatten_params(GeminiClustering()) if name in NAMES and name not in left_out]
+    parameters = {nested_name(name): settings.parameter(name) for name in own}
+    clustering = GeminiClustering().set_params(**{**parameters, "n_init": settings.restarts_of(n)})
     try:
         clustering.geometry = _geometry(settings, Spec.of(clustering).objective.needs)
     except (ValueError, TypeError) as error:
         raise error if isinstance(error, InputError) else InputError(str(error)) from error
     return clustering
-
-
-def _penalties(settings: Settings) -> dict[Any, float] | None:
-    return dict(settings.penalties) or None
 
 
 def check_streamable(settings: Settings) -> None:
@@ -94,7 +69,7 @@ def _instead(settings: Settings, clustering: GeminiClustering) -> dict[str, str]
 
     found: dict[str, str] = {}
     needs = resolve_objective(clustering.objective).needs
-    if needs is not None and resolve(clustering.geometry, needs).spans_all:
+    if needs is not None and resolve(clustering.geometry, needs).needs_all_samples:
         found[option("geometry", settings.geometry)] = option("geometry", "auto")
     if settings.init in ("kmeans", "graph"):
         found[option("init", settings.init)] = option("init", "random")

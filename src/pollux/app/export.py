@@ -24,9 +24,11 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     from pollux.app.predict import load_run
     from pollux.app.run_folder import check_not_input, model_path
-    from pollux.io.onnx import to_onnx
 
     check_not_input(Path(options.onnx), model_path(options.run_folder))
+    # Imported late, because it brings torch.
+    from pollux.io.onnx import to_onnx
+
     described = to_onnx(load_run(options.run_folder), options.onnx)
     print(f"model written to {options.onnx}: {described}")
     return GOOD

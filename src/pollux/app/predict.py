@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pollux.clustering import GeminiClustering
-    from pollux.data.files import Part
-    from pollux.data.preprocessing import Preprocessing
+    from pollux.data.encoding import Encoding
+    from pollux.data.sources import Part
 
 
 def add(commands: Any) -> None:
@@ -103,7 +103,7 @@ def predict_file(
     from pollux.app.run_data import drop_incomplete, identifiers_of, reading_of
     from pollux.app.run_folder import check_not_input, model_path, read_settings
     from pollux.app.settings import Settings
-    from pollux.data.files import open_data
+    from pollux.data.sources import open_data
 
     if out is not None:
         check_not_input(Path(out), data, model_path(run))
@@ -132,9 +132,11 @@ def predict_file(
 def load_run(run: str | Path, missing: str | None = None, *, with_free: bool = False) -> GeminiClustering:
     """The clustering of a run, with what to do about missing values."""
     from pollux.app.run_folder import CLUSTERS, model_path
-    from pollux.clustering import load
 
     path = model_path(run)
+    # Imported late, because it brings torch.
+    from pollux.clustering import load
+
     try:
         clustering = load(path)
     except ValueError as error:
@@ -148,11 +150,11 @@ def load_run(run: str | Path, missing: str | None = None, *, with_free: bool = F
             f"{CLUSTERS}; for new ones train another model, such as {option('model', 'linear')}."
         )
     if missing is not None:
-        clustering.fitted_ = replace(clustering.fitted_, encoding=replace(encoding, missing=missing))
+        clustering.fitted_ = replace(clustering.fitted_, encoding=encoding.with_missing(missing))
     return clustering
 
 
-def encoding_of(clustering: GeminiClustering) -> Preprocessing:
+def encoding_of(clustering: GeminiClustering) -> Encoding:
     """How the columns of a file become samples."""
     encoding = clustering.fitted_.encoding
     assert encoding is not None
@@ -173,7 +175,7 @@ def probabilities_of(clustering: GeminiClustering, X: NDArray[Any]) -> NDArray[A
 
 def _columns_in(part: Part, asked: Sequence[str]) -> tuple[str, ...]:
     from pollux.app.run_data import check_nameable
-    from pollux.data.preprocessing import split_names
+    from pollux.data.columns import split_names
 
     names = split_names(asked, part.names)
     check_nameable(part, names)

@@ -28,16 +28,19 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from pollux.app.run_findings import gather_findings
     from pollux.app.run_folder import REPORT, check_not_input, model_path
-    from pollux.report import write_page
 
     run = Path(options.run_folder)
+    model = model_path(run)
     if options.out and Path(options.out).suffix.lower() not in (".html", ".htm"):
         raise InputError(f"The report is a page: give it a name that ends in .html, not {options.out}.")
+    # Imported late, because they bring torch.
+    from pollux.app.run_findings import gather_findings
+    from pollux.report import write_page
+
     findings = gather_findings(run, options.data, label=options.label, axes=options.map, missing=options.missing)
     out = Path(options.out) if options.out else (run if run.is_dir() else run.parent) / REPORT
-    check_not_input(out, *([options.data] if options.data else []), model_path(run))
+    check_not_input(out, *([options.data] if options.data else []), model)
     write_page(findings, out)
     print(f"report written to {out}")
     return GOOD

@@ -1,4 +1,4 @@
-"""The rows of a run: in memory, or streamed from Parquet and .npy files that are read as they are needed."""
+"""The rows of a run: in memory, or streamed from files that are read as they are needed."""
 
 from __future__ import annotations
 
@@ -16,13 +16,18 @@ from numpy.typing import NDArray
 
 from pollux.app.assignments import assignment_columns, open_writer, row_numbers
 from pollux.app.settings import Settings
-from pollux.data.files import Part, Reading, open_data
-from pollux.data.files.parquet import SUFFIXES, RowGroups, files_in, row_groups
-from pollux.data.preprocessing import Choices, Preprocessing, as_text, plan_array, plan_table, split_names
+from pollux.data.arrow import as_text
+from pollux.data.chunks import FileChunks
+from pollux.data.columns import Choices, split_names
+from pollux.data.encoding import Encoding, TableEncoding
+from pollux.data.shuffling import WINDOW_BYTES
+from pollux.data.sources import InMemory, Part, Reading, open_data
+from pollux.data.survey import learn_encoding
+from pollux.data.table_files import TableFiles
 from pollux.errors import InputError, option
 
 if TYPE_CHECKING:
-    from pollux.data.streaming import Stream
+    from pollux.data.streams import Stream
     from pollux.fitted import Fitted
     from pollux.ranks import Ranks
 
@@ -43,7 +48,7 @@ class RunData:
     """
 
     settings: Settings
-    encoding: Preprocessing
+    encoding: Encoding
     n_dropped: int
     part: Part | None = None
     numbers: NDArray[np.int64] | None = None
@@ -188,42 +193,24 @@ def _scores(classes: NDArray[np.str_], labels: NDArray[np.int64]) -> dict[str, f
 
 def open_run_data(settings: Settings, ranks: Ranks | None = None, progress: Progress | None = None) -> RunData:
     """The rows of the data file: in memory, unless they are to be streamed."""
-    if not is_streamed(settings):
-        return _read(settings)
-    if settings.model == "free":
-        raise InputError(
-            f"A free table has a row of its own for each sample: it cannot be streamed ({option('stream', 'no')}, or "
-            f"another {option('model')})."
-        )
-    if Path(settings.data).suffix.lower() == ".npy":
-        return _stream_array(settings, progress)
-    return _stream_parquet(settings, ranks, progress)
+    return _stream(settings, ranks, progress) if is_streamed(settings) else _read(settings)
 
 
 def is_streamed(settings: Settings) -> bool:
-    """Whether rows are read as they are needed: if they can be, and it was asked for or they would take much memory."""
+    """Whether rows are read as they are needed: if it was asked for, or they would take much memory."""
     path = Path(settings.data)
-    is_array = path.suffix.lower() == ".npy"
-    is_parquet = path.suffix.lower() in SUFFIXES or (path.is_dir() and bool(files_in(path, SUFFIXES)))
     if settings.stream == "no" or not path.exists():
         return False
-    if not (is_array or is_parquet):
-        if settings.stream == "yes":
-            raise InputError(f"{path} cannot be streamed: only Parquet files, folders of them and .npy files can be.")
-        return False
-    return settings.stream == "yes" or _encoded_bytes(path, is_array) > _MOST_BYTES
-
-
-def _encoded_bytes(path: Path, is_array: bool) -> int:
-    """About what the rows take in memory as float32, by what the files say of themselves."""
-    if is_array:
+    if settings.stream == "yes":
+        return True
+    if path.suffix.lower() == ".npy":
         try:
-            return 4 * int(np.load(path, mmap_mode="r", allow_pickle=False).size)
+            return 4 * int(np.load(path, mmap_mode="r", allow_pickle=False).size) > _MOST_BYTES
         except (ValueError, OSError, EOFError):
             # Whoever reads it says what is wrong with it.
-            return 0
-    groups = row_groups(path)
-    return 4 * int(groups.lengths.sum()) * len(groups.kinds)
+            return False
+    source = open_data(path, reading_of(settings))
+    return isinstance(source, TableFiles) and source.size_in_memory() > _MOST_BYTES
 
 
 def _read(settings: Settings) -> RunData:
@@ -231,13 +218,9 @@ def _read(settings: Settings) -> RunData:
     part = source.read()
     choices = replace(choices_of(settings), identifiers=split_names(settings.id, part.names))
     check_nameable(part, [*choices.identifiers, *filter(None, [settings.label])])
-    encoding = _plan(part, choices)
+    # Means, and which columns vary, are those of the rows that remain.
+    encoding, _ = learn_encoding(InMemory(part.rows, part.feature_names, source.path), choices)
     part, kept = drop_incomplete(part, encoding)
-    if not kept.any():
-        raise InputError(f"Each row lacks a value, so dropping them leaves nothing: use {option('missing', 'mean')}.")
-    if not kept.all():
-        # Means, and which columns vary, are those of the rows that remain.
-        encoding = _plan(part, choices)
     numbers = row_numbers(part, kept)
     part = source.as_written(part, encoding.identifiers, numbers)
     if len(part) < 2:
@@ -245,63 +228,32 @@ def _read(settings: Settings) -> RunData:
     return RunData(settings, encoding, int((~kept).sum()), part=part, numbers=numbers)
 
 
-def _plan(part: Part, choices: Choices) -> Preprocessing:
-    if isinstance(part.rows, np.ndarray):
-        return plan_array(part.rows, choices, part.feature_names)
-    return plan_table(part.rows, choices)
+def _stream(settings: Settings, ranks: Ranks | None, progress: Progress | None) -> RunData:
+    """How the rows are read is decided by reading them once, which several processes share."""
+    from pollux.data.streams import Stream
 
-
-def _stream_array(settings: Settings, progress: Progress | None) -> RunData:
-    from pollux.data.streaming import WINDOW_BYTES, ArrayChunks, Stream, survey_array
-
-    if settings.label or settings.id:
+    if settings.model == "free":
+        raise InputError(
+            f"A free table has a row of its own for each sample: it cannot be streamed ({option('stream', 'no')}, or "
+            f"another {option('model')})."
+        )
+    source = open_data(settings.data, reading_of(settings))
+    blocks, choices = source.blocks(), choices_of(settings)
+    if blocks.shape is None:
+        choices = choices.among(blocks.names)
+        named = [*choices.identifiers, *filter(None, [settings.label])]
+        if named:
+            # The first rows show whether these columns can name rows or classes.
+            check_nameable(next(source.stream(TableEncoding(()), named)), named)
+    elif settings.label or settings.id:
         raise InputError(
             f"An .npy file has no columns beside its rows: leave out {option('label')} and {option('id')}."
         )
-    array, lengths = survey_array(Path(settings.data), replace(choices_of(settings), identifiers=()), progress)
-    chunks = ArrayChunks(Path(settings.data), preprocessing=array, dtype=_dtype(settings), lengths=lengths)
-    stream = Stream(chunks, array, WINDOW_BYTES, settings.data)
-    return RunData(settings, array, int(chunks.stored_lengths.sum()) - len(stream), stream=stream)
-
-
-def _stream_parquet(settings: Settings, ranks: Ranks | None, progress: Progress | None) -> RunData:
-    """How the files are read is decided by reading them once, which several processes share."""
-    from pollux.data.preprocessing import TablePreprocessing
-    from pollux.data.streaming import WINDOW_BYTES, ParquetChunks, Stream
-
-    groups = row_groups(Path(settings.data))
-    choices = choices_of(settings).among(list(groups.kinds))
-    named = [*choices.identifiers, *filter(None, [settings.label])]
-    if named:
-        # The first rows show whether these columns can name rows or classes.
-        first = next(open_data(settings.data, reading_of(settings)).stream(TablePreprocessing(()), named))
-        check_nameable(first, named)
-    table, lengths = _survey(groups, choices, ranks, progress)
-    chunks = ParquetChunks(groups, preprocessing=table, dtype=_dtype(settings), lengths=lengths)
-    stream = Stream(chunks, table, WINDOW_BYTES, settings.data)
-    return RunData(settings, table, int(groups.lengths.sum()) - len(stream), stream=stream)
-
-
-def _survey(groups: RowGroups, choices: Choices, ranks: Ranks | None, progress: Progress | None) -> tuple[Any, Any]:
-    from pollux.data.streaming import shards, survey_parquet, survey_row_groups
-
-    if ranks is None or choices.missing == "drop":
-        return survey_parquet(groups, choices, progress)
-    own = shards(groups.lengths, ranks.size)[ranks.rank]
-    survey, problem = None, None
-    try:
-        survey, _ = survey_row_groups(groups, choices, own=own, progress=progress)
-    except InputError as error:
-        problem = error
-    ranks.raise_together(problem)
-    first, *others = ranks.gather_objects(survey)
-    for other in others:
-        first.merge(other)
-    return first.plan(), groups.lengths
-
-
-def _dtype(settings: Settings) -> str:
-    return "float64" if settings.dtype == "float64" else "float32"
+    encoding, lengths = learn_encoding(blocks, choices, progress, ranks)
+    dtype = "float64" if settings.dtype == "float64" else "float32"
+    chunks = FileChunks(blocks, encoding=encoding, dtype=dtype, lengths=lengths)
+    stream = Stream(chunks, encoding, WINDOW_BYTES, settings.data)
+    return RunData(settings, encoding, int(blocks.lengths.sum()) - len(stream), stream=stream)
 
 
 def _chosen_rows(stream: Stream, chosen: NDArray[np.int64]) -> Iterator[NDArray[Any]]:
@@ -329,7 +281,7 @@ def reading_of(settings: Settings) -> Reading:
     return Reading(delimiter, settings.header, settings.na, array, size)
 
 
-def drop_incomplete(part: Part, encoding: Preprocessing) -> tuple[Part, NDArray[np.bool_]]:
+def drop_incomplete(part: Part, encoding: Encoding) -> tuple[Part, NDArray[np.bool_]]:
     """The rows to be read, and which of the part they are: those that lack values may have to be dropped."""
     kept = np.ones(len(part), dtype=bool)
     if encoding.missing == "drop":
@@ -359,12 +311,12 @@ def classes_of(part: Part, label: str) -> NDArray[np.str_] | None:
     return classes
 
 
-def identifiers_of(part: Part, encoding: Preprocessing) -> list[str]:
+def identifiers_of(part: Part, encoding: Encoding) -> list[str]:
     """The columns that tell rows apart: identifiers of a table, names of images."""
     return [*encoding.identifiers, *(["file"] if "file" in part.beside else [])]
 
 
-def describe_scaling(encoding: Preprocessing) -> str:
+def describe_scaling(encoding: Encoding) -> str:
     """What "auto" has done to numbers."""
     if len(set(encoding.scales)) == 1:
         return "divided by one number, as their ranges are alike"

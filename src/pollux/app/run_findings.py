@@ -21,11 +21,11 @@ from pollux.app.run_data import (
     reading_of,
 )
 from pollux.app.settings import Settings
-from pollux.data.files import gather, open_data
-from pollux.data.files.source import Part
-from pollux.data.preprocessing import Category, Preprocessing, TablePreprocessing
+from pollux.data.encoding import Category, Encoding, TableEncoding
+from pollux.data.sources import Part, gather, open_data
 from pollux.errors import InputError, option
 from pollux.report import Findings, as_pictures, principal_map
+from pollux.spec import flatten_params
 from pollux.training.problem import resolve_batch_size
 
 # Of files that were streamed, pages show a sample.
@@ -126,11 +126,11 @@ def _label(asked: str | None, own: str, part: Part) -> str:
     return own if own in part.names else ""
 
 
-def _features(encoding: Preprocessing, part: Part) -> tuple[NDArray[np.float64], list[str]]:
+def _features(encoding: Encoding, part: Part) -> tuple[NDArray[np.float64], list[str]]:
     """What the model reads, in its own units, and the names of it; of true and false, true is enough."""
     names = encoding.feature_names
     twins = set()
-    if isinstance(encoding, TablePreprocessing):
+    if isinstance(encoding, TableEncoding):
         booleans = [column for column in encoding.columns if isinstance(column, Category) and column.boolean]
         twins = {f"{column.name}=false" for column in booleans if len(column.values) == 2}
     kept = [index for index, name in enumerate(names) if name not in twins]
@@ -166,7 +166,7 @@ def _points(
     return np.where(np.isfinite(points), points, np.nanmean(points, axis=0)), (names[0], names[1])
 
 
-def _row_names(part: Part, encoding: Preprocessing, numbers: NDArray[np.int64], whole: int) -> list[str] | None:
+def _row_names(part: Part, encoding: Encoding, numbers: NDArray[np.int64], whole: int) -> list[str] | None:
     identifiers = [name for name in identifiers_of(part, encoding) if name in part.names]
     if identifiers:
         return [str(value) for value in part.column(identifiers[0])]
@@ -174,9 +174,9 @@ def _row_names(part: Part, encoding: Preprocessing, numbers: NDArray[np.int64], 
 
 
 def _described_settings(
-    settings: Settings, clustering: Any, encoding: Preprocessing, summary: Mapping[str, Any]
+    settings: Settings, clustering: Any, encoding: Encoding, summary: Mapping[str, Any]
 ) -> dict[str, str]:
-    parameters = clustering.get_params(deep=False)
+    parameters = flatten_params(clustering)
     network = " + ".join(map(str, parameters["hidden"])) if parameters["model"] == "mlp" else ""
     described = {
         "Data": settings.data,
@@ -210,11 +210,11 @@ def _batch_size(batch_size: Any, summary: Mapping[str, Any]) -> str:
     return f"{batch_size:,}"
 
 
-def _scaling(settings: Settings, encoding: Preprocessing) -> str:
+def _scaling(settings: Settings, encoding: Encoding) -> str:
     """What was done to numbers, unless it is the default."""
     if settings.scaling == "auto" and len(encoding.scales) > 1:
         return describe_scaling(encoding)
-    return {"global": "divided by one number", "none": "centred"}.get(settings.scaling, "")
+    return {"global": "divided by one number", "none": "as they are"}.get(settings.scaling, "")
 
 
 def _geometry(settings: Settings, clustering: Any) -> str:
@@ -225,7 +225,7 @@ def _geometry(settings: Settings, clustering: Any) -> str:
 
 
 def _notes(
-    encoding: Preprocessing,
+    encoding: Encoding,
     summary: dict[str, Any],
     total: int,
     whole: int,

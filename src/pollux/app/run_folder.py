@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pollux.app.settings import Settings, from_toml
-from pollux.data.files import FORMATS
+from pollux.data.sources import FORMATS
 from pollux.errors import InputError, NothingLearnedError
 from pollux.io.atomic import write_text
 from pollux.io.locks import BusyError, locked

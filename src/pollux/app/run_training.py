@@ -164,7 +164,7 @@ def run_training(
     with place as folder:
         done = _epochs_done(folder, settings)
         checkpoints = Checkpoints(_checkpoint_folder(folder, settings), every=settings.checkpoint_every)
-        clustering.checkpoint = checkpoints
+        clustering.set_params(training__checkpoint=checkpoints)
         # Streamed rows are not read once more by a training that was stopped.
         checkpoints.stop_immediately = data.is_streamed
         if done:

@@ -36,6 +36,8 @@ class Option:
     """As choices, and a name that is nearly right is guessed."""
     least: int | None = None
     most: int | None = None
+    none: Any = None
+    """What stands for None, which TOML lacks."""
     auto: bool = False
     """Whether "auto" may stand for a number."""
     short: str = ""
@@ -77,11 +79,11 @@ class Settings:
         FILE_DEFAULTS["scaling"],
         SCALING,
         "numbers: each column standardised (default); all divided by one number where their ranges are alike, as those "
-        "of pixels are, else standardised (auto); by one number in any case (global); centred only (none)",
+        "of pixels are, else standardised (auto); by one number in any case (global); as they are (none)",
         choices=names.SCALINGS,
     )
     n_components: int = setting(
-        0, SCALING, "principal components to keep (default: 0, all)", metavar="N", least=0, short="components"
+        0, SCALING, "principal components to keep (default: 0, all)", metavar="N", least=0, none=0, short="components"
     )
     na: tuple[str, ...] = setting((), READING, "what else stands for a missing value, such as ?", metavar="TEXT")
     delimiter: str = setting("", READING, "between values of a CSV file (default: guessed)", metavar="C")
@@ -104,7 +106,7 @@ class Settings:
         (100,), TRAINING, "hidden layers of the mlp (default: 100)", metavar="N,N", least=1, most=_WIDEST
     )
     activation: str = setting("relu", TRAINING, "of the hidden layers of the mlp", choices=names.ACTIVATIONS)
-    norm: str = setting("none", TRAINING, "of the hidden layers of the mlp", choices=names.NORMS)
+    norm: str = setting("none", TRAINING, "of the hidden layers of the mlp", choices=names.NORMS, none="none")
     init: str = setting(
         "auto",
         TRAINING,
@@ -150,14 +152,17 @@ class Settings:
         "after N epochs the best two restarts alone go on (default: 0, all do); auto: after a quarter of them",
         metavar="N",
         least=0,
+        none=0,
         auto=True,
     )
     tol: float = setting(
         1e-4, TRAINING, "relative rise of the objective that counts, for --patience", metavar="X", least=0
     )
-    patience: int = setting(0, TRAINING, "stop after N epochs without a rise (default: 0, never)", metavar="N", least=0)
+    patience: int = setting(
+        0, TRAINING, "stop after N epochs without a rise (default: 0, never)", metavar="N", least=0, none=0
+    )
     penalties: Mapping[str, float] = setting(
-        {}, TRAINING, f"added to the loss; {_of(names.PENALTIES)}", metavar="NAME=X", short="penalty"
+        {}, TRAINING, f"added to the loss; {_of(names.PENALTIES)}", metavar="NAME=X", none={}, short="penalty"
     )
     random_state: int = setting(
         FILE_DEFAULTS["random_state"], TRAINING, "seed of all randomness", metavar="N", least=0, short="seed"
@@ -171,7 +176,7 @@ class Settings:
     stream: str = setting(
         "auto",
         READING,
-        "read rows as they are needed, and never hold all in memory: Parquet and .npy files (default: auto, where "
+        "read rows as they are needed, and never hold all in memory: tables and .npy files (default: auto, where "
         "they would take more than 1 GB)",
         choices=("auto", "yes", "no"),
     )
@@ -204,6 +209,11 @@ class Settings:
                 f"Of {epochs} epochs, the first {trial} would be for all restarts ({option('trial_epochs')}) and "
                 "none for the best of them: ask for fewer of those, 0 for none, or more epochs."
             )
+
+    def parameter(self, name: str) -> Any:
+        """A setting as the parameter of Python."""
+        value = getattr(self, name)
+        return None if name in OPTIONS and value == OPTIONS[name].none else value
 
     def restarts_of(self, n: int) -> int:
         """How many restarts for n rows: five where they take little, else one."""
@@ -310,12 +320,11 @@ def resolve_settings(given: Mapping[str, Any]) -> Settings:
 
 def _recipe(preset: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     """The recipe of a preset as settings, to be used beside those that were given."""
-    from pollux.recipes import IMAGES, TABLES
+    from pollux.recipes import RECIPES
 
-    recipes = dict(zip(names.RECIPES, (TABLES, IMAGES), strict=True))
-    if not isinstance(preset, str) or preset not in recipes:
-        raise InputError(f"{option('preset')} is one of {', '.join(recipes)}; not {preset!r}.")
-    recipe = {name: value for name, value in recipes[preset].items() if value is not None}
+    if not isinstance(preset, str) or preset not in RECIPES:
+        raise InputError(f"{option('preset')} is one of {', '.join(RECIPES)}; not {preset!r}.")
+    recipe = {name.rpartition("__")[2]: value for name, value in RECIPES[preset].items()}
     # Its kernel is of no use to an objective that compares by distances, or predictions only.
     if not str(given.get("objective", recipe["objective"])).startswith("mmd"):
         recipe.pop("geometry", None)

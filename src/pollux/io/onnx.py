@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from pollux.data.preprocessing import ArrayPreprocessing, Category, Number, TablePreprocessing
-from pollux.data.scaling import prepared
+from pollux.data.encoding import ArrayEncoding, Category, Number, TableEncoding
+from pollux.data.scaling import FittedScaling, FittedTransformer, prepared
 from pollux.errors import InputError
 from pollux.fitted import Fitted
 from pollux.io.atomic import in_place
@@ -82,6 +82,8 @@ def to_onnx(clustering: GeminiClustering, path: str | Path) -> str:
             "A free table of probabilities cannot predict new samples, so there is nothing to export: train another "
             "model, such as 'linear'."
         )
+    if isinstance(fitted.scaling, FittedTransformer):
+        raise InputError("A transformer of scikit-learn cannot be exported: use Scaling(…), or export it by itself.")
     if sum(tensor.nbytes for tensor in fitted.module.state_dict().values()) > _MAX_BYTES:
         raise InputError("The model has more than 2 GB of weights, which one ONNX file cannot hold.")
     onnx_library()
@@ -168,7 +170,7 @@ def _assemble(fitted: Fitted, translated: Any, dtype: torch.dtype) -> Any:
     model = onnx.compose.add_prefix(translated, "network/")
     graph, kind = Graph(), np.float64 if dtype == torch.float64 else np.float32
     values = add_features(graph, fitted.encoding, fitted.shape)
-    if fitted.scaling is not None:
+    if isinstance(fitted.scaling, FittedScaling):
         values = add_scaling(graph, values, fitted.scaling, fitted.missing)
     features = graph.cast(values, kind, name="network/features")
     _remove_sources(model.graph)
@@ -201,12 +203,12 @@ def _remove_sources(graph: Any) -> None:
 def _metadata(fitted: Fitted) -> dict[str, str]:
     encoding = fitted.encoding
     content: dict[str, Any] = {"clusters": list(range(len(fitted.order))), "clusters_in_use": fitted.n_clusters}
-    if isinstance(encoding, TablePreprocessing):
+    if isinstance(encoding, TableEncoding):
         texts = texts_of(encoding)
         content["numbers"] = [column.name for column in numbers_of(encoding)]
         content["categories"] = [column.name for column in texts]
         content["values"] = {column.name: list(column.values) for column in texts}
-    elif encoding is not None and encoding.kept is not None:
+    elif isinstance(encoding, ArrayEncoding) and encoding.kept is not None:
         content["numbers"] = [str(index) for index in range(encoding.shape[0])]
         content["ignored"] = [name for name in content["numbers"] if name not in encoding.feature_names]
     elif fitted.feature_names:
@@ -219,11 +221,11 @@ def _metadata(fitted: Fitted) -> dict[str, str]:
 def _describe(fitted: Fitted) -> str:
     """What goes in and out, in words."""
     encoding = fitted.encoding
-    if isinstance(encoding, TablePreprocessing):
+    if isinstance(encoding, TableEncoding):
         counts = {"number": len(numbers_of(encoding)), "text": len(texts_of(encoding))}
         taken = " and ".join(f"{count:,} {noun}{'' if count == 1 else 's'}" for noun, count in counts.items() if count)
     else:
-        shape = fitted.shape if encoding is None else encoding.shape
+        shape = encoding.shape if isinstance(encoding, ArrayEncoding) else fitted.shape
         sizes = " × ".join(map(str, shape))
         taken = f"images of {sizes}" if len(shape) == 3 else f"{sizes} number{'' if shape == (1,) else 's'}"
     return f"{taken} in, {len(fitted.order):,} probabilities out"
@@ -260,18 +262,18 @@ def _conditioning(fitted: Fitted, X: Any) -> float:
 def _example_rows(fitted: Fitted, n: int = 6) -> tuple[Any, dict[str, NDArray[Any]]]:
     """n random samples as the clustering gets them, and as the file gets them."""
     random, encoding = np.random.default_rng(0), fitted.encoding
-    if isinstance(encoding, TablePreprocessing):
+    if isinstance(encoding, TableEncoding):
         columns = {column.name: _example_values(column, random, n, encoding.missing) for column in encoding.columns}
         return encoding.encode(columns), _table_inputs(encoding, columns)
-    shape = fitted.shape if encoding is None else encoding.shape
+    shape = encoding.shape if isinstance(encoding, ArrayEncoding) else fitted.shape
     values: NDArray[Any] = random.normal(size=(n, *shape))
     missing = fitted.missing
-    if isinstance(encoding, ArrayPreprocessing):
+    if isinstance(encoding, ArrayEncoding):
         kept = list(range(shape[0]) if encoding.kept is None else encoding.kept)
         mean, scale = moments_of(encoding)
         values[:, kept] = mean + scale * values[:, kept]
         missing = encoding.missing
-    elif fitted.scaling is not None:
+    elif isinstance(fitted.scaling, FittedScaling):
         values = fitted.scaling.centre.numpy() + fitted.scaling.scale.numpy() * values
     if missing == "mean":
         values.reshape(n, -1)[np.arange(n), np.arange(n) % math.prod(shape)] = math.nan
@@ -289,7 +291,7 @@ def _example_values(column: Number | Category, random: np.random.Generator, n: i
     return [*lacking, *unknown, *random.choice(column.values, size=n)][:n]
 
 
-def _table_inputs(encoding: TablePreprocessing, columns: dict[str, list[Any]]) -> dict[str, NDArray[Any]]:
+def _table_inputs(encoding: TableEncoding, columns: dict[str, list[Any]]) -> dict[str, NDArray[Any]]:
     numbers = [np.array(columns[column.name], dtype=np.float64) for column in numbers_of(encoding)]
     texts = [["" if text is None else text for text in columns[column.name]] for column in texts_of(encoding)]
     inputs: dict[str, NDArray[Any]] = {}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pollux.data.preprocessing import ArrayPreprocessing, Category, Number, Preprocessing, TablePreprocessing
+from pollux.data.encoding import ArrayEncoding, Category, Encoding, Number, TableEncoding
 from pollux.data.scaling import FittedScaling
 from pollux.errors import InputError
 
@@ -63,16 +63,19 @@ def tensor_type(kind: Any) -> Any:
     return onnx.TensorProto.STRING if kind is str else onnx.helper.np_dtype_to_tensor_dtype(np.dtype(kind))
 
 
-def add_features(graph: Graph, encoding: Preprocessing | None, shape: Sequence[int]) -> str:
+def add_features(graph: Graph, encoding: Encoding | None, shape: Sequence[int]) -> str:
     """What the network reads, (n, d) or (n, C, H, W), from the inputs of the file."""
-    if isinstance(encoding, TablePreprocessing):
+    if isinstance(encoding, TableEncoding):
         return _encode_columns(graph, encoding)
     if encoding is None:
         return graph.input(*input_of(shape), *shape)
+    assert isinstance(encoding, ArrayEncoding)
     values = graph.input(*input_of(encoding.shape), *encoding.shape)
     if encoding.kept is not None:
         values = graph.add("Gather", values, graph.constant(encoding.kept, np.int64), axis=1)
-    return _standardise(graph, values, *moments_of(encoding), encoding.missing)
+    mean, scale = moments_of(encoding)
+    fill = mean if encoding.fill is None else encoding.by_column(encoding.fill)
+    return _standardise(graph, values, mean, scale, (fill - mean) / scale, encoding.missing)
 
 
 def add_scaling(graph: Graph, values: str, scaling: FittedScaling, missing: str) -> str:
@@ -93,30 +96,30 @@ def input_of(shape: Sequence[int]) -> tuple[str, Any]:
     return ("images", np.float32) if len(shape) == 3 else ("numbers", np.float64)
 
 
-def moments_of(encoding: ArrayPreprocessing) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def moments_of(encoding: ArrayEncoding) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Mean and scale in shapes that broadcast over samples."""
-    by_column = (-1, *(1 for _ in encoding.shape[1:]))
-    return np.asarray(encoding.mean).reshape(by_column), np.asarray(encoding.scale).reshape(by_column)
+    return encoding.by_column(encoding.mean), encoding.by_column(encoding.scale)
 
 
-def _standardise(graph: Graph, values: str, mean: Any, scale: Any, missing: str) -> str:
-    """(x − mean) / scale; in float64, because digits of a large x would be lost before the difference."""
+def _standardise(graph: Graph, values: str, mean: Any, scale: Any, filled: Any, missing: str) -> str:
+    """(x − mean) / scale, or ``filled`` for a missing x; in float64, since float32 has too few digits of a large x."""
     x = graph.cast(values, np.float64)
     difference = graph.add("Sub", x, graph.constant(mean, np.float64))
     standardised = graph.add("Div", difference, graph.constant(scale, np.float64))
     if missing == "mean":
-        standardised = graph.add("Where", graph.add("IsNaN", x), graph.constant(0, np.float64), standardised)
+        standardised = graph.add("Where", graph.add("IsNaN", x), graph.constant(filled, np.float64), standardised)
     return graph.cast(standardised, np.float32)
 
 
-def _encode_columns(graph: Graph, encoding: TablePreprocessing) -> str:
+def _encode_columns(graph: Graph, encoding: TableEncoding) -> str:
     """(n, d) of a table: its numbers, then its texts, put into the order of the model."""
     numbers, texts = numbers_of(encoding), texts_of(encoding)
     parts = []
     if numbers:
         mean, scale = [column.mean for column in numbers], [column.scale for column in numbers]
         values = graph.input("numbers", np.float64, len(numbers))
-        parts.append(_standardise(graph, values, mean, scale, encoding.missing))
+        filled = [column.filled for column in numbers]
+        parts.append(_standardise(graph, values, mean, scale, filled, encoding.missing))
     if texts:
         values = graph.input("categories", str, len(texts))
         for index, category in enumerate(texts):
@@ -124,7 +127,7 @@ def _encode_columns(graph: Graph, encoding: TablePreprocessing) -> str:
             parts.append(_one_hot(graph, text, category, encoding.missing))
     together = graph.add("Concat", *parts, axis=1)
     read: tuple[Number | Category, ...] = (*numbers, *texts)
-    ends = list(itertools.accumulate((len(TablePreprocessing((column,)).feature_names) for column in read), initial=0))
+    ends = list(itertools.accumulate((len(TableEncoding((column,)).feature_names) for column in read), initial=0))
     places = {column.name: range(*ends[index : index + 2]) for index, column in enumerate(read)}
     order = [place for name in encoding.names for place in places[name]]
     return graph.add("Gather", together, graph.constant(order, np.int64), axis=1)
@@ -176,9 +179,9 @@ def add_predictions(graph: Graph, features: str, logits: str, order: Sequence[in
     graph.add("Where", unsound, graph.constant(-1, np.int64), largest, name="cluster")
 
 
-def numbers_of(encoding: TablePreprocessing) -> tuple[Number, ...]:
+def numbers_of(encoding: TableEncoding) -> tuple[Number, ...]:
     return tuple(column for column in encoding.columns if isinstance(column, Number))
 
 
-def texts_of(encoding: TablePreprocessing) -> tuple[Category, ...]:
+def texts_of(encoding: TableEncoding) -> tuple[Category, ...]:
     return tuple(column for column in encoding.columns if isinstance(column, Category))

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pollux.data.files import Reading, open_data
+from pollux.data.sources import Reading, open_data
 from pollux.errors import InputError, did_you_mean
 from pollux.lab.datasets import IMAGES, load_images
 from pollux.lab.pretraining.encoder import LEAST_SIDE
