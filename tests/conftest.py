@@ -10,6 +10,9 @@ import pytest
 import torch
 from hypothesis import settings
 
+from data_files import FAST, frame, pixels, pollux
+from data_files import write_images as images_in
+from data_files import write_table as table_in
 from rank_processes import Team
 
 TEAMS = {2: "two", 3: "three"}
@@ -25,8 +28,8 @@ TOGETHER = {
 }
 # Files with single tests of several seconds: begun last, one of them would keep a worker busy when all others are idle.
 LONGEST_FIRST = (
-    *("test_examples.py", "test_precision.py", "test_experiments.py", "test_readme.py", "test_estimator_checks.py"),
-    *("test_experiment_figures.py", "test_transport_engine.py", "test_streamed_fits.py", "test_streaming.py"),
+    *("test_examples.py", "test_precision.py", "test_grid.py", "test_readme.py", "test_estimator_checks.py"),
+    *("test_charts.py", "test_transport_engine.py", "test_streamed_fits.py", "test_chunks.py"),
     *("test_model_files.py", "test_onnx.py", "test_figures.py", "test_pictures.py", "test_vision_models.py"),
 )
 
@@ -85,3 +88,26 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return TOGETHER.get(Path(nodeid.partition("::")[0]).name) or super()._split_scope(nodeid)
 
     return Scheduling(config, log)
+
+
+# Runs that the tests of all commands share
+
+
+@pytest.fixture(scope="session")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of a table, with what it was made of beside it."""
+    folder = tmp_path_factory.mktemp("runs")
+    table_in(folder, "plain.csv", frame())
+    answer = pollux("fit", folder / "plain.csv", *FAST, "--label", "class", "--out", folder / "run")
+    assert answer.code == 0, answer
+    return folder / "run"
+
+
+@pytest.fixture(scope="session")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of a folder of images."""
+    folder = tmp_path_factory.mktemp("pictures")
+    images_in(folder / "images", pixels(12, 8, 8), names=lambda index: f"{'ab'[index % 2]}/{index:02}.png")
+    answer = pollux("fit", folder / "images", *FAST, "--label", "folder", "--out", folder / "run")
+    assert answer.code == 0, answer
+    return folder / "run"

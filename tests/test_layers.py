@@ -10,7 +10,8 @@ import pytest
 import pollux
 
 SOURCE = Path(pollux.__file__).parent
-ARCHITECTURE = Path(__file__).parent.parent / "docs" / "architecture.md"
+TESTS = Path(__file__).parent
+ARCHITECTURE = TESTS.parent / "docs" / "architecture.md"
 
 # From the lowest to the highest; a module belongs to the longest name that it begins with.
 LAYERS = [
@@ -95,6 +96,11 @@ def test_nothing_imports_the_lab() -> None:
 def test_the_documentation_names_the_layers_in_this_order() -> None:
     (block,) = re.findall(r"lowest first:\n\n((?:    .+\n)+)", ARCHITECTURE.read_text())
     assert block.split() == LAYERS
+
+
+def test_files_whose_order_is_set_exist() -> None:
+    named = set(re.findall(r'"(test_\w+\.py)"', (TESTS / "conftest.py").read_text()))
+    assert named - {path.name for path in TESTS.rglob("test_*.py")} == set()
 
 
 @pytest.mark.parametrize(
