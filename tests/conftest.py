@@ -26,6 +26,12 @@ TOGETHER = {
     "test_search.py": "selection",
     "test_result.py": "selection",
 }
+# Files with single tests of several seconds: begun last, one of them would keep a worker busy when all others are idle.
+LONGEST_FIRST = (
+    *("test_examples.py", "test_precision.py", "test_grid.py", "test_readme.py", "test_estimator_checks.py"),
+    *("test_charts.py", "test_transport_engine.py", "test_streamed_fits.py", "test_chunks.py"),
+    *("test_model_files.py", "test_onnx.py", "test_figures.py", "test_pictures.py", "test_vision_models.py"),
+)
 
 # A run of the tests finds the same as the one before it; `make test-laws` looks for problems nobody has tried yet.
 settings.register_profile("new_examples", derandomize=False)
@@ -58,6 +64,13 @@ def _ended(team: Team) -> Iterator[Team]:
 def team(request: pytest.FixtureRequest) -> Team:
     found: Team = request.getfixturevalue(TEAMS[request.param])
     return found
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest first; other plugins may still put them into another order."""
+    ranks = {name: rank for rank, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: ranks.get(item.path.name, len(ranks)))
 
 
 @pytest.hookimpl(optionalhook=True)
