@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -27,6 +29,22 @@ TOGETHER = {
 settings.register_profile("new_examples", derandomize=False)
 settings.register_profile("same_examples", derandomize=True)
 settings.load_profile("same_examples")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="run the tests of a file, and the files, in any order")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Those of a file stay together, so that what they share is made once; the same seed shuffles all workers alike."""
+    if config.getoption("shuffle") is None:
+        return
+    random = Random(config.getoption("shuffle"))
+    files = [list(found) for _, found in groupby(items, lambda item: item.path)]
+    random.shuffle(files)
+    for found in files:
+        random.shuffle(found)
+    items[:] = [item for found in files for item in found]
 
 
 @pytest.fixture(autouse=True)
