@@ -645,9 +645,9 @@ def test_fewer_thumbnails_are_kept_of_what_cannot_be_compressed(monkeypatch: pyt
 
 def test_fifty_thousand_rows_are_rendered_soon() -> None:
     findings = some(n=50_000, d=20, K=12, used=12)
-    began = time.perf_counter()
+    began = time.process_time()
     render_page(findings)
-    assert time.perf_counter() - began < 6
+    assert time.process_time() - began < 6
 
 
 def test_a_million_rows_need_few_copies_of_the_features() -> None:
@@ -664,9 +664,9 @@ def test_a_million_rows_need_few_copies_of_the_features() -> None:
         feature_names=[f"feature {j}" for j in range(d)],
         classes=np.array(["", "a", "b"])[generator.integers(0, 3, n)],
     )
-    began = time.perf_counter()
+    began = time.process_time()
     render_page(findings)
-    assert time.perf_counter() - began < 15
+    assert time.process_time() - began < 15
     tracemalloc.start()
     render_page(findings)
     _, peak = tracemalloc.get_traced_memory()
