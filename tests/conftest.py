@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
@@ -33,6 +34,12 @@ settings.load_profile("same_examples")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--shuffle", type=int, metavar="SEED", help="run the tests of a file, and the files, in any order")
+
+
+def pytest_configure() -> None:
+    """Ctrl-C is heeded, by what tests start too, though a shell has its processes in the background ignore it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
