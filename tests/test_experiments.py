@@ -1053,6 +1053,8 @@ class Started:
             code = 99
             try:
                 os.setsid()
+                # What it computes once all is done would wait for the threads that it has not.
+                torch.set_num_threads(1)
                 with Path("said").open("w", encoding="utf-8") as file:
                     sys.stderr = sys.stdout = file
                     for handle in (1, 2):
