@@ -36,7 +36,7 @@ test: .venv/installed-dev
 	$(PYTEST)
 
 test-faults: .venv/installed-dev
-	POLLUX_FAULTS=full $(PYTEST) tests/test_faults.py tests/test_benchmarks.py tests/test_examples.py tests/test_neighbours.py tests/test_command_line.py
+	POLLUX_FAULTS=full $(PYTEST) tests/faults tests/docs tests/geometry/test_neighbours.py tests/app/test_command_line.py
 
 test-portable: .venv/installed-dev
 	$(BIN)/python tests/portable.py
@@ -46,7 +46,7 @@ test-laws: .venv/installed-dev
 
 test-browser: .venv/installed-dev
 	command -v chromium || (apt-get update && apt-get install --yes chromium)
-	$(PYTEST) tests/test_report_browser.py
+	$(PYTEST) tests/report/test_report_browser.py
 
 check: .venv/installed-dev
 	$(BIN)/ruff check .

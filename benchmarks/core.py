@@ -34,7 +34,7 @@ from measure import (
     publish,
     significant,
 )
-from pollux.affinity import Affinity, Features
+from pollux.geometry.affinity import Affinity, Features
 from probes import in_own_process, linear_clustering
 
 MEGABYTE = 1_000_000

@@ -50,8 +50,8 @@ from numpy.typing import NDArray
 
 from further_packages import PACKAGES, NotFetchedError, contents, fetched
 from further_sets import COLLECTIONS, Labelled
-from pollux.atomic import in_place
-from pollux.datasets.places import cache_folder
+from pollux.io.atomic import in_place
+from pollux.lab.datasets.archives import cache_folder
 
 MOST_ROWS, DRAWN = 30_000, 20_000
 ORDERS: dict[str, Literal["C", "F"]] = {"validation": "F", "unseen": "C"}

@@ -11,13 +11,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from pollux.experiments.rendering.account import Picture
-from pollux.quality.comparing import Request, command, recorded
-from pollux.quality.drawing import figures_of
-from pollux.quality.methods import REFERENCE
-from pollux.quality.rendering import Account, markdown_blocks
-from pollux.quality.summary import Board, board_of, difference_to_reference
-from pollux.quality.tables import NOTHING, number, signed, title_of
+from pollux.lab.experiments.rendering.account import Picture
+from pollux.lab.quality.comparing import Request, command, recorded
+from pollux.lab.quality.drawing import figures_of
+from pollux.lab.quality.methods import REFERENCE
+from pollux.lab.quality.rendering import Account, markdown_blocks
+from pollux.lab.quality.summary import Board, board_of, difference_to_reference
+from pollux.lab.quality.tables import NOTHING, number, signed, title_of
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "quality"

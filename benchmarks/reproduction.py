@@ -10,12 +10,12 @@ import re
 import sys
 from pathlib import Path
 
-from pollux.experiments.choosing import choose
-from pollux.experiments.rendering import Account, account_of
-from pollux.experiments.rendering.cells import verdict
-from pollux.experiments.rendering.markdown import conclusion_lines, table_blocks
-from pollux.experiments.reproducing import Request
-from pollux.experiments.running import Outcome, recorded
+from pollux.lab.experiments.choosing import choose
+from pollux.lab.experiments.rendering import Account, account_of
+from pollux.lab.experiments.rendering.cells import verdict
+from pollux.lab.experiments.rendering.markdown import conclusion_lines, table_blocks
+from pollux.lab.experiments.reproducing import Request
+from pollux.lab.experiments.running import Outcome, recorded
 
 ROOT = Path(__file__).parents[1]
 PAGES = {"docs/reproduction.md": "../results", "README.md": "results"}

@@ -27,8 +27,8 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from measure import Row, aligned, environment, markdown_table, piped, significant, text_table
+from pollux.data.streaming import WINDOW_BYTES
 from pollux.objectives.divergences import DIVERGENCES
-from pollux.streaming import WINDOW_BYTES
 from scale_probes import CLUSTERS, Found, in_own_process
 
 Side = dict[str, Any]  # what a fit that is measured is asked for

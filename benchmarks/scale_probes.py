@@ -208,7 +208,7 @@ def latency(floats: int, times: int) -> Found:
 
 def decode(source: str) -> Found:
     """Rows of a Parquet file that are read in a second, and its bytes for each."""
-    from pollux.streaming import ParquetChunks
+    from pollux.data.streaming import ParquetChunks
 
     chunks = ParquetChunks(source)
     chunks.read(0)

@@ -29,7 +29,7 @@ from sklearn.preprocessing import StandardScaler
 
 from measure import aligned, environment, limit_threads, piped
 from pollux import select_n_clusters
-from pollux.datasets import load_table, table_names
+from pollux.lab.datasets import load_table, table_names
 
 Rows = NDArray[np.float64]
 CANDIDATES = range(2, 13)

@@ -49,8 +49,8 @@ from measure import (
     take_turns,
 )
 from pollux import Gemini
-from pollux.affinity import Paths
 from pollux.geometry import ShortestPath, resolve
+from pollux.geometry.affinity import Paths
 from pollux.objectives.gradients import value_and_gradient
 from pollux.transport import engine, prepare, solve
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 
 from pollux import GeminiClustering
-from pollux.datasets import blobs, circles, moons
+from pollux.lab.datasets import blobs, circles, moons
 from pollux.metrics import adjusted_rand_index
 
 COLOURS = np.array(["#0072b2", "#e69f00", "#009e73"])

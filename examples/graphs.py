@@ -9,8 +9,8 @@ import torch
 from scipy.sparse import csr_array
 
 from pollux import GeminiClustering
-from pollux.datasets import circles, moons
 from pollux.geometry import Features, Geometry, ShortestPath, eigenvectors, unit_rows
+from pollux.lab.datasets import circles, moons
 from pollux.metrics import adjusted_rand_index
 
 FRIENDS = """1: 2 3 4 5 6 7 8 9 11 12 13 14 18 20 22 32; 2: 3 4 8 14 18 20 22 31; 3: 4 8 9 10 14 28 29 33; 4: 8 13 14;

@@ -7,7 +7,7 @@ from argparse import ArgumentParser
 from time import perf_counter
 
 from pollux import GeminiClustering
-from pollux.datasets import load_images
+from pollux.lab.datasets import load_images
 from pollux.metrics import adjusted_rand_index, hungarian_accuracy
 
 

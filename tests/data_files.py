@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 from PIL import Image
 
-from pollux import cli
+from pollux.app import cli
 
 FAST = ("--clusters", "3", "--epochs", "2", "--restarts", "1")
 

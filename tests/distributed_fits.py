@@ -15,14 +15,14 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from pollux import GeminiClustering
-from pollux.affinity import Block
+from pollux.data.rows import as_rows
+from pollux.data.streaming import Stream, batch_sizes, open_stream, shards, shuffled
 from pollux.geometry import Geometry, Kind
+from pollux.geometry.affinity import Block
 from pollux.geometry.spectral import block_of
 from pollux.ranks import Ranks
-from pollux.rows import as_rows
-from pollux.streamed import StreamProblem
-from pollux.streaming import Stream, batch_sizes, open_stream, shards, shuffled
 from pollux.training import Batch, Batches, Checkpoints
+from pollux.training.problem import StreamProblem
 
 N, D, K = 43, 3, 4
 
@@ -58,7 +58,7 @@ def learned(clustering: GeminiClustering) -> dict[str, Any]:
     """What a fit has led to, as arrays."""
     found = {name: value.numpy() for name, value in clustering.module_.state_dict().items()}
     found["history"] = np.array([clustering.history_[name] for name in ("objective", "clusters", "entropy")])
-    return {**found, "objective": np.array(clustering.objective_), "order": clustering._order.numpy()}
+    return {**found, "objective": np.array(clustering.objective_), "order": clustering.fitted_.order.numpy()}
 
 
 def fit_rows(ranks: Ranks | None, options: dict[str, Any], weighted: bool = False) -> dict[str, Any]:

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from pollux.experiments import EXPERIMENTS
-from pollux.experiments.experiment import Protocol, Record, Run
-from pollux.experiments.mi_boundaries import DISTANCES, difference, limit
+from pollux.lab.experiments import EXPERIMENTS
+from pollux.lab.experiments.experiment import Protocol, Record, Run
+from pollux.lab.experiments.mi_boundaries import DISTANCES, difference, limit
 
 VERSIONS = {"python": "3.11.0", "pollux": "0.1.0"}
 

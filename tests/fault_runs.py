@@ -23,8 +23,21 @@ from typing import Any, NamedTuple
 PATIENCE = 300.0
 # All that runs import, in the process that they are forked from.
 _IMPORTED = [
-    *("pollux.estimators", "pollux.runs.fitting", "pollux.runs.streamed", "pollux.runs.interrupts", "pollux.cli"),
-    *("pollux.streaming", "pollux.metrics", "pollux.memory", "pyarrow.parquet", "pyarrow.csv", "torch._dynamo"),
+    *(
+        "pollux.clustering",
+        "pollux.app.runs.fitting",
+        "pollux.app.runs.streamed",
+        "pollux.app.runs.interrupts",
+        "pollux.app.cli",
+    ),
+    *(
+        "pollux.data.streaming",
+        "pollux.metrics",
+        "pollux.training.memory",
+        "pyarrow.parquet",
+        "pyarrow.csv",
+        "torch._dynamo",
+    ),
 ]
 # What changes a folder. Each is announced before it happens.
 _CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.chmod", "os.truncate", "os.link", "os.symlink"}
@@ -105,7 +118,7 @@ def _run(folder: str, words: tuple[Any, ...], printed: list[str], sabotage: dict
         words[0](*words[1:])
         code = 0
     else:
-        from pollux import cli
+        from pollux.app import cli
 
         try:
             code = cli.main([str(word) for word in words])
@@ -137,7 +150,7 @@ def change_folders(meet: Callable[[str, tuple[Any, ...]], None]) -> None:
 
 def _half_a_file(meet: Callable[[str], bool]) -> None:
     """Files of tensors are written by a library of which nothing is announced: half of one is written here."""
-    from pollux import checked_tensors
+    from pollux.io import tensors as checked_tensors
 
     whole = checked_tensors.save_file
 
@@ -222,7 +235,7 @@ def slow_steps(seconds: float) -> None:
 
 def slow_reading(seconds: float) -> None:
     """The data are at hand only after so long."""
-    from pollux.runs import fitting
+    from pollux.app.runs import fitting
 
     read_rows = fitting.read_rows
 
@@ -250,11 +263,11 @@ def _save(clustering: Any, path: str) -> None:
     """All that a training leaves, as bits."""
     import torch
 
-    from pollux.checked_tensors import write
+    from pollux.io.tensors import write
 
     tensors = {f"module.{name}": tensor for name, tensor in clustering.module_.state_dict().items()}
     description = {"history": clustering.history_, "objective": clustering.objective_, "n": clustering.n_clusters_}
-    if clustering._labels is not None:
+    if clustering.fitted_.given_labels is not None:
         tensors["labels"] = torch.as_tensor(clustering.labels_)
     write(path, "result", "1", tensors, description)
 

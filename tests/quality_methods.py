@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pollux.quality.methods import Method
+from pollux.lab.quality.methods import Method
 from pollux.training.callbacks import Epoch
 
 
@@ -18,7 +18,7 @@ def by_first_column(X: Any, n_clusters: int, seed: int, callbacks: Any) -> Any:
     """Clusters of about equal size along the first column; the seed only moves their names."""
     edges = np.quantile(X[:, 0], np.linspace(0, 1, n_clusters + 1)[1:-1])
     for callback in callbacks:
-        callback(Epoch(1, 1, 0.5, n_clusters, 0.0))
+        callback(Epoch(1, 1, {"objective": 0.5, "clusters": n_clusters}))
 
     def predict(rows: Any) -> Any:
         return (np.searchsorted(edges, rows[:, 0]) + seed) % n_clusters

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pollux.affinity import Affinity, Features, Paths
+from pollux.geometry.affinity import Affinity, Features, Paths
 from pollux.objectives import GEMINIS, Divergence, Gemini, f_divergence, sinkhorn
 from pollux.objectives.gradients import value_and_gradient
 from pollux.ranks import Ranks, joining

@@ -4,44 +4,30 @@ import importlib
 import typing
 
 if typing.TYPE_CHECKING:
-    from pollux import (
-        datasets,
-        export,
-        geometry,
-        metrics,
-        models,
-        objectives,
-        pretraining,
-        ranks,
-        report,
-        streaming,
-        training,
-        transport,
-    )
-    from pollux.estimators import GeminiClustering, load
+    from pollux import data, geometry, io, lab, metrics, models, objectives, ranks, report, training, transport
+    from pollux.clustering import GeminiClustering, load
+    from pollux.data.streaming import open_stream
     from pollux.objectives import Divergence, Gemini, f_divergence
     from pollux.selection import Selection, select_n_clusters
-    from pollux.streaming import open_stream
 
 __all__ = [
     "Divergence",
     "Gemini",
     "GeminiClustering",
     "Selection",
-    "datasets",
-    "export",
+    "data",
     "f_divergence",
     "geometry",
+    "io",
+    "lab",
     "load",
     "metrics",
     "models",
     "objectives",
     "open_stream",
-    "pretraining",
     "ranks",
     "report",
     "select_n_clusters",
-    "streaming",
     "training",
     "transport",
 ]
@@ -51,11 +37,11 @@ __version__ = "0.1.0"
 _HOMES = {
     "Divergence": "pollux.objectives",
     "Gemini": "pollux.objectives",
-    "GeminiClustering": "pollux.estimators",
+    "GeminiClustering": "pollux.clustering",
     "Selection": "pollux.selection",
     "f_divergence": "pollux.objectives",
-    "load": "pollux.estimators",
-    "open_stream": "pollux.streaming",
+    "load": "pollux.clustering",
+    "open_stream": "pollux.data.streaming",
     "select_n_clusters": "pollux.selection",
 }
 

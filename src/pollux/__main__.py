@@ -2,7 +2,7 @@
 
 import sys
 
-from pollux.cli import main
+from pollux.app.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

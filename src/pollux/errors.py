@@ -4,9 +4,12 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from difflib import get_close_matches
 from lzma import LZMAError
+from typing import Any
 
 # What zipfile and numpy raise for files that are no archives, archives that are encrypted, and arrays without a header
 # that makes sense.
@@ -30,3 +33,36 @@ def did_you_mean(name: str, valid: Iterable[str]) -> str:
     by_lower = {other.lower(): other for other in valid}
     alike = [by_lower[name.lower()]] if name.lower() in by_lower else get_close_matches(name, valid, 1)
     return f" Did you mean {alike[0]!r}?" if alike else ""
+
+
+_ON_COMMAND_LINE: ContextVar[bool] = ContextVar("on_command_line", default=False)
+_UNSET: Any = object()
+
+
+@contextmanager
+def command_line() -> Iterator[None]:
+    """Messages that are made in this context spell options as the command line does."""
+    token = _ON_COMMAND_LINE.set(True)
+    try:
+        yield
+    finally:
+        _ON_COMMAND_LINE.reset(token)
+
+
+def option(name: str, value: Any = _UNSET) -> str:
+    """An option in the words of whoever reads the message: a Python user or one of the command line.
+
+    Examples
+    --------
+    >>> option("missing", "mean"), option("missing")
+    ("missing='mean'", 'missing=')
+    >>> with command_line():
+    ...     option("image_size", 32), option("header", False), option("missing")
+    ('--image-size 32', '--no-header', '--missing')
+    """
+    if not _ON_COMMAND_LINE.get():
+        return f"{name}=" if value is _UNSET else f"{name}={value!r}"
+    flag = "--" + name.replace("_", "-")
+    if value is _UNSET or value is True:
+        return flag
+    return f"--no-{flag[2:]}" if value is False else f"{flag} {value}"

@@ -1,6 +1,6 @@
 """How samples relate: kernels, distances, neighbour graphs, encoders."""
 
-from pollux.affinity import Affinity, Features, Paths
+from pollux.geometry.affinity import Affinity, Features, Paths
 from pollux.geometry.centres import k_means
 from pollux.geometry.distances import DISTANCES
 from pollux.geometry.geometry import SPANNING, Precomputed, check_affinity, resolve

@@ -9,16 +9,17 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from pollux.affinity import Affinity, Block, Features
+from pollux.data.rows import as_rows, share
+from pollux.geometry.affinity import Affinity, Block, Features
 from pollux.geometry.distances import DISTANCES
 from pollux.geometry.graphs import ShortestPath
 from pollux.geometry.kernels import KERNELS
 from pollux.geometry.mixtures import Mixtures
 from pollux.geometry.pairwise import Encoded, Geometry, Kind, Pairwise, is_whole
 from pollux.geometry.spectral import Mixed, NeighbourGraph
-from pollux.rows import as_rows, share
 
 SPANNING: dict[Kind, dict[str, type[ShortestPath | NeighbourGraph | Mixed | Mixtures]]] = {
     "kernel": {"graph": NeighbourGraph, "mixed": Mixed, "mixtures": Mixtures},
@@ -37,6 +38,24 @@ class Precomputed(Geometry):
 
     affinity: Tensor | Features
     kind: Kind
+
+    @staticmethod
+    def of_selected(affinity: Any, kind: Kind | None, selected: NDArray[np.bool_]) -> Precomputed | None:
+        """What the user gave as the affinity of n samples, checked, of those that are selected (n,)."""
+        if affinity is None:
+            return None
+        if kind is None:
+            raise ValueError("The objective compares predictions only: it needs no affinity, so leave it out.")
+        checked = check_affinity(affinity, kind)
+        if len(checked) != len(selected):
+            raise ValueError(
+                f"The affinity is of {len(checked)} samples, but X has {len(selected)} rows; "
+                f"row i of X must be row and column i of the affinity."
+            )
+        geometry = Precomputed(checked, kind)
+        if selected.all():
+            return geometry
+        return Precomputed(geometry.select(torch.from_numpy(np.flatnonzero(selected))), kind)
 
     def bind(self, X: Any) -> Block:
         rows = as_rows(X)

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import pdist
 from sklearn.neighbors import radius_neighbors_graph
 
-from pollux.affinity import Block, Paths
+from pollux.data.rows import Rows, as_rows
+from pollux.geometry.affinity import Block, Paths
 from pollux.geometry.neighbours import nearest
 from pollux.geometry.pairwise import Geometry, Kind, is_whole
-from pollux.rows import Rows, as_rows
 
 _QUANTILE_ROWS = 2000
 _MOST_EDGES = 100_000_000

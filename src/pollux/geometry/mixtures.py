@@ -14,13 +14,13 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 from sklearn.preprocessing import PowerTransformer
 
-from pollux.affinity import Block
+from pollux.data.rows import Rows, as_rows
+from pollux.data.statistics import moments, parts, principal_axes
+from pollux.geometry.affinity import Block
 from pollux.geometry.centres import k_means
 from pollux.geometry.neighbours import SEARCHED_COMPONENTS
 from pollux.geometry.pairwise import Geometry, Kind
 from pollux.geometry.spectral import WEIGHTS, NeighbourGraph, block_of, unit_rows
-from pollux.rows import Rows, as_rows
-from pollux.statistics import moments, parts, principal_axes
 
 _COMPONENTS = 10
 _REGULARISATION, _OF_FEW_VALUES = 0.05, 0.3

@@ -12,9 +12,9 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from pollux.affinity import Affinity, Block, Features
+from pollux.data.rows import Rows, as_rows
+from pollux.geometry.affinity import Affinity, Block, Features
 from pollux.ranks import Ranks
-from pollux.rows import Rows, as_rows
 
 Kind: TypeAlias = Literal["kernel", "distance"]
 

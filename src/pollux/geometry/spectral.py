@@ -14,11 +14,11 @@ from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import eigsh
 from torch import Tensor
 
-from pollux.affinity import Affinity, Block, Features
+from pollux.data.rows import Rows, as_rows
+from pollux.data.statistics import moments
+from pollux.geometry.affinity import Affinity, Block, Features
 from pollux.geometry.neighbours import SEARCHED_COMPONENTS, Neighbours, nearest
 from pollux.geometry.pairwise import Geometry, Kind
-from pollux.rows import Rows, as_rows
-from pollux.statistics import moments
 
 _DENSE_UP_TO = 500
 _BISECTIONS = 40

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
-from pollux.affinity import Affinity, Features, Paths
+from pollux.geometry.affinity import Affinity, Features, Paths
 from pollux.objectives.samples import HERE, Samples
 from pollux.transport import check_symmetric, sinkhorn_cost, transport_cost
 

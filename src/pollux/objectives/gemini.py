@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from pollux.affinity import Affinity, Features, Paths
+from pollux.geometry.affinity import Affinity, Features, Paths
 from pollux.objectives.divergences import DIVERGENCES, Divergence, Needs
 from pollux.objectives.samples import HERE, Samples, Spread
 from pollux.ranks import Ranks

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pollux.affinity import Affinity, Features
+from pollux.geometry.affinity import Affinity, Features
 from pollux.objectives.divergences import DIVERGENCES
 from pollux.objectives.gemini import Gemini
 from pollux.objectives.samples import Spread

@@ -16,7 +16,7 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor
 
-from pollux.affinity import proportions
+from pollux.geometry.affinity import proportions
 
 
 class Model(Protocol):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from pollux.affinity import Affinity, Features, Paths, proportions
+from pollux.geometry.affinity import Affinity, Features, Paths, proportions
 from pollux.ranks import Ranks
 
 

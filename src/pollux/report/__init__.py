@@ -1,6 +1,6 @@
-"""What was found, shown: a page for people, and figures."""
+"""Reports of a clustering: a page, and figures."""
 
-from pollux.report.describing import as_pictures, describe
+from pollux.report.describing import as_pictures, describe, principal_map
 from pollux.report.figures import (
     plot_confusion,
     plot_decision_regions,
@@ -12,7 +12,6 @@ from pollux.report.figures import (
 )
 from pollux.report.findings import Findings
 from pollux.report.page import render_page, write_page
-from pollux.report.places import principal_map
 
 __all__ = [
     "Findings",

@@ -155,19 +155,6 @@ def number_clusters(ax: Axes, X: Array, label: NDArray[np.int64]) -> None:
         ax.text(x, y, name, color="white", weight="bold", size=10 - len(name), ha="center", va="center_baseline")
 
 
-def standardised_differences(X: Array, members: NDArray[np.bool_]) -> tuple[Array, Array]:
-    """Standardised differences and means of X (n, d) in the groups (K, n): (K, d) each, NaN where all is missing."""
-    present, weights = np.isfinite(X), members.astype(float)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        centre = np.where(present, X, 0).sum(0) / present.sum(0)
-        centred = np.where(present, X - centre, 0)
-        spread = np.sqrt((centred**2).sum(0) / present.sum(0))
-        away = weights @ centred / (weights @ present)
-        # Rounding gives a constant feature a spread, and equal means a difference of −1e-17.
-        constant = (spread <= 1e-14 * np.abs(centre)) & ~np.isnan(away)
-        return np.round(np.where(constant, 0, away / spread), 12) + 0.0, centre + away
-
-
 def heat_map(
     ax: Axes | None, title: str, values: Array, ramp: Ramp, rows: list[str], groups: list[Group], cells: list[list[str]]
 ) -> Axes:

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.decomposition import PCA
 
 from pollux.report.findings import Findings
-from pollux.report.places import principal_map
+
+MOST_ROWS_OF_PCA = 20_000
 
 
 def describe(
@@ -55,7 +57,7 @@ def describe(
     """
     free = hasattr(clustering, "probabilities_")
     probabilities = clustering.probabilities_ if free else clustering.predict_proba(X)
-    preprocessing = getattr(clustering, "preprocessing_", None)
+    preprocessing = getattr(clustering, "encoding_", None)
     array = np.asarray(X) if preprocessing is None else preprocessing.raw(X)
     encoded = array if preprocessing is None else preprocessing.encode(X)
     place: tuple[Any, tuple[str, str]] = (points, ("first coordinate", "second coordinate"))
@@ -78,6 +80,24 @@ def describe(
         history=clustering.history_,
         settings={name: str(value) for name, value in clustering.get_params(deep=False).items() if _tells(value)},
     )
+
+
+def principal_map(X: NDArray[Any]) -> tuple[NDArray[np.float64], tuple[str, str]]:
+    """The first two principal components of X (n, d): points (n, 2), and what their axes are.
+
+    The components are those of at most 20,000 samples. Of a single feature, the second coordinate is zero.
+    """
+    X = np.asarray(X)
+    count = min(2, *X.shape)
+    rows = X
+    if len(X) > MOST_ROWS_OF_PCA:
+        rows = X[np.random.default_rng(0).choice(len(X), MOST_ROWS_OF_PCA, replace=False)]
+    components = PCA(count, random_state=0).fit(rows)
+    points = np.zeros((len(X), 2))
+    points[:, :count] = components.transform(X)
+    shares = [*np.nan_to_num(components.explained_variance_ratio_), 0.0][:2]
+    first, second = (f"principal component {k} ({share:.0%} of the variance)" for k, share in enumerate(shares, 1))
+    return points, (first, second)
 
 
 def as_pictures(images: NDArray[Any]) -> NDArray[np.uint8]:

@@ -32,9 +32,9 @@ from pollux.report.canvas import (
     predict_in_parts,
     scatter,
     shortened,
-    standardised_differences,
 )
 from pollux.report.palette import INK, QUIET, colours
+from pollux.report.profiles import compare_clusters
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -145,7 +145,9 @@ def plot_profiles(
     if X.ndim != 2 or 0 in X.shape or len(names) != X.shape[1] or top < 1:
         raise ValueError(f"features must be (n, d) with d names and top ≥ 1: got {X.shape}, {len(names)} and {top}.")
     groups = groups_of(as_labels(labels, len(X)))
-    differences, means = standardised_differences(X, np.array([members for _, _, members in groups]))
+    contrasts = compare_clusters(X, np.argmax([members for _, _, members in groups], axis=0), len(groups))
+    # Equal means may differ by a rounding error, and its sign.
+    differences, means = contrasts.from_mean.round(12) + 0.0, contrasts.inside
     strength = np.abs(np.nan_to_num(differences)).max(0)
     chosen = np.argsort(-strength, kind="stable")[:top]
     shown = [shortened(names[j], 30) + (" (share)" if names[j] in shares else "") for j in chosen]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pollux.report.summary import Summary
+from pollux.report.findings import Summary
 
 SHOWN = 10
 LARGEST = 64
@@ -34,6 +34,11 @@ class Sheet:
     height: int
     tiles: int
 
+    @property
+    def layout(self) -> list[int]:
+        """What the script knows of the sheet."""
+        return [self.tiles, self.columns, self.rows, self.width, self.height]
+
     def style(self, tile: int) -> str:
         """CSS that shows one tile, at any size."""
         across, down = tile % self.columns, tile // self.columns
@@ -44,7 +49,7 @@ class Sheet:
 
 @dataclass(frozen=True)
 class Gallery:
-    """The mean of each cluster, its typical and its least certain samples: tile numbers in one sheet."""
+    """Tiles of one sheet: of each cluster the mean, of a row its image. Rows that are typical, and least certain."""
 
     sheet: Sheet
     sharp: bool
@@ -62,7 +67,7 @@ def _pillow() -> Any:
     return Image
 
 
-def _fitted(images: Images, side: int) -> Images:
+def _shrink(images: Images, side: int) -> Images:
     """(n, H, W[, 3]) with neither H nor W beyond the side, in their proportions."""
     height, width = images.shape[1:3]
     if max(height, width) <= side:
@@ -74,7 +79,7 @@ def _fitted(images: Images, side: int) -> Images:
     return np.stack(shrunk).astype(np.uint8)
 
 
-def _tiled(images: Images) -> tuple[Images, int, int]:
+def _tile(images: Images) -> tuple[Images, int, int]:
     """(n, H, W[, 3]) → one image of about as many columns as rows, and their numbers."""
     n, height, width = images.shape[:3]
     columns = math.ceil(math.sqrt(n))
@@ -86,9 +91,9 @@ def _tiled(images: Images) -> tuple[Images, int, int]:
     return np.ascontiguousarray(grid).reshape(rows * height, columns * width, *depth), columns, rows
 
 
-def _sheet(images: Images, kind: str, **options: Any) -> tuple[Sheet, int]:
+def _encode_sheet(images: Images, kind: str, **options: Any) -> tuple[Sheet, int]:
     """A sheet of all images, and how many bytes it takes."""
-    picture, columns, rows = _tiled(images)
+    picture, columns, rows = _tile(images)
     buffer = io.BytesIO()
     _pillow().fromarray(picture).save(buffer, kind, **options)
     written = buffer.getvalue()
@@ -96,8 +101,8 @@ def _sheet(images: Images, kind: str, **options: Any) -> tuple[Sheet, int]:
     return Sheet(address, columns, rows, images.shape[2], images.shape[1], len(images)), len(written)
 
 
-def gallery(images: Images, summary: Summary) -> Gallery:
-    """What a reader looks at for each cluster."""
+def make_gallery(images: Images, summary: Summary) -> Gallery:
+    """The images (n, H, W[, 3]) that are shown for each cluster."""
     sharp = max(images.shape[1:3]) <= PIXELATED
     typical = {cluster: summary.most_typical(cluster, SHOWN).tolist() for cluster in summary.clusters}
     uncertain = {
@@ -109,8 +114,10 @@ def gallery(images: Images, summary: Summary) -> Gallery:
         np.rint(images[summary.members(cluster)].mean(0, dtype=np.float64)).astype(np.uint8)
         for cluster in summary.clusters
     ]
-    tiles = np.concatenate([_fitted(np.stack(means), LARGEST), _fitted(images[rows], LARGEST)])
-    sheet, _ = _sheet(tiles, "PNG", optimize=True) if sharp else _sheet(tiles, "JPEG", quality=82, subsampling=0)
+    tiles = np.concatenate([_shrink(np.stack(means), LARGEST), _shrink(images[rows], LARGEST)])
+    sheet, _ = (
+        _encode_sheet(tiles, "PNG", optimize=True) if sharp else _encode_sheet(tiles, "JPEG", quality=82, subsampling=0)
+    )
     return Gallery(
         sheet=sheet,
         sharp=sharp,
@@ -121,22 +128,22 @@ def gallery(images: Images, summary: Summary) -> Gallery:
     )
 
 
-def thumbnails(images: Images) -> Sheet:
+def make_thumbnails(images: Images) -> Sheet:
     """As many of the first images (n, H, W[, 3]) as fit into the bytes there are, as large as they can be."""
     kept = images[:MOST_THUMBNAILS]
     for side in (32, 24, 16):
         # Blocks of a JPEG are of 8 pixels: tiles that end where blocks do leave no trace in their neighbours.
-        sheet, written = _sheet(_to_blocks(_fitted(kept, side)), "JPEG", quality=50, subsampling=0)
+        sheet, written = _encode_sheet(_pad_to_blocks(_shrink(kept, side)), "JPEG", quality=50, subsampling=0)
         if written <= THUMBNAIL_BYTES:
             return sheet
-    least = _to_blocks(_fitted(kept, 16))
+    least = _pad_to_blocks(_shrink(kept, 16))
     while written > THUMBNAIL_BYTES:
         least = least[: max(1, int(0.9 * len(least) * THUMBNAIL_BYTES / written))]
-        sheet, written = _sheet(least, "JPEG", quality=50, subsampling=0)
+        sheet, written = _encode_sheet(least, "JPEG", quality=50, subsampling=0)
     return sheet
 
 
-def _to_blocks(images: Images) -> Images:
+def _pad_to_blocks(images: Images) -> Images:
     """Edges repeated up to a multiple of 8 pixels."""
     height, width = images.shape[1:3]
     around = [(0, 0), (0, -height % 8), (0, -width % 8), *[(0, 0)] * (images.ndim - 3)]

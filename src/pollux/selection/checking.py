@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_array
 from torch import nn
 
-from pollux.estimators import GeminiClustering
-from pollux.parameters import check_parameters
+from pollux.clustering import GeminiClustering
+from pollux.spec import Spec
 
 
 def check_candidates(candidates: Iterable[int]) -> list[int]:
@@ -59,7 +59,7 @@ def check_estimator(estimator: GeminiClustering | None) -> None:
         raise ValueError(
             "A module has outputs for one number of clusters only: pass a function (n_features, n_clusters) → module."
         )
-    check_parameters(estimator.get_params(deep=False))
+    Spec.of(estimator)
 
 
 def as_rows(X: Any, allow_nan: bool = False) -> Any:

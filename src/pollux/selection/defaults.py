@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pollux.estimators import GeminiClustering
-from pollux.scaling import Scaling, prepared
+from pollux.clustering import GeminiClustering
+from pollux.data.scaling import FittedScaling, prepared
 
 MOST_FITTED = 1_000
 """Rows of a subsample: more of them take longer and tell little more of a small network."""
@@ -56,10 +56,10 @@ def without_steps(X: NDArray[Any], seed: int) -> NDArray[np.float32]:
 
 def standardised(X: NDArray[Any]) -> NDArray[np.float32]:
     """Columns of mean 0 and deviation 1; those that are constant are 0."""
-    return scaled(X, Scaling.fit(X, "standard")).astype(np.float32)
+    return scaled(X, FittedScaling.fit(X, "standard")).astype(np.float32)
 
 
-def scaled(X: NDArray[Any], scaling: Scaling) -> NDArray[Any]:
+def scaled(X: NDArray[Any], scaling: FittedScaling) -> NDArray[Any]:
     """Rows X (n, …) after a scaling, in their own precision."""
     rows = prepared(X, scaling, torch.float32 if X.dtype == np.float32 else torch.float64, "cpu")
     return rows[torch.arange(len(rows))].numpy()

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from pollux.estimators import GeminiClustering
-from pollux.fitting import CollapseWarning
+from pollux.clustering import CollapseWarning, GeminiClustering
 from pollux.selection.agreement import Labels
 from pollux.selection.gaps import Edges, separation
 
@@ -49,7 +48,7 @@ def fit_once(task: Task, X: Rows, edges: Edges) -> Fit:
         # That a clustering collapses is a finding here.
         warnings.simplefilter("ignore", CollapseWarning)
         clustering.fit(X[index] if task.rows < len(X) else X)
-    log_p = clustering._log_probabilities(X)
+    log_p = clustering.fitted_.log_probabilities(X).numpy()
     return Fit(
         log_p.argmax(axis=1), int(clustering.n_clusters_), float(clustering.objective_), separation(log_p, edges)
     )

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pollux.app.runs import folder
+from pollux.app.runs.data import classes_of
+from pollux.app.runs.held import HeldRows, read_rows
+from pollux.app.runs.settings import Settings, with_path
+from pollux.app.runs.streamed import StreamedRows, is_to_be_streamed, open_rows
 from pollux.errors import InputError
-from pollux.runs import folder
-from pollux.runs.data import classes_of
-from pollux.runs.held import HeldRows, read_rows
-from pollux.runs.settings import Settings, with_path
-from pollux.runs.streamed import StreamedRows, is_to_be_streamed, open_rows
 
 if TYPE_CHECKING:
     from pollux.selection.selection import Selection

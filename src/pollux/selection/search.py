@@ -13,7 +13,8 @@ from scipy.sparse import issparse
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
-from pollux.estimators import GeminiClustering
+from pollux.clustering import GeminiClustering
+from pollux.data.samples import select_samples
 from pollux.metrics import adjusted_rand_index, pairwise_agreement
 from pollux.selection.agreement import distances_from_consensus, mean_and_error, sampled_pairs, together
 from pollux.selection.checking import as_classes, as_rows, check_candidates, check_estimator, check_settings
@@ -29,6 +30,7 @@ from pollux.selection.ensembles import Fit, Rows, Task, fit_all
 from pollux.selection.gaps import neighbour_edges
 from pollux.selection.progress import progress_bar
 from pollux.selection.selection import Candidate, Selection
+from pollux.spec import Spec
 
 _PAIRS, _SURPLUS_STARTS = 20_000, 5
 MOST_ROWS = 5_000
@@ -166,7 +168,7 @@ def _as_seen(X: NDArray[Any], estimator: GeminiClustering | None) -> tuple[NDArr
     """Rows as models see them, and the estimator for such rows: neighbours are those of what it sees."""
     if estimator is None:
         return X.reshape(len(X), -1), None
-    scaling = estimator._learning().scaling(X)
+    scaling = Spec.of(estimator).preprocessing.fit(select_samples(X, None, "cpu"))
     if scaling is None:
         return X, estimator
     return scaled(X, scaling), clone(estimator).set_params(scaling="none", n_components=None, missing="error")

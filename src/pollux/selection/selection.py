@@ -180,9 +180,9 @@ class Selection:
         path : path, optional
             Where to write it: PNG, SVG or PDF, by its name.
         """
-        from pollux.selection.drawing import draw
+        from pollux.selection.plotting import plot_selection
 
-        return draw(self, path)
+        return plot_selection(self, path)
 
     def _is_known(self, name: str) -> bool:
         return any(getattr(candidate, name) is not None for candidate in self.candidates)

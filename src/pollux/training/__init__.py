@@ -3,48 +3,48 @@
 from pollux.training.batches import Batch, Batches, RowBatches
 from pollux.training.callbacks import Callback, Epoch, Interruptible, ProgressBar, TensorBoard
 from pollux.training.checkpoints import Checkpoints, CheckpointWarning, Stopped
-from pollux.training.course import History, NotFiniteError, NumericalWarning, Patience
 from pollux.training.evaluation import Evaluation, evaluate, evaluate_batches, log_probabilities
-from pollux.training.loop import SCHEDULES, Trained, train
+from pollux.training.loop import SCHEDULES, TrainingResult, train
 from pollux.training.optimisers import OPTIMISERS, make_optimiser
-from pollux.training.restarts import Fitted, Randomness, Recipe, Round, evaluate_sound, train_restarts
-from pollux.training.steps import Step, TapedStep, TapelessStep, Trainable
+from pollux.training.restarts import BestRestart, RandomStreams, Round, StepOptions, evaluate_finite, train_restarts
+from pollux.training.state import History, NotFiniteError, NumericalWarning, Patience
+from pollux.training.steps import AutogradStep, ClosedFormStep, Step, Trainable
 from pollux.training.trainable import SingleModel, StackedModels
 from pollux.training.warm import learn_labels
 
 __all__ = [
     "OPTIMISERS",
     "SCHEDULES",
+    "AutogradStep",
     "Batch",
     "Batches",
+    "BestRestart",
     "Callback",
     "CheckpointWarning",
     "Checkpoints",
+    "ClosedFormStep",
     "Epoch",
     "Evaluation",
-    "Fitted",
     "History",
     "Interruptible",
     "NotFiniteError",
     "NumericalWarning",
     "Patience",
     "ProgressBar",
-    "Randomness",
-    "Recipe",
+    "RandomStreams",
     "Round",
     "RowBatches",
     "SingleModel",
     "StackedModels",
     "Step",
+    "StepOptions",
     "Stopped",
-    "TapedStep",
-    "TapelessStep",
     "TensorBoard",
     "Trainable",
-    "Trained",
+    "TrainingResult",
     "evaluate",
     "evaluate_batches",
-    "evaluate_sound",
+    "evaluate_finite",
     "learn_labels",
     "log_probabilities",
     "make_optimiser",

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from pollux.affinity import Affinity, Block, Features
+from pollux.geometry.affinity import Affinity, Block, Features
 from pollux.ranks import Ranks
 
 

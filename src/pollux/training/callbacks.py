@@ -1,5 +1,6 @@
-"""Callbacks: called after each epoch with its figures; one that returns True ends the training.
+"""Callbacks: called after each epoch with its metrics; one that returns True ends the training.
 
+A callback with a method ``after_step(epochs, max_epochs)`` is also called after each step, with the epochs done so far.
 A callback that is a context manager is entered before the first epoch and left after the last. If it swallows an
 exception, training ends there with the weights of the last whole epoch.
 """
@@ -7,7 +8,8 @@ exception, training ends there with the weights of the last whole epoch.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -15,39 +17,78 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+_SECONDS_BETWEEN_UPDATES = 0.2
+
 
 class Epoch(NamedTuple):
-    """Figures of one epoch; of several restarts trained together, those of the best in that epoch."""
+    """Metrics of one epoch; of several restarts trained together, those of the best in that epoch."""
 
     number: int
-    of: int
-    objective: float
-    clusters: int
-    entropy: float
+    max_epochs: int
+    metrics: Mapping[str, float]
+
+    @property
+    def objective(self) -> float:
+        """Mean over the steps."""
+        return self.metrics["objective"]
+
+    @property
+    def clusters(self) -> int:
+        """Clusters that at least one sample prefers."""
+        return int(self.metrics["clusters"])
+
+    @property
+    def entropy(self) -> float:
+        """Mean entropy of the predictions."""
+        return self.metrics["entropy"]
 
 
 Callback = Callable[[Epoch], bool | None]
 
 
+def describe_metrics(epoch: Epoch) -> str:
+    """ "objective 0.1234  clusters 3  entropy 0.5000" and the like, on one line."""
+    return "  ".join(
+        f"{name} {value}" if isinstance(value, int) else f"{name} {value:.4f}" for name, value in epoch.metrics.items()
+    )
+
+
 class ProgressBar:
-    """A live line on the terminal: epochs, objective, clusters in use, mean entropy, time left."""
+    """A live line on the terminal: epochs, their metrics, time left.
+
+    Parameters
+    ----------
+    describe : callable, optional
+        From an :class:`Epoch` to the text that is shown; by default all metrics by name.
+    """
+
+    def __init__(self, describe: Callable[[Epoch], str] = describe_metrics) -> None:
+        self._describe = describe
 
     def __enter__(self) -> ProgressBar:
         self._progress = Progress(
             TextColumn("epoch"),
             MofNCompleteColumn(),
             BarColumn(bar_width=24),
-            TextColumn("{task.fields[figures]}"),
+            TextColumn("{task.fields[metrics]}"),
             TimeRemainingColumn(),
             console=Console(file=sys.stderr),
         )
         self._progress.start()
-        self._task = self._progress.add_task("", total=None, figures="")
+        self._task = self._progress.add_task("", total=None, metrics="")
+        self._shown = time.monotonic()
         return self
 
+    def after_step(self, epochs: float, max_epochs: int) -> None:
+        """Move the bar within an epoch, a few times a second."""
+        now = time.monotonic()
+        if now - self._shown >= _SECONDS_BETWEEN_UPDATES:
+            self._shown = now
+            self._progress.update(self._task, completed=epochs, total=max_epochs)
+
     def __call__(self, epoch: Epoch) -> None:
-        figures = f"objective {epoch.objective:.4f}  clusters {epoch.clusters}  entropy {epoch.entropy:.3f}"
-        self._progress.update(self._task, completed=epoch.number, total=epoch.of, figures=figures)
+        metrics = self._describe(epoch)
+        self._progress.update(self._task, completed=epoch.number, total=epoch.max_epochs, metrics=metrics)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -66,18 +107,18 @@ class Interruptible:
         Whether the training was ended.
     begun, in_training : bool
         Whether a training has begun, and whether one is under way.
-    asked_to_stop : bool
+    stop_requested : bool
         Set it to end the training after its epoch.
     """
 
     def __init__(self) -> None:
-        self.interrupted = self.begun = self.in_training = self.asked_to_stop = False
+        self.interrupted = self.begun = self.in_training = self.stop_requested = False
 
     def __call__(self, epoch: Epoch) -> bool:
         """Whether to end the training here."""
-        if self.asked_to_stop and epoch.number < epoch.of:
+        if self.stop_requested and epoch.number < epoch.max_epochs:
             self.interrupted = True
-        return self.asked_to_stop
+        return self.stop_requested
 
     def __enter__(self) -> Interruptible:
         self.begun = self.in_training = True
@@ -87,14 +128,14 @@ class Interruptible:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         self.in_training = False
-        if not isinstance(error, KeyboardInterrupt) or self.asked_to_stop:
+        if not isinstance(error, KeyboardInterrupt) or self.stop_requested:
             return False
-        self.interrupted = self.asked_to_stop = True
+        self.interrupted = self.stop_requested = True
         return True
 
 
 class TensorBoard:
-    """Writes the figures of each epoch for TensorBoard (``pip install pollux[tensorboard]``).
+    """Writes the metrics of each epoch for TensorBoard (``pip install pollux[tensorboard]``).
 
     Parameters
     ----------
@@ -114,8 +155,8 @@ class TensorBoard:
         return self
 
     def __call__(self, epoch: Epoch) -> None:
-        for name in ("objective", "clusters", "entropy"):
-            self._writer.add_scalar(name, getattr(epoch, name), epoch.number)
+        for name, value in epoch.metrics.items():
+            self._writer.add_scalar(name, value, epoch.number)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -15,11 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pollux import checked_tensors
 from pollux.errors import InputError
-from pollux.intervals import parse_every
-from pollux.locking import locked
+from pollux.io import tensors as checked_tensors
+from pollux.io.locks import locked
 from pollux.ranks import Ranks, is_first
+from pollux.training.intervals import parse_every
 
 FORMAT, VERSION = "pollux-checkpoint", "1"
 
@@ -55,9 +55,9 @@ class Checkpoints:
 
     Attributes
     ----------
-    asked_to_stop : bool
+    stop_requested : bool
         Set it, for instance in a signal handler, and the training writes a checkpoint after its step and ends.
-    at_once : bool
+    stop_immediately : bool
         Whether a training that was asked to stop leaves by raising ``Stopped``, without looking at its data once more.
     stopped : bool
         Whether the training was ended so.
@@ -76,7 +76,7 @@ class Checkpoints:
     def __init__(self, folder: str | Path, every: str = "60 s") -> None:
         self.folder, self.every = Path(folder), every
         self._count, self._unit = parse_every(every)
-        self.asked_to_stop = self.at_once = self.stopped = self.is_training = False
+        self.stop_requested = self.stop_immediately = self.stopped = self.is_training = False
         self._last = time.monotonic()
         self._steps = self._epochs = 0
         self._number = 0
@@ -116,7 +116,7 @@ class Checkpoints:
                     self._executor.shutdown()
                     self._executor = None
                 self.finished, self._found = [], None
-                self.asked_to_stop = self.is_training = False
+                self.stop_requested = self.is_training = False
 
     def _take(self, found: tuple[int, dict[str, Any]] | None, ranks: Ranks | None) -> None:
         """What was found, in all processes."""
@@ -146,7 +146,7 @@ class Checkpoints:
         objective = course["history"]["objective"]
         return int(course.get("before", 0)) + (0 if objective is None else len(objective))
 
-    def hold_some(self) -> bool:
+    def exist(self) -> bool:
         """Whether there are any in the folder, good ones or damaged: a training goes on from them or is refused."""
         return bool(self._files())
 

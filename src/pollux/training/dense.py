@@ -116,7 +116,7 @@ class Adam:
         self._steps = state["steps"]
 
 
-def trainable_without_tape(module: nn.Module, n_clusters: int) -> bool:
+def has_closed_form(module: nn.Module, n_clusters: int) -> bool:
     """Whether the module is a small stack of linear layers with known activations, ending in n_clusters."""
     layers = _flat(module)
     parameters = list(module.parameters())

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from pollux.affinity import Affinity, Block, Features
+from pollux.geometry.affinity import Affinity, Block, Features
 from pollux.objectives.gemini import Gemini
 from pollux.ranks import Ranks
 from pollux.training.trainable import run

@@ -1,4 +1,4 @@
-"""The training loop: epochs of steps, their figures, and when to stop."""
+"""The training loop: epochs of steps, their metrics, and when to stop."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import functools
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import torch
 
@@ -17,8 +17,10 @@ from pollux.threads import torch_on_one
 from pollux.training.batches import Batches
 from pollux.training.callbacks import Callback, Epoch
 from pollux.training.checkpoints import Checkpoints
-from pollux.training.course import Course, History
+from pollux.training.state import History, TrainingState
 from pollux.training.steps import Step, Trainable
+
+Schedule: TypeAlias = Callable[[int, float], float]
 
 # Multiplications of a step that one core does in about a millisecond.
 _SHORT_STEP = 4_000_000
@@ -31,16 +33,16 @@ _SECONDS_BETWEEN, _MOST_STEPS_BETWEEN = 0.1, 1_000
 _REMEMBERED_EPOCHS = 50
 
 
-class Trained(NamedTuple):
-    """What training leaves: its figures, the way back to the last good weights, and how it ended.
+class TrainingResult(NamedTuple):
+    """What training leaves: its metrics, the way back to the last good weights, and how it ended.
 
-    ``broken_off`` says that an exception was swallowed, ``stopped`` that it was asked to stop and can go on from a
+    ``interrupted`` says that an exception was swallowed, ``stopped`` that it was asked to stop and can go on from a
     checkpoint, ``diverged`` that its numbers were no longer finite, ``ended`` that a callback has ended it.
     """
 
     history: History
     restore: Callable[[], None]
-    broken_off: bool
+    interrupted: bool
     stopped: bool = False
     diverged: bool = False
     ended: bool = False
@@ -59,59 +61,67 @@ def train(
     noise: torch.Generator | None = None,
     ranks: Ranks | None = None,
     checkpoints: Checkpoints | None = None,
-    schedule: str = "constant",
+    schedule: str | Schedule = "constant",
     before: int = 0,
-) -> Trained:
+) -> TrainingResult:
     """Train the model by steps on batches, for at most ``max_epochs``.
 
     With ``patience``, training ends after that many epochs in which the objective has not risen by the
     share ``tol`` of its best value. A callback that is a context manager may swallow an exception, such as Ctrl-C: the
     weights are then those of the last whole epoch. With ``checkpoints`` it goes on where the last one was written. The
-    learning rate follows the ``schedule``. The model has had ``before`` epochs in earlier rounds: they count on.
+    learning rate follows the ``schedule``, a name or a function such as those of ``SCHEDULES``. The model has had
+    ``before`` epochs in earlier rounds: they count on.
     """
-    course = Course(model, step, batches, tol, patience, {"generator": generator, "noise": noise}, ranks, before)
-    keeper = None if checkpoints is None else Keeper(course, checkpoints, ranks)
-    if course.epochs > max_epochs:
+    training = TrainingState(
+        model, step, batches, tol, patience, {"generator": generator, "noise": noise}, ranks, before
+    )
+    saving = None if checkpoints is None else CheckpointSchedule(training, checkpoints, ranks)
+    if training.epochs > max_epochs:
         raise InputError(
-            f"The training in the checkpoints has had {before + course.epochs} epochs already, more than "
+            f"The training in the checkpoints has had {before + training.epochs} epochs already, more than "
             f"{before + max_epochs}: ask for at least as many, or name another folder."
         )
     model.train()
-    broken_off, stopped, diverged, ended = True, False, False, False
+    if training.epochs == max_epochs and training.position:
+        # The checkpoint is of an epoch that is no longer asked for.
+        training.to_last_epoch()
+    share = SCHEDULES[schedule] if isinstance(schedule, str) else schedule
+    watch = _step_watchers(callbacks, before, max_epochs)
+    interrupted, stopped, diverged, ended = True, False, False, False
     with contextlib.ExitStack() as stack:
         stack.enter_context(_threads_for(model, batches))
         for callback in callbacks:
             if isinstance(callback, contextlib.AbstractContextManager):
                 stack.enter_context(callback)
-        for number in range(course.epochs + 1, max_epochs + 1):
-            if course.patient.is_over:
+        for number in range(training.epochs + 1, max_epochs + 1):
+            if training.patient.is_over:
                 break
-            diverged, stopped = _epoch(course, generator, keeper, functools.partial(SCHEDULES[schedule], max_epochs))
+            diverged, stopped = _epoch(training, generator, saving, functools.partial(share, max_epochs), watch)
             if diverged or stopped:
                 break
-            epoch = _figures(course.history, before + number, before + max_epochs)
+            epoch = _best_metrics(training.history, before + number, before + max_epochs)
             # Each callback is told of each epoch, also when an earlier one asks to stop.
             stops = [bool(callback(epoch)) for callback in callbacks]
             if ranks is not None:
                 # What one process is told to end, all do.
                 stops = [bool(ranks.maximum(torch.tensor(int(any(stops)))))]
-            stopped = keeper is not None and keeper.after_epoch(number == max_epochs)
+            stopped = saving is not None and saving.after_epoch(number == max_epochs)
             ended = any(stops)
             if ended or stopped:
                 break
-        broken_off = False
-    if broken_off and ranks is not None:
+        interrupted = False
+    if interrupted and ranks is not None:
         raise InputError(
             "An exception that one of several processes has swallowed would leave the others waiting: use checkpoints, "
-            "and set their asked_to_stop."
+            "and set their stop_requested."
         )
-    if broken_off:
-        course.to_last_epoch()
-    elif keeper is not None and not (stopped or diverged):
-        keeper.end()
+    if interrupted:
+        training.to_last_epoch()
+    elif saving is not None and not (stopped or diverged):
+        saving.end()
     model.train(False)
     model.sync()
-    return Trained(course.history, course.guard.restore, broken_off, stopped, diverged, ended)
+    return TrainingResult(training.history, training.guard.restore, interrupted, stopped, diverged, ended)
 
 
 def _constant(max_epochs: int, epochs: float) -> float:
@@ -123,42 +133,59 @@ def _cosine(max_epochs: int, epochs: float) -> float:
     return (1 + math.cos(math.pi * min(epochs / max_epochs, 1.0))) / 2
 
 
-SCHEDULES: dict[str, Callable[[int, float], float]] = {"constant": _constant, "cosine": _cosine}
+SCHEDULES: dict[str, Schedule] = {"constant": _constant, "cosine": _cosine}
 """The share of the learning rate after so many of all epochs, which need not be whole."""
 
 
 def _epoch(
-    course: Course, generator: torch.Generator | None, keeper: Keeper | None, pace: Callable[[float], float]
+    training: TrainingState,
+    generator: torch.Generator | None,
+    saving: CheckpointSchedule | None,
+    pace: Callable[[float], float],
+    watch: Callable[[float], None] | None,
 ) -> tuple[bool, bool]:
     """The rest of an epoch; whether numbers were no longer finite, and whether it was asked to stop."""
-    whole, steps = course.epochs, course.batches.n_batches
-    for batch in course.batches.epoch(generator, course.position):
-        course.step.set_pace(pace(whole if steps is None else whole + course.position / steps))
-        course.tally.add(*course.step(batch))
-        course.position += 1
-        if course.position % _STRETCH == 0 and not course.is_sound():
-            return course.give_up(), False
-        if keeper is not None and keeper.after_step():
+    whole, steps = training.epochs, training.batches.n_batches
+    for batch in training.batches.epoch(generator, training.position):
+        training.step.scale_learning_rate(pace(whole if steps is None else whole + training.position / steps))
+        training.metrics.update(*training.step(batch))
+        training.position += 1
+        if watch is not None and steps is not None:
+            watch(whole + training.position / steps)
+        if training.position % _STRETCH == 0 and not training.is_sound():
+            return training.give_up(), False
+        if saving is not None and saving.after_step():
             return False, True
-    if not course.end_epoch():
-        return course.give_up(), False
-    if keeper is not None and course.epochs % _REMEMBERED_EPOCHS == 0:
-        course.batches.forget()
+    if not training.end_epoch():
+        return training.give_up(), False
+    if saving is not None and training.epochs % _REMEMBERED_EPOCHS == 0:
+        training.batches.forget()
     return False, False
 
 
-class Keeper:
-    """Writes the checkpoints of a course, at places from which it can go on with the same bits."""
+def _step_watchers(callbacks: Sequence[Callback], before: int, max_epochs: int) -> Callable[[float], None] | None:
+    """Calls ``after_step`` of those callbacks that have it, or None where none has."""
+    watchers = [callback.after_step for callback in callbacks if hasattr(callback, "after_step")]
 
-    def __init__(self, course: Course, checkpoints: Checkpoints, ranks: Ranks | None) -> None:
-        self._course, self._checkpoints, self._ranks = course, checkpoints, ranks
+    def watch(epochs: float) -> None:
+        for watcher in watchers:
+            watcher(before + epochs, before + max_epochs)
+
+    return watch if watchers else None
+
+
+class CheckpointSchedule:
+    """Writes the checkpoints of a training, at places from which it can go on with the same bits."""
+
+    def __init__(self, training: TrainingState, checkpoints: Checkpoints, ranks: Ranks | None) -> None:
+        self._course, self._checkpoints, self._ranks = training, checkpoints, ranks
         self._is_due, self._steps, self._steps_between, self._asked_at = False, 0, 1, time.monotonic()
         state = checkpoints.take_up()
         if state is not None:
-            course.load_state(state)
+            training.load_state(state)
         else:
             # From the beginning there is one: a training that is taken up again never starts anew unnoticed.
-            state = course.state()
+            state = training.state()
             if is_first(ranks):
                 checkpoints.write(state)
 
@@ -177,7 +204,7 @@ class Keeper:
 
     def _look(self, after_epoch: bool, is_last: bool = False) -> bool:
         self._is_due |= self._checkpoints.is_due(after_epoch)
-        due, asked = self._is_due, self._checkpoints.asked_to_stop
+        due, asked = self._is_due, self._checkpoints.stop_requested
         if self._ranks is not None:
             self._steps += 1
             if self._steps < self._steps_between and not after_epoch:
@@ -200,9 +227,11 @@ class Keeper:
         """
         now = time.monotonic()
         seconds = (now - self._asked_at) / self._steps
-        flags = (self._is_due, self._checkpoints.asked_to_stop, self._checkpoints.at_once)
-        due, asked, at_once, seconds = ranks.maximum(torch.tensor([*flags, seconds], dtype=torch.float64)).tolist()
-        self._checkpoints.at_once = bool(at_once)
+        flags = (self._is_due, self._checkpoints.stop_requested, self._checkpoints.stop_immediately)
+        due, asked, stop_immediately, seconds = ranks.maximum(
+            torch.tensor([*flags, seconds], dtype=torch.float64)
+        ).tolist()
+        self._checkpoints.stop_immediately = bool(stop_immediately)
         self._steps_between = max(1, min(_MOST_STEPS_BETWEEN, int(_SECONDS_BETWEEN / max(seconds, 1e-9))))
         self._steps, self._asked_at = 0, now
         return bool(due), bool(asked)
@@ -225,13 +254,6 @@ def _threads_for(model: Trainable, batches: Batches) -> Iterator[None]:
         yield
 
 
-def _figures(history: History, number: int, of: int) -> Epoch:
-    values = history.objective[-1]
-    best = int(values.nan_to_num(-float("inf")).argmax())
-    return Epoch(
-        number,
-        of,
-        float(values[best]),
-        int(history.clusters[-1][best]),
-        float(history.entropy[-1][best]),
-    )
+def _best_metrics(history: History, number: int, of: int) -> Epoch:
+    best = int(history.metrics["objective"][-1].nan_to_num(-float("inf")).argmax())
+    return Epoch(number, of, {name: rows[-1][best].item() for name, rows in history.metrics.items()})

@@ -15,33 +15,33 @@ from pollux.objectives.penalties import Penalty
 from pollux.ranks import Ranks
 from pollux.training.batches import Batches
 from pollux.training.checkpoints import Checkpoints, Stopped
-from pollux.training.course import History, NotFiniteError, warn_not_finite
-from pollux.training.dense import DenseModels, trainable_without_tape
+from pollux.training.dense import DenseModels, has_closed_form
 from pollux.training.evaluation import Evaluation
-from pollux.training.loop import Trained
+from pollux.training.loop import TrainingResult
 from pollux.training.optimisers import Factory, elementwise, make_optimiser
-from pollux.training.steps import Step, TapedStep, TapelessStep, Trainable
+from pollux.training.state import History, NotFiniteError, warn_not_finite
+from pollux.training.steps import AutogradStep, ClosedFormStep, Step, Trainable
 from pollux.training.trainable import SingleModel, try_stack
 
 _TRIED_ROWS = 64
 
 
-class Recipe(NamedTuple):
+class StepOptions(NamedTuple):
     """How models are trained.
 
-    ``may_go_tapeless`` says that the modules are the library's own: a user's may carry hooks that must run.
+    ``allow_closed_form`` says that the modules are the library's own: a user's may carry hooks that must run.
     """
 
     objective: Gemini
     optimiser: str | Factory
     learning_rate: float
     penalties: Sequence[tuple[Penalty, float]]
-    may_go_tapeless: bool
+    allow_closed_form: bool
     autocast: torch.dtype | None = None
     compiled: bool = False
 
 
-class Randomness(NamedTuple):
+class RandomStreams(NamedTuple):
     """Where random numbers come from, and the processes that must draw the same ones.
 
     ``generator`` is the same in all processes; ``noise``, where there are several, is each one's own.
@@ -52,8 +52,8 @@ class Randomness(NamedTuple):
     ranks: Ranks | None = None
 
 
-class Fitted(NamedTuple):
-    """The best module, what it says of the samples, the figures of its epochs, and whether its numbers exploded.
+class BestRestart(NamedTuple):
+    """The best module, what it says of the samples, the metrics of its epochs, and whether its numbers exploded.
 
     ``choices`` are the clusters (n,) that each start has led to, where samples are at hand.
     """
@@ -78,25 +78,25 @@ def train_restarts(
     modules: Sequence[nn.Module],
     n_clusters: int,
     batches: Batches,
-    recipe: Recipe,
-    train: Callable[[Trainable, Step, Batches, Round], Trained],
+    options: StepOptions,
+    train: Callable[[Trainable, Step, Batches, Round], TrainingResult],
     evaluate: Callable[[nn.Module], Evaluation],
-    randomness: Randomness,
+    random_streams: RandomStreams,
     rounds: Sequence[Round],
     checkpoints: Checkpoints | None = None,
-) -> Fitted:
+) -> BestRestart:
     """Train every module and keep the one with the highest objective on the samples.
 
     In the first round all are trained; the best of a round go on to the next. One that a later round leads to nothing
     is as it was before it.
     """
     stages = _Stages(batches, train, evaluate, checkpoints)
-    best: list[Fitted] = []
+    best: list[BestRestart] = []
     choices: tuple[Tensor, ...] = ()
     for number, each in enumerate(rounds):
         sound = [fitted for fitted in best[: each.models] if math.isfinite(fitted.evaluation.objective)]
         going_on = [_GoingOn(fitted) for fitted in sound]
-        plan = list(_plan([fitted.module for fitted in sound] or modules, n_clusters, batches, recipe, randomness))
+        plan = list(_plan([fitted.module for fitted in sound] or modules, n_clusters, batches, options, random_streams))
         results = stages.train(plan, each, is_last=number == len(rounds) - 1)
         if not number:
             choices = tuple(result.evaluation.choice for result in results if result.evaluation.choice is not None)
@@ -114,7 +114,7 @@ def train_restarts(
 class _GoingOn:
     """A start that goes on to another round, and its weights before that."""
 
-    def __init__(self, earlier: Fitted) -> None:
+    def __init__(self, earlier: BestRestart) -> None:
         self.earlier = earlier
         self._weights = [tensor.detach().clone() for tensor in self._state()]
 
@@ -122,8 +122,8 @@ class _GoingOn:
         return [*self.earlier.module.parameters(), *self.earlier.module.buffers()]
 
     @torch.no_grad()
-    def after(self, later: Fitted | None, failed: Sequence[nn.Module]) -> Fitted:
-        """With the figures of all its epochs; as it was, where the round has led to nothing."""
+    def after(self, later: BestRestart | None, failed: Sequence[nn.Module]) -> BestRestart:
+        """With the metrics of all its epochs; as it was, where the round has led to nothing."""
         earlier = self.earlier
         if later is not None:
             history = {name: values + later.history[name] for name, values in earlier.history.items()}
@@ -144,7 +144,7 @@ class _Stages:
     def __init__(
         self,
         batches: Batches,
-        train: Callable[[Trainable, Step, Batches, Round], Trained],
+        train: Callable[[Trainable, Step, Batches, Round], TrainingResult],
         evaluate: Callable[[nn.Module], Evaluation],
         checkpoints: Checkpoints | None,
     ) -> None:
@@ -154,20 +154,20 @@ class _Stages:
         self.is_over = False
         self.failed: list[nn.Module] = []
 
-    def train(self, plan: Sequence[tuple[Trainable, Step]], each: Round, is_last: bool) -> list[Fitted]:
+    def train(self, plan: Sequence[tuple[Trainable, Step]], each: Round, is_last: bool) -> list[BestRestart]:
         """What the models of a round have become; of those that failed, nothing."""
-        results: list[Fitted] = []
+        results: list[BestRestart] = []
         failure: NotFiniteError | None = None
         for number, (model, step) in enumerate(plan):
             ends = is_last and number == len(plan) - 1
             try:
                 trained = self._one(model, step, each)
-                if (trained.broken_off or trained.stopped) and not trained.history.objective and self._have_learned:
+                if (trained.interrupted or trained.stopped) and not len(trained.history) and self._have_learned:
                     # It has learned nothing, and others have, or it has in an earlier round.
                     self.is_over = True
                     break
                 random = torch.get_rng_state()
-                evaluations, was_spoilt = evaluate_sound(model, trained, self._evaluate)
+                evaluations, was_spoilt = evaluate_finite(model, trained, self._evaluate)
             except NotFiniteError as error:
                 # One start may fail where another does not.
                 failure = error
@@ -176,19 +176,19 @@ class _Stages:
                 continue
             self._finish(_ended(model, trained, random), each, ends)
             results += [
-                Fitted(module, evaluations[r], trained.history.of_model(r), trained.diverged or was_spoilt)
+                BestRestart(module, evaluations[r], trained.history.of_model(r), trained.diverged or was_spoilt)
                 for r, module in enumerate(model.modules)
             ]
             self._have_learned = True
             # Where a callback has ended it, the other starts have their turn, and no further round begins.
-            self.is_over |= trained.broken_off or trained.stopped or trained.ended
-            if trained.broken_off or trained.stopped:
+            self.is_over |= trained.interrupted or trained.stopped or trained.ended
+            if trained.interrupted or trained.stopped:
                 break
         if failure is not None and not self._have_learned:
             raise failure
         return results
 
-    def _one(self, model: Trainable, step: Step, each: Round) -> Trained:
+    def _one(self, model: Trainable, step: Step, each: Round) -> TrainingResult:
         """Train a model, unless an earlier process has done so."""
         checkpoints = self._checkpoints
         if checkpoints is not None and self._stage < len(checkpoints.finished):
@@ -203,8 +203,12 @@ class _Stages:
             # Those before it have ended, and nothing of them is under way.
             self._batches.forget()
         trained = self._train(model, step, self._batches, each)
-        epochs = len(trained.history.objective)
-        if checkpoints is not None and trained.stopped and (checkpoints.at_once or not (epochs or self._have_learned)):
+        epochs = len(trained.history)
+        if (
+            checkpoints is not None
+            and trained.stopped
+            and (checkpoints.stop_immediately or not (epochs or self._have_learned))
+        ):
             raise Stopped(each.before + epochs)
         return trained
 
@@ -215,7 +219,7 @@ class _Stages:
         self._stage += 1
 
 
-def _ended(model: Trainable, trained: Trained, random: Tensor) -> dict[str, Any]:
+def _ended(model: Trainable, trained: TrainingResult, random: Tensor) -> dict[str, Any]:
     """A stage for a checkpoint, with the random numbers that its evaluation began with."""
     return {
         "weights": model.state(),
@@ -227,7 +231,7 @@ def _ended(model: Trainable, trained: Trained, random: Tensor) -> dict[str, Any]
 
 
 @torch.no_grad()
-def _as_it_ended(model: Trainable, done: dict[str, Any]) -> Trained:
+def _as_it_ended(model: Trainable, done: dict[str, Any]) -> TrainingResult:
     if "failed" in done:
         raise NotFiniteError(done["failed"])
 
@@ -240,11 +244,11 @@ def _as_it_ended(model: Trainable, done: dict[str, Any]) -> Trained:
     restore()
     torch.set_rng_state(done["random"])
     history, ended = History.from_state(done["history"]), done.get("ended", False)
-    return Trained(history, restore, broken_off=False, diverged=done["diverged"], ended=ended)
+    return TrainingResult(history, restore, interrupted=False, diverged=done["diverged"], ended=ended)
 
 
-def evaluate_sound(
-    model: Trainable, trained: Trained, evaluate: Callable[[nn.Module], Evaluation]
+def evaluate_finite(
+    model: Trainable, trained: TrainingResult, evaluate: Callable[[nn.Module], Evaluation]
 ) -> tuple[list[Evaluation], bool]:
     """Evaluations of the modules trained, and whether the last step had spoilt all their weights: the last good ones
     are evaluated then."""
@@ -262,28 +266,31 @@ def _plan(
     modules: Sequence[nn.Module],
     n_clusters: int,
     batches: Batches,
-    recipe: Recipe,
-    randomness: Randomness,
+    options: StepOptions,
+    random_streams: RandomStreams,
 ) -> Iterator[tuple[Trainable, Step]]:
     """All modules as one model where possible, else one by one; without a tape where none is needed."""
-    objective, optimiser, learning_rate, penalties, may_go_tapeless, autocast, compiled = recipe
-    ranks, generator = randomness.ranks, randomness.generator
-    plain = may_go_tapeless and not penalties and autocast is None and not compiled and ranks is None
-    if plain and optimiser == "adam" and trainable_without_tape(modules[0], n_clusters):
+    objective, optimiser, learning_rate, penalties, allow_closed_form, autocast, compiled = options
+    ranks, generator = random_streams.ranks, random_streams.generator
+    plain = allow_closed_form and not penalties and autocast is None and not compiled and ranks is None
+    if plain and optimiser == "adam" and has_closed_form(modules[0], n_clusters):
         dense = DenseModels(modules, learning_rate)
-        yield dense, TapelessStep(dense, objective, generator)
+        yield dense, ClosedFormStep(dense, objective, generator)
         return
     if len(modules) > 1 and not compiled:
         stacked = try_stack(modules, n_clusters, batches.example(_TRIED_ROWS).inputs, autocast)
         if stacked is not None:
             together = make_optimiser(optimiser, stacked.parameters(), learning_rate)
             if elementwise(together):
-                yield stacked, TapedStep(stacked, objective, together, penalties, generator, ranks, randomness.noise)
+                yield (
+                    stacked,
+                    AutogradStep(stacked, objective, together, penalties, generator, ranks, random_streams.noise),
+                )
                 return
     for module in modules:
         single = SingleModel(module, n_clusters, autocast, compiled)
         alone = make_optimiser(optimiser, single.parameters(), learning_rate)
-        yield single, TapedStep(single, objective, alone, penalties, generator, ranks, randomness.noise)
+        yield single, AutogradStep(single, objective, alone, penalties, generator, ranks, random_streams.noise)
 
 
 def _or_worst(value: float) -> float:

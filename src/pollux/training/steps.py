@@ -14,6 +14,7 @@ from pollux.objectives.penalties import Penalty
 from pollux.ranks import Ranks
 from pollux.training.batches import Batch
 from pollux.training.dense import DenseModels
+from pollux.training.epoch_metrics import ClusterMetrics, EpochMetrics
 from pollux.training.trainable import SingleModel, StackedModels
 
 Trainable: TypeAlias = SingleModel | StackedModels | DenseModels
@@ -23,9 +24,13 @@ class Step(Protocol):
     """One step on one batch, and the optimiser's memory of those before it."""
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Predictions (…, n, K), up to a constant for each sample, and the objective (…)."""
+        """Predictions (…, n, K), up to a constant for each sample, and the objective (…) that rises."""
 
-    def set_pace(self, pace: float) -> None:
+    def new_metrics(self) -> EpochMetrics:
+        """Gathers the metrics of an epoch from what the steps return."""
+        return ClusterMetrics()
+
+    def scale_learning_rate(self, pace: float) -> None:
         """Go on at this share of the learning rate."""
 
     def state(self) -> Any:
@@ -35,7 +40,35 @@ class Step(Protocol):
         """Make the optimiser remember this."""
 
 
-class TapedStep(Step):
+class OptimiserStep(Step):
+    """Steps of an optimiser of torch: its learning rates and its state."""
+
+    def __init__(self, optimiser: torch.optim.Optimizer) -> None:
+        self._optimiser = optimiser
+        self._rates, self._pace = [group["lr"] for group in optimiser.param_groups], 1.0
+
+    def scale_learning_rate(self, pace: float) -> None:
+        if pace == self._pace:
+            # A user's optimiser may change its rates by itself.
+            return
+        self._pace = pace
+        for group, rate in zip(self._optimiser.param_groups, self._rates, strict=True):
+            group["lr"] = pace * rate
+
+    def state(self) -> Any:
+        return self._optimiser.state_dict()
+
+    @torch.no_grad()
+    def load_state(self, state: Any) -> None:
+        self._optimiser.load_state_dict(state)
+        for parameter, memory in self._optimiser.state.items():
+            for name, value in memory.items():
+                # Files hold plain layouts, and fused optimisers read memory without a look at strides.
+                if isinstance(value, Tensor) and value.shape == parameter.shape:
+                    memory[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
+
+
+class AutogradStep(OptimiserStep):
     """Steps of any optimiser on any model, by automatic differentiation.
 
     Parameters
@@ -66,9 +99,9 @@ class TapedStep(Step):
         ranks: Ranks | None = None,
         noise: torch.Generator | None = None,
     ) -> None:
-        self._model, self._objective, self._optimiser, self._penalties = model, objective, optimiser, penalties
+        super().__init__(optimiser)
+        self._model, self._objective, self._penalties = model, objective, penalties
         self._generator, self._noise, self._ranks = generator, noise or generator, ranks
-        self._rates, self._pace = [group["lr"] for group in optimiser.param_groups], 1.0
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
         seen: list[tuple[Tensor, Tensor]] = []
@@ -133,22 +166,8 @@ class TapedStep(Step):
             total = total + weight * share * value.sum()
         return total
 
-    def set_pace(self, pace: float) -> None:
-        if pace == self._pace:
-            # A user's optimiser may change its rates by itself.
-            return
-        self._pace = pace
-        for group, rate in zip(self._optimiser.param_groups, self._rates, strict=True):
-            group["lr"] = pace * rate
 
-    def state(self) -> Any:
-        return self._optimiser.state_dict()
-
-    def load_state(self, state: Any) -> None:
-        self._optimiser.load_state_dict(state)
-
-
-class TapelessStep(Step):
+class ClosedFormStep(Step):
     """Steps of Adam on small dense networks."""
 
     def __init__(self, model: DenseModels, objective: Gemini, generator: torch.Generator | None = None) -> None:
@@ -163,7 +182,7 @@ class TapelessStep(Step):
         self._model.descend(gradient.neg_())
         return logits, values
 
-    def set_pace(self, pace: float) -> None:
+    def scale_learning_rate(self, pace: float) -> None:
         self._model.adam.pace = pace
 
     def state(self) -> Any:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from pollux.affinity import Paths
+from pollux.geometry.affinity import Paths
 from pollux.transport.exact import Array, Solution, State, prepare, solve
 from pollux.transport.ground import Costs, Ground
 from pollux.transport.memory import Memory

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pollux import threads as pool
-from pollux.affinity import Paths
+from pollux.geometry.affinity import Paths
 from pollux.transport.ground import Costs, Graph, Ground, Trees
 
 Array = NDArray[np.float64]

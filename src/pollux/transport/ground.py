@@ -10,7 +10,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
-from pollux.affinity import Paths
+from pollux.geometry.affinity import Paths
 from pollux.transport import pot
 from pollux.transport.engine import native
 

@@ -1,0 +1,437 @@
+"""The scikit-learn estimator: all that a user calls."""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+
+from pollux.data.samples import ArraySamples, Samples, StreamSamples, open_samples, select_samples, validate_samples
+from pollux.fitted import Fitted
+from pollux.geometry import Geometry, Precomputed
+from pollux.io import model_files
+from pollux.objectives import Divergence, Gemini
+from pollux.objectives.penalties import Penalty
+from pollux.recipes import Presets
+from pollux.spec import Spec, geometry_of_new_samples
+from pollux.training import Callback, Checkpoints, NotFiniteError
+from pollux.training.fit import fit_best, fit_one_epoch, start
+from pollux.training.problem import MemoryProblem, pose_problem
+from pollux.training.session import session
+
+
+class CollapseWarning(UserWarning):
+    """All samples fell into one cluster."""
+
+
+COLLAPSED = (
+    "Everything fell into one cluster. Scale X (for instance with StandardScaler), try more restarts (n_init=10), a "
+    "smaller learning_rate or another objective; or the data hold no clusters that this model can see."
+)
+
+
+def _predicts_new_samples(estimator: Any) -> bool:
+    if isinstance(estimator.model, str) and estimator.model == "free":
+        raise AttributeError(
+            "A free table of probabilities cannot predict new samples: use labels_ and probabilities_, or a model such "
+            "as 'linear'."
+        )
+    return True
+
+
+class GeminiClustering(Presets, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
+    """Clustering by any model p(y|x) that maximises a generalised mutual information.
+
+    Clusters are numbered by decreasing size, and those that stay empty come last: labels are
+    0 … ``n_clusters_`` − 1 without holes, and columns of probabilities agree with them.
+
+    Parameters
+    ----------
+    n_clusters : int
+        Most clusters to find; too many may be asked for, and the surplus empties.
+    model : str, nn.Module or callable
+        ``"linear"``, ``"mlp"``, ``"lenet5"``, ``"resnet18"`` or ``"free"`` (a table, no opinion on new rows); a module
+        that returns logits (n, n_clusters), copied and trained from its weights; or a function (n_features or
+        shape, n_clusters) → module.
+    hidden, activation, norm : sequence of int, str or sequence of str, None or "batch"
+        For ``model="mlp"``: widths of the hidden layers, their activation, or that of each, and what normalises them.
+    objective : str, Gemini or Divergence
+        What is maximised: ``"mmd_ova"``, ``"wasserstein_ovo"``, ``"mi"``, …
+    geometry : str, callable or Geometry
+        The kernel (MMD) or distance (Wasserstein) between samples; ``"auto"`` is the linear kernel or the
+        Euclidean distance; ``"graph"`` and ``"mixed"`` are kernels of the neighbour graph of all samples. See
+        :func:`pollux.geometry.resolve`.
+    scaling : {"none", "auto", "standard", "global"}
+        What model and geometry see of X: the values as they are; each feature standardised; all features centred and
+        divided by one number; "auto": that where their ranges are alike, as those of pixels are, else standardised.
+    n_components : int, optional
+        Principal components of the scaled rows that are left to see.
+    missing : {"error", "mean"}
+        Whether X may hold NaN: the mean of the feature stands for it then.
+    init : {"auto", "random", "kmeans", "graph", "kmeans++"}
+        Where models start: at random (the default), or at the clusters of k-means in the features of the geometry or in
+        the eigenvectors of a neighbour graph, which they first learn to predict. A free table: near the cells of
+        k-means++ seeds (its default), or at such clusters.
+    max_epochs : int or "auto"
+        Passes over the data; "auto": those of about 500 steps, and at least 15.
+    batch_size : int, "auto" or None
+        Rows of a step; None: all. "auto": all up to 1,000, else 500.
+    reshuffle_every : int or "auto"
+        Epochs for which batches keep their rows: a Wasserstein objective then starts from its last solution. "auto" is
+        10 for those, where their distances (20 · n · batch_size bytes) and trees are less than 1 GB, else 1.
+    optimiser, learning_rate : str or callable, float
+        ``"adam"``, ``"adamw"``, ``"sgd"``, ``"rmsprop"``, ``"lbfgs"``, or (parameters, lr=…) → optimiser.
+    schedule : {"constant", "cosine"}
+        How the learning rate goes: it stays, or falls to zero along a half cosine.
+    n_init, trial_epochs : int, int or "auto" or None
+        Restarts, trained together where the model allows; the highest objective is kept. After ``trial_epochs``, or a
+        quarter of all ("auto"), the best two alone go on.
+    penalties : mapping, optional
+        Weights of penalties that join the loss, by name or function: ``{"vat": 1.0, "entropy": 0.1}``. Names:
+        ``"vat"``, ``"local_vat"``, ``"entropy"``, ``"balance"``, ``"weight_decay"``.
+    tol, patience : float, int or None
+        Training ends after that many epochs without a relative rise of the objective by ``tol``; None: never.
+    dtype : {"auto", "float32", "float64", "bfloat16"}
+        Arithmetic; "auto" is that of X, and float32 for rows that are streamed. "bfloat16": matrix products of the
+        network in that type (autocast), all else in float32.
+    device : str
+        Where the model is trained: "cpu", "cuda", "mps".
+    random_state : int, RandomState or None
+        Seed; the same seed gives the same bits on the same machine.
+    compile : bool
+        Whether torch compiles the network: it pays for large ones that are trained for long.
+    checkpoint : path or Checkpoints, optional
+        A folder for checkpoints, one a minute, or :class:`pollux.training.Checkpoints`. A fit that finds some there of
+        the same training goes on from the last one.
+    verbose : bool
+        Whether to show a progress bar.
+    callbacks : sequence of callable
+        Called with the figures of each epoch; one that returns True ends the training.
+
+    Attributes
+    ----------
+    fitted_ : Fitted
+        All that is known after the fit, as one object.
+    labels_ : array of shape (n,)
+        Cluster of each row; −1 for rows of weight zero that a free table has not seen.
+    n_clusters_ : int
+        Clusters in use.
+    objective_ : float
+        The objective on the data, at the end.
+    stability_ : float or None
+        How alike the clusterings of the starts are: the mean adjusted Rand index of two of them, 0 for those of one
+        cluster; None for a single start. With ``trial_epochs`` it is that after the trial.
+    history_ : dict of lists
+        ``objective``, ``clusters`` and ``entropy`` of each epoch.
+    n_iter_ : int
+        Epochs run.
+    diverged_ : bool
+        Whether training ended because its numbers were no longer finite; the last good weights were kept.
+    module_ : nn.Module
+        The trained module.
+    geometry_ : Geometry or None
+        The geometry, with what it takes from the data fixed.
+    scaling_ : FittedScaling or None
+        What is done to rows before the model sees them.
+    probabilities_ : array of shape (n, n_clusters)
+        Soft assignments of the rows, for a free table only.
+    encoding_ : Encoding or None
+        Of a model that ``pollux fit`` made: how it reads the columns of a data frame that it is given.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from pollux import GeminiClustering
+    >>> clustering = GeminiClustering(3, model="linear", objective="mmd_ovo", random_state=0).fit(load_iris().data)
+    >>> clustering.n_clusters_
+    3
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 10,
+        *,
+        model: str | nn.Module | Callable[..., nn.Module] = "mlp",
+        hidden: Sequence[int] = (100,),
+        activation: str | Sequence[str] = "relu",
+        norm: str | None = None,
+        objective: str | Gemini | Divergence = "mmd_ova",
+        geometry: str | Geometry | Callable[..., Tensor] = "auto",
+        scaling: str = "none",
+        n_components: int | None = None,
+        missing: str = "error",
+        init: str = "auto",
+        max_epochs: int | str = 200,
+        batch_size: int | str | None = "auto",
+        reshuffle_every: int | str = "auto",
+        optimiser: str | Callable[..., torch.optim.Optimizer] = "adam",
+        learning_rate: float = 1e-2,
+        schedule: str = "constant",
+        n_init: int = 1,
+        trial_epochs: int | str | None = None,
+        penalties: Mapping[str | Penalty, float] | None = None,
+        tol: float = 1e-4,
+        patience: int | None = None,
+        dtype: str = "auto",
+        device: str = "cpu",
+        random_state: int | np.random.RandomState | None = None,
+        compile: bool = False,
+        checkpoint: str | Path | Checkpoints | None = None,
+        verbose: bool = False,
+        callbacks: Sequence[Callback] = (),
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.model = model
+        self.hidden = hidden
+        self.activation = activation
+        self.norm = norm
+        self.objective = objective
+        self.geometry = geometry
+        self.scaling = scaling
+        self.n_components = n_components
+        self.missing = missing
+        self.init = init
+        self.max_epochs = max_epochs
+        self.batch_size = batch_size
+        self.reshuffle_every = reshuffle_every
+        self.optimiser = optimiser
+        self.learning_rate = learning_rate
+        self.schedule = schedule
+        self.n_init = n_init
+        self.trial_epochs = trial_epochs
+        self.penalties = penalties
+        self.tol = tol
+        self.patience = patience
+        self.dtype = dtype
+        self.device = device
+        self.random_state = random_state
+        self.compile = compile
+        self.checkpoint = checkpoint
+        self.verbose = verbose
+        self.callbacks = callbacks
+
+    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, affinity: Any = None) -> Self:
+        """Find the clusters of X.
+
+        Where torch's process group is initialised (``torchrun``), all its processes train one model on batches that
+        they share: each must call this with the same X.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, DataFrame or Tensor of shape (n, d) or (n, C, H, W); path, Stream, Dataset, DataLoader
+            The samples. Those in files (Parquet, a folder of such files, .npy), in a large memory map, a
+            :func:`pollux.open_stream`, or a Dataset or DataLoader of torch are read as they are needed, and never held.
+        y : ignored
+        sample_weight : array of shape (n,), optional
+            Weights of the samples; one of weight 2 counts as two, one of weight 0 is left out. The objective, scaling
+            and k-means know them; neighbour graphs, mixtures and the spacing of ``"local_vat"`` do not, and see all
+            samples alike, but for those of weight 0.
+        affinity : array of shape (n, n) or Features, optional
+            The kernel or the distances of the samples, if they are known already.
+        """
+        spec = Spec.of(self)
+        with session(self.random_state, spec.device) as run:
+            samples = self._open(X, spec, sample_weight, in_memory=affinity is not None or spec.is_free)
+            if run.ranks is not None:
+                run.ranks.agree(samples.summary(), "have different rows")
+            scaling = spec.preprocessing.fit(samples)
+            geometry = spec.resolve_geometry(_select_affinity(affinity, spec, samples))
+            problem = pose_problem(spec, samples, scaling, geometry, run.ranks)
+            best = fit_best(start(spec, problem, run, spec.n_init), problem, spec, run, samples)
+            fitted = Fitted.of(spec, samples, scaling, problem, best)
+        return self._take(fitted)
+
+    def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
+        """One more epoch, on these samples; the first call starts the model.
+
+        Clusters are numbered anew, by their size among these samples, and ``labels_`` are theirs.
+        """
+        spec = Spec.of(self)
+        with session(self.random_state, spec.device, distributed=False) as run:
+            if not self.__sklearn_is_fitted__():
+                samples = self._open(X, spec, sample_weight, fewest=1, in_memory=True)
+                scaling = spec.preprocessing.fit(samples)
+                problem = pose_problem(spec, samples, scaling, spec.resolve_geometry())
+                (module,), earlier = start(spec, problem, run, 1), None
+            else:
+                earlier = self.fitted_
+                samples, problem = self._pose(X, spec, sample_weight, is_trained=True)
+                scaling, module = earlier.scaling, earlier.module
+            best, state = fit_one_epoch(
+                module, problem, spec, run, None if earlier is None else earlier.optimiser_state
+            )
+            fitted = replace(Fitted.of(spec, samples, scaling, problem, best), optimiser_state=state)
+            if earlier is not None:
+                history = {name: values + fitted.history[name] for name, values in earlier.history.items()}
+                fitted = replace(
+                    fitted, history=history, encoding=earlier.encoding, feature_names=earlier.feature_names
+                )
+        return self._take(fitted)
+
+    def _take(self, fitted: Fitted) -> Self:
+        """Set all attributes of a fit: the one place that does."""
+        for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
+            delattr(self, name)
+        self.fitted_ = fitted
+        self.module_, self.geometry_, self.scaling_ = fitted.module, fitted.geometry, fitted.scaling
+        self.encoding_ = fitted.encoding
+        self.history_, self.n_iter_ = fitted.history, len(fitted.history["objective"])
+        self.n_clusters_, self.objective_ = fitted.n_clusters, fitted.objective
+        self.stability_, self.diverged_ = fitted.stability, fitted.diverged
+        self.n_features_in_ = fitted.shape[0]
+        if fitted.feature_names:
+            self.feature_names_in_ = np.array(fitted.feature_names, dtype=object)
+        if fitted.is_free:
+            self.probabilities_ = fitted.free_probabilities()
+        if fitted.n_clusters == 1 < len(fitted.order):
+            warnings.warn(COLLAPSED, CollapseWarning, stacklevel=3)
+        return self
+
+    @property
+    def labels_(self) -> NDArray[np.int64]:
+        """Cluster of each sample; those of streamed samples are predicted when they are first asked for."""
+        if not self.__sklearn_is_fitted__():
+            raise AttributeError("labels_ are there after fit.")
+        return self.fitted_.labels
+
+    def predict(self, X: Any) -> NDArray[np.int64]:
+        """The cluster of each sample, (n,)."""
+        return np.asarray(self._probabilities(X).argmax(1), dtype=np.int64)
+
+    def predict_proba(self, X: Any) -> NDArray[np.floating[Any]]:
+        """p(y|x) of each sample, (n, n_clusters); of sparse samples, ask :meth:`transform`."""
+        # scikit-learn's checks take an estimator with probabilities of sparse samples for a classifier of 4 classes.
+        if scipy.sparse.issparse(X):
+            raise TypeError("predict_proba takes no sparse samples; transform gives the same probabilities for them.")
+        return self._probabilities(X)
+
+    def transform(self, X: Any) -> NDArray[np.floating[Any]]:
+        """Soft assignments as features: p(y|x) of each sample, (n, n_clusters)."""
+        return self._probabilities(X)
+
+    def fit_transform(self, X: Any, y: Any = None, **fit_parameters: Any) -> NDArray[np.floating[Any]]:
+        """Fit, and the soft assignments of the samples."""
+        self.fit(X, y, **fit_parameters)
+        return self.probabilities_ if self.fitted_.is_free else self._probabilities(X)
+
+    def score(self, X: Any, y: Any = None, *, sample_weight: Any = None, affinity: Any = None) -> float:
+        """The objective of the model on X; higher is better, for one objective and one number of clusters.
+
+        It grows with ``n_clusters`` and has another scale for each objective: it compares restarts, learning rates and
+        models, not those. Exact up to 10,000 samples (1,000 where a matrix is needed), else a mean over batches.
+        """
+        check_is_fitted(self)
+        spec = Spec.of(self)
+        _, problem = self._pose(X, spec, sample_weight, affinity)
+        value = problem.evaluate(self.module_, spec.n_clusters, spec.objective).objective
+        if not math.isfinite(value):
+            raise NotFiniteError(value)
+        return value
+
+    def save(self, path: str | Path) -> None:
+        """Write the model to one file, for :func:`pollux.load`; of a network of your own, its weights."""
+        check_is_fitted(self)
+        model_files.save(self, path)
+
+    def _open(
+        self, X: Any, spec: Spec, sample_weight: Any, *, fewest: int | None = None, in_memory: bool = False
+    ) -> Samples:
+        """The samples of a fit."""
+        samples = open_samples(
+            X,
+            # Validation writes to a copy: a fit that fails leaves the estimator as it was.
+            copy.copy(self),
+            fewest=fewest or max(2, spec.n_clusters),
+            missing=spec.preprocessing.missing,
+            dtype=spec.training.dtype,
+            device=spec.device,
+            sample_weight=sample_weight,
+            in_memory=in_memory,
+        )
+        if isinstance(samples, StreamSamples):
+            spec.check_streamable()
+        return samples
+
+    def _pose(
+        self, X: Any, spec: Spec, sample_weight: Any, affinity: Any = None, *, is_trained: bool = False
+    ) -> tuple[ArraySamples, MemoryProblem]:
+        """Samples such as those of the fit, as a problem for the trained model."""
+        fitted = self.fitted_
+        samples = select_samples(self._validate(X), sample_weight, spec.device)
+        given = _select_affinity(affinity, spec, samples)
+        geometry = given or geometry_of_new_samples(fitted.geometry, spec.objective.needs)
+        problem = pose_problem(
+            spec, samples, fitted.scaling, geometry, dtype=fitted.dtype, adapt=False, is_trained=is_trained
+        )
+        assert isinstance(problem, MemoryProblem)
+        return samples, problem
+
+    def _validate(self, X: Any) -> Any:
+        """Samples such as those of the fit, as an array or a CSR matrix."""
+        fitted = self.fitted_
+        X = validate_samples(X, self, reset=False, missing=fitted.missing, encoding=fitted.encoding)
+        if tuple(X.shape[1:]) != fitted.shape:
+            raise ValueError(f"The model was trained on samples of shape {fitted.shape}; these are {X.shape[1:]}.")
+        return X
+
+    def _probabilities(self, X: Any) -> NDArray[np.floating[Any]]:
+        check_is_fitted(self)
+        return self.fitted_.probabilities(self._validate(X))
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_clusters
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = self.missing == "mean"
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "fitted_")
+
+
+def _select_affinity(affinity: Any, spec: Spec, samples: Samples) -> Precomputed | None:
+    if affinity is None or isinstance(samples, StreamSamples):
+        return None
+    return Precomputed.of_selected(affinity, spec.objective.needs, samples.selected)
+
+
+# Here rather than as decorators, because scikit-learn wraps transform when the class is made.
+for _name in ("predict", "predict_proba", "transform", "score", "partial_fit"):
+    setattr(GeminiClustering, _name, available_if(_predicts_new_samples)(getattr(GeminiClustering, _name)))
+
+
+def load(
+    path: str | Path, model: nn.Module | Callable[..., nn.Module] | None = None, device: str | None = None
+) -> GeminiClustering:
+    """The clustering that :meth:`GeminiClustering.save` wrote; nothing in the file is executed.
+
+    Parameters
+    ----------
+    path : path
+        The file, or the folder of a run of ``pollux fit``.
+    model : nn.Module or callable, optional
+        The network, where it was the user's own: the file holds only its weights.
+    device : str, optional
+        Where to put it, if not where it was trained.
+    """
+    clustering, fitted = model_files.load(path, GeminiClustering, model=model, device=device)
+    with warnings.catch_warnings():
+        # That everything fell into one cluster was said when it was trained.
+        warnings.simplefilter("ignore", CollapseWarning)
+        return clustering._take(fitted)

@@ -1,0 +1,171 @@
+"""What is known after a fit. Model files, export, report and selection take this."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from pollux.data.preprocessing import Preprocessing
+from pollux.data.samples import ArraySamples, Samples, Source, StreamSamples, iterate_in_order
+from pollux.data.scaling import FittedScaling, prepared
+from pollux.geometry import Geometry
+from pollux.metrics import agreement
+from pollux.models import FreeTable
+from pollux.spec import Spec
+from pollux.training.evaluation import Evaluation, log_probabilities
+from pollux.training.problem import MemoryProblem, StreamProblem
+from pollux.training.restarts import BestRestart
+
+_PREDICTED_ROWS = 10_000
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A trained model p(y|x), the order of its clusters, what is done to samples before it sees them, and its history.
+
+    Parameters
+    ----------
+    module : nn.Module
+        The network, from samples as it sees them to logits (n, K).
+    order : Tensor of shape (K,)
+        Which output of the network is cluster k: by decreasing size, empty ones last.
+    shape, dtype, device : tuple of int, torch.dtype, str
+        The shape of a sample before scaling, and the arithmetic and place of the network.
+    history : dict of lists
+        ``objective``, ``clusters`` and ``entropy`` of each epoch.
+    objective, n_clusters : float, int
+        The objective at the end, and the clusters in use.
+    stability : float, optional
+        The mean adjusted Rand index of two restarts.
+    diverged : bool
+        Whether training ended because its numbers were no longer finite.
+    geometry : Geometry, optional
+        The geometry, adapted to the data.
+    scaling : FittedScaling, optional
+        What is done to samples before the network sees them.
+    encoding : Encoding, optional
+        How columns of a table become samples.
+    feature_names : tuple of str
+        Names of the features, where they are known.
+    missing : {"error", "mean"}
+        Whether samples may hold NaN.
+    given_labels : array of shape (n,), optional
+        Clusters of the samples of the fit; −1 for those of weight zero that a free table has not seen.
+    source : Stream or Loader, optional
+        The samples of the fit, where they were streamed.
+    optimiser_state : dict, optional
+        What the next epoch of ``partial_fit`` continues with.
+    """
+
+    module: nn.Module
+    order: Tensor
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    device: str
+    history: dict[str, list[float]]
+    objective: float
+    n_clusters: int
+    stability: float | None = None
+    diverged: bool = False
+    geometry: Geometry | None = None
+    scaling: FittedScaling | None = None
+    encoding: Preprocessing | None = None
+    feature_names: tuple[str, ...] = ()
+    missing: str = "error"
+    given_labels: NDArray[np.int64] | None = None
+    source: Source | None = field(default=None, repr=False)
+    optimiser_state: dict[str, Any] | None = field(default=None, repr=False)
+
+    @staticmethod
+    def of(
+        spec: Spec,
+        samples: Samples,
+        scaling: FittedScaling | None,
+        problem: MemoryProblem | StreamProblem,
+        best: BestRestart,
+    ) -> Fitted:
+        """The best model of a fit to samples, its clusters in order."""
+        sizes = best.evaluation.sizes
+        fitted = Fitted(
+            module=best.module,
+            order=torch.argsort(sizes, descending=True, stable=True),
+            shape=samples.shape,
+            dtype=problem.dtype,
+            device=problem.device,
+            history=best.history,
+            objective=best.evaluation.objective,
+            n_clusters=int((sizes > 0).sum()),
+            # One cluster is found by every restart.
+            stability=None if len(sizes) == 1 else agreement([choice.numpy() for choice in best.choices]),
+            diverged=best.diverged,
+            geometry=problem.geometry,
+            scaling=scaling,
+            missing=spec.preprocessing.missing,
+            encoding=samples.encoding,
+            feature_names=samples.feature_names,
+            source=samples.source if isinstance(samples, StreamSamples) else None,
+        )
+        if isinstance(samples, StreamSamples):
+            return fitted
+        return replace(fitted, given_labels=fitted._label(samples, best.evaluation))
+
+    def _label(self, samples: ArraySamples, evaluation: Evaluation) -> NDArray[np.int64]:
+        """Clusters of all samples that were given; those of weight zero are predicted, if the model can."""
+        assert evaluation.choice is not None
+        labels = np.full(len(samples.selected), -1, dtype=np.int64)
+        labels[samples.selected] = torch.argsort(self.order)[evaluation.choice].numpy()
+        if samples.left_out is not None and not self.is_free:
+            labels[~samples.selected] = self.probabilities(samples.left_out).argmax(1)
+        return labels
+
+    @property
+    def is_free(self) -> bool:
+        """Whether the model is a free table of probabilities, which cannot predict new samples."""
+        return isinstance(self.module, FreeTable)
+
+    @property
+    def network_shape(self) -> tuple[int, ...]:
+        """The shape of a sample as the network sees it."""
+        return self.shape if self.scaling is None else self.scaling.shape
+
+    def log_probabilities(self, X: Any) -> Tensor:
+        """log p(y|x) (n, K) of validated samples X (n, …); these still differ where probabilities are 0 or 1."""
+        rows = prepared(X, self.scaling, self.dtype, self.device)
+        parts = [
+            log_probabilities(self.module, rows[index], len(self.order)).cpu()[:, self.order]
+            for index in torch.split(torch.arange(len(rows)), _PREDICTED_ROWS)
+        ]
+        return torch.cat(parts)
+
+    def probabilities(self, X: Any) -> NDArray[np.floating[Any]]:
+        """p(y|x) (n, K) of validated samples X (n, …)."""
+        probabilities = self.log_probabilities(X).exp().numpy()
+        if not np.isfinite(probabilities).all():
+            raise ValueError(
+                "The model returned NaN for some samples: their values are too large for its arithmetic. "
+                "Scale them as the training data were."
+            )
+        return probabilities
+
+    @cached_property
+    def labels(self) -> NDArray[np.int64]:
+        """Clusters of the samples of the fit; those of streamed samples are predicted when they are first asked for."""
+        if self.given_labels is not None:
+            return self.given_labels
+        if self.source is None:
+            raise AttributeError("The labels of streamed samples are not kept in files: predict those that you need.")
+        return np.concatenate([self.probabilities(rows).argmax(1) for rows in iterate_in_order(self.source)])
+
+    def free_probabilities(self) -> NDArray[np.floating[Any]]:
+        """p(y|x) (n, K) of the samples of a free table; even for those that it has not seen."""
+        assert isinstance(self.module, FreeTable)
+        seen = self.module.logits.detach().cpu().softmax(1)[:, self.order].numpy()
+        probabilities = np.full((len(self.labels), seen.shape[1]), 1 / seen.shape[1], dtype=seen.dtype)
+        probabilities[self.labels >= 0] = seen
+        return probabilities

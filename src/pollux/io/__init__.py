@@ -1,0 +1,1 @@
+"""Files: whole or not at all, locked, under a checksum; model files and ONNX."""

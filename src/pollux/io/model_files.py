@@ -1,0 +1,258 @@
+"""Clusterings in files: tensors as safetensors, everything else as JSON. Loading never runs code from a file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pollux.data.preprocessing import from_json
+from pollux.data.scaling import FittedScaling
+from pollux.fitted import Fitted
+from pollux.geometry import (
+    DISTANCES,
+    KERNELS,
+    SPANNING,
+    Geometry,
+    Mixtures,
+    NeighbourGraph,
+    Pairwise,
+    ShortestPath,
+    resolve,
+)
+from pollux.io import tensors as checked_tensors
+from pollux.models import build
+from pollux.objectives import DIVERGENCES, Gemini
+from pollux.spec import NOT_IN_FILE, check_device, resolve_objective
+
+FORMAT = "pollux-model"
+VERSION = "4"
+"""Version 1 had no checksum, version 2 no preprocessing, version 3 no scaling."""
+
+_HISTORY: dict[str, Callable[[Any], float]] = {"objective": float, "clusters": int, "entropy": float}
+_READABLE = ("1", "2", "3", "4")
+
+IN_RUN = "model.safetensors"
+"""The model file in the folder of a run."""
+
+Clustering = TypeVar("Clustering", bound=Any)
+
+
+def save(clustering: Any, path: str | Path) -> None:
+    """Write a fitted clustering: its weights, and what is needed to predict and to go on."""
+    fitted: Fitted = clustering.fitted_
+    tensors = {f"module.{name}": value for name, value in fitted.module.state_dict().items()}
+    # The labels of streamed samples may take more memory than there is.
+    labels = fitted.given_labels
+    tensors |= {"order": fitted.order, "labels": torch.empty(0, dtype=torch.long)}
+    if labels is not None:
+        tensors["labels"] = torch.from_numpy(labels)
+    if fitted.scaling is not None:
+        tensors |= {f"scaling.{name}": value for name, value in fitted.scaling.tensors().items()}
+    geometry = fitted.geometry
+    # Where checkpoints went is no business of those who get the model.
+    given = {name: value for name, value in clustering.get_params(deep=False).items() if name != "checkpoint"}
+    parameters = {name: _as_json(value) for name, value in given.items()}
+    description = {
+        "parameters": parameters,
+        "left_out": [
+            name for name, value in parameters.items() if value is None and getattr(clustering, name) is not None
+        ],
+        "geometry_known": isinstance(geometry, Pairwise | ShortestPath | NeighbourGraph | Mixtures),
+        "geometry_parameters": _as_json(geometry.parameters) if isinstance(geometry, Pairwise) else {},
+        "shape": fitted.shape,
+        "dtype": str(fitted.dtype).removeprefix("torch."),
+        "feature_names": list(fitted.feature_names),
+        "history": fitted.history,
+        "objective": fitted.objective,
+        "n_clusters": fitted.n_clusters,
+        "stability": fitted.stability,
+        "streamed": labels is None,
+        "preprocessing": None if fitted.encoding is None else fitted.encoding.as_json(),
+    }
+    write(path, tensors, description)
+
+
+def load(
+    path: str | Path, make: Callable[..., Clustering], *, model: Any = None, device: str | None = None
+) -> tuple[Clustering, Fitted]:
+    """The clustering in a file, made by ``make(**parameters)``, and what is known of it.
+
+    ``model`` stands in for a network of the user's.
+    """
+    tensors, description = read(path)
+    try:
+        clustering = make(**_parameters(path, description, model, device))
+        return clustering, _fitted(clustering, tensors, description)
+    except _NOT_WHAT_IT_SAYS as error:
+        raise ValueError(f"{path} is not a whole model file: {error!r}.") from error
+
+
+# What reading the wrong thing in the right place leads to.
+_NOT_WHAT_IT_SAYS = (KeyError, TypeError, AttributeError, IndexError, OverflowError, RuntimeError, MemoryError)
+
+
+def _parameters(path: str | Path, description: dict[str, Any], model: Any, device: str | None) -> dict[str, Any]:
+    """The estimator's parameters; those that decide what it says are never replaced by a default."""
+    parameters = dict(description["parameters"])
+    # The first files of version 1 did not list them.
+    unlisted = [name for name in ("model", "objective", "geometry", "optimiser") if parameters[name] is None]
+    left_out = description.get("left_out", unlisted)
+    if model is not None:
+        parameters["model"] = model
+    elif "model" in left_out:
+        raise ValueError(f"{path} holds the weights of a network of your own: pass it, load(path, model=…).")
+    elif "activation" in left_out:
+        raise ValueError(f"{path} does not hold the activation, a class: pass the network, load(path, model=…).")
+    for name in left_out:
+        if name in ("objective", "geometry"):
+            parameters[name] = NOT_IN_FILE
+        elif name != "model":
+            # Callbacks and the like serve training alone.
+            del parameters[name]
+    if isinstance(parameters["objective"], dict):
+        options = dict(parameters["objective"])
+        parameters["objective"] = Gemini(options.pop("gemini"), **options)
+    if isinstance(parameters["geometry"], dict):
+        parameters["geometry"] = resolve(**parameters["geometry"])
+    parameters["hidden"] = tuple(parameters["hidden"])
+    parameters["device"] = device or parameters["device"]
+    check_device(parameters["device"])
+    return parameters
+
+
+def _fitted(clustering: Any, tensors: dict[str, Tensor], description: dict[str, Any]) -> Fitted:
+    shape = tuple(description["shape"])
+    dtype = {"float32": torch.float32, "float64": torch.float64}[description["dtype"]]
+    history = {name: [kind(value) for value in description["history"][name]] for name, kind in _HISTORY.items()}
+    order, labels = tensors.pop("order"), tensors.pop("labels").numpy()
+    if sorted(order.tolist()) != list(range(len(order))):
+        raise IndexError("the order of the clusters is not a permutation")
+    if len(order) != clustering.n_clusters:
+        raise IndexError("the order is of another number of clusters")
+    scaling = {name: tensors.pop(name) for name in list(tensors) if name.startswith("scaling.")}
+    fitted_scaling = _scaling(scaling, shape) if scaling else None
+    encoding = None if description.get("preprocessing") is None else from_json(description["preprocessing"])
+    if encoding is not None and encoding.encoded_shape != shape:
+        raise IndexError("the columns are not those of the network")
+    stability = description.get("stability")
+    weights = {name.removeprefix("module."): value for name, value in tensors.items()}
+    with torch.random.fork_rng(devices=[]):
+        module = _module(clustering, shape if fitted_scaling is None else fitted_scaling.shape, dtype, weights)
+    return Fitted(
+        module=module,
+        order=order,
+        shape=shape,
+        dtype=dtype,
+        device=clustering.device,
+        history=history,
+        objective=float(description["objective"]),
+        n_clusters=int(description["n_clusters"]),
+        stability=None if stability is None else float(stability),
+        # A matrix or a function is not in the file, and the first files of version 1 did not say.
+        geometry=_geometry(clustering, description) if description.get("geometry_known", False) else None,
+        scaling=fitted_scaling,
+        encoding=encoding,
+        feature_names=tuple(description["feature_names"]),
+        missing=clustering.missing,
+        given_labels=None if description.get("streamed") else labels,
+    )
+
+
+def _scaling(tensors: dict[str, Tensor], shape: tuple[int, ...]) -> FittedScaling:
+    scaling = FittedScaling(**{name.removeprefix("scaling."): value for name, value in tensors.items()})
+    axes, d = scaling.axes, math.prod(shape)
+    fits = tuple(scaling.centre.shape) == shape and tuple(scaling.scale.shape) in ((), shape)
+    fits &= scaling.fill is None or tuple(scaling.fill.shape) == shape
+    if not fits or (axes is not None and (axes.ndim != 2 or len(axes) != d)):
+        raise IndexError("the scaling is of other samples")
+    return scaling
+
+
+def _module(clustering: Any, shape: tuple[int, ...], dtype: torch.dtype, weights: dict[str, Tensor]) -> nn.Module:
+    """The network of a model file, for samples of a shape."""
+    if len(clustering.hidden) > len(weights):
+        raise IndexError("there are more layers than weights")
+    options = {name: getattr(clustering, name) for name in ("hidden", "activation", "norm")}
+    options = options if clustering.model == "mlp" else {}
+    if isinstance(clustering.model, str) and clustering.model == "free":
+        shape = tuple(weights["logits"].shape[:1])
+    if isinstance(clustering.model, str):
+        # Without memory first: a file may claim a network of any size.
+        with torch.device("meta"):
+            (skeleton,) = build(clustering.model, shape, clustering.n_clusters, **options)
+        _check_weights(skeleton, weights)
+    (module,) = build(clustering.model, shape, clustering.n_clusters, **options)
+    _check_weights(module, weights)
+    module.to(clustering.device, dtype)
+    module.load_state_dict(weights)
+    return module.eval()
+
+
+def _check_weights(module: nn.Module, weights: dict[str, Tensor]) -> None:
+    expected, found = (
+        {name: tuple(tensor.shape) for name, tensor in tensors.items()} for tensors in (module.state_dict(), weights)
+    )
+    if expected != found:
+        names = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
+        raise ValueError(f"The weights in the file are not those of this model: they differ in {', '.join(names)}.")
+
+
+def _geometry(clustering: Any, description: dict[str, Any]) -> Geometry | None:
+    """The geometry as it was adapted to the training data."""
+    needs = None if clustering.objective == NOT_IN_FILE else resolve_objective(clustering.objective).needs
+    if needs is None or clustering.geometry == NOT_IN_FILE:
+        return None
+    geometry = resolve(clustering.geometry, needs).for_clusters(clustering.n_clusters)
+    if not isinstance(geometry, Pairwise):
+        return geometry
+    return replace(geometry, parameters=description["geometry_parameters"])
+
+
+def write(path: str | Path, tensors: dict[str, Tensor], description: dict[str, Any]) -> None:
+    """Tensors and a JSON description in one file, which appears whole or not at all."""
+    checked_tensors.write(path, FORMAT, VERSION, tensors, description)
+
+
+def read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors and the description of a file that :func:`write` made."""
+    path = Path(path)
+    if path.is_dir():
+        path /= IN_RUN
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no model file {path}.")
+    return checked_tensors.read(path, FORMAT, _READABLE, "model file", unchecked=["1"])
+
+
+def _as_json(value: Any) -> Any:
+    """The value where JSON can hold it, else None: a function or network is not saved, only its weights."""
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if isinstance(value, Gemini):
+        if DIVERGENCES.get(value.divergence.name) != value.divergence:
+            return None
+        options = {"clip": value.clip, "sampled_pairs": value.sampled_pairs}
+        given = {name: option for name, option in options.items() if option is not None}
+        return {"gemini": value.name, **given} if given else value.name
+    if isinstance(value, Pairwise):
+        registered = (KERNELS if value.kind == "kernel" else DISTANCES).get(value.name)
+        if registered is None or registered.function is not value.function:
+            return None
+        return {"geometry": value.name, "kind": value.kind, **_as_json(value.parameters)}
+    if isinstance(value, ShortestPath | NeighbourGraph | Mixtures):
+        names = {made: name for name, made in SPANNING[value.kind].items()}
+        return {"geometry": names[type(value)], **_as_json(asdict(value))} if type(value) in names else None
+    if isinstance(value, bool | int | float | str) or value is None:
+        return value
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return {key: _as_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        items = [_as_json(item) for item in value]
+        return None if None in items else items
+    return None

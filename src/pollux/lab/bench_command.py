@@ -1,0 +1,80 @@
+"""``pollux bench``: measure the library beside its peers."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from pollux.app.console import BAD_INPUT, recorded_runs
+
+# Written out, because the methods bring scikit-learn and torch; a test compares them.
+METHODS = ("kmeans", "gmm", "ward", "spectral", "hdbscan", "gemclus", "pollux")
+
+
+def add(commands: Any) -> None:
+    bench = commands.add_parser(
+        "bench",
+        allow_abbrev=False,
+        description="Measure the library beside its peers.",
+    )
+    bench.set_defaults(run=lambda options: _ask(bench))
+    _add_quality(bench.add_subparsers(dest="bench", metavar="BENCH"))
+
+
+def _ask(bench: argparse.ArgumentParser) -> int:
+    bench.print_help(sys.stderr)
+    return BAD_INPUT
+
+
+def _add_quality(benches: Any) -> None:
+    quality = benches.add_parser(
+        "quality",
+        allow_abbrev=False,
+        help="how well known classes are found again",
+        description="Cluster sets with known classes by this library and its peers, and compare the clusterings with "
+        "the classes: tables in the terminal, as Markdown and as a page, figures as PNG and SVG. Runs that are "
+        "recorded in the folder are not run again: a command that was stopped goes on where it was.",
+        epilog=f"Methods: {', '.join(METHODS)}.",
+    )
+    quality.add_argument(
+        "folders",
+        metavar="FOLDER",
+        nargs="*",
+        help="folders of .npz files with X (n, d), or the parts of a CSR matrix, and y (default: the sets of this "
+        "machine, see pollux datasets list)",
+    )
+    quality.add_argument(
+        "--sets", metavar="NAME", nargs="+", default=[], help="these sets only, or beside the folders'"
+    )
+    quality.add_argument("--methods", metavar="NAME", nargs="+", default=[], help="these methods only")
+    quality.add_argument("--seeds", metavar="N", type=int, default=5, help="seeds of each method (default: 5)")
+    quality.add_argument("--jobs", metavar="N", type=int, help="runs at a time (default: one a core)")
+    quality.add_argument(
+        "--timeout", metavar="S", type=float, default=1200, help="seconds after which a run is given up (default: 1200)"
+    )
+    quality.add_argument(
+        "--out", metavar="DIR", default="results/quality", help="folder of the results (default: results/quality)"
+    )
+    quality.add_argument(
+        "--anew", metavar="NAME", nargs="+", default=[], help="run these methods again though they are recorded"
+    )
+    quality.add_argument("--show", action="store_true", help="run nothing: tables and figures of what is recorded")
+    quality.set_defaults(run=_run_quality)
+
+
+def _run_quality(options: argparse.Namespace) -> int:
+    from pollux.lab.quality import Request, compare
+
+    request = Request(
+        options.folders,
+        options.sets,
+        options.methods,
+        options.seeds,
+        options.jobs,
+        options.timeout,
+        options.out,
+        options.show,
+        options.anew,
+    )
+    return recorded_runs(lambda: compare(request), options.out, lambda failure: failure.task)

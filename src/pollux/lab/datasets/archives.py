@@ -1,0 +1,111 @@
+"""Files of data sets: where they are found, and .npz archives read without pickle, so that nothing is executed."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any, TypeVar
+
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from pollux.errors import DAMAGE, InputError
+
+VARIABLE = "POLLUX_DATA"
+
+T = TypeVar("T")
+
+
+def named_folder() -> Path | None:
+    """The folder that the environment variable names, if it is set."""
+    named = os.environ.get(VARIABLE)
+    return Path(named).expanduser() if named else None
+
+
+def cache_folder() -> Path:
+    """The cache folder of the user; it need not exist yet."""
+    if sys.platform == "win32":
+        local = os.environ.get("LOCALAPPDATA")
+        return Path(local or Path.home() / "AppData" / "Local") / "pollux" / "Cache"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "pollux"
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return Path(cache or Path.home() / ".cache") / "pollux"
+
+
+def data_folders() -> list[Path]:
+    """Folders that are searched, in this order."""
+    named = named_folder()
+    return [named, cache_folder()] if named else [cache_folder()]
+
+
+def find_file(relative: str) -> Path | None:
+    """The first file of this name in the folders, such as "mnist.npz"."""
+    return next((folder / relative for folder in data_folders() if (folder / relative).is_file()), None)
+
+
+def describe_missing_folder() -> str:
+    """A sentence for messages where the environment variable names a folder that does not exist, else nothing."""
+    named = named_folder()
+    return f" ({VARIABLE} names {named}, and there is no such folder.)" if named and not named.is_dir() else ""
+
+
+def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """All arrays of an archive, by name."""
+    return _read_members(path, _read_array)
+
+
+def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """The shapes of all arrays of an archive, by name, without reading the arrays."""
+    return _read_members(path, _read_shape)
+
+
+def require_arrays(arrays: dict[str, Any], path: Path, *names: str) -> None:
+    """Raise an InputError where the archive lacks one of these arrays."""
+    for name in names:
+        if name not in arrays:
+            raise InputError(f"{path} has no array called {name}, but {', '.join(arrays) or 'none at all'}.")
+
+
+def _read_members(path: Path, read: Callable[[IO[bytes]], T]) -> dict[str, T]:
+    """Read every array of an archive; whatever the damage, one error that names the file."""
+    try:
+        with warnings.catch_warnings(), zipfile.ZipFile(path) as archive:
+            # Of impossible sizes; the error that follows says so.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            found = {}
+            for member in archive.namelist():
+                if member.endswith(".npy"):
+                    with archive.open(member) as stream:
+                        found[member.removesuffix(".npy")] = read(stream)
+            return found
+    except MemoryError as error:
+        raise InputError(
+            f"{path} claims to hold more than fits into memory ({error}): it is damaged, or too large for this machine."
+        ) from error
+    except (OSError, *DAMAGE) as error:
+        # The error of a file that does not exist or may not be read names the file itself.
+        if isinstance(error, OSError) and error.filename is not None:
+            raise
+        raise InputError(
+            f"{path} cannot be read as an .npz file ({error}): it is damaged or something else. Remove it, and fetch "
+            "or copy it again."
+        ) from error
+
+
+def _read_array(stream: IO[bytes]) -> NDArray[Any]:
+    array: NDArray[Any] = npy.read_array(stream, allow_pickle=False)
+    # The checksum of a member is compared only at its end.
+    stream.read()
+    return array
+
+
+def _read_shape(stream: IO[bytes]) -> tuple[int, ...]:
+    version = npy.read_magic(stream)
+    read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+    shape: tuple[int, ...] = read_header(stream)[0]
+    return shape

@@ -1,0 +1,350 @@
+"""Image data sets: pixels (n, H, W) or (n, H, W, 3) and classes (n,), read from files or fetched from publishers.
+
+What is fetched is compared with known checksums and stored as one .npz file.
+"""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import os
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pollux.errors import InputError, did_you_mean
+from pollux.io import atomic
+from pollux.lab.datasets import archives
+
+Arrays: TypeAlias = dict[str, Any]
+"""x_train, y_train, x_test, y_test."""
+
+
+@dataclass(frozen=True)
+class ImageSetInfo:
+    """What a data set must look like, and how much there is to fetch."""
+
+    title: str
+    shape: tuple[int, ...]
+    class_names: tuple[str, ...]
+    n_train: int
+    n_test: int
+    megabytes: int
+
+
+_CLOTHES = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
+_OBJECTS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+IMAGES: dict[str, ImageSetInfo] = {
+    "mnist": ImageSetInfo("MNIST", (28, 28), tuple("0123456789"), 60_000, 10_000, 12),
+    "fashion_mnist": ImageSetInfo("Fashion-MNIST", (28, 28), _CLOTHES, 60_000, 10_000, 31),
+    "cifar10": ImageSetInfo("CIFAR-10", (32, 32, 3), _OBJECTS, 50_000, 10_000, 170),
+}
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """Images and their classes, as they were published.
+
+    Parameters
+    ----------
+    name : str
+        Such as "mnist".
+    x_train, x_test : ndarray of shape (n, H, W) or (n, H, W, 3)
+        Pixels from 0 to 255, in uint8.
+    y_train, y_test : ndarray of shape (n,)
+        Classes from 0 up, in int64.
+    class_names : tuple of str
+        Of each class.
+    """
+
+    name: str
+    x_train: NDArray[np.uint8] = field(repr=False)
+    y_train: NDArray[np.int64] = field(repr=False)
+    x_test: NDArray[np.uint8] = field(repr=False)
+    y_test: NDArray[np.int64] = field(repr=False)
+    class_names: tuple[str, ...] = field(repr=False)
+
+
+def image_set_info(name: str) -> ImageSetInfo:
+    """The entry of an image data set, or an error that lists the names."""
+    if name not in IMAGES:
+        raise InputError(
+            f"There is no image data set {name!r}: choose one of {', '.join(IMAGES)}.{did_you_mean(name, IMAGES)}"
+        )
+    return IMAGES[name]
+
+
+def image_set_path(name: str) -> Path:
+    """The file of an image data set, or an error that says how to get it."""
+    image_set_info(name)
+    path = archives.find_file(f"{name}.npz")
+    if path is None:
+        raise InputError(how_to_get(name))
+    return path
+
+
+def how_to_get(name: str) -> str:
+    """A sentence on an image data set that is not on this machine."""
+    info = image_set_info(name)
+    return (
+        f"{info.title} is not on this machine: run `pollux datasets fetch {name}` ({info.megabytes} MB), or put "
+        f"{name}.npz into the folder named by {archives.VARIABLE}.{archives.describe_missing_folder()}"
+    )
+
+
+def load_images(name: str) -> ImageSet:
+    """Read images (n, H, W) or (n, H, W, 3) and classes (n,) from a file on this machine.
+
+    The file is called ``NAME.npz`` and lies in the folder that the environment variable ``POLLUX_DATA`` names, or
+    else in the cache folder, where ``pollux datasets fetch NAME`` puts it. Nothing is fetched here, and nothing in
+    the file is executed.
+
+    Parameters
+    ----------
+    name : {"mnist", "fashion_mnist", "cifar10"}
+        The data set.
+
+    Returns
+    -------
+    ImageSet
+
+    Examples
+    --------
+    >>> mnist = load_images("mnist")  # doctest: +SKIP
+    >>> mnist.x_train.shape, mnist.x_train.dtype  # doctest: +SKIP
+    ((60000, 28, 28), dtype('uint8'))
+    """
+    path = image_set_path(name)
+    arrays = archives.read_arrays(path)
+    archives.require_arrays(arrays, path, "x_train", "y_train", "x_test", "y_test")
+    return _checked_image_set(name, path, arrays)
+
+
+def _checked_image_set(name: str, origin: Path | str, arrays: Arrays) -> ImageSet:
+    """The arrays as an image set, if they have the right shapes and types."""
+    info = image_set_info(name)
+    pixels, classes = {}, {}
+    for part in ("train", "test"):
+        x, y = arrays[f"x_{part}"], arrays[f"y_{part}"]
+        if x.dtype != np.uint8 or x.shape[1:] != info.shape or x.ndim != len(info.shape) + 1 or len(x) == 0:
+            size = ", ".join(map(str, info.shape))
+            raise InputError(f"{origin}: x_{part} must be uint8 of the shape (n, {size}), not {x.dtype} {x.shape}.")
+        if y.dtype.kind not in "iu" or y.shape not in ((len(x),), (len(x), 1)):
+            raise InputError(f"{origin}: y_{part} must be {len(x)} whole numbers, not {y.dtype} {y.shape}.")
+        whole = y.reshape(-1).astype(np.int64)
+        if whole.min() < 0 or whole.max() >= len(info.class_names):
+            raise InputError(
+                f"{origin}: the classes in y_{part} must be from 0 to {len(info.class_names) - 1}, but go from "
+                f"{whole.min()} to {whole.max()}."
+            )
+        pixels[part], classes[part] = x.astype(np.uint8, copy=False), whole
+    return ImageSet(name, pixels["train"], classes["train"], pixels["test"], classes["test"], info.class_names)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a data set is published, and how its files become arrays."""
+
+    base: str
+    files: dict[str, str]
+    """The MD5 checksum of each file."""
+    convert: Callable[[dict[str, Path]], Arrays]
+
+
+def fetch(name: str, folder: str | Path | None = None, *, progress: Any = None) -> Path:
+    """Fetch an image data set and store it as ``NAME.npz``, whole or not at all.
+
+    Parameters
+    ----------
+    name : {"mnist", "fashion_mnist", "cifar10"}
+        The data set.
+    folder : str or Path, optional
+        Where to put it; by default the folder that ``POLLUX_DATA`` names, or else the cache folder. It is made if
+        need be.
+    progress : object, optional
+        A progress bar for each file, as pooch defines one: an object with ``total``, ``update(bytes)``, ``reset()``
+        and ``close()``.
+
+    Returns
+    -------
+    Path
+        Of the file.
+
+    Examples
+    --------
+    >>> fetch("mnist", "data")  # doctest: +SKIP
+    PosixPath('data/mnist.npz')
+    """
+    info = image_set_info(name)
+    source, pooch = SOURCES[name], _import_pooch()
+    target = _writable_folder(Path(folder or archives.named_folder() or archives.cache_folder()))
+    with tempfile.TemporaryDirectory(prefix=".fetching-", dir=target) as temporary, _quiet(pooch):
+        files = {
+            file: _download(pooch, source.base + file, checksum, Path(temporary), progress)
+            for file, checksum in source.files.items()
+        }
+        arrays = _convert(info.title, source, files)
+        _checked_image_set(name, source.base, arrays)
+        path = target / f"{name}.npz"
+        with atomic.in_place(path) as unfinished:
+            np.savez_compressed(unfinished, **arrays)
+    return path
+
+
+def _writable_folder(folder: Path) -> Path:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        writable = os.access(folder, os.W_OK)
+    except OSError:
+        writable = False
+    if not writable:
+        raise InputError(
+            f"{folder} is not a folder that can be written: name another, pollux datasets fetch NAME --to DIR."
+        )
+    return folder
+
+
+def _import_pooch() -> Any:
+    try:
+        import pooch
+    except ImportError as error:
+        raise InputError("Data sets are fetched by pooch: pip install 'pollux[datasets]'.") from error
+    return pooch
+
+
+@contextmanager
+def _quiet(pooch: Any) -> Iterator[None]:
+    """Keep pooch from printing each file on standard error."""
+    logger = pooch.get_logger()
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _download(pooch: Any, url: str, checksum: str, folder: Path, progress: Any) -> Path:
+    """Fetch one file and compare its checksum."""
+    from requests import RequestException
+
+    downloader = pooch.HTTPDownloader(progressbar=progress or False, timeout=30)
+    try:
+        return Path(pooch.retrieve(url, f"md5:{checksum}", os.path.basename(url), folder, downloader=downloader))
+    except RequestException as error:
+        raise InputError(
+            f"{url} could not be fetched ({_reason(error)}): see that this machine is online and try again, or bring "
+            f"the .npz file from another machine into the folder named by {archives.VARIABLE}."
+        ) from error
+    except ValueError as error:
+        if "hash" not in str(error):
+            raise
+        raise InputError(
+            f"{url} is not the file that was published: its MD5 checksum is not {checksum}. Nothing was stored. Try "
+            "again; if it stays so, something on the way changes what is fetched."
+        ) from error
+
+
+def _reason(error: Exception) -> str:
+    """What went wrong, without the names of Python objects that libraries add."""
+    response = getattr(error, "response", None)
+    if response is not None:
+        return f"the server answered {response.status_code} {response.reason}"
+    return _REASONS.get(type(error).__name__, f"{type(error).__name__}: {error}")
+
+
+_REASONS = {
+    "ConnectionError": "no connection",
+    "ProxyError": "no connection to the proxy",
+    "ConnectTimeout": "no answer",
+    "ReadTimeout": "no answer",
+    "ChunkedEncodingError": "the connection broke",
+}
+
+
+def _convert(title: str, source: Source, files: dict[str, Path]) -> Arrays:
+    try:
+        return source.convert(files)
+    except (EOFError, gzip.BadGzipFile, zlib.error, tarfile.TarError, KeyError, ValueError) as error:
+        raise InputError(
+            f"What was fetched of {title} cannot be read ({error}): it is incomplete or of another format. Nothing was "
+            "stored; try again."
+        ) from error
+
+
+def _from_idx(files: dict[str, Path]) -> Arrays:
+    """The four idx files of MNIST or Fashion-MNIST as arrays."""
+    return {
+        f"{axis}_{part}": _read_idx(files[f"{prefix}-{kind}-ubyte.gz"])
+        for part, prefix in (("train", "train"), ("test", "t10k"))
+        for axis, kind in (("x", "images-idx3"), ("y", "labels-idx1"))
+    }
+
+
+def _read_idx(path: Path) -> NDArray[np.uint8]:
+    """An array of bytes from a compressed idx file: its number of axes, their sizes, its values."""
+    content = gzip.decompress(path.read_bytes())
+    if len(content) < 4 or content[:3] != b"\x00\x00\x08":
+        raise ValueError(f"{path.name} is not an idx file of bytes")
+    start = 4 + 4 * content[3]
+    shape = np.frombuffer(content[4:start], dtype=">u4").astype(int)
+    if len(shape) != content[3] or len(content) - start != shape.prod():
+        raise ValueError(f"{path.name} does not hold as many values as it says")
+    return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape)
+
+
+def _from_cifar(files: dict[str, Path]) -> Arrays:
+    """The binary archive of CIFAR-10 as arrays: no pickles, and nothing is extracted to disk."""
+    (archive,) = files.values()
+    with tarfile.open(archive, "r:gz") as tar:
+        batches = [_cifar_batch(tar, f"data_batch_{number}.bin") for number in range(1, 6)]
+        x_test, y_test = _cifar_batch(tar, "test_batch.bin")
+    x_train, y_train = (np.concatenate(arrays) for arrays in zip(*batches, strict=True))
+    return {"x_train": x_train, "y_train": y_train, "x_test": x_test, "y_test": y_test}
+
+
+def _cifar_batch(tar: tarfile.TarFile, member: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """Images (n, 32, 32, 3) and classes (n,) from records of a class and three planes of pixels."""
+    stream = tar.extractfile(f"cifar-10-batches-bin/{member}")
+    if stream is None:
+        raise ValueError(f"{member} is not a file")
+    with stream:
+        records = np.frombuffer(stream.read(), dtype=np.uint8).reshape(-1, 1 + 3 * 32 * 32)
+    return records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), records[:, 0]
+
+
+SOURCES: dict[str, Source] = {
+    "mnist": Source(
+        "https://ossci-datasets.s3.amazonaws.com/mnist/",
+        {
+            "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+            "train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
+            "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
+            "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
+        },
+        _from_idx,
+    ),
+    "fashion_mnist": Source(
+        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+        {
+            "train-images-idx3-ubyte.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+            "train-labels-idx1-ubyte.gz": "25c81989df183df01b3e8a0aad5dffbe",
+            "t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79",
+            "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
+        },
+        _from_idx,
+    ),
+    "cifar10": Source(
+        "https://www.cs.toronto.edu/~kriz/",
+        {"cifar-10-binary.tar.gz": "c32a1d4ab5d03f1284b67883e8d87530"},
+        _from_cifar,
+    ),
+}

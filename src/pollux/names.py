@@ -1,0 +1,27 @@
+"""Names that options take: read by registries, checks, the command line and its help, without importing torch."""
+
+from __future__ import annotations
+
+OBJECTIVES = (
+    *("mi", "kl_ova", "kl_ovo", "tv_ova", "tv_ovo", "hellinger_ova", "hellinger_ovo", "chi2_ova"),
+    *("mmd_ova", "mmd_ovo", "wasserstein_ova", "wasserstein_ovo"),
+)
+KERNELS = ("linear", "polynomial", "rbf", "fourier", "laplacian", "cosine", "sigmoid", "chi2")
+DISTANCES = ("euclidean", "sqeuclidean", "manhattan", "cosine")
+KERNELS_OF_ALL_SAMPLES = ("graph", "mixed", "mixtures")
+DISTANCES_OF_ALL_SAMPLES = ("shortest_path",)
+MODELS = ("free", "linear", "mlp", "lenet5", "resnet18")
+ACTIVATIONS = ("relu", "tanh", "sigmoid", "gelu", "silu", "leaky_relu", "elu", "identity")
+NORMS = ("none", "batch")
+"""In Python "none" is None."""
+INITS = ("auto", "random", "kmeans++", "kmeans", "graph")
+PENALTIES = ("vat", "local_vat", "entropy", "balance", "weight_decay")
+OPTIMISERS = ("adam", "adamw", "sgd", "rmsprop", "lbfgs")
+SCHEDULES = ("constant", "cosine")
+DTYPES = ("auto", "float32", "float64", "bfloat16")
+SCALINGS = ("none", "auto", "standard", "global")
+MISSING = ("error", "mean")
+"""Missing values are refused, or stand for the means of training."""
+MISSING_IN_FILES = (*MISSING, "drop")
+"""Rows of a file can be left out, too; those of an array cannot, as each has a label."""
+RECIPES = ("tables", "images")

@@ -1,0 +1,56 @@
+"""A session: the seed, the generators and the processes of one fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from sklearn.utils import check_random_state
+
+from pollux.ranks import Ranks, joined
+from pollux.training.restarts import RandomStreams
+
+
+@dataclass(frozen=True)
+class Session:
+    """Where random numbers come from, and the processes that train one model."""
+
+    seed: int
+    device: str
+    streams: RandomStreams
+
+    @property
+    def ranks(self) -> Ranks | None:
+        return self.streams.ranks
+
+    def diverge_ranks(self) -> None:
+        """From here on each process draws random numbers of its own, for instance for dropout."""
+        if self.ranks is not None:
+            _seed_torch(torch.initial_seed() + 1 + self.ranks.size + self.ranks.rank, self.device)
+
+
+@contextmanager
+def session(random_state: Any, device: str, *, distributed: bool = True) -> Iterator[Session]:
+    """All randomness from random_state: initial weights, dropout, batches; torch's own state is restored.
+
+    Several processes start from the same weights and draw the same batches, with the seed of the first of them.
+    """
+    ranks = joined() if distributed else None
+    seed = int(check_random_state(random_state).randint(2**31 - 1))
+    if ranks is not None:
+        seed = int(ranks.broadcast_object(seed))
+    with torch.random.fork_rng(devices=[device] if torch.device(device).type == "cuda" else []):
+        _seed_torch(seed, device)
+        noise = None if ranks is None else torch.Generator().manual_seed(seed + 1 + ranks.rank)
+        yield Session(seed, device, RandomStreams(torch.Generator().manual_seed(seed), noise, ranks))
+
+
+def _seed_torch(seed: int, device: str) -> None:
+    # Not torch.manual_seed, which would seed every device there is.
+    torch.default_generator.manual_seed(seed)
+    if torch.device(device).type == "cuda":
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)

@@ -1,0 +1,314 @@
+"""The command as users run it: a process of its own, its output, its exit code, and what it leaves behind."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import shlex
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from data_files import FAST, Answer, delimited, frame, pixels, tree, write_bytes
+from data_files import pollux as answered
+from data_files import write_images as images_in
+from data_files import write_table as table_in
+from pollux import load
+
+COMMAND = Path(sys.executable).with_name("pollux")
+HEAVY = ("numpy", "scipy", "sklearn", "torch", "pandas", "pyarrow", "rich", "PIL", "matplotlib")
+
+
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def pollux(*words: object, code: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run([COMMAND, *map(str, words)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == code, (done.stdout, done.stderr)
+    return done
+
+
+def here(*words: object) -> Answer:
+    """The same within this process, where the test is not about another."""
+    answer = answered(*words)
+    assert answer.code == 0, answer
+    return answer
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    data = table_in(folder, "plain.csv", frame())
+    done = pollux("fit", data, *FAST, "--label", "class", "--out", folder / "run")
+    assert done.stderr == ""
+    assert "saved in" in done.stdout
+    return folder / "run"
+
+
+def array(path: Path) -> None:
+    np.save(path, np.random.default_rng(0).normal(size=(20, 3)))
+
+
+def arrays(path: Path) -> None:
+    np.savez(path, X=np.random.default_rng(0).normal(size=(20, 3)), y=np.arange(20) % 3)
+
+
+def pictures(path: Path) -> None:
+    images_in(path, pixels(12, 8, 8), names=lambda index: f"{'ab'[index % 2]}/{index}.png")
+
+
+MORE: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
+    "array.npy": (array, []),
+    "arrays.npz": (arrays, ["--label", "y"]),
+    "images": (pictures, ["--label", "folder"]),
+}
+
+
+# Others are read by the same means as these; make test-faults runs them too.
+FORMATS = ["table.parquet", "arrays.npz", "images"]
+if os.environ.get("POLLUX_FAULTS") == "full":
+    FORMATS += ["packed.csv.gz", "tabs.tsv", "stream.arrow", "array.npy"]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_is_clustered(run: Path, tmp_path: Path, name: str) -> None:
+    make, options = MORE.get(name, (lambda path: table_in(path.parent, path.name, frame()), ["--label", "class"]))
+    make(tmp_path / name)
+    done = here("fit", name, *FAST, *options, "--json", "--out", "new")
+    assert done.err == ""
+    summary = json.loads(done.out)
+    assert summary["scores"] is not None or not options
+    clusters = pd.read_csv("new/clusters.csv")
+    assert len(clusters) == summary["rows"]
+    if name not in MORE:
+        assert Path("new/clusters.csv").read_bytes() == (run / "clusters.csv").read_bytes()
+
+
+def test_the_command_in_the_summary_repeats_the_run(run: Path, tmp_path: Path) -> None:
+    """Through a shell, whatever the names."""
+    data = frame().rename(columns={"size": "it's $HOME", "colour": "a,b", "weight": "-x"})
+    path = write_bytes(tmp_path / "the da'ta; $(touch sprung).csv", delimited(data))
+    here("fit", path, *FAST, "--columns", "it's $HOME", "--columns=-x", "--columns", "a,b", "--out", "first")
+    command = json.loads(Path("first/summary.json").read_text())["command"]
+    assert command.startswith("pollux fit ")
+    shell = f"{shlex.quote(str(COMMAND))}{command.removeprefix('pollux')} --out second"
+    subprocess.run(shell, shell=True, check=True, capture_output=True, timeout=300)
+    for name in ("clusters.csv", "run.toml"):
+        assert Path("first", name).read_bytes() == Path("second", name).read_bytes()
+    assert not Path("sprung").exists()
+
+
+def test_predict_report_and_export_follow(run: Path) -> None:
+    answer = here("predict", run, run.parent / "plain.csv")
+    assert (answer.out, answer.err) == ((run / "clusters.csv").read_text(), "")
+    done = pollux("report", run, "--out", "page.html")
+    assert (done.stdout, done.stderr) == ("report written to page.html\n", "")
+    assert here("export", run, "--onnx", "model.onnx").err == ""
+    assert Path("page.html").stat().st_size > 1000
+    assert Path("model.onnx").stat().st_size > 1000
+
+
+def test_bad_input_is_one_line(tmp_path: Path) -> None:
+    write_bytes(tmp_path / "empty.csv", b"")
+    before = tree(tmp_path)
+    done = pollux("fit", "empty.csv", code=2)
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert "empty.csv" in done.stderr
+    assert tree(tmp_path) == before
+
+
+def test_whoever_has_seen_enough_may_leave(run: Path, tmp_path: Path) -> None:
+    """As head does: the rest need not be written, and nobody complains."""
+    write_bytes(tmp_path / "long.csv", delimited(pd.concat([frame()] * 2000)))
+    with subprocess.Popen(
+        [COMMAND, "predict", run, "long.csv"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline().startswith('"row"')
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 0
+
+
+# Lightness
+
+
+def modules_of(*words: str) -> set[str]:
+    """What a command imports."""
+    program = f"""
+        import sys
+        from pollux.app.cli import main
+        try:
+            main({list(words)!r})
+        except SystemExit:
+            pass
+        print(file=sys.stderr)
+        print(*sys.modules, file=sys.stderr)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True, timeout=300
+    )
+    return set(done.stderr.splitlines()[-1].split())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--help"],
+        ["--version"],
+        ["fit", "--help"],
+        ["predict", "--help"],
+        ["report", "--help"],
+        ["export", "--help"],
+        [],
+        ["nothing"],
+        ["fit", "--nothing"],
+        ["fit", "d.csv", "--clusters", "x"],
+        ["fit", "d.csv", "--preset", "x"],
+        ["predict", "run"],
+    ],
+    ids=" ".join,
+)
+def test_help_and_usage_come_at_once(words: list[str]) -> None:
+    assert not modules_of(*words) & set(HEAVY)
+
+
+def test_the_package_is_light() -> None:
+    program = "import sys, pollux; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert not set(done.stdout.split()) & set(HEAVY)
+
+
+def test_help_is_help() -> None:
+    done = pollux("--help")
+    assert done.stderr == ""
+    for command in ("fit", "predict", "report", "export"):
+        assert command in done.stdout
+        assert pollux(command, "--help").stdout.startswith(f"usage: pollux {command}")
+    assert pollux(code=2).stdout == ""
+
+
+def test_the_module_is_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "pollux", "--help"], capture_output=True, text=True, check=True)
+    assert "usage: pollux" in done.stdout
+
+
+def test_the_version_is_printed() -> None:
+    done = pollux("--version")
+    assert done.stdout.startswith("pollux ")
+    assert done.stderr == ""
+
+
+# Terminals and Ctrl-C
+
+
+def start(*words: object, **how: Any) -> subprocess.Popen[str]:
+    """A command that heeds Ctrl-C, also where the tests themselves run in the background."""
+
+    def heed() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    return subprocess.Popen([COMMAND, *map(str, words)], text=True, preexec_fn=heed, **how)
+
+
+def wait_for(condition: Callable[[], Any], process: subprocess.Popen[str]) -> None:
+    end = time.monotonic() + 300
+    while not condition():
+        assert process.poll() is None, "it has ended already"
+        assert time.monotonic() < end, "it takes too long"
+        time.sleep(0.02)
+
+
+def everything_from(terminal: int) -> str:
+    content = b""
+    with contextlib.suppress(OSError):  # which is how Linux says that the other side has gone
+        while block := os.read(terminal, 65_536):
+            content += block
+    os.close(terminal)
+    return content.decode()
+
+
+def test_progress_is_shown_on_a_terminal(run: Path) -> None:
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
+    options = ["--clusters", 3, "--epochs", 30, "--restarts", 1, "--out", "new"]
+    process = start("fit", run.parent / "plain.csv", *options, stdout=subprocess.PIPE, stderr=theirs, env=environment)
+    os.close(theirs)
+    shown = everything_from(ours)
+    printed, _ = process.communicate(timeout=300)
+    assert process.returncode == 0
+    assert "epoch" in shown
+    assert "30/30" in shown
+    assert "objective" in shown
+    assert "epoch" not in printed.splitlines()[0]
+    assert "saved in new" in printed
+
+
+def test_rows_are_counted_on_a_terminal(run: Path) -> None:
+    ours, theirs = pty.openpty()
+    process = start("predict", run, run.parent / "plain.csv", "--out", "new.csv", stdout=subprocess.PIPE, stderr=theirs)
+    os.close(theirs)
+    shown = everything_from(ours)
+    process.communicate(timeout=300)
+    assert process.returncode == 0
+    assert "30 rows" in shown
+
+
+def test_ctrl_c_in_training_keeps_what_was_learned(run: Path) -> None:
+    options = ["--clusters", 3, "--epochs", 10**7, "--restarts", 1, "--out", "stopped"]
+    process = start("fit", run.parent / "plain.csv", *options, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    wait_for(Path("stopped").exists, process)
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    struck = time.monotonic()
+    printed, complaints = process.communicate(timeout=300)
+    assert time.monotonic() - struck < 60
+    assert process.returncode == 130
+    assert "Traceback" not in complaints
+    assert complaints.count("\n") == 1
+    assert "pollux fit --" in complaints
+    assert "saved in stopped" in printed
+    summary = json.loads(Path("stopped/summary.json").read_text())
+    assert summary["interrupted"] is True
+    assert summary["epochs"] >= 1
+    clusters = pd.read_csv("stopped/clusters.csv")
+    np.testing.assert_array_equal(load("stopped/model.safetensors").predict(frame()), clusters["cluster"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_before_the_first_epoch_leaves_a_checkpoint(tmp_path: Path, number: signal.Signals) -> None:
+    np.save("large.npy", np.random.default_rng(0).normal(size=(400_000, 8)).astype(np.float32))
+    process = start("fit", "large.npy", "--out", "stopped", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    wait_for(lambda: list(Path("stopped").glob("unfinished/*.safetensors")), process)
+    process.send_signal(number)
+    _, complaints = process.communicate(timeout=300)
+    assert process.returncode == 130
+    assert "pollux fit --resume stopped" in complaints
+    assert complaints.count("\n") == 1
+    assert list(Path("stopped").iterdir()) == [Path("stopped/unfinished")]
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="what it has loaded cannot be seen here")
+def test_ctrl_c_while_it_starts_leaves_nothing(run: Path, tmp_path: Path) -> None:
+    process = start("fit", run.parent / "plain.csv", "--out", "stopped", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    wait_for(lambda: "numpy" in Path(f"/proc/{process.pid}/maps").read_text(), process)
+    process.send_signal(signal.SIGINT)
+    _, complaints = process.communicate(timeout=300)
+    assert process.returncode == 130
+    assert "Traceback" not in complaints
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,302 @@
+"""Clusterings for kinds of data: raw rows in, predictions of new rows out, in files and in other programs too."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.datasets import load_digits, load_iris, load_wine
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from pollux import GeminiClustering, load
+from pollux import recipes as presets
+from pollux.errors import InputError
+from pollux.geometry import Mixed, Mixtures, NeighbourGraph, centres, mixtures
+from pollux.metrics import adjusted_rand_index
+from pollux.spec import Spec
+from pollux.training import warm
+
+pytestmark = pytest.mark.filterwarnings("ignore::pollux.clustering.CollapseWarning")
+
+WINE, VARIETIES = load_wine(return_X_y=True)
+DIGITS, NUMBERS = load_digits(return_X_y=True)
+PIXELS = DIGITS[:120].astype(np.float32)
+RECIPES = {"for_tables": presets.TABLES, "for_images": presets.IMAGES}
+
+every_recipe = pytest.mark.parametrize("name", RECIPES)
+
+
+def recipe(name: str, n_clusters: int = 3, **overrides: Any) -> GeminiClustering:
+    """That recipe, for less time."""
+    short = {"max_epochs": 3, "n_init": 2, "trial_epochs": None, "hidden": (8,), "random_state": 0}
+    make: Any = getattr(GeminiClustering, name)
+    made: GeminiClustering = make(n_clusters, **{**short, **overrides})
+    return made
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Starts of mixtures and steps that are not as good as they could be."""
+
+    def k_means(*arguments: Any) -> NDArray[np.int64]:
+        with monkeypatch.context() as patch:
+            patch.setattr(centres, "_RUNS", 2)
+            return centres.k_means(*arguments)
+
+    monkeypatch.setattr(mixtures, "k_means", k_means)
+    monkeypatch.setattr(warm, "_FEWEST_STEPS", 40)
+
+
+def with_gaps(X: NDArray[Any]) -> NDArray[Any]:
+    X = X.astype(np.float64)
+    X[np.random.default_rng(0).random(X.shape) < 0.05] = np.nan
+    return X
+
+
+# --- What they are --------------------------------------------------------------------------------------------
+
+
+@every_recipe
+def test_recipes_are_parameters_that_overrides_replace(name: str) -> None:
+    make: Any = getattr(GeminiClustering, name)
+    model = make(4, max_epochs=7)
+    expected = {**RECIPES[name], "n_clusters": 4, "max_epochs": 7}
+    assert {key: model.get_params()[key] for key in expected} == expected
+    Spec.of(model.set_params(trial_epochs=None))
+    assert make().n_clusters == 10
+    with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
+        make(colour=1)
+
+
+@every_recipe
+def test_changes_of_a_clustering_do_not_change_its_recipe(name: str) -> None:
+    before = copy.deepcopy(RECIPES[name])
+    model = getattr(GeminiClustering, name)()
+    if model.penalties:
+        model.penalties["entropy"] = 5.0
+    model.set_params(objective="mi", n_init=9)
+    assert RECIPES[name] == before
+    assert getattr(GeminiClustering, name)().penalties == before.get("penalties")
+
+
+class Own(GeminiClustering):
+    """Of a user, who may add to it."""
+
+
+@every_recipe
+def test_recipes_make_the_class_they_are_asked_of(name: str) -> None:
+    assert type(getattr(Own, name)(3)) is Own
+
+
+@every_recipe
+def test_recipes_are_estimators_of_scikit_learn(name: str) -> None:
+    model = recipe(name)
+    again = clone(model)
+    assert again is not model
+    assert repr(again.get_params()) == repr(model.get_params())
+    rows = WINE[:60]
+    again.set_params(geometry=NeighbourGraph(neighbours=5), scaling="standard").fit(rows)
+    assert again.geometry == NeighbourGraph(neighbours=5)
+    pipeline = make_pipeline(MinMaxScaler(), model).fit(rows)
+    assert pipeline.predict(WINE).shape == (178,)
+    assert pickle.loads(pickle.dumps(model.fit(rows))).predict(rows).tolist() == model.labels_.tolist()
+
+
+def test_a_grid_may_try_scalings() -> None:
+    search = GridSearchCV(recipe("for_tables", n_init=1), {"scaling": ["standard", "global"]}, cv=2).fit(WINE[:40])
+    assert search.best_params_["scaling"] in ("standard", "global")
+
+
+# --- Raw rows -------------------------------------------------------------------------------------------------
+
+
+def test_tables_are_found_whatever_their_units() -> None:
+    X = load_iris().data
+    # Powers of two: not a digit is rounded otherwise.
+    wild = X * [2.0**40, 2.0**-30, 2.0**20, 1.0]
+    found = recipe("for_tables", scaling="standard").fit(wild)
+    expected = recipe("for_tables", scaling="standard").fit(X)
+    assert adjusted_rand_index(found.labels_, expected.labels_) == 1
+    np.testing.assert_allclose(found.predict_proba(wild), expected.predict_proba(X), atol=1e-4)
+
+
+@pytest.mark.parametrize("unit", [1e-150, 1e150])
+def test_tables_in_units_that_float32_cannot_hold(unit: float) -> None:
+    model = recipe("for_tables", n_init=1, max_epochs=20).fit(WINE * unit)
+    assert adjusted_rand_index(VARIETIES, model.labels_) > 0.7
+
+
+def test_tables_of_wine_are_found_with_gaps_and_new_rows_predicted() -> None:
+    X = with_gaps(WINE)
+    model = recipe("for_tables", n_init=1, max_epochs=20).fit(X[::2])
+    assert adjusted_rand_index(VARIETIES[::2], model.labels_) > 0.7
+    assert adjusted_rand_index(VARIETIES[1::2], model.predict(X[1::2])) > 0.7
+    np.testing.assert_array_equal(model.predict(X[::2]), model.labels_)
+    np.testing.assert_allclose(model.predict_proba(X).sum(1), 1, rtol=1e-5)
+
+
+def test_dates_as_seconds_tell_rows_apart() -> None:
+    # In seconds since 1970 float32 tells apart what is two minutes apart.
+    second = 1.7e9 + np.r_[np.linspace(0, 60, 40), np.linspace(200, 260, 40)]
+    model = recipe("for_tables", 2, n_init=1, max_epochs=20).fit(np.stack([second, second], 1))
+    assert adjusted_rand_index(np.repeat([0, 1], 40), model.labels_) == 1
+
+
+def test_data_frames_keep_the_names_of_their_columns() -> None:
+    frame = pd.DataFrame(with_gaps(WINE), columns=load_wine().feature_names)
+    model = recipe("for_tables").fit(frame)
+    assert list(model.feature_names_in_) == load_wine().feature_names
+    np.testing.assert_array_equal(model.predict(frame), model.labels_)
+
+
+@pytest.mark.parametrize("shape", [(-1, 64), (-1, 1, 8, 8)])
+def test_images_are_found_in_either_shape(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warm, "_FEWEST_STEPS", 100)
+    # Of three digits, in few steps of a small network.
+    chosen = NUMBERS < 3
+    X, classes = DIGITS[chosen][:200].reshape(shape), NUMBERS[chosen][:200]
+    model = recipe("for_images", n_init=1, max_epochs=5, hidden=(20,), n_components=20, batch_size=100).fit(X)
+    assert adjusted_rand_index(classes, model.labels_) > 0.8
+    np.testing.assert_array_equal(model.predict(X), model.labels_)
+
+
+def test_pixels_of_every_type_are_the_same_images() -> None:
+    models = [recipe("for_images").fit(PIXELS.astype(kind)) for kind in (np.uint8, np.float32, np.int64)]
+    for model in models[1:]:
+        np.testing.assert_allclose(model.predict_proba(PIXELS), models[0].predict_proba(PIXELS), atol=1e-2)
+
+
+@every_recipe
+def test_the_same_seed_gives_the_same_bits(name: str) -> None:
+    one, other = (recipe(name, trial_epochs=1).fit(WINE) for _ in range(2))
+    assert one.history_ == other.history_
+    np.testing.assert_array_equal(one.predict_proba(WINE), other.predict_proba(WINE))
+
+
+@every_recipe
+def test_recipes_go_on_in_parts(name: str) -> None:
+    model = recipe(name, 2).partial_fit(WINE[:100]).partial_fit(WINE[100:])
+    assert model.predict(WINE).shape == (178,)
+    assert model.n_iter_ == 2
+
+
+@every_recipe
+def test_streams_are_refused_with_all_that_stands_in_their_way(name: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "rows.npy", WINE)
+    with pytest.raises(InputError, match=r"scaling='.*' and .* must look at all of them, as recipes do"):
+        recipe(name).fit(tmp_path / "rows.npy")
+
+
+# --- Files ----------------------------------------------------------------------------------------------------
+
+
+SAVED: dict[str, tuple[str, dict[str, Any], NDArray[Any]]] = {
+    "tables": ("for_tables", {}, with_gaps(WINE)),
+    "images": ("for_images", {}, PIXELS.reshape(-1, 1, 8, 8)),
+    "pixels": ("for_images", {"n_components": 10, "trial_epochs": 1}, PIXELS),
+    "a graph": ("for_tables", {"geometry": "graph"}, WINE),
+    "a graph with parameters": (
+        "for_tables",
+        {"geometry": NeighbourGraph(neighbours=5, weights="self_tuning", diffusion=2.0)},
+        WINE,
+    ),
+    "mixed": ("for_tables", {"geometry": Mixed(share=0.2), "model": "linear"}, WINE),
+    "mixtures": ("for_tables", {"geometry": Mixtures(neighbours=(5,), components=4)}, WINE),
+    "gaps only": ("for_tables", {"scaling": "none", "n_init": 1}, with_gaps(load_iris().data)),
+    "a free table": ("for_tables", {"model": "free"}, WINE),
+}
+
+
+@pytest.mark.parametrize("case", SAVED)
+def test_files_give_back_every_bit(case: str, tmp_path: Path) -> None:
+    name, options, X = SAVED[case]
+    model = recipe(name, **options).fit(X)
+    model.save(tmp_path / "model.safetensors")
+    again = load(tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(again.labels_, model.labels_)
+    assert again.stability_ == model.stability_
+    assert again.history_ == model.history_
+    assert again.geometry_ == model.geometry_
+    for key in ("scaling", "n_components", "missing", "norm", "schedule", "init", "trial_epochs", "n_init"):
+        assert getattr(again, key) == getattr(model, key)
+    assert model.scaling_ is not None
+    assert again.scaling_ is not None
+    kept, found = model.scaling_.tensors(), again.scaling_.tensors()
+    assert kept.keys() == found.keys()
+    assert all(torch.equal(kept[key], found[key]) for key in kept)
+    if case == "a free table":
+        np.testing.assert_array_equal(again.probabilities_, model.probabilities_)
+        return
+    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+    assert again.score(X) == model.score(X)
+    assert again.fit(X).labels_.shape == (len(X),)
+
+
+def test_a_scaling_of_other_rows_is_not_loaded(tmp_path: Path) -> None:
+    model = recipe("for_tables").fit(WINE)
+    assert model.scaling_ is not None
+    wrong: dict[str, Any] = {"centre": torch.zeros(5), "scale": torch.ones(4), "axes": torch.ones(5, 2)}
+    for name, value in {**wrong, "fill": torch.zeros(3)}.items():
+        damaged = copy.copy(model)
+        scaling = type(model.scaling_)(**{**model.scaling_.tensors(), name: value})
+        damaged.fitted_ = replace(model.fitted_, scaling=scaling)
+        damaged.save(tmp_path / name)
+        with pytest.raises(ValueError, match=r"not a whole model file.*the scaling is of other samples"):
+            load(tmp_path / name)
+
+
+# --- Other programs -------------------------------------------------------------------------------------------
+
+
+EXPORTED: dict[str, tuple[str, dict[str, Any], NDArray[Any]]] = {
+    "tables": ("for_tables", {}, with_gaps(WINE)),
+    "tables in wild units": ("for_tables", {}, WINE * np.logspace(-9, 9, 13) + 1e9),
+    "double precision": ("for_tables", {"dtype": "float64"}, with_gaps(WINE)),
+    "gaps only": ("for_tables", {"scaling": "none"}, with_gaps(load_iris().data)),
+    "pixels": ("for_images", {"n_components": 10}, PIXELS),
+    "images": ("for_images", {"n_components": None}, PIXELS.reshape(-1, 1, 8, 8)),
+    "components of images": ("for_images", {"n_components": 10, "norm": None}, PIXELS.reshape(-1, 1, 8, 8)),
+}
+
+
+@pytest.mark.parametrize("case", EXPORTED)
+def test_other_programs_find_the_same_probabilities(case: str, tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    from pollux.io.onnx import to_onnx
+
+    name, options, X = EXPORTED[case]
+    model = recipe(name, **options).fit(X)
+    to_onnx(model, tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
+    (asked,) = session.get_inputs()
+    kind = np.float32 if asked.name == "images" else np.float64
+    probabilities, cluster = session.run(None, {asked.name: X.astype(kind)})
+    np.testing.assert_allclose(probabilities, model.predict_proba(X), atol=1e-5)
+    np.testing.assert_array_equal(cluster, model.labels_)
+    assert session.get_modelmeta().custom_metadata_map["missing"] == model.missing
+
+
+# --- Conventions ----------------------------------------------------------------------------------------------
+
+
+SCALED = GeminiClustering(
+    3, model="linear", objective="mmd_ova", scaling="auto", max_epochs=20, learning_rate=0.05, random_state=0
+)
+
+
+@parametrize_with_checks([SCALED])
+def test_every_check_of_scikit_learn_passes_with_a_scaling(estimator: GeminiClustering, check: Any) -> None:
+    check(estimator)

@@ -1,0 +1,81 @@
+"""Every example of the README and of the pages for users runs as it stands, and links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import matplotlib
+import pytest
+
+from pollux.app import cli
+
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+# Those that speak to users; the architecture shows fragments of the source.
+FOR_USERS = [page for page in PAGES if page.name != "architecture.md"]
+FENCE = re.compile(
+    r"^(?P<fence>`{3,}|~{3,})(?P<kind>python|console)[^\n]*\n(?P<code>.*?)^(?P=fence)[ \t]*$", re.MULTILINE | re.DOTALL
+)
+
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+every_page_for_users = pytest.mark.parametrize("page", FOR_USERS, ids=lambda page: page.name)
+
+
+def blocks(page: Path, kind: str = "python") -> list[str]:
+    """The blocks of a kind in their order, each moved down to its line, so that errors point into the page."""
+    return [code for found, code in all_blocks(page) if found == kind]
+
+
+def all_blocks(page: Path) -> list[tuple[str, str]]:
+    text = page.read_text(encoding="utf-8")
+    return [
+        (match["kind"], "\n" * text.count("\n", 0, match.start("code")) + match["code"])
+        for match in FENCE.finditer(text)
+    ]
+
+
+def commands(code: str) -> list[list[str]]:
+    """The arguments of each pollux command in a block; what else is in it is not run."""
+    lines = [shlex.split(line, comments=True) for line in code.splitlines()]
+    return [words[1:] for words in lines if words[:1] == ["pollux"]]
+
+
+def test_the_readme_shows_how_the_library_is_used() -> None:
+    found = blocks(README)
+    assert len(found) >= 2
+    assert any("GeminiClustering" in code for code in found)
+    shown = [arguments[0] for code in blocks(README, "console") for arguments in commands(code)]
+    assert {"fit", "report", "predict"} <= set(shown)
+
+
+@every_page
+def test_no_block_goes_unnoticed(page: Path) -> None:
+    # A fence that is spelled otherwise (indented, or "py") would not be run.
+    fences = re.findall(r"^\s*(?:`{3,}|~{3,})\s*(?:py|python|python3)\b", page.read_text(encoding="utf-8"), re.M)
+    assert len(blocks(page)) == len(fences)
+
+
+@every_page_for_users
+def test_every_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # In one folder and in their order, so that a block may read a file that an earlier one wrote.
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    backend = matplotlib.get_backend()
+    matplotlib.use("Agg")
+    try:
+        for kind, code in all_blocks(page):
+            if kind == "python":
+                exec(compile(code, str(page), "exec"), {"__name__": "__main__"})
+            for arguments in commands(code) if kind == "console" else []:
+                assert cli.main(arguments) == 0, f"pollux {shlex.join(arguments)}"
+    finally:
+        matplotlib.use(backend)
+
+
+@every_page
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\((?!https?://|#)([^)#\s]+)", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}"

@@ -1,0 +1,46 @@
+"""Names without torch are those of the registries."""
+
+import subprocess
+import sys
+from inspect import signature
+
+import pytest
+
+from pollux import GeminiClustering, geometry, models, names, objectives, training
+from pollux.data import preprocessing, scaling
+from pollux.objectives import gemini
+
+
+@pytest.mark.parametrize(
+    ("listed", "registry"),
+    [
+        (names.OBJECTIVES, (*gemini.ALIASES, *objectives.GEMINIS)),
+        (names.KERNELS, geometry.KERNELS),
+        (names.DISTANCES, geometry.DISTANCES),
+        (names.KERNELS_OF_ALL_SAMPLES, geometry.SPANNING["kernel"]),
+        (names.DISTANCES_OF_ALL_SAMPLES, geometry.SPANNING["distance"]),
+        (names.MODELS, models.MODELS),
+        (names.ACTIVATIONS, models.ACTIVATIONS),
+        (names.NORMS, [norm or "none" for norm in models.NORMS]),
+        (names.PENALTIES, objectives.PENALTIES),
+        (names.OPTIMISERS, training.OPTIMISERS),
+        (names.SCHEDULES, training.SCHEDULES),
+        (names.SCALINGS, scaling.SCALINGS),
+        (names.MISSING, scaling.MISSING),
+        (names.MISSING_IN_FILES, preprocessing.MISSING),
+        (names.RECIPES, [name.removeprefix("for_") for name in dir(GeminiClustering) if name.startswith("for_")][::-1]),
+    ],
+)
+def test_names_are_those_of_the_registry(listed: tuple[str, ...], registry: object) -> None:
+    assert listed == tuple(registry)  # type: ignore[call-overload]
+
+
+def test_defaults_of_the_estimator_are_among_the_names() -> None:
+    defaults = {name: parameter.default for name, parameter in signature(GeminiClustering).parameters.items()}
+    for option, listed in {"init": names.INITS, "dtype": names.DTYPES, "objective": names.OBJECTIVES}.items():
+        assert defaults[option] in listed
+
+
+def test_names_do_not_bring_torch() -> None:
+    done = subprocess.run([sys.executable, "-c", "import sys, pollux.names; assert 'torch' not in sys.modules"])
+    assert done.returncode == 0

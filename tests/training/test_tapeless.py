@@ -1,0 +1,164 @@
+"""Training without a tape gives what training with one gives."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_iris
+from torch import Tensor, nn
+
+from pollux import Gemini, GeminiClustering
+from pollux.geometry.affinity import Affinity, Features
+from pollux.objectives import GEMINIS
+from pollux.objectives.gradients import CLOSED_FORMS, value_and_gradient
+from pollux.training.batches import Batch
+from pollux.training.dense import DenseModels, has_closed_form
+from pollux.training.steps import AutogradStep, ClosedFormStep
+from pollux.training.trainable import SingleModel
+
+
+def random_logits(*shape: int, scale: float = 2.0, seed: int = 0) -> Tensor:
+    return scale * torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def centred_features(n: int, r: int) -> Features:
+    values = random_logits(n, r, seed=7)
+    return Features(values - values.mean(0))
+
+
+def affinity_for(name: str, features: Features) -> Affinity:
+    """The features, or the distances between them where the objective needs those."""
+    values = features.values
+    distances = torch.cdist(values, values, compute_mode="donot_use_mm_for_euclid_dist")
+    return distances if Gemini(name).needs == "distance" else features
+
+
+def by_autograd(name: str, logits: Tensor, affinity: Affinity) -> tuple[Tensor, Tensor]:
+    logits = logits.clone().requires_grad_()
+    value = Gemini(name)(logits.log_softmax(-1), affinity)
+    (gradient,) = torch.autograd.grad(value.sum(), logits)
+    return value.detach(), gradient
+
+
+@pytest.mark.parametrize("shape", [(30, 4), (3, 30, 4), (30, 1), (1, 3)])
+@pytest.mark.parametrize("name", CLOSED_FORMS)
+def test_closed_form_is_the_gradient(name: str, shape: tuple[int, ...]) -> None:
+    logits, affinity = random_logits(*shape), affinity_for(name, centred_features(shape[-2], 5))
+    value, gradient = CLOSED_FORMS[name](logits, affinity)
+    expected_value, expected_gradient = by_autograd(name, logits, affinity)
+    torch.testing.assert_close(value, expected_value, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(gradient, expected_gradient, rtol=1e-8, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", CLOSED_FORMS)
+def test_closed_form_is_finite_where_predictions_saturate(name: str, dtype: torch.dtype) -> None:
+    logits = random_logits(30, 4, scale=1e3).to(dtype)
+    logits[:, 3] = -1e4  # a cluster that nothing prefers
+    features = Features(centred_features(30, 5).values.to(dtype))
+    value, gradient = CLOSED_FORMS[name](logits, affinity_for(name, features))
+    assert value.isfinite()
+    assert gradient.isfinite().all()
+    expected_value, _ = by_autograd(name, logits.double(), affinity_for(name, centred_features(30, 5)))
+    torch.testing.assert_close(value.double(), expected_value, rtol=1e-4, atol=1e-6)
+
+
+def test_closed_form_names_are_objectives() -> None:
+    assert set(CLOSED_FORMS) <= set(GEMINIS)
+
+
+@pytest.mark.parametrize("name", [*CLOSED_FORMS, "chi2_ova"])
+def test_sample_weights_reach_the_gradient(name: str) -> None:
+    logits, affinity = random_logits(20, 3), affinity_for(name, centred_features(20, 4))
+    weight = torch.arange(1.0, 21, dtype=torch.float64)
+    value, gradient = value_and_gradient(Gemini(name), logits, affinity, weight)
+    traced = logits.clone().requires_grad_()
+    expected = Gemini(name)(traced.log_softmax(-1), affinity, sample_weight=weight)
+    torch.testing.assert_close(value, expected.detach())
+    torch.testing.assert_close(gradient, torch.autograd.grad(expected, traced)[0])
+
+
+def perceptron() -> nn.Module:
+    return nn.Sequential(
+        nn.Linear(5, 7),
+        nn.Tanh(),
+        nn.Linear(7, 6),
+        nn.ReLU(),
+        nn.Linear(6, 8),
+        nn.Sigmoid(),
+        nn.Linear(8, 6),
+        nn.Identity(),
+        nn.Linear(6, 4),
+    )
+
+
+@pytest.mark.parametrize("restarts", [1, 3])
+@pytest.mark.parametrize("make", [lambda: nn.Linear(5, 4), perceptron], ids=["linear", "perceptron"])
+@pytest.mark.parametrize("name", ["kl_ova", "mmd_ova", "mmd_ovo"])
+def test_a_step_is_the_step_of_torch_adam(name: str, make: type[nn.Module], restarts: int) -> None:
+    torch.manual_seed(0)
+    modules = [make().double() for _ in range(restarts)]
+    expected = copy.deepcopy(modules)
+    features = centred_features(40, 5)
+    batch = Batch(features.values + 1, features, None)
+    model = DenseModels(modules, learning_rate=1e-2)
+    step = ClosedFormStep(model, Gemini(name))
+    for _ in range(25):
+        step(batch)
+    model.sync()
+    for module in expected:
+        taped = AutogradStep(SingleModel(module, 4), Gemini(name), torch.optim.Adam(module.parameters(), lr=1e-2))
+        for _ in range(25):
+            taped(batch)
+    for module, same in zip(modules, expected, strict=True):
+        for parameter, value in zip(module.parameters(), same.parameters(), strict=True):
+            torch.testing.assert_close(parameter, value, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("model", ["linear", "mlp"])
+@pytest.mark.parametrize("batch_size", [None, 50])
+def test_the_estimator_learns_the_same_with_and_in_closed_form(model: str, batch_size: int | None) -> None:
+    X = load_iris().data
+    settings = {"n_clusters": 4, "model": model, "batch_size": batch_size, "max_epochs": 20, "random_state": 0}
+    without = GeminiClustering(**settings, optimiser="adam").fit(X)
+    taped = GeminiClustering(**settings, optimiser=torch.optim.Adam).fit(X)
+    np.testing.assert_allclose(without.predict_proba(X), taped.predict_proba(X), rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(without.history_["objective"], taped.history_["objective"], rtol=1e-8)
+    np.testing.assert_allclose(without.history_["entropy"], taped.history_["entropy"], rtol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("module", "expected"),
+    [
+        (nn.Linear(5, 4), True),
+        (nn.Sequential(nn.Flatten(), nn.Linear(5, 4)), True),
+        (perceptron(), True),
+        (nn.Linear(5, 4, bias=False), False),
+        (nn.Linear(5, 3), False),
+        (nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 4)), False),
+        (nn.Sequential(nn.Linear(5, 6), nn.GELU(), nn.Linear(6, 4)), False),
+        (nn.Sequential(nn.Linear(5, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 4)), False),
+        (nn.Linear(50_000, 4), False),
+    ],
+)
+def test_only_small_dense_networks_go_in_closed_form(module: nn.Module, expected: bool) -> None:
+    assert has_closed_form(module, n_clusters=4) is expected
+
+
+def test_frozen_layers_keep_their_tape() -> None:
+    module = nn.Sequential(nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 4))
+    module[0].requires_grad_(False)
+    assert not has_closed_form(module, n_clusters=4)
+
+
+def test_fitting_gives_the_threads_back() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        GeminiClustering(3, model="linear", max_epochs=2, random_state=0).fit(load_iris().data)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
