@@ -11,13 +11,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from pollux.lab.experiments.rendering.account import Picture
-from pollux.lab.quality.comparing import Request, command, recorded
-from pollux.lab.quality.drawing import figures_of
-from pollux.lab.quality.methods import REFERENCE
-from pollux.lab.quality.rendering import Account, markdown_blocks
-from pollux.lab.quality.summary import Board, board_of, difference_to_reference
-from pollux.lab.quality.tables import NOTHING, number, signed, title_of
+from pollux.lab.quality.benchmark import Request, recorded_runs, report_on
+from pollux.lab.quality.leaderboard import Leaderboard, difference_to_reference, number, signed, title_of
+from pollux.lab.quality.leaderboard_charts import draw_leaderboard
+from pollux.lab.quality.peers import REFERENCE
+from pollux.lab.tables import NOTHING, escape_markdown, markdown_blocks, markdown_list
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "quality"
@@ -34,41 +32,41 @@ BEGIN, END = "<!-- quality:begin -->", "<!-- quality:end -->"
 
 def section(folder: Path = RESULTS) -> str:
     """The tables and figures of what is recorded in a folder, as Markdown; nothing where nothing is."""
-    records = recorded(Request(out=folder))
+    records = recorded_runs(Request(out=folder))
     if not records:
         return ""
-    board = board_of(records)
-    pictures = [
-        Picture(name, str(figure.get_label()), b"", f"figures/quality-{name}.png")
-        for name, figure in figures_of(board).items()
-        if (folder / "figures" / f"quality-{name}.png").exists()
-    ]
-    account = Account(board, records, command(Request()), pictures=pictures)
-    return "\n\n".join(block for block in markdown_blocks(account, 3, "../results/quality/") if block)
+    report = report_on(records, Request())
+    blocks = [f"{escape_markdown(report.lead)}."]
+    blocks += [block for table in report.tables for block in markdown_blocks(table, level=3)]
+    for name, figure in draw_leaderboard(Leaderboard.of(records)).items():
+        if (folder / "figures" / f"quality-{name}.png").exists():
+            caption = escape_markdown(str(figure.get_label()))
+            blocks.append(f"![{caption}](../results/quality/figures/quality-{name}.png)")
+    return "\n\n".join(block for block in [*blocks, markdown_list(report.remarks)] if block)
 
 
 def short(folder: Path = RESULTS) -> str:
     """A table of all methods: the mean ARI of K-Means over each group of sets, and what others have more than it."""
-    records = recorded(Request(out=folder))
+    records = recorded_runs(Request(out=folder))
     if not records:
         return ""
-    board = board_of(records)
+    board = Leaderboard.of(records)
     groups = sorted(board.groups, key=[*HEADS, *board.groups].index)
-    parts = [board.of(group) for group in groups]
-    heads = [f"{HEADS.get(group, group)} ({len(part.places)})" for group, part in zip(groups, parts, strict=True)]
+    parts = [board.of_group(group) for group in groups]
+    heads = [f"{HEADS.get(group, group)} ({len(part.sets)})" for group, part in zip(groups, parts, strict=True)]
     lines = [f"| | {' | '.join(heads)} |", f"| --- |{' ---: |' * len(heads)}"]
     lines += [f"| {title_of(one)} | {' | '.join(_cell(part, one) for part in parts)} |" for one in board.methods]
     return "\n".join(lines)
 
 
-def _cell(part: Board, method: str) -> str:
+def _cell(part: Leaderboard, method: str) -> str:
     """The mean of a method that has nothing to be compared with, else its difference to K-Means on the same sets."""
     aris, difference = part.aris(method), difference_to_reference(part, method)
     if not aris:
         return NOTHING
     if method == REFERENCE or difference is None:
         return number(sum(aris.values()) / len(aris))
-    of = "" if difference.sets == len(part.places) else f" ({difference.sets})"
+    of = "" if difference.sets == len(part.sets) else f" ({difference.sets})"
     return f"{signed(difference.mean)}{of}"
 
 
@@ -84,7 +82,7 @@ def filled(text: str, page: str = "docs/benchmarks.md", folder: Path = RESULTS) 
 
 def main() -> int:
     """Write the pages."""
-    if not recorded(Request(out=RESULTS)):
+    if not recorded_runs(Request(out=RESULTS)):
         print(f"Nothing is recorded in {RESULTS}: run pollux bench quality first.", file=sys.stderr)
         return 2
     for page in PAGES:

@@ -10,12 +10,12 @@ import re
 import sys
 from pathlib import Path
 
-from pollux.lab.experiments.choosing import choose
-from pollux.lab.experiments.rendering import Account, account_of
-from pollux.lab.experiments.rendering.cells import verdict
-from pollux.lab.experiments.rendering.markdown import conclusion_lines, table_blocks
-from pollux.lab.experiments.reproducing import Request
-from pollux.lab.experiments.running import Outcome, recorded
+from pollux.lab.paper.choices import choose
+from pollux.lab.paper.comparisons import ComparisonTable
+from pollux.lab.paper.experiment import Experiment, Protocol
+from pollux.lab.paper.reproduction import Request, recorded_runs, report_on
+from pollux.lab.results import Report
+from pollux.lab.tables import markdown_blocks, markdown_list
 
 ROOT = Path(__file__).parents[1]
 PAGES = {"docs/reproduction.md": "../results", "README.md": "results"}
@@ -37,34 +37,41 @@ REQUESTS = {
 }
 
 
-def account(name: str, folder: Path = ROOT / "results") -> Account:
-    """What is recorded of an experiment."""
+def chosen(name: str) -> tuple[Experiment, Protocol]:
+    """An experiment, and what is recorded of its protocol."""
     request = REQUESTS[name]
     ((experiment, protocol),) = choose(request.names, request.profile, request.only, request.other, request.runs)
-    outcome = Outcome(recorded(experiment, protocol.all_runs(name), folder))
-    return account_of(experiment, protocol, outcome, request)
+    return experiment, protocol
+
+
+def report(name: str, folder: Path = ROOT / "results") -> Report:
+    """What is recorded of an experiment."""
+    experiment, protocol = chosen(name)
+    found = recorded_runs(experiment, protocol.all_runs(name), folder)
+    return report_on(experiment, protocol, found, REQUESTS[name])
 
 
 def section(name: str, results: str) -> str:
-    """The command, what came of it, its tables and figures, as Markdown."""
-    told = account(name)
+    """The command, what was found, its tables and figures, as Markdown."""
+    made = report(name)
     figures = sorted((ROOT / "results" / "figures").glob(f"{name}-*.png"))
-    pictures = [f"![{told.experiment.title}]({results}/figures/{figure.name})" for figure in figures]
-    tables = [block for table in told.tables for block in table_blocks(table, level=3)]
-    lead = f"{told.lead}. {told.departure}." if told.departure else f"{told.lead}."
-    return "\n\n".join([f"```sh\n{told.command}\n```", lead, conclusion_lines(told), *tables, *pictures])
+    pictures = [f"![{made.title}]({results}/figures/{figure.name})" for figure in figures]
+    tables = [block for table in made.tables for block in markdown_blocks(table, level=3)]
+    lead = f"{made.lead}. {made.departure}." if made.departure else f"{made.lead}."
+    return "\n\n".join([f"```sh\n{made.command}\n```", lead, markdown_list(made.findings), *tables, *pictures])
 
 
 def short(results: str) -> str:
-    """One line for each experiment: what was concluded, or how many of its cells hold."""
+    """One line for each experiment: its conclusion, or how many of its cells hold."""
     lines = ["| Experiment | In the paper | Runs | What was found |", "| --- | --- | ---: | --- |"]
     for name in REQUESTS:
-        told = account(name)
-        found = list(told.conclusion) or [line for table in told.tables if (line := verdict(table))]
-        if told.departure:
-            found.append(f"({told.departure}.)")
-        where = f"[`{name}`](docs/reproduction.md#{name})"
-        lines.append(f"| {where} | {told.experiment.place} | {len(told.records)} of {told.asked} | {' '.join(found)} |")
+        made, (experiment, protocol) = report(name), chosen(name)
+        tables: list[ComparisonTable] = list(experiment.tables(made.records))
+        found = list(made.findings) or [table.verdict for table in tables if table.verdict]
+        if made.departure:
+            found.append(f"({made.departure}.)")
+        where, runs = f"[`{name}`](docs/reproduction.md#{name})", len(protocol.all_runs(name))
+        lines.append(f"| {where} | {experiment.place} | {len(made.records)} of {runs} | {' '.join(found)} |")
     return "\n".join(lines)
 
 

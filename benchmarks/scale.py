@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from measure import Row, aligned, environment, markdown_table, piped, significant, text_table
-from pollux.data.streaming import WINDOW_BYTES
+from pollux.data.shuffling import WINDOW_BYTES
 from pollux.objectives.divergences import DIVERGENCES
 from scale_probes import CLUSTERS, Found, in_own_process
 

@@ -208,9 +208,9 @@ def latency(floats: int, times: int) -> Found:
 
 def decode(source: str) -> Found:
     """Rows of a Parquet file that are read in a second, and its bytes for each."""
-    from pollux.data.streaming import ParquetChunks
+    from pollux.data.chunks import FileChunks
 
-    chunks = ParquetChunks(source)
+    chunks = FileChunks(source)
     chunks.read(0)
     n, start = int(chunks.lengths.sum()), time.perf_counter()
     for chunk in range(len(chunks.lengths)):

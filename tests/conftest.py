@@ -23,7 +23,8 @@ TOGETHER = {
     "test_command_line.py": "command",
     "test_faults.py": "faults",
     "test_report_browser.py": "browser",
-    "test_selection.py": "selection",
+    "test_search.py": "selection",
+    "test_result.py": "selection",
 }
 
 # A run of the tests finds the same as the one before it; `make test-laws` looks for problems nobody has tried yet.

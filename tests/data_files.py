@@ -6,7 +6,7 @@ import contextlib
 import gzip
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +17,11 @@ import pyarrow.parquet as parquet
 from PIL import Image
 
 from pollux.app import cli
+from pollux.data.chunks import open_blocks
+from pollux.data.columns import Choices
+from pollux.data.encoding import ArrayEncoding, TableEncoding
+from pollux.data.sources import InMemory
+from pollux.data.survey import learn_encoding
 
 FAST = ("--clusters", "3", "--epochs", "2", "--restarts", "1")
 
@@ -140,3 +145,31 @@ def write_images(folder: Path, arrays: Any, *, names: Callable[[int], str] = lam
 
 def pixels(n: int, *shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 256, (n, *shape), dtype=np.uint8)
+
+
+def plan_table(table: Any, choices: Choices | None = None) -> TableEncoding:
+    """How to read an Arrow table in memory."""
+    encoding, _ = learn_encoding(InMemory(table), choices)
+    assert isinstance(encoding, TableEncoding)
+    return encoding
+
+
+def plan_array(array: Any, choices: Choices | None = None, columns: Sequence[str] | None = None) -> ArrayEncoding:
+    """How to read rows (n, d) or images in memory."""
+    encoding, _ = learn_encoding(InMemory(array, columns), choices)
+    assert isinstance(encoding, ArrayEncoding)
+    return encoding
+
+
+def survey_table(path: Path, choices: Choices | None = None) -> tuple[TableEncoding, np.ndarray]:
+    """How to read tables in files, and the rows of each block that are read."""
+    encoding, lengths = learn_encoding(open_blocks(path), choices)
+    assert isinstance(encoding, TableEncoding)
+    return encoding, lengths
+
+
+def survey_array(path: Path, choices: Choices | None = None) -> tuple[ArrayEncoding, np.ndarray]:
+    """How to read an array in a file, and the rows of each block that are read."""
+    encoding, lengths = learn_encoding(open_blocks(path), choices)
+    assert isinstance(encoding, ArrayEncoding)
+    return encoding, lengths

@@ -16,7 +16,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from pollux import GeminiClustering
 from pollux.data.rows import as_rows
-from pollux.data.streaming import Stream, batch_sizes, open_stream, shards, shuffled
+from pollux.data.shuffling import batch_sizes, shards, shuffled
+from pollux.data.streams import Stream, open_stream
 from pollux.geometry import Geometry, Kind
 from pollux.geometry.affinity import Block
 from pollux.geometry.spectral import block_of
@@ -76,6 +77,10 @@ class Uneven(Geometry):
     """A kernel of all samples whose numbers differ from process to process, as those of other processors may."""
 
     kind: Kind = "kernel"
+
+    @property
+    def gives_features(self) -> bool:
+        return True
 
     def bind(self, X: Any) -> Block:
         samples = as_rows(X)[torch.arange(len(X))]

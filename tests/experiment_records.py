@@ -1,13 +1,25 @@
-"""Records of runs that nobody did: what each experiment would measure, made up."""
+"""Experiments and records that are made up: toys, and what each real experiment would measure."""
+
+from __future__ import annotations
 
 import math
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
-from pollux.lab.experiments import EXPERIMENTS
-from pollux.lab.experiments.experiment import Protocol, Record, Run
-from pollux.lab.experiments.mi_boundaries import DISTANCES, difference, limit
+from pollux.clustering import CollapseWarning
+from pollux.lab.grid import Failure, Limits, RunContext, Task, perform
+from pollux.lab.paper import EXPERIMENTS, cifar10
+from pollux.lab.paper.experiment import Experiment, Protocol
+from pollux.lab.paper.mi_boundaries import DISTANCES, difference, limit
+from pollux.lab.paper.reproduction import ExperimentTask
+from pollux.lab.pretraining import Encoder, save_encoder
+from pollux.lab.records import Record, Run, Settings
+from pollux.training import Epoch
 
 VERSIONS = {"python": "3.11.0", "pollux": "0.1.0"}
 
@@ -35,3 +47,69 @@ def made_up_records(name: str, profile: str = "paper", runs: int = 2) -> list[Re
     """Records of the whole grid of an experiment."""
     protocol = EXPERIMENTS[name].protocols[profile]
     return [made_up(run) for run in Protocol(protocol.grid, min(runs, protocol.runs)).all_runs(name)]
+
+
+def toy_measure(settings: Settings, seed: int, context: RunContext) -> Mapping[str, Any]:
+    if settings["kind"] == "bad":
+        raise ValueError("out of [/range] ε")
+    if settings["kind"] == "odd":
+        return {"objective": object()}
+    if settings["kind"] == "warns":
+        warnings.warn("2 clusters of 3", CollapseWarning, stacklevel=1)
+    if context.model_path is not None:
+        context.model_path.parent.mkdir(exist_ok=True)
+        context.model_path.write_text("a model")
+    for callback in context.callbacks:
+        callback(Epoch(1, 1, {"objective": 0.5, "clusters": 3, "entropy": 0.1}))
+    return {"adjusted_rand_index": 0.5, "clusters": 3, "objective": 1.0}
+
+
+def toy(**changed: Any) -> Experiment:
+    """An experiment that takes no time."""
+    grid = [{"kind": kind, "epochs": 5, "weight": 0.0} for kind in ("good", "other")] + [{"kind": "fixed", "on": True}]
+    protocols = {"quick": Protocol(grid, 2, "2 runs"), "paper": Protocol([*grid, {"kind": "long", "epochs": 9}], 4)}
+    defaults: dict[str, Any] = {"name": "toy", "title": "A toy", "place": "nowhere", "protocols": protocols}
+    defaults |= {"measure": toy_measure, "tables": lambda records: []}
+    return Experiment(**(defaults | changed))
+
+
+def grid_of(*kinds: str, seeds: int = 1) -> list[Run]:
+    """Runs of the toy."""
+    return Protocol([{"kind": kind} for kind in kinds], seeds).all_runs("toy")
+
+
+def perform_run(run: Run, folder: Path) -> Record:
+    """Do a run of an experiment in this process."""
+    return perform(ExperimentTask(run), folder, Limits(1, 1))
+
+
+def write_encoder(folder: Path, channels: int = 3) -> Path:
+    """A small encoder of images, where an experiment looks for it."""
+    torch.manual_seed(0)
+    save_encoder(folder / cifar10.ENCODER, Encoder(channels, widths=(4, 6), blocks=(1, 1)))
+    return folder / cifar10.ENCODER
+
+
+class Spy:
+    """A display that remembers."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, Task]] = []
+        self.epochs: list[int] = []
+        self.records: list[Record] = []
+        self.failures: list[Failure] = []
+
+    def began(self, task: Task) -> None:
+        self.events.append(("began", task))
+
+    def epoch(self, task: Task, epoch: Epoch) -> None:
+        self.events.append(("epoch", task))
+        self.epochs.append(epoch.number)
+
+    def done(self, task: Task, record: Record) -> None:
+        self.events.append(("done", task))
+        self.records.append(record)
+
+    def failed(self, failure: Failure) -> None:
+        self.events.append(("failed", failure.task))
+        self.failures.append(failure)

@@ -31,7 +31,7 @@ _IMPORTED = [
         "pollux.app.cli",
     ),
     *(
-        "pollux.data.streaming",
+        "pollux.data.streams",
         "pollux.metrics",
         "pollux.training.memory",
         "pyarrow.parquet",

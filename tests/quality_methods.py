@@ -10,14 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from pollux.lab.quality.methods import Method
+from pollux.lab.grid import RunContext
+from pollux.lab.quality.peers import Method
 from pollux.training.callbacks import Epoch
 
 
-def by_first_column(X: Any, n_clusters: int, seed: int, callbacks: Any) -> Any:
+def by_first_column(X: Any, n_clusters: int, seed: int, context: RunContext) -> Any:
     """Clusters of about equal size along the first column; the seed only moves their names."""
     edges = np.quantile(X[:, 0], np.linspace(0, 1, n_clusters + 1)[1:-1])
-    for callback in callbacks:
+    for callback in context.callbacks:
         callback(Epoch(1, 1, {"objective": 0.5, "clusters": n_clusters}))
 
     def predict(rows: Any) -> Any:
@@ -26,19 +27,19 @@ def by_first_column(X: Any, n_clusters: int, seed: int, callbacks: Any) -> Any:
     return SimpleNamespace(labels_=predict(X), predict=predict)
 
 
-def hanging(X: Any, n_clusters: int, seed: int, callbacks: Any) -> Any:
+def hanging(X: Any, n_clusters: int, seed: int, context: RunContext) -> Any:
     time.sleep(600)
 
 
-def killed(X: Any, n_clusters: int, seed: int, callbacks: Any) -> Any:
+def killed(X: Any, n_clusters: int, seed: int, context: RunContext) -> Any:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def leaving(X: Any, n_clusters: int, seed: int, callbacks: Any) -> Any:
+def leaving(X: Any, n_clusters: int, seed: int, context: RunContext) -> Any:
     os._exit(3)
 
 
-def broken(X: Any, n_clusters: int, seed: int, callbacks: Any) -> Any:
+def broken(X: Any, n_clusters: int, seed: int, context: RunContext) -> Any:
     raise ValueError("out of [/range] ε")
 
 

@@ -10,8 +10,8 @@ import pyarrow.parquet as parquet
 import pytest
 
 from pollux.app.cli import main
-from pollux.data.streaming import open_stream
-from pollux.data.streaming.ahead import read_ahead
+from pollux.data.shuffling import read_ahead
+from pollux.data.streams import open_stream
 from pollux.errors import InputError, command_line, option
 
 

@@ -7,7 +7,6 @@ from inspect import signature
 import pytest
 
 from pollux import GeminiClustering, geometry, models, names, objectives, training
-from pollux.data import preprocessing, scaling
 from pollux.objectives import gemini
 
 
@@ -25,9 +24,6 @@ from pollux.objectives import gemini
         (names.PENALTIES, objectives.PENALTIES),
         (names.OPTIMISERS, training.OPTIMISERS),
         (names.SCHEDULES, training.SCHEDULES),
-        (names.SCALINGS, scaling.SCALINGS),
-        (names.MISSING, scaling.MISSING),
-        (names.MISSING_IN_FILES, preprocessing.MISSING),
         (names.RECIPES, [name.removeprefix("for_") for name in dir(GeminiClustering) if name.startswith("for_")][::-1]),
     ],
 )

@@ -6,7 +6,7 @@ import typing
 if typing.TYPE_CHECKING:
     from pollux import data, geometry, io, lab, metrics, models, objectives, ranks, report, training, transport
     from pollux.clustering import GeminiClustering, load
-    from pollux.data.streaming import open_stream
+    from pollux.data.streams import open_stream
     from pollux.objectives import Divergence, Gemini, f_divergence
     from pollux.selection import Selection, select_n_clusters
 
@@ -41,7 +41,7 @@ _HOMES = {
     "Selection": "pollux.selection",
     "f_divergence": "pollux.objectives",
     "load": "pollux.clustering",
-    "open_stream": "pollux.data.streaming",
+    "open_stream": "pollux.data.streams",
     "select_n_clusters": "pollux.selection",
 }
 

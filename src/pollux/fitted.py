@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from pollux.data.preprocessing import Preprocessing
+from pollux.data.encoding import Encoding
 from pollux.data.samples import ArraySamples, Samples, Source, StreamSamples, iterate_in_order
 from pollux.data.scaling import FittedScaling, prepared
 from pollux.geometry import Geometry
@@ -75,7 +75,7 @@ class Fitted:
     diverged: bool = False
     geometry: Geometry | None = None
     scaling: FittedScaling | None = None
-    encoding: Preprocessing | None = None
+    encoding: Encoding | None = None
     feature_names: tuple[str, ...] = ()
     missing: str = "error"
     given_labels: NDArray[np.int64] | None = None

@@ -28,10 +28,10 @@ from pollux.app import cli
 from pollux.app.runs import Settings, from_toml
 from pollux.app.runs import settings as settings_of_runs
 from pollux.app.runs.estimator import clustering_of
-from pollux.data.files import arrays, images, tables
-from pollux.data.preprocessing import SCALINGS
+from pollux.data import array_files, image_folder, table_files
 from pollux.errors import InputError
 from pollux.io import model_files as persistence
+from pollux.names import SCALINGS
 
 PROBABILITIES = ["p_0", "p_1", "p_2"]
 # The package has a function of that name.
@@ -775,7 +775,7 @@ def test_predictions_are_written_in_every_format(run: Path) -> None:
 def test_parts_of_any_size_give_the_same(run: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     table_in(Path(), name, frame())
     for size in (1, 7, 30):
-        monkeypatch.setattr(tables, "ROWS_AT_ONCE", size)
+        monkeypatch.setattr(table_files, "ROWS_AT_ONCE", size)
         for out in ("new.csv", "new.parquet"):
             good("predict", run, name, "--out", out)
         same_rows("new.csv", run / "clusters.csv")
@@ -784,14 +784,14 @@ def test_parts_of_any_size_give_the_same(run: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_parts_of_arrays_and_images_give_the_same(pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(images, "ROWS_AT_ONCE", 5)
+    monkeypatch.setattr(image_folder, "ROWS_AT_ONCE", 5)
     good("predict", pictures, pictures.parent / "images", "--out", "new.csv")
     same_rows("new.csv", pictures / "clusters.csv")
     X = np.random.default_rng(0).normal(size=(20, 3))
     np.save("array.npy", X)
     np.savez("array.npz", X=X)
     good("fit", "array.npy", *FAST, "--out", "run")
-    monkeypatch.setattr(arrays, "ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(array_files, "ROWS_AT_ONCE", 7)
     for name in ("array.npy", "array.npz"):
         good("predict", "run", name, "--out", "new.csv")
         same_rows("new.csv", "run/clusters.csv")
@@ -882,7 +882,7 @@ def test_a_file_without_rows_has_no_predictions(run: Path) -> None:
 
 @pytest.mark.parametrize("case", ["gap in numbers", "first rows dropped", "first names missing"])
 def test_identifiers_may_have_gaps_in_any_part(run: Path, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
-    monkeypatch.setattr(tables, "ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(table_files, "ROWS_AT_ONCE", 7)
     data = frame()
     options: list[str] = []
     if case == "gap in numbers":
@@ -907,7 +907,7 @@ def test_an_error_in_mid_file_leaves_the_old_file(run: Path, out: str) -> None:
 
 
 def test_an_error_after_rows_were_written_leaves_the_old_file(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(table_files, "ROWS_AT_ONCE", 7)
     data = frame()
     data.loc[29, "size"] = np.inf
     parquet.write_table(as_table(data), "late.parquet")

@@ -20,7 +20,7 @@ from pollux import load
 from pollux.app.runs import Settings, fitting, folder, held, interrupts
 from pollux.app.runs.data import classes_of, read
 from pollux.app.runs.fitting import fit
-from pollux.data.files import open_data
+from pollux.data.sources import open_data
 from pollux.errors import InputError, did_you_mean
 from pollux.io.atomic import in_place
 from pollux.training import Checkpoints, Interruptible
@@ -139,7 +139,7 @@ def test_a_report_of_an_older_model_is_removed_and_that_is_said(data: Path) -> N
 
 def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(OSError, match="no ordinary file"), in_place(tmp_path / "pipe"):
+    with pytest.raises(OSError, match="not an ordinary file"), in_place(tmp_path / "pipe"):
         pass
     (tmp_path / "real.txt").write_text("old")
     (tmp_path / "link.txt").symlink_to(tmp_path / "real.txt")

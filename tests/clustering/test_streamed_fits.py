@@ -7,6 +7,7 @@ import json
 import pickle
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,9 @@ from pollux import GeminiClustering, load, open_stream
 from pollux.app.runs import Settings
 from pollux.app.runs import streamed as streamed_runs
 from pollux.data import samples as streamed
-from pollux.data.streaming import DatasetChunks, ParquetChunks, Stream
+from pollux.data.chunks import FileChunks
+from pollux.data.dataset_chunks import DatasetChunks
+from pollux.data.streams import Stream
 from pollux.errors import InputError
 
 CENTRES = np.array([[4, 0, 0, 0], [0, 4, 0, 0], [0, 0, 4, 4]], dtype=np.float32)
@@ -70,6 +73,16 @@ def in_npy(path: Path, rows: np.ndarray = X) -> Path:
     return path
 
 
+def in_csv(path: Path) -> Path:
+    frame().to_csv(path, index=False)
+    return path
+
+
+def in_feather(path: Path) -> Path:
+    frame().to_feather(path, chunksize=50)
+    return path
+
+
 class Items(Dataset[Any]):
     """Items by number, as a user writes them: with labels, in a mapping, or bare."""
 
@@ -101,6 +114,8 @@ SOURCES: dict[str, Callable[[Path], Any]] = {
     "a Parquet file": lambda folder: in_parquet(folder / "rows.parquet"),
     "its name": lambda folder: str(in_parquet(folder / "rows.parquet")),
     "a folder": lambda folder: in_folder(folder / "rows"),
+    "a CSV file": lambda folder: in_csv(folder / "rows.csv"),
+    "a Feather file": lambda folder: in_feather(folder / "rows.feather"),
     "an array": lambda folder: in_npy(folder / "rows.npy"),
     "a stream": lambda folder: open_stream(in_npy(folder / "rows.npy")),
     "tensors": lambda folder: tensors(),
@@ -216,8 +231,8 @@ def test_sorted_rows_are_shuffled_by_windows(tmp_path: Path) -> None:
 def test_labels_are_predicted_when_they_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = in_parquet(tmp_path / "rows.parquet")
     read: list[int] = []
-    original = ParquetChunks.read
-    monkeypatch.setattr(ParquetChunks, "read", lambda self, chunk: (read.append(chunk), original(self, chunk))[1])
+    original = FileChunks.read
+    monkeypatch.setattr(FileChunks, "read", lambda self, chunk: (read.append(chunk), original(self, chunk))[1])
     fitted = clustering(max_epochs=1).fit(path)
     read.clear()
     labels = fitted.labels_
@@ -458,7 +473,7 @@ def broken(kind: str, folder: Path) -> Any:
     return {
         "a text file": lambda: folder / "rows.csv",
         "no file": lambda: folder / "nothing.parquet",
-        "an empty folder": lambda: folder,
+        "an empty folder": lambda: Path(tempfile.mkdtemp(dir=folder)),
         "an array with a gap": lambda: in_npy(folder / "gap.npy", gap),
         "a table with a gap": lambda: in_parquet(folder / "gap.parquet", gap),
         "tensors with a gap": lambda: TensorDataset(torch.as_tensor(gap)),
@@ -482,9 +497,9 @@ def broken(kind: str, folder: Path) -> Any:
 @pytest.mark.parametrize(
     ("kind", "told"),
     [
-        ("a text file", "Parquet and .npy files"),
+        ("a text file", "has 1 rows"),
         ("no file", "There is no file"),
-        ("an empty folder", "no Parquet files in"),
+        ("an empty folder", "folder of images"),
         ("an array with a gap", "row 77: column '2' is missing"),
         ("a table with a gap", "'c'"),
         ("tensors with a gap", "TensorDataset, row 77: .* is missing"),
@@ -534,6 +549,7 @@ def test_a_loader_whose_shapes_change_is_told() -> None:
 
 _PEAKS = """
 import sys
+import tempfile
 from pollux import GeminiClustering
 for path in sys.argv[1:]:
     GeminiClustering(3, model="linear", max_epochs=1, batch_size=2000, random_state=0).fit(path).labels_
@@ -694,6 +710,43 @@ def test_arrays_are_streamed_too(table: Path) -> None:
     assert "no columns beside its rows" in fit(Path("rows.npy"), "--stream", "yes", "--label", "kind", code=2).err
 
 
+@pytest.mark.parametrize("name", ["rows.csv", "rows.feather"])
+def test_tables_of_other_formats_are_streamed_with_the_same_bits(table: Path, name: str) -> None:
+    """Of the same rows in the same blocks; a text file is predicted as it is, too."""
+    rows = pd.read_parquet(table)
+    if name.endswith("csv"):
+        rows.to_csv(name, index=False)
+        # One block, as a text of this size is.
+        rows.to_parquet(table)
+    else:
+        rows.to_feather(name, chunksize=64)
+    fit(table, "--stream", "yes", "--label", "kind", "--id", "name", "--out", "one")
+    fit(Path(name), "--stream", "yes", "--label", "kind", "--id", "name", "--out", "other")
+    one, other = (pd.read_parquet(f"{run}/clusters.parquet") for run in ("one", "other"))
+    pd.testing.assert_frame_equal(one, other)
+    assert pollux("predict", "other", name, "--out", "again.csv").code == 0
+    np.testing.assert_array_equal(pd.read_csv("again.csv")["cluster"], one["cluster"])
+
+
+def test_folders_of_a_partition_are_columns(table: Path) -> None:
+    """As Spark and pyarrow write them."""
+    import pyarrow.dataset as ds
+
+    rows = pa.Table.from_pandas(frame().assign(year=2000 + CLASSES, place="a b"), preserve_index=False)
+    part = ds.partitioning(pa.schema([("year", pa.int64()), ("place", pa.string())]), flavor="hive")
+    ds.write_dataset(rows, "years", format="parquet", partitioning=part)
+    for stream in ("yes", "no"):
+        answer = fit(Path("years"), "--stream", stream, "--out", f"run-{stream}")
+        assert "5 features: a, b, c, d, year" in answer.out
+        assert "left out place: it has one value throughout" in answer.out
+    held, streamed = pd.read_csv("run-no/clusters.csv"), pd.read_parquet("run-yes/clusters.parquet")
+    assert adjusted_rand_score(held["cluster"], streamed["cluster"]) == 1
+    assert pollux("predict", "run-yes", "years", "--id", "year", "--out", "again.csv").code == 0
+    again = pd.read_csv("again.csv")
+    np.testing.assert_array_equal(again["cluster"], streamed["cluster"])
+    assert again["year"].tolist() == sorted(2000 + CLASSES)
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [
@@ -713,8 +766,27 @@ def test_what_cannot_be_streamed_is_refused_before_anything_is_written(
 
 
 def test_only_files_that_can_be_are_streamed(table: Path) -> None:
-    frame().to_csv("rows.csv", index=False)
-    assert "cannot be streamed" in fit(Path("rows.csv"), "--stream", "yes", code=2).err
+    np.savez("rows.npz", X)
+    assert "not streamed" in fit(Path("rows.npz"), "--stream", "yes", code=2).err
     with pytest.raises(InputError, match="stream is one of auto, yes, no"):
         Settings(stream="maybe")
     assert fit(table, "--stream", "maybe", code=2).err
+
+
+@pytest.mark.parametrize(
+    ("geometry", "sampled"), [("linear", False), ("cosine", False), ("rbf", True)], ids=["linear", "cosine", "rbf"]
+)
+def test_samples_are_read_apart_only_for_a_geometry_that_adapts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, geometry: str, sampled: bool
+) -> None:
+    read: list[int] = []
+    original = FileChunks.read
+
+    def counting(self: FileChunks, number: int) -> Any:
+        read.append(number)
+        return original(self, number)
+
+    monkeypatch.setattr(FileChunks, "read", counting)
+    clustering(geometry=geometry, max_epochs=1).fit(in_parquet(tmp_path / "x.parquet"))
+    # Twelve row groups: in the one epoch, and in the evaluation.
+    assert (len(read) > 24) == sampled

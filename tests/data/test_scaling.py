@@ -1,4 +1,4 @@
-"""Statistics of rows with gaps, scalings and principal components: numpy, scikit-learn, and laws."""
+"""Scalings and principal components: scikit-learn, and laws; in the estimator too."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import StandardScaler
 
 from pollux import GeminiClustering, geometry, load
-from pollux.data import statistics
 from pollux.data.rows import Rows
-from pollux.data.scaling import SCALINGS, FittedScaling, prepared
-from pollux.data.statistics import moments, parts, principal_axes
+from pollux.data.scaling import FittedScaling, prepared
+from pollux.names import SCALINGS
 
 pytestmark = pytest.mark.filterwarnings("ignore::pollux.clustering.CollapseWarning")
 
@@ -41,109 +40,6 @@ WILD = normal(60, 4) * [1e6, 1e-6, 3.0, 100.0] + [1e9, 0.0, -5.0, 1e4]
 
 def apply(scaling: FittedScaling, X: Any) -> Array:
     return scaling(torch.as_tensor(X, dtype=torch.float64)).numpy()
-
-
-# --- Statistics -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("elements", [10, 100, 10_000])
-@pytest.mark.parametrize("shape", [(50, 3), (20, 1, 4, 4)])
-def test_moments_are_those_of_numpy(shape: tuple[int, ...], elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statistics, "_PART_ELEMENTS", elements)
-    X = with_gaps(*shape) * 3 + 1e5
-    found = moments(Rows(X))
-    np.testing.assert_array_equal(found.present, (~np.isnan(X)).sum(0))
-    np.testing.assert_allclose(found.mean, np.nanmean(X, 0), rtol=1e-13)
-    np.testing.assert_allclose(found.variance, np.nanvar(X, 0), rtol=1e-8)
-    np.testing.assert_array_equal(found.low, np.nanmin(X, 0))
-    np.testing.assert_array_equal(found.high, np.nanmax(X, 0))
-    assert all(value.dtype == torch.float64 for value in found)
-
-
-@pytest.mark.parametrize("elements", [12, 10_000])
-def test_weights_count_as_copies(elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statistics, "_PART_ELEMENTS", elements)
-    X, weight = with_gaps(30, 4), np.random.default_rng(0).integers(1, 4, 30)
-    once, copied = Rows(X), Rows(np.repeat(X, weight, 0))
-    for one, other in zip(moments(once, torch.as_tensor(weight)), moments(copied), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-12)
-    whole = np.nan_to_num(X)
-    centre = torch.zeros(4, dtype=torch.float64)
-    np.testing.assert_allclose(
-        principal_axes(Rows(whole), centre, 2, torch.as_tensor(weight)),
-        principal_axes(Rows(np.repeat(whole, weight, 0)), centre, 2),
-        atol=1e-10,
-    )
-
-
-def test_a_feature_of_which_nothing_is_known() -> None:
-    X = with_gaps(10, 3)
-    X[:, 1] = np.nan
-    found = moments(Rows(X))
-    assert found.present[1] == found.mean[1] == found.variance[1] == 0
-
-
-def test_variances_far_from_zero_keep_their_digits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statistics, "_PART_ELEMENTS", 30)
-    X = normal(100, 3)
-    np.testing.assert_allclose(moments(Rows(X + 1e8)).variance, X.var(0), rtol=1e-6)
-
-
-@pytest.mark.parametrize("unit", [1e-150, 1e150])
-def test_moments_of_extreme_units(unit: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statistics, "_PART_ELEMENTS", 300)
-    X = normal(1000, 3)
-    np.testing.assert_allclose(moments(Rows((X + 3) * unit)).variance.sqrt() / unit, X.std(0), rtol=1e-9)
-
-
-def test_parts_are_all_rows_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statistics, "_PART_ELEMENTS", 10)
-    X = normal(8, 3)
-    assert [len(part) for part in parts(Rows(X))] == [3, 3, 2]
-    np.testing.assert_array_equal(torch.cat(list(parts(Rows(X)))), X)
-
-
-@pytest.mark.parametrize("unit", [1e-150, 1.0, 1e150])
-@pytest.mark.parametrize("most", [2_000, 5], ids=["by the covariance", "by iteration"])
-def test_principal_axes_are_those_of_scikit_learn(most: int, unit: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statistics, "_MOST_COVARIANCES", most)
-    monkeypatch.setattr(statistics, "_PART_ELEMENTS", 200)
-    X = normal(80, 12) * 0.5 ** np.arange(12) + 3
-    axes = principal_axes(Rows(X * unit), torch.as_tensor(X.mean(0) * unit), 3).numpy()
-    expected = PCA(3).fit(X).components_.T
-    np.testing.assert_allclose(axes.T @ axes, np.eye(3), atol=1e-10)
-    np.testing.assert_allclose(np.abs(np.sum(axes * expected, 0)), 1, atol=1e-6)
-    # Signs are no matter of chance.
-    assert (axes[np.abs(axes).argmax(0), range(3)] > 0).all()
-
-
-@pytest.mark.parametrize("unit", [1e-25, 1e25])
-def test_principal_axes_in_float32_know_no_unit(unit: float) -> None:
-    X = (normal(80, 6) * 0.5 ** np.arange(6)).astype(np.float32)
-    plain, scaled = (principal_axes(Rows(x), torch.as_tensor(x.mean(0)), 2) for x in (X, (X * unit).astype(np.float32)))
-    np.testing.assert_allclose(scaled, plain, atol=1e-4)
-
-
-@pytest.mark.parametrize("most", [2_000, 5], ids=["by the covariance", "by iteration"])
-@pytest.mark.parametrize(
-    ("X", "rank"),
-    [(normal(5, 12), 4), (np.tile(normal(40, 3), 4), 3), (np.ones((9, 12)), 1)],
-    ids=["few rows", "equal columns", "equal rows"],
-)
-def test_there_are_no_axes_along_which_nothing_varies(
-    X: Any, rank: int, most: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(statistics, "_MOST_COVARIANCES", most)
-    axes = principal_axes(Rows(X), torch.as_tensor(X.mean(0)), 8)
-    assert axes.shape == (12, rank)
-    np.testing.assert_allclose(axes.T @ axes, np.eye(rank), atol=1e-10)
-
-
-def test_new_rows_are_not_seen_along_directions_that_the_data_do_not_have() -> None:
-    X = np.tile(normal(40, 2), 3)
-    scaling = FittedScaling.fit(X, "standard", 4)
-    assert scaling.shape == (2,)
-    assert apply(scaling, normal(7, 6)).shape == (7, 2)
 
 
 # --- Scalings -------------------------------------------------------------------------------------------------
@@ -236,6 +132,13 @@ def test_all_of_a_scaling_is_in_its_tensors() -> None:
     for scaling in (FittedScaling.fit(X, "standard"), FittedScaling.fit(X, "none"), FittedScaling.fit(X, "auto", 2)):
         again = FittedScaling(**scaling.tensors())
         np.testing.assert_array_equal(apply(again, X), apply(scaling, X))
+
+
+def test_new_rows_are_not_seen_along_directions_that_the_data_do_not_have() -> None:
+    X = np.tile(normal(40, 2), 3)
+    scaling = FittedScaling.fit(X, "standard", 4)
+    assert scaling.shape == (2,)
+    assert apply(scaling, normal(7, 6)).shape == (7, 2)
 
 
 # --- Rows that are prepared -----------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ import pytest
 
 from benchmark_scripts import BENCHMARKS, benchmark_script
 from pollux.errors import InputError
-from pollux.lab.quality.sets import DEVELOPMENT, HELD_OUT, read_file
+from pollux.lab.quality.labelled_sets import DEVELOPMENT, HELD_OUT, read_file
 
 in_full = pytest.mark.skipif(os.environ.get("POLLUX_FAULTS") != "full", reason="make test-faults runs it")
 

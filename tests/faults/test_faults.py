@@ -816,7 +816,7 @@ def test_a_second_run_in_the_same_folder_is_refused_at_once(
         second = Child(tmp_path, *others).end()
         assert second.code == 2, second
         assert second.err.count("\n") == 1
-        assert "Another run is at work in run" in second.err or "holds a training that has not ended" in second.err
+        assert "Another run is using run" in second.err or "holds a training that has not ended" in second.err
     assert first.is_running
     assert_good(first.end())
     assert results(tmp_path / "run") == whole(words)[0]

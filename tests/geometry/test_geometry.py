@@ -19,7 +19,17 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pollux.data.rows import Rows, as_rows
-from pollux.geometry import DISTANCES, KERNELS, Encoded, Geometry, Pairwise, Precomputed, ShortestPath, resolve
+from pollux.geometry import (
+    DISTANCES,
+    KERNELS,
+    SPANNING,
+    Encoded,
+    Geometry,
+    Pairwise,
+    Precomputed,
+    ShortestPath,
+    resolve,
+)
 from pollux.geometry.affinity import Affinity, Features, Paths
 
 Array = NDArray[np.float64]
@@ -370,6 +380,36 @@ def test_geometries_resolve_to_themselves() -> None:
     geometry = ShortestPath(neighbours=3)
     assert resolve(geometry, "distance") is geometry
     assert resolve("shortest_path", "distance", neighbours=3) == geometry
+
+
+EVERY_GEOMETRY: list[tuple[str, Geometry]] = [
+    *((f"{name} kernel", kernel) for name, kernel in KERNELS.items()),
+    ("polynomial kernel of a high degree", resolve("polynomial", degree=14)),
+    ("polynomial kernel that is not positive", resolve("polynomial", coef0=-1.0)),
+    *((f"{name} distance", distance) for name, distance in DISTANCES.items()),
+    *((name, make()) for named in SPANNING.values() for name, make in named.items()),
+    ("encoded features", resolve("cosine", encoder=lambda x: 2 * x)),
+    ("encoded monomials", resolve("polynomial", encoder=lambda x: x.repeat(1, 9))),
+    ("encoded paths", resolve("shortest_path", "distance", encoder=lambda x: 2 * x)),
+    ("matrix", resolve("precomputed", affinity=torch.eye(12))),
+    ("features", resolve("precomputed", affinity=Features(torch.eye(12)))),
+]
+
+
+@pytest.mark.parametrize(("name", "geometry"), EVERY_GEOMETRY, ids=[name for name, _ in EVERY_GEOMETRY])
+def test_geometries_say_what_they_give(name: str, geometry: Geometry) -> None:
+    x = samples(12, 3).abs()
+    adapted = geometry.for_clusters(2).adapt(x)
+    affinity = adapted.bind(x)(torch.arange(4))
+    assert (adapted.gives_features, adapted.gives_paths) == (
+        isinstance(affinity, Features),
+        isinstance(affinity, Paths),
+    )
+    # What is adapted takes nothing more from the data, and what does not adapt took nothing.
+    assert geometry.adapts or geometry.adapt(x) is geometry
+    assert adapted.adapt(x) == adapted
+    if not adapted.needs_all_samples:
+        torch.testing.assert_close(matrix(adapted.of(x[:4])), matrix(affinity))
 
 
 class Always(Geometry):

@@ -444,7 +444,8 @@ def test_unit_rows_have_length_one_and_zeros_stay() -> None:
 def test_kernels_of_graphs_have_names_and_parameters(name: str) -> None:
     geometry = resolve(name, components=3)
     assert geometry == SPANNING["kernel"][name](components=3)
-    assert geometry.spans_all
+    assert geometry.needs_all_samples
+    assert geometry.gives_features
     assert geometry.kind == "kernel"
     assert pickle.loads(pickle.dumps(geometry)) == geometry
     assert hash(geometry) == hash(replace(geometry))

@@ -21,8 +21,8 @@ from torch import Tensor
 import pollux
 from pollux import GeminiClustering, load
 from pollux.geometry import Mixtures, NeighbourGraph, ShortestPath
-from pollux.io import model_files as persistence
-from pollux.io import tensors as checked_tensors
+from pollux.io import model_files
+from pollux.io import tensors as tensor_files
 
 X = np.random.default_rng(0).normal(size=(20, 4))
 NO_MODEL = r"not a whole model file|not a model file|damaged|not those of this model|format version"
@@ -47,7 +47,7 @@ def contents(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 def sealed(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> Path:
     """A file with the right checksum, whatever it holds."""
-    checksum = checked_tensors.checksum(tensors, metadata["description"])
+    checksum = tensor_files.checksum(tensors, metadata["description"])
     save_file(tensors, path, metadata={**metadata, "sha256": checksum})
     return path
 
@@ -294,5 +294,5 @@ def test_the_checksum_is_that_of_everything(model: Path) -> None:
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
         digest.update(tensor.numpy().tobytes())
     assert metadata["sha256"] == digest.hexdigest()
-    assert metadata["version"] == str(persistence.VERSION)
+    assert metadata["version"] == str(model_files.VERSION)
     assert pollux.load(model).n_clusters == 3

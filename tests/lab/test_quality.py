@@ -19,31 +19,32 @@ import scipy.sparse
 
 from benchmark_scripts import benchmark_script
 from data_files import pollux, tree
+from experiment_records import Spy
 from pollux.errors import InputError
 from pollux.lab import bench_command as bench
+from pollux.lab import grid, records
 from pollux.lab.datasets import ImageSet
-from pollux.lab.experiments import records
-from pollux.lab.experiments.experiment import Record, Run
-from pollux.lab.quality import choosing, comparing, measuring, progress, rendering, running, sets
-from pollux.lab.quality.measuring import Task, labels_of, measure, recorded_as
-from pollux.lab.quality.methods import METHODS, Method
-from pollux.lab.quality.preparing import prepared_by
-from pollux.lab.quality.running import Failure, Limits, execute, is_done, memory_each
-from pollux.lab.quality.sets import DataSet, Samples, described, read_file
-from pollux.lab.quality.summary import (
-    Board,
-    board_of,
+from pollux.lab.grid import Failure, Limits, RunContext, perform, record_of, run_grid
+from pollux.lab.quality import benchmark, labelled_sets
+from pollux.lab.quality.benchmark import QualityTask, find_labels, is_done, report_on
+from pollux.lab.quality.labelled_sets import DataSet, Samples, choose_sets, describe_set, read_file
+from pollux.lab.quality.leaderboard import (
+    Leaderboard,
     bootstrap_interval,
     common_sets,
     difference_to_reference,
-    standings,
+    leaderboard_tables,
+    rank_methods,
+    set_tables,
 )
-from pollux.lab.quality.tables import set_tables, standing_tables
-from pollux.training import Epoch
+from pollux.lab.quality.peers import METHODS, Method, choose_methods, fit_preparation
+from pollux.lab.records import Record, Run
+from pollux.lab.results import print_report
 from quality_methods import BROKEN, GOOD, HANGING, KILLED, LEAVING, ONCE
 
 ROOT = Path(__file__).parents[2]
 RECORDS = Path("results", "quality", "quality.jsonl")
+HERE = RunContext(Path())
 
 
 @pytest.fixture(autouse=True)
@@ -162,11 +163,11 @@ def test_a_file_that_is_no_set_is_named() -> None:
 
 
 def test_a_set_is_known_by_its_content() -> None:
-    first = described("mine", "given", write_set())
+    first = describe_set("mine", "given", write_set())
     assert (first.rows, first.columns, first.classes, first.is_sparse, first.has_test) == (60, 4, 3, False, False)
-    assert described("mine", "given", write_set()).digest == first.digest
-    assert described("mine", "given", write_set(X=three_groups(seed=1)[0])).digest != first.digest
-    assert described("iris", "held out").digest == ""
+    assert describe_set("mine", "given", write_set()).digest == first.digest
+    assert describe_set("mine", "given", write_set(X=three_groups(seed=1)[0])).digest != first.digest
+    assert describe_set("iris", "held out").digest == ""
 
 
 def test_images_have_their_channels_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,11 +176,11 @@ def test_images_have_their_channels_first(monkeypatch: pytest.MonkeyPatch) -> No
         return ImageSet("mnist", pixels, classes, pixels[:4], classes[:4], ("a", "b", "c"))
 
     for shape, expected in (((6, 5), (10, 1, 6, 5)), ((6, 5, 3), (10, 3, 6, 5))):
-        monkeypatch.setattr(sets, "load_images", lambda name, shape=shape: images(shape))
-        samples = sets.read_set("mnist", None)
+        monkeypatch.setattr(labelled_sets, "load_images", lambda name, shape=shape: images(shape))
+        samples = labelled_sets.read_set("mnist", None)
         assert samples.X.shape == expected
         assert samples.X_test.shape[0] == len(samples.scored) == 4
-        assert described("mnist", "images").columns == math.prod(shape)
+        assert describe_set("mnist", "images").columns == math.prod(shape)
 
 
 # What the peers are given.
@@ -187,7 +188,7 @@ def test_images_have_their_channels_first(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_columns_measured_alike_keep_their_proportions() -> None:
     X = np.random.default_rng(0).normal(5, [1.0, 2.0, 1.5], size=(200, 3))
-    Z = prepared_by(X)(X)
+    Z = fit_preparation(X)(X)
     np.testing.assert_allclose(Z.mean(0), 0, atol=1e-12)
     assert np.sqrt((Z**2).mean()) == pytest.approx(1)
     np.testing.assert_allclose(Z.std(0) / Z.std(0)[0], X.std(0) / X.std(0)[0])
@@ -195,13 +196,13 @@ def test_columns_measured_alike_keep_their_proportions() -> None:
 
 def test_columns_measured_otherwise_are_standardised() -> None:
     X = np.random.default_rng(0).normal(5, [1.0, 1.0, 900.0], size=(200, 3))
-    Z = prepared_by(X)(X)
+    Z = fit_preparation(X)(X)
     np.testing.assert_allclose(Z.std(0), 1)
 
 
 def test_what_is_missing_becomes_the_mean_and_what_is_constant_says_nothing() -> None:
     X = np.column_stack([[1.0, 2.0, math.nan, 6.0], [0.1] * 4, [math.nan] * 4, [3.0, math.nan, 3.0, 3.0]])
-    Z = prepared_by(X)(X)
+    Z = fit_preparation(X)(X)
     assert Z[2, 0] == 0
     assert Z[:, 0].std() > 0
     np.testing.assert_array_equal(Z[:, 1:], 0)
@@ -209,13 +210,13 @@ def test_what_is_missing_becomes_the_mean_and_what_is_constant_says_nothing() ->
 
 def test_new_rows_are_prepared_as_the_others_were() -> None:
     X = np.random.default_rng(0).integers(0, 255, (50, 1, 3, 3)).astype(np.uint8)
-    prepare = prepared_by(X)
+    prepare = fit_preparation(X)
     np.testing.assert_array_equal(prepare(X[:5]), prepare(X)[:5])
 
 
 def test_a_sparse_table_stays_sparse() -> None:
     X = scipy.sparse.csr_matrix(np.diag([2.0, 4.0, 6.0]))
-    Z = prepared_by(X)(X)
+    Z = fit_preparation(X)(X)
     assert scipy.sparse.issparse(Z)
     assert Z.nnz == 3
     assert np.sqrt((Z.toarray() ** 2).mean()) == pytest.approx(1)
@@ -226,23 +227,23 @@ def test_a_sparse_table_stays_sparse() -> None:
 
 def test_the_command_line_names_all_methods() -> None:
     assert tuple(METHODS) == bench.METHODS
-    assert comparing.Request() == comparing.Request(seeds=5, timeout=1200, out="results/quality")
+    assert benchmark.Request() == benchmark.Request(seeds=5, timeout=1200, out="results/quality")
 
 
 @pytest.mark.filterwarnings("ignore:Graph is not fully connected")
 @pytest.mark.parametrize("name", [name for name in METHODS if name != "pollux"])
 def test_each_peer_finds_what_is_plain(name: str) -> None:
     method = METHODS[name]
-    if not method.is_here:
+    if not method.is_installed:
         pytest.skip("not installed")
     X, y = three_groups()
     X[3, 1] = math.nan
-    labels = labels_of(method, Samples(X, y), 3, 0)
+    labels = find_labels(method, Samples(X, y), 3, 0, HERE)
     assert np.unique(labels).tolist() == [0, 1, 2] or name == "gemclus"
     if name != "gemclus":
         assert len(np.unique(np.column_stack([y, labels]), axis=0)) == 3
     sparse = scipy.sparse.csr_matrix(np.nan_to_num(X))
-    assert len(labels_of(method, Samples(sparse, y), 3, 0)) == 60
+    assert len(find_labels(method, Samples(sparse, y), 3, 0, HERE)) == 60
 
 
 def test_ours_is_given_the_set_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,7 +260,7 @@ def test_ours_is_given_the_set_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None
             asked.append(("images", options))
             return cls()
 
-        def set_params(self, callbacks: Sequence[Any]) -> Recipes:
+        def set_params(self, **_: Any) -> Recipes:
             return self
 
         def fit(self, X: Any) -> Recipes:
@@ -270,10 +271,10 @@ def test_ours_is_given_the_set_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("pollux.clustering.GeminiClustering", Recipes)
     X, y = three_groups()
     X[0, 0] = math.nan
-    labels_of(METHODS["pollux"], Samples(X, y), 3, 7)
+    find_labels(METHODS["pollux"], Samples(X, y), 3, 7, HERE)
     assert asked[0] == ("tables", {"n_clusters": 3, "random_state": 7})
     assert asked[1] is X
-    labels_of(METHODS["pollux"], Samples(X.reshape(60, 1, 2, 2), y), 3, 7)
+    find_labels(METHODS["pollux"], Samples(X.reshape(60, 1, 2, 2), y), 3, 7, HERE)
     assert asked[2][0] == "images"
 
 
@@ -294,17 +295,16 @@ def given(name: str = "mine", rows: int = 60, columns: int = 4, **more: Any) -> 
     ],
 )
 def test_what_cannot_be_done_is_known_before(name: str, data: DataSet, memory: float, says: str) -> None:
-    reason = METHODS[name].refuses(data, memory)
+    reason = METHODS[name].refusal(data, memory)
     assert says in reason
     assert bool(says) == bool(reason)
 
 
-def test_memory_is_shared_between_runs() -> None:
-    assert memory_each(1) == pytest.approx(2 * memory_each(2))
-    assert memory_each(1) > 1e8
-
-
 # One run.
+
+
+def measure(task: QualityTask) -> Record:
+    return perform(task, Path("out"), Limits(1, 1))
 
 
 def labelled(labels: Any, **more: Any) -> Method:
@@ -312,8 +312,8 @@ def labelled(labels: Any, **more: Any) -> Method:
 
 
 def test_noise_is_a_cluster_in_the_scores_and_none_in_the_count() -> None:
-    data = described("mine", "given", write_set())
-    perfect = measure(Task(data, labelled(np.repeat([0, -1, 1], 20)), 0), 1).metrics
+    data = describe_set("mine", "given", write_set())
+    perfect = measure(QualityTask(data, labelled(np.repeat([0, -1, 1], 20)), 0)).metrics
     assert perfect["adjusted_rand_index"] == 1
     assert perfect["clusters"] == 2
     assert (perfect["rows"], perfect["columns"], perfect["classes"]) == (60, 4, 3)
@@ -322,13 +322,13 @@ def test_noise_is_a_cluster_in_the_scores_and_none_in_the_count() -> None:
 def test_test_rows_are_what_is_scored() -> None:
     X, y = three_groups()
     samples = Samples(X, np.zeros_like(y), X[::-1], y[::-1])
-    assert labels_of(GOOD, samples, 3, 0).tolist() == y[::-1].tolist()
+    assert find_labels(GOOD, samples, 3, 0, HERE).tolist() == y[::-1].tolist()
     assert samples.scored.tolist() == y[::-1].tolist()
 
 
 def test_a_record_says_what_was_run_and_survives_the_file() -> None:
-    task = Task(described("mine", "given", write_set()), GOOD, 2)
-    record = measure(task, 1)
+    task = QualityTask(describe_set("mine", "given", write_set()), GOOD, 2)
+    record = measure(task)
     assert record.metrics["adjusted_rand_index"] == 1
     assert record.run.settings["version"] == record.versions["scikit-learn"]
     assert record.run.seed == 2
@@ -337,9 +337,9 @@ def test_a_record_says_what_was_run_and_survives_the_file() -> None:
 
 
 def test_whether_a_run_is_done() -> None:
-    task = Task(given(), GOOD, 0)
-    scored = recorded_as(task, {"adjusted_rand_index": 1.0})
-    skipped, given_up = recorded_as(task, {"skipped": "large"}), recorded_as(task, {"timeout": 60.0})
+    task = QualityTask(given(), GOOD, 0)
+    scored = record_of(task, {"adjusted_rand_index": 1.0})
+    skipped, given_up = record_of(task, {"skipped": "large"}), record_of(task, {"timeout": 60.0})
     assert not is_done(None, "", 60)
     assert is_done(scored, "", 60)
     assert is_done(skipped, "large", 60)
@@ -352,53 +352,44 @@ def test_whether_a_run_is_done() -> None:
 # Processes.
 
 
-class Spy:
-    """Who is told, and keeps it."""
-
-    def __init__(self) -> None:
-        self.told: list[tuple[str, str]] = []
-
-    def began(self, task: Task) -> None:
-        self.told.append(("began", task.method.name))
-
-    def epoch(self, task: Task, epoch: Epoch) -> None:
-        self.told.append(("epoch", task.method.name))
-
-    def done(self, task: Task, record: Record) -> None:
-        self.told.append(("done", task.method.name))
-
-    def failed(self, failure: Failure) -> None:
-        self.told.append(("failed", failure.task.method.name))
+def name_of(task: Any) -> str:
+    return str(task.method.name)
 
 
 class Impatient(Spy):
-    def done(self, task: Task, record: Record) -> None:
+    def done(self, task: Any, record: Record) -> None:
         raise KeyboardInterrupt
 
 
 def test_a_run_that_hangs_or_is_killed_costs_that_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "_PRELOADED", ["pollux.lab.quality.measuring", "quality_methods"])
+    monkeypatch.setattr(grid, "_PRELOADED", ["pollux.lab.quality", "quality_methods"])
     others = set(multiprocessing.active_children())
-    data = described("mine", "given", write_set())
+    data = describe_set("mine", "given", write_set())
     spy, path = Spy(), Path("some.jsonl")
-    tasks = [Task(data, method, 0) for method in (HANGING, KILLED, BROKEN, GOOD, LEAVING)]
-    failures = execute(tasks, path, Limits(2, 1, 5.0), spy)
-    assert {failure.task.method.name: failure.reason for failure in failures} == {
-        "killed": running._DIED,
+    tasks = [QualityTask(data, method, 0) for method in (HANGING, KILLED, BROKEN, GOOD, LEAVING)]
+    failures = run_grid(tasks, path, Limits(2, 1, 5.0), spy)
+    assert {name_of(failure.task): failure.reason for failure in failures} == {
+        "killed": grid.DIED,
         "leaving": "its process ended without an answer (exit code 3)",
         "broken": "ValueError: out of [/range] ε",
     }
-    assert "quality_methods.py" in next(failure.trace for failure in failures if failure.task.method is BROKEN)
+    assert "quality_methods.py" in next(failure.trace for failure in failures if name_of(failure.task) == "broken")
     found = records.read(path)
     assert found[tasks[0].run.key].metrics["timeout"] == 5.0
     assert found[tasks[3].run.key].metrics["adjusted_rand_index"] == 1
     assert len(found) == 2
-    assert ("epoch", "good") in spy.told
-    assert [name for kind, name in spy.told if kind == "began"] == ["hanging", "killed", "broken", "good", "leaving"]
+    assert ("epoch", "good") in [(kind, name_of(task)) for kind, task in spy.events]
+    assert [name_of(task) for kind, task in spy.events if kind == "began"] == [
+        "hanging",
+        "killed",
+        "broken",
+        "good",
+        "leaving",
+    ]
 
     # Ctrl-C when one has ended: it is recorded, and the other is gone.
     with pytest.raises(KeyboardInterrupt):
-        execute([tasks[0], Task(data, GOOD, 1)], path, Limits(2, 1, 600.0), Impatient())
+        run_grid([tasks[0], QualityTask(data, GOOD, 1)], path, Limits(2, 1, 600.0), Impatient())
     assert len(records.read(path)) == 3
     deadline = time.monotonic() + 60
     # Other tests of this process may have children of their own.
@@ -419,7 +410,7 @@ def record(name: str, method: str, ari: float, *, seed: int = 0, group: str = "g
 
 
 def test_seeds_are_averaged_before_anything_else() -> None:
-    board = board_of(
+    board = Leaderboard.of(
         [record("a", "kmeans", ari, seed=seed) for seed, ari in enumerate([0.0, 0.5, 1.0])]
         + [record("b", "kmeans", 0.1), record("a", "pollux", 0.6), record("b", "pollux", 0.6)]
     )
@@ -443,8 +434,8 @@ def test_the_bootstrap_is_that_of_a_mean_and_always_the_same() -> None:
 
 def test_ranks_are_shared_by_equals() -> None:
     scores = {"kmeans": (0.5, 0.5), "gmm": (0.5, 0.2), "ward": (0.1, 0.9)}
-    board = board_of([record(name, m, aris[at]) for m, aris in scores.items() for at, name in enumerate("ab")])
-    assert {one.method: one.rank for one in standings(board)} == {"kmeans": 1.75, "gmm": 2.25, "ward": 2.0}
+    board = Leaderboard.of([record(name, m, aris[at]) for m, aris in scores.items() for at, name in enumerate("ab")])
+    assert {one.method: one.rank for one in rank_methods(board)} == {"kmeans": 1.75, "gmm": 2.25, "ward": 2.0}
 
 
 def test_means_are_over_the_sets_that_all_answered() -> None:
@@ -455,10 +446,10 @@ def test_means_are_over_the_sets_that_all_answered() -> None:
         record("b", "ward", 0, skipped="large"),
         record("c", "ward", 0, skipped="large"),
     ]
-    board = board_of([*answers, record("c", "kmeans", 0.1)])
+    board = Leaderboard.of([*answers, record("c", "kmeans", 0.1)])
     # Ward answered too few to be waited for.
     assert common_sets(board) == ["a", "b"]
-    found = {one.method: one for one in standings(board)}
+    found = {one.method: one for one in rank_methods(board)}
     assert found["kmeans"].ari == pytest.approx(0.4)
     assert found["gmm"].ari == pytest.approx(0.9)
     assert found["gmm"].answered == 2
@@ -473,31 +464,31 @@ def test_means_are_over_the_sets_that_all_answered() -> None:
 
 
 def test_of_a_set_that_changed_the_later_run_counts() -> None:
-    board = board_of([record("a", "kmeans", 0.1, data="old"), record("a", "kmeans", 0.8, data="new")])
+    board = Leaderboard.of([record("a", "kmeans", 0.1, data="old"), record("a", "kmeans", 0.8, data="new")])
     assert board.scores["a", "kmeans"].ari == 0.8
     assert board.scores["a", "kmeans"].seeds == 1
 
 
 def test_scores_are_of_one_version_and_one_file() -> None:
     old = [record("a", "kmeans", 0.1, seed=seed, data="old") for seed in range(3)]
-    board = board_of([*old, record("a", "pollux", 0.3, data="old"), record("a", "kmeans", 0.8, data="new")])
+    board = Leaderboard.of([*old, record("a", "pollux", 0.3, data="old"), record("a", "kmeans", 0.8, data="new")])
     assert board.scores["a", "kmeans"].ari == 0.8
     assert board.scores["a", "kmeans"].seeds == 1
     # What was not done again is there still.
     assert board.scores["a", "pollux"].ari == 0.3
     later = record("a", "kmeans", 0.9, seed=1, version="2")
-    assert board_of([record("a", "kmeans", 0.1), later]).scores["a", "kmeans"].ari == 0.9
+    assert Leaderboard.of([record("a", "kmeans", 0.1), later]).scores["a", "kmeans"].ari == 0.9
 
 
 def test_groups_have_tables_of_their_own() -> None:
-    board = board_of(
+    board = Leaderboard.of(
         [
             record(name, method, 0.5, group=group)
             for name, group in (("iris", "held out"), ("glass", "development"), ("seeds", "development"))
             for method in ("kmeans", "pollux")
         ]
     )
-    tables = standing_tables(board)
+    tables = leaderboard_tables(board)
     assert [table.title for table in tables] == ["All sets (3)", "Development sets (2)", "Held-out sets (1)"]
     assert [name for name, _ in tables[1].rows] == ["K-Means", "Pollux"]
     assert tables[1].rows[1][1][3].whole == "0.000 [0.000, 0.000]"
@@ -507,30 +498,30 @@ def test_groups_have_tables_of_their_own() -> None:
 
 def test_folders_have_tables_of_their_own_behind_those_of_known_sets() -> None:
     groups = {"b": "unseen", "a": "validation", "c": "unseen", "mnist": "images", "d": "given", "iris": "held out"}
-    board = board_of([record(name, "kmeans", 0.5, group=group) for name, group in groups.items()])
+    board = Leaderboard.of([record(name, "kmeans", 0.5, group=group) for name, group in groups.items()])
     titles = ["Held-out sets (1)", "Given sets (1)", "Images, scored on test images (1)"]
     titles += ["Sets of unseen (2)", "Sets of validation (1)"]
-    assert [table.title for table in standing_tables(board)] == ["All sets (6)", *titles]
-    assert [place.name for place in board.places] == ["iris", "d", "mnist", "b", "c", "a"]
+    assert [table.title for table in leaderboard_tables(board)] == ["All sets (6)", *titles]
+    assert [one.name for one in board.sets] == ["iris", "d", "mnist", "b", "c", "a"]
 
 
 def test_known_sets_have_their_groups() -> None:
-    assert len(sets.DEVELOPMENT) == 14
-    assert {sets.group_of(name) for name in sets.DEVELOPMENT} == {"development"}
-    assert {sets.group_of(name) for name in sets.HELD_OUT} == {"held out"}
-    assert (sets.group_of("mnist"), sets.group_of("of one's own")) == ("images", "given")
+    assert len(labelled_sets.DEVELOPMENT) == 14
+    assert {labelled_sets.group_of(name) for name in labelled_sets.DEVELOPMENT} == {"development"}
+    assert {labelled_sets.group_of(name) for name in labelled_sets.HELD_OUT} == {"held out"}
+    assert (labelled_sets.group_of("mnist"), labelled_sets.group_of("of one's own")) == ("images", "given")
 
 
 # Choosing.
 
 
 def names_of(folders: Sequence[str | Path], *names: str) -> dict[str, str]:
-    return {data.name: data.group for data in choosing.choose_sets(folders, names)[0]}
+    return {data.name: data.group for data in choose_sets(folders, names)[0]}
 
 
 def test_by_default_all_sets_of_this_machine_are_compared_on() -> None:
     write_set("glass", "data/tabular")
-    chosen, notes = choosing.choose_sets([], [])
+    chosen, notes = choose_sets([], [])
     assert {data.name: data.group for data in chosen} == {
         "iris": "held out",
         "wine": "held out",
@@ -576,16 +567,16 @@ def test_the_group_of_the_working_folder_has_its_name(here: Path, monkeypatch: p
 
 
 def test_a_method_that_is_not_installed_is_left_out_with_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Method, "is_here", property(lambda method: method.name != "gemclus"))
-    methods, notes = choosing.choose_methods([])
+    monkeypatch.setattr(Method, "is_installed", property(lambda method: method.name != "gemclus"))
+    methods, notes = choose_methods([])
     assert [method.name for method in methods] == [name for name in METHODS if name != "gemclus"]
     assert notes == ["GemClus is left out, because it is not installed: pip install 'pollux[bench]'"]
     with pytest.raises(InputError, match=r"pip install 'pollux\[bench\]'"):
-        choosing.choose_methods(["gemclus"])
+        choose_methods(["gemclus"])
 
 
 def test_runs_begin_with_one_of_each_and_small_sets() -> None:
-    tasks = comparing.all_tasks([given("large", rows=99), given("small", rows=9)], [GOOD, ONCE], 2)
+    tasks = benchmark.all_tasks([given("large", rows=99), given("small", rows=9)], [GOOD, ONCE], 2)
     assert [(task.data.name, task.method.name, task.seed) for task in tasks] == [
         *(("small", "good", 0), ("small", "once", 0), ("large", "good", 0), ("large", "once", 0)),
         *(("small", "good", 1), ("large", "good", 1)),
@@ -596,27 +587,23 @@ def test_runs_begin_with_one_of_each_and_small_sets() -> None:
 
 
 @pytest.fixture
-def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def done(monkeypatch: pytest.MonkeyPatch, jobs: list[int]) -> list[str]:
     """Runs are done in this process, and kept."""
     kept: list[str] = []
+    real = QualityTask.measure
 
-    def execute(tasks: Sequence[Task], path: Path, limits: Limits, display: Any) -> list[Failure]:
-        for task in tasks:
-            kept.append(f"{task.data.name} {task.method.name} {task.seed}")
-            display.began(task)
-            outcome = measure(task, limits.threads)
-            records.append(path, outcome)
-            display.done(task, outcome)
-        return []
+    def measure(task: QualityTask, context: RunContext) -> Any:
+        kept.append(f"{task.data.name} {task.method.name} {task.seed}")
+        return real(task, context)
 
-    monkeypatch.setattr(comparing, "execute", execute)
+    monkeypatch.setattr(QualityTask, "measure", measure)
     return kept
 
 
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures take longer than all the rest."""
-    monkeypatch.setattr(comparing, "drawn", lambda board, folder: ([], []))
+    monkeypatch.setattr(benchmark, "draw_leaderboard", lambda board: {})
 
 
 ASKED = ("bench", "quality", "sets", "--methods", "kmeans", "ward", "hdbscan", "--seeds", "2", "--jobs", "1")
@@ -665,11 +652,11 @@ def test_a_comparison_is_run_once_and_shown(done: list[str], request: pytest.Fix
 def test_files_show_all_that_is_recorded_and_the_terminal_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[list[str]] = []
 
-    def drawing(board: Board, folder: Path) -> tuple[list[Any], list[str]]:
-        drawn.append([place.name for place in board.places])
-        return [], ["no figures"]
+    def drawing(board: Leaderboard) -> Any:
+        drawn.append([one.name for one in board.sets])
+        raise ValueError("odd")
 
-    monkeypatch.setattr(comparing, "drawn", drawing)
+    monkeypatch.setattr(benchmark, "draw_leaderboard", drawing)
     write_set("a")
     write_set("b", X=three_groups(seed=1)[0])
     assert pollux(*ASKED).code == 0
@@ -695,8 +682,8 @@ def test_in_files_too_what_was_asked_for_counts_of_several_versions(tmp_path: Pa
     asked, later = record("a", "kmeans", 0.25, data="this"), record("a", "kmeans", 0.75, data="another")
     for one in (asked, later):
         records.append(tmp_path / "quality.jsonl", one)
-    account = rendering.Account(board_of([asked]), [asked], "pollux")
-    assert comparing.with_the_rest(account, tmp_path).board.scores["a", "kmeans"].ari == 0.25
+    board = Leaderboard.of(benchmark.with_the_rest([asked], tmp_path))
+    assert board.scores["a", "kmeans"].ari == 0.25
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -726,7 +713,7 @@ def test_what_was_stopped_goes_on_and_what_has_changed_is_done_anew(done: list[s
 @pytest.mark.usefixtures("undrawn")
 def test_what_cannot_be_run_is_recorded_once_with_its_reason(done: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     write_set("a")
-    monkeypatch.setattr(comparing, "memory_each", lambda jobs: 1.0)
+    monkeypatch.setattr(benchmark, "memory_each", lambda jobs: 1.0)
     for _ in range(2):
         answer = pollux(*ASKED)
         assert answer.code == 0
@@ -734,7 +721,7 @@ def test_what_cannot_be_run_is_recorded_once_with_its_reason(done: list[str], mo
     assert [line for line in done if "ward" in line] == []
     assert RECORDS.read_bytes().count(b'"skipped"') == 1
     # With more memory, it is run.
-    monkeypatch.setattr(comparing, "memory_each", lambda jobs: 1e9)
+    monkeypatch.setattr(benchmark, "memory_each", lambda jobs: 1e9)
     assert pollux(*ASKED).code == 0
     assert done[-1] == "a ward 0"
     assert "would need" not in pollux("bench", "quality", "--show").out
@@ -743,7 +730,7 @@ def test_what_cannot_be_run_is_recorded_once_with_its_reason(done: list[str], mo
 def test_failures_are_listed_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     write_set("a")
     monkeypatch.setattr(
-        comparing, "execute", lambda tasks, *_: [Failure(tasks[0], "ValueError: no\n  way", "Traceback: here")]
+        benchmark, "run_grid", lambda tasks, *_: [Failure(tasks[0], "ValueError: no\n  way", "Traceback: here")]
     )
     answer = pollux(*ASKED)
     assert answer.code == 1
@@ -759,7 +746,7 @@ def test_ctrl_c_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
         raise KeyboardInterrupt
 
     write_set("a")
-    monkeypatch.setattr(comparing, "execute", stopped)
+    monkeypatch.setattr(benchmark, "run_grid", stopped)
     answer = pollux(*ASKED)
     assert answer.code == 130
     assert answer.err.splitlines()[-1].startswith("Stopped. What has ended is recorded in results/quality")
@@ -778,7 +765,7 @@ def test_ctrl_c_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
         (("--seeds", "0"), "--seeds is a positive number, not 0"),
         (("--jobs", "-1"), "--jobs is a positive number"),
         (("--timeout", "nan"), "--timeout is a positive number"),
-        (("--out", "bad/b.npz"), "is no folder"),
+        (("--out", "bad/b.npz"), "is not a folder"),
         (("--out", ""), "--out names no folder"),
         (("--show",), "Nothing of this is recorded in results/quality"),
     ],
@@ -819,41 +806,17 @@ def test_help_comes_without_what_is_slow() -> None:
 # What is shown.
 
 
-def test_bars_show_runs_and_means(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    task = Task(given("[red]a"), GOOD, 0)
-    scores = {"adjusted_rand_index": -0.25, "clusters": 1}
-    with progress.display(4) as bars:
-        assert isinstance(bars, progress.Bars)
-        bars.began(task)
-        bars.epoch(task, Epoch(1, 2, {"objective": 0.5, "clusters": 3}))
-        bars.done(task, recorded_as(task, scores, 1.25))
-        bars.began(task)
-        bars.done(task, recorded_as(task, {"timeout": 60.0}))
-        bars.done(task, recorded_as(task, {"skipped": "large"}))
-        bars.began(task)
-        bars.failed(Failure(task, "ValueError: [/range]"))
-        bars.began(task)
-    said = capsys.readouterr().err
-    for words in (
-        "[red]a, Good, seed 0: ARI −0.250, 1 cluster, 1.2 s",
-        "no answer within 60 s",
-        "skipped, large",
-        "FAILED, ValueError: [/range]",
-    ):
-        assert words in said
-
-
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_no_terminal_is_too_narrow(width: int, capsys: pytest.CaptureFixture[str]) -> None:
     from rich.console import Console
 
     found = [record("a", method, 0.5 + seed / 10, seed=seed) for method in METHODS for seed in (0, 1)]
-    rendering.show(rendering.Account(board_of(found), found, "pollux"), Console(width=width, highlight=False))
+    print_report(report_on(found, benchmark.Request()), Console(width=width, highlight=False))
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= width
-    assert any("(0.050)" in line for line in lines) == (width == 200)
-    assert any("60 × 4" in line for line in lines) == (width > 40)
+    # What there is no room for in a table is left out; a line for each cell has room for all.
+    assert any("(0.050)" in line for line in lines) == (width != 80)
+    assert any("60 × 4" in line for line in lines)
 
 
 @pytest.fixture(scope="module")
@@ -886,7 +849,7 @@ def test_the_page_names_all_methods_and_sets() -> None:
     text = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
     for name in METHODS:
         assert f"\n| `{name}` |" in text
-    for name in (*sets.DEVELOPMENT, *sets.HELD_OUT):
+    for name in (*labelled_sets.DEVELOPMENT, *labelled_sets.HELD_OUT):
         assert name in text
 
 
@@ -900,12 +863,12 @@ def test_the_short_table_has_a_column_for_each_group_and_folder(script: ModuleTy
 
 def test_the_number_of_threads_is_kept_to(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    real = measuring.threadpool_limits
+    real = grid.threadpool_limits
 
     def limits(count: int) -> Any:
         asked.append(count)
         return real(count)
 
-    monkeypatch.setattr(measuring, "threadpool_limits", limits)
-    measure(Task(described("mine", "given", write_set()), GOOD, 0), 1)
+    monkeypatch.setattr(grid, "threadpool_limits", limits)
+    measure(QualityTask(describe_set("mine", "given", write_set()), GOOD, 0))
     assert asked == [1]

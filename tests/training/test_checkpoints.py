@@ -541,7 +541,7 @@ def test_one_training_at_a_time_works_in_a_folder(tmp_path: Path) -> None:
     thread.start()
     try:
         assert begun.wait(20)
-        with pytest.raises(BusyError, match="Another run is at work in"):
+        with pytest.raises(BusyError, match="Another run is using"):
             small(checkpoint=tmp_path, max_epochs=1).fit(X)
     finally:
         over.set()

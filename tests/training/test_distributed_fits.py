@@ -12,7 +12,7 @@ import pytest
 
 import distributed_fits as fits
 from distributed_fits import Together, estimator, rows
-from pollux.data.streaming import open_stream
+from pollux.data.streams import open_stream
 from pollux.objectives import GEMINIS
 from pollux.training import problem as streamed
 from rank_processes import Team

@@ -9,7 +9,7 @@ from typing import Any
 
 GOOD, OUR_FAULT, BAD_INPUT, DIVERGED, STOPPED = 0, 1, 2, 3, 130
 
-FORMATS = "CSV, TSV, Parquet, Feather/Arrow, .npy, .npz, or a folder of images or of Parquet files"
+FORMATS = "CSV, TSV, Parquet, Feather/Arrow, .npy, .npz, or a folder of images or of tables"
 
 
 class Names(argparse.Action):

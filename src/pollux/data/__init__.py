@@ -1,1 +1,1 @@
-"""Samples: files, tables, arrays, streams; what is done to them before a model sees them."""
+"""Samples in memory or in files: their moments, scaling and encoding, and streams of those that memory cannot hold."""

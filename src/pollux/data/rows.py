@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,9 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
+from pollux.data.moments import Moments
+
+_PART_ELEMENTS = 10_000_000
 # Types whose numbers float32 cannot hold.
 _WIDE = (torch.float64, torch.int64, torch.int32)
 
@@ -81,8 +85,24 @@ class Rows:
         return everything.flatten(1).cpu().numpy()
 
     def part(self, index: Tensor) -> Rows:
-        """Some of the samples, worked out and held."""
+        """Some of the samples, computed and kept in memory."""
         return Rows(self[index], self.dtype, self.device)
+
+    def parts(self) -> Iterator[Tensor]:
+        """All samples in order, some at a time: (b, …)."""
+        size = max(1, _PART_ELEMENTS // max(1, math.prod(self.shape)))
+        for index in torch.split(torch.arange(len(self)), size):
+            yield self[index]
+
+    def moments(self, sample_weight: Tensor | None = None) -> Moments:
+        """Moments of the features of samples, which may have gaps (NaN) and weights (n,); in float64."""
+        weight = None if sample_weight is None else sample_weight.cpu().double().numpy()
+        found, first = Moments.empty(self.shape), 0
+        for part in self.parts():
+            own = None if weight is None else weight[first : first + len(part)]
+            found = found.merged(Moments.of(part.cpu().double().numpy(), own))
+            first += len(part)
+        return found
 
     def sample(self, size: int, seed: int = 0) -> Tensor:
         """At most ``size`` of the rows, drawn without replacement, always the same ones."""

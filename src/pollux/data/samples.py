@@ -16,10 +16,11 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from pollux.data.preprocessing import Preprocessing
+from pollux.data.encoding import Encoding
 from pollux.data.rows import Rows
 from pollux.data.scaling import FittedScaling, prepared
-from pollux.data.streaming import Stream, in_order, open_stream, shards
+from pollux.data.shuffling import in_order, shards
+from pollux.data.streams import Stream, open_stream
 from pollux.errors import InputError, option
 
 # A smaller memory map is as well read through the map.
@@ -33,7 +34,7 @@ class EncodedSamples:
     """Numbers (n, …) that an encoding has made of the columns of a table: a model of them reads such tables."""
 
     values: NDArray[Any]
-    encoding: Preprocessing
+    encoding: Encoding
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class ArraySamples:
     """Which of the given rows have a positive weight."""
     sample_weight: Tensor | None = None
     given_weight: Any = None
-    encoding: Preprocessing | None = None
+    encoding: Encoding | None = None
     feature_names: tuple[str, ...] = ()
     left_out: Any = None
     """Samples of weight zero."""
@@ -90,7 +91,7 @@ class Loader:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     feature_names: list[str] | None = None
-    preprocessing: Preprocessing | None = None
+    encoding: Encoding | None = None
 
     def __iter__(self) -> Iterator[Tensor]:
         for batch in self.loader:
@@ -130,8 +131,8 @@ class StreamSamples:
         return self.source.dtype
 
     @property
-    def encoding(self) -> Preprocessing | None:
-        return self.source.preprocessing
+    def encoding(self) -> Encoding | None:
+        return self.source.encoding
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -195,7 +196,7 @@ def open_samples(
 
 
 def select_samples(
-    X: Any, sample_weight: Any, device: str, encoding: Preprocessing | None = None, names: tuple[str, ...] = ()
+    X: Any, sample_weight: Any, device: str, encoding: Encoding | None = None, names: tuple[str, ...] = ()
 ) -> ArraySamples:
     """The samples of positive weight."""
     if sample_weight is None:
@@ -217,7 +218,7 @@ def validate_samples(
     reset: bool,
     fewest: int = 1,
     missing: str = "error",
-    encoding: Preprocessing | None = None,
+    encoding: Encoding | None = None,
 ) -> Any:
     """X, encoded where it has an encoding, as an array or a CSR matrix.
 

@@ -9,14 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pollux.data.preprocessing.scales import decided
+from pollux.data.axes import principal_axes
+from pollux.data.moments import Moments
 from pollux.data.rows import Rows
-from pollux.data.statistics import Moments, moments, parts, principal_axes
-
-SCALINGS = ("none", "auto", "standard", "global")
-MISSING = ("error", "mean")
-
-_NEARLY_CONSTANT = 1e-12
+from pollux.data.units import learn_units
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,45 +64,30 @@ class FittedScaling:
         X : array, sparse matrix or tensor
             The samples.
         scaling : {"none", "auto", "standard", "global"}
-            Each feature to mean zero and variance one ("standard"), or all by one number, so that their mean variance
-            is one ("global"). "auto": "global" where the ranges of features are alike, as those of pixels are, else
-            "standard". "none": the values as they are, with their gaps filled; principal components are those of
-            centred ones.
+            As for :func:`pollux.data.units.learn_units`. Principal components are always those of centred values.
         n_components : int, optional
             Keep so many principal components, where samples have more dimensions; fewer where they vary along fewer.
         sample_weight : Tensor of shape (n,), optional
             Weights of the samples.
         """
-        found = moments(Rows(X, torch.float64), sample_weight)
-        scaling = decided(scaling, (found.high - found.low).flatten().numpy())
-        scale, nothing = _SCALES[scaling](found), torch.zeros_like(found.mean)
-        if n_components is None or n_components >= math.prod(found.mean.shape):
-            return (
-                FittedScaling(found.mean, scale)
-                if scaling != "none"
-                else FittedScaling(nothing, scale, fill=found.mean)
-            )
-        mapped = Rows(X, torch.float64, prepare=FittedScaling(found.mean, scale))
-        return FittedScaling(found.mean, scale, principal_axes(mapped, nothing, n_components, sample_weight))
+        moments = Rows(X, torch.float64).moments(sample_weight)
+        fitted = FittedScaling.of(moments, scaling)
+        if n_components is None or n_components >= math.prod(fitted.centre.shape):
+            return fitted
+        mean = torch.from_numpy(moments.mean)
+        mapped = Rows(X, torch.float64, prepare=FittedScaling(mean, fitted.scale))
+        axes = principal_axes(mapped, torch.zeros_like(mean), n_components, sample_weight)
+        return FittedScaling(mean, fitted.scale, axes)
 
-
-def _standard(found: Moments) -> Tensor:
-    deviation = found.variance.sqrt()
-    # Rounding leaves a constant feature with a variance near zero.
-    is_constant = deviation <= _NEARLY_CONSTANT * torch.maximum(found.low.abs(), found.high.abs())
-    return torch.where(is_constant, 1.0, deviation)
-
-
-def _global(found: Moments) -> Tensor:
-    deviation = found.variance.mean().sqrt()
-    return torch.where(deviation > 0, deviation, 1.0)
-
-
-_SCALES = {"none": lambda found: torch.ones((), dtype=torch.float64), "standard": _standard, "global": _global}
+    @staticmethod
+    def of(moments: Moments, scaling: str = "auto") -> FittedScaling:
+        """The map for samples of these moments, wherever they are: in memory, or read in parts."""
+        centre, scale, fill = (torch.as_tensor(values) for values in learn_units(moments, scaling))
+        return FittedScaling(centre, scale, fill=fill if scaling == "none" else None)
 
 
 def prepared(X: Any, scaling: FittedScaling | None, dtype: torch.dtype, device: torch.device | str) -> Rows:
-    """The rows of X after a scaling; those that lose dimensions are worked out once."""
+    """The rows of X after a scaling; those that lose dimensions are computed once."""
     if scaling is None or scaling.axes is None:
         return Rows(X, dtype, device, scaling)
-    return Rows(torch.cat(list(parts(Rows(X, dtype, device, scaling)))), dtype, device)
+    return Rows(torch.cat(list(Rows(X, dtype, device, scaling).parts())), dtype, device)

@@ -57,6 +57,10 @@ class Precomputed(Geometry):
             return geometry
         return Precomputed(geometry.select(torch.from_numpy(np.flatnonzero(selected))), kind)
 
+    @property
+    def gives_features(self) -> bool:
+        return isinstance(self.affinity, Features)
+
     def bind(self, X: Any) -> Block:
         rows = as_rows(X)
         if len(self.affinity) != len(rows):

@@ -50,6 +50,10 @@ class ShortestPath(Geometry):
         if self.neighbours is not None and not (is_whole(self.neighbours) and self.neighbours >= 1):
             raise ValueError(f"neighbours is a positive whole number of samples, not {self.neighbours}.")
 
+    @property
+    def gives_paths(self) -> bool:
+        return True
+
     def bind(self, X: Any) -> Block:
         rows = as_rows(X)
         graph = self.graph(rows)

@@ -39,11 +39,14 @@ def polynomial(x: Tensor, y: Tensor, *, degree: int = 3, gamma: float | None = N
     return (_scale(gamma, x) * (x @ y.mT) + coef0) ** degree
 
 
-def polynomial_features(x: Tensor, *, degree: int = 3, gamma: float | None = None, coef0: float = 1) -> Tensor | None:
-    """Every monomial of the given degree in (√γ x, √c), where there are not too many."""
+def polynomial_has_features(d: int, *, degree: int = 3, gamma: float | None = None, coef0: float = 1) -> bool:
+    """Whether the kernel is positive definite and has few monomials."""
+    return coef0 >= 0 and (gamma is None or gamma >= 0) and math.comb(d + degree, degree) <= _MOST_MONOMIALS
+
+
+def polynomial_features(x: Tensor, *, degree: int = 3, gamma: float | None = None, coef0: float = 1) -> Tensor:
+    """Every monomial of the given degree in (√γ x, √c)."""
     n, d = x.shape
-    if coef0 < 0 or _scale(gamma, x) < 0 or math.comb(d + degree, degree) > _MOST_MONOMIALS:
-        return None
     augmented = torch.cat([x * math.sqrt(_scale(gamma, x)), x.new_full((n, 1), math.sqrt(coef0))], 1)
     monomials = torch.combinations(torch.arange(d + 1, device=x.device), degree, with_replacement=True)
     exponents = torch.nn.functional.one_hot(monomials, d + 1).sum(1).double()
@@ -132,7 +135,7 @@ KERNELS = {
     kernel.name: kernel
     for kernel in (
         Pairwise("linear", "kernel", linear, linear_features),
-        Pairwise("polynomial", "kernel", polynomial, polynomial_features),
+        Pairwise("polynomial", "kernel", polynomial, polynomial_features, has_features=polynomial_has_features),
         Pairwise("rbf", "kernel", rbf, adapt_parameters=adapt_rbf),
         Pairwise("fourier", "kernel", fourier, fourier_features, adapt_parameters=adapt_fourier),
         Pairwise("laplacian", "kernel", laplacian),

@@ -14,8 +14,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 from sklearn.preprocessing import PowerTransformer
 
+from pollux.data.axes import principal_axes
 from pollux.data.rows import Rows, as_rows
-from pollux.data.statistics import moments, parts, principal_axes
 from pollux.geometry.affinity import Block
 from pollux.geometry.centres import k_means
 from pollux.geometry.neighbours import SEARCHED_COMPONENTS
@@ -71,6 +71,10 @@ class Mixtures(Geometry):
             raise ValueError("components and dimensions are positive numbers.")
         if self.regularisation is not None and not 0 < self.regularisation < math.inf:
             raise ValueError(f"regularisation is a positive share of the variance, not {self.regularisation}.")
+
+    @property
+    def gives_features(self) -> bool:
+        return True
 
     def for_clusters(self, n_clusters: int) -> Mixtures:
         return self if self.components is not None else replace(self, components=n_clusters)
@@ -129,11 +133,11 @@ def _start(
 
 def _symmetric(rows: Rows) -> Rows:
     """Samples with each feature raised to the power that makes it most like a Gaussian, where all are standardised."""
-    deviation = moments(rows).variance.flatten().sqrt()
+    deviation = rows.moments().deviation.flatten()
     deviation = deviation[deviation > 0]
     if not len(deviation) or float(deviation.max()) > _STANDARDISED * float(deviation.min()):
         return rows
-    samples = np.concatenate([part.flatten(1).cpu().double().numpy() for part in parts(rows)])
+    samples = np.concatenate([part.flatten(1).cpu().double().numpy() for part in rows.parts()])
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         # A constant feature has no best power.
         warnings.simplefilter("ignore")
@@ -163,11 +167,11 @@ def _of_unit_length(centred: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _points(rows: Rows, dimensions: int) -> NDArray[np.float64]:
     """Samples as points (n, d), their leading principal components, of unit mean square."""
-    centre = moments(rows).mean.flatten()
+    centre = torch.from_numpy(rows.moments().mean).flatten()
     axes = None
     if dimensions < min(len(rows), math.prod(rows.shape)):
         axes = principal_axes(rows, centre, dimensions)
-    moved = (part.flatten(1).cpu().double() - centre for part in parts(rows))
+    moved = (part.flatten(1).cpu().double() - centre for part in rows.parts())
     points = torch.cat([part if axes is None else part @ axes for part in moved]).numpy()
     # First of unit size, as squares overflow sooner.
     points = points / (np.abs(points).max() or 1.0)

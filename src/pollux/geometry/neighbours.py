@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pollux.data.axes import principal_axes
 from pollux.data.rows import Rows, as_rows
-from pollux.data.statistics import moments, parts, principal_axes
 
 EXACT_UP_TO = 70_000
 """Samples among which neighbours are found exactly: comparing all pairs takes no longer than making a search index."""
@@ -69,9 +69,9 @@ def _nearest(rows: Rows, k: int, components: int | None) -> Neighbours:
 def _points(rows: Rows, components: int | None) -> Tensor:
     """All samples as points (n, d), centred and of unit size, so that their squares can be summed in any unit."""
     dtype = torch.float64 if len(rows) <= _DOUBLE_UP_TO else torch.float32
-    found = moments(rows)
-    centre = found.mean.flatten()
-    unit = float(torch.maximum(found.high - found.mean, found.mean - found.low).max()) or 1.0
+    found = rows.moments()
+    centre = torch.from_numpy(found.mean).flatten()
+    unit = float(np.maximum(found.high - found.mean, found.mean - found.low).max()) or 1.0
     axes = None
     if components is not None and components < min(len(rows), math.prod(rows.shape)):
         axes = principal_axes(rows, centre, components).to(dtype)
@@ -80,7 +80,7 @@ def _points(rows: Rows, components: int | None) -> Tensor:
         moved = (samples.flatten(1).cpu().to(dtype) - centre.to(dtype)) / unit
         return moved if axes is None else moved @ axes
 
-    return torch.cat([point(samples) for samples in parts(rows)])
+    return torch.cat([point(samples) for samples in rows.parts()])
 
 
 def _exact(points: Tensor, k: int, asked: Tensor | None = None) -> Tensor:

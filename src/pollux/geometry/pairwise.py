@@ -22,14 +22,33 @@ _SAMPLE_SIZE = 1000
 
 
 class Geometry(ABC):
-    """How samples relate. ``bind(X)`` gives a function from the index of a batch to its affinity."""
+    """How samples relate. ``bind(X)`` gives a function from the index of a batch to its affinity.
+
+    A geometry of your own says what it gives by the properties below; what they say of one that is adapted to samples
+    holds for these.
+    """
 
     kind: Kind
 
     @property
-    def spans_all(self) -> bool:
-        """Whether the affinity of a batch depends on all samples, so that these must be at hand."""
+    def needs_all_samples(self) -> bool:
+        """Whether the affinity of a batch depends on all samples, so that these must be in memory."""
         return True
+
+    @property
+    def gives_features(self) -> bool:
+        """Whether the affinity is a kernel through its :class:`Features`, rather than a matrix."""
+        return False
+
+    @property
+    def gives_paths(self) -> bool:
+        """Whether the affinity is distances along a graph, :class:`Paths`, rather than a matrix."""
+        return False
+
+    @property
+    def adapts(self) -> bool:
+        """Whether :meth:`adapt` takes anything from the data."""
+        return False
 
     @abstractmethod
     def bind(self, X: Any) -> Block:
@@ -56,6 +75,12 @@ class Geometry(ABC):
         return Features(torch.split(affinity.values, sizes)[ranks.rank], affinity.centred)
 
 
+def _keywords(function: Callable[..., Any]) -> list[str]:
+    """The names of the parameters that must be given by name."""
+    parameters = inspect.signature(function).parameters.values()
+    return [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+
+
 def is_whole(value: Any) -> bool:
     """Whether a parameter is a whole number, of Python or numpy."""
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
@@ -74,8 +99,9 @@ class Pairwise(Geometry):
     function : callable
         ``function(x, y, **parameters)``: x (n, d), y (m, d) → (n, m).
     features : callable, optional
-        ``features(x, **parameters)``: x (n, d) → (n, r), whose products are the kernel; it may return None
-        where the matrix is cheaper.
+        ``features(x, **parameters)``: x (n, d) → (n, r), whose products are the kernel.
+    has_features : callable, optional
+        ``has_features(d, **parameters)``: whether there are features of samples (n, d); elsewhere the matrix is used.
     adapt_parameters : callable, optional
         ``adapt_parameters(x, **parameters)`` → all parameters, those not given being set from the samples x.
     parameters : mapping
@@ -85,21 +111,17 @@ class Pairwise(Geometry):
     name: str
     kind: Kind
     function: Callable[..., Tensor]
-    features: Callable[..., Tensor | None] | None = None
+    features: Callable[..., Tensor] | None = None
     adapt_parameters: Callable[..., Mapping[str, Any]] | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    has_features: Callable[..., bool] | None = None
 
     def __call__(self, x: Tensor, y: Tensor | None = None) -> Tensor:
         return self.function(x, x if y is None else y, **self.parameters)
 
     def with_parameters(self, **parameters: Any) -> Pairwise:
         """The same with other parameters."""
-        function = self.adapt_parameters or self.function
-        valid = [
-            name
-            for name, parameter in inspect.signature(function).parameters.items()
-            if parameter.kind is parameter.KEYWORD_ONLY
-        ]
+        valid = _keywords(self.adapt_parameters or self.function)
         unknown = sorted(set(parameters) - set(valid))
         if unknown:
             takes = f"takes {', '.join(valid)}" if valid else "takes no parameters"
@@ -107,14 +129,34 @@ class Pairwise(Geometry):
         return replace(self, parameters=parameters)
 
     @property
-    def spans_all(self) -> bool:
+    def needs_all_samples(self) -> bool:
         return False
 
+    @property
+    def gives_features(self) -> bool:
+        return self.features is not None
+
+    @property
+    def adapts(self) -> bool:
+        if self.features is not None and self.has_features is not None:
+            return True
+        return self.adapt_parameters is not None and any(
+            self.parameters.get(name) is None for name in _keywords(self.adapt_parameters)
+        )
+
     def adapt(self, X: Any) -> Pairwise:
-        if self.adapt_parameters is None:
+        if not self.adapts:
             return self
         sample = as_rows(X).sample(_SAMPLE_SIZE).flatten(1)
-        return replace(self, parameters=self.adapt_parameters(sample, **self.parameters))
+        adapted = self if self._has_features(sample.shape[1]) else replace(self, features=None)
+        if self.adapt_parameters is None:
+            return adapted
+        return replace(adapted, parameters=self.adapt_parameters(sample, **self.parameters))
+
+    def _has_features(self, d: int) -> bool:
+        if self.features is None or self.has_features is None:
+            return self.features is not None
+        return self.has_features(d, **self.parameters)
 
     def bind(self, X: Any) -> Block:
         rows = as_rows(X)
@@ -126,11 +168,10 @@ class Pairwise(Geometry):
 
     def between(self, x: Tensor, ranks: Ranks | None = None) -> Affinity:
         """The affinity of the samples x (b, d) with each other."""
-        if self.features is not None:
-            features = self.features(x, **self.parameters)
-            if features is not None:
-                # Of several processes only the objective knows where the centre of all is.
-                return Features(features).centre() if ranks is None else Features(features)
+        if self.features is not None and self._has_features(x.shape[1]):
+            features = Features(self.features(x, **self.parameters))
+            # Of several processes only the objective knows where the centre of all is.
+            return features.centre() if ranks is None else features
         x = x if ranks is None else ranks.gather(x, 0)
         matrix = self(x)
         if not isinstance(matrix, Tensor) or matrix.shape != (len(x), len(x)):
@@ -166,13 +207,27 @@ class Encoded(Geometry):
         return self.geometry.kind
 
     @property
-    def spans_all(self) -> bool:
-        return self.geometry.spans_all
+    def needs_all_samples(self) -> bool:
+        return self.geometry.needs_all_samples
+
+    @property
+    def gives_features(self) -> bool:
+        return self.geometry.gives_features
+
+    @property
+    def gives_paths(self) -> bool:
+        return self.geometry.gives_paths
+
+    @property
+    def adapts(self) -> bool:
+        return self.geometry.adapts
 
     def for_clusters(self, n_clusters: int) -> Encoded:
         return replace(self, geometry=self.geometry.for_clusters(n_clusters))
 
     def adapt(self, X: Any) -> Encoded:
+        if not self.adapts:
+            return self
         sample = as_rows(X).sample(_SAMPLE_SIZE)
         return replace(self, geometry=self.geometry.adapt(self._encode(sample)))
 

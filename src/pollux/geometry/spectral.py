@@ -15,7 +15,6 @@ from scipy.sparse.linalg import eigsh
 from torch import Tensor
 
 from pollux.data.rows import Rows, as_rows
-from pollux.data.statistics import moments
 from pollux.geometry.affinity import Affinity, Block, Features
 from pollux.geometry.neighbours import SEARCHED_COMPONENTS, Neighbours, nearest
 from pollux.geometry.pairwise import Geometry, Kind
@@ -195,6 +194,10 @@ class NeighbourGraph(Geometry):
         if self.diffusion < 0:
             raise ValueError(f"diffusion is a number of steps, at least 0; not {self.diffusion}.")
 
+    @property
+    def gives_features(self) -> bool:
+        return True
+
     def for_clusters(self, n_clusters: int) -> Self:
         return self if self.components is not None else replace(self, components=n_clusters)
 
@@ -242,8 +245,8 @@ class Mixed(NeighbourGraph):
         graph = torch.from_numpy(self.embed(rows)).to(rows.device)
         graph = graph - graph.mean(0)
         graph = (graph * (self.share / _or_one(graph.square().sum(1).mean())) ** 0.5).to(rows.dtype)
-        found = moments(rows)
-        centre = found.mean.flatten().to(rows.device, rows.dtype)
+        found = rows.moments()
+        centre = torch.from_numpy(found.mean).flatten().to(rows.device, rows.dtype)
         scale = ((1 - self.share) / _or_one(found.variance.sum())) ** 0.5
 
         def block(index: Tensor) -> Affinity:

@@ -11,11 +11,11 @@ from pathlib import Path
 
 @contextmanager
 def in_place(path: str | Path) -> Iterator[Path]:
-    """A temporary path beside the given one, which takes its place once the block has ended well."""
-    # Through links, to what they stand for.
+    """A temporary path beside the given one, which replaces it when the block ends without an error."""
+    # Links stay: what they point to is replaced.
     path = Path(path).resolve()
     if path.exists() and not (path.is_file() or path.is_dir()):
-        raise OSError(f"{path} is no ordinary file, so it cannot be replaced: name another.")
+        raise OSError(f"{path} is not an ordinary file, so it cannot be replaced: name another.")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"The folder {path.parent} does not exist: make it first.")
     if path.is_dir():
@@ -39,7 +39,7 @@ def in_place(path: str | Path) -> Iterator[Path]:
 
 
 def _flush_folder(folder: Path) -> None:
-    """The new name too must be on the disk before anything relies on it, where the system has a way to say so."""
+    """Write the new name to the disk too, where the system can, before anything relies on it."""
     if not hasattr(os, "O_DIRECTORY"):
         return
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

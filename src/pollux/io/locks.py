@@ -16,14 +16,14 @@ class BusyError(InputError):
 
 @contextmanager
 def locked(folder: str | Path) -> Iterator[None]:
-    """This process alone works in the folder; raises a BusyError at once where another one does."""
+    """Lock a folder for this process; raises a BusyError at once where another one holds it."""
     handle = -1
     try:
         try:
             handle = _lock(Path(folder))
         except BlockingIOError as error:
             raise BusyError(
-                f"Another run is at work in {folder}: wait for it, stop it, or choose another folder (--out)."
+                f"Another run is using {folder}: wait for it, stop it, or choose another folder (--out)."
             ) from error
         yield
     finally:
@@ -35,18 +35,18 @@ def _lock(folder: Path) -> int:
     """A handle that holds the lock until it is closed."""
     if os.name != "nt":
         handle = os.open(folder, os.O_RDONLY)
-        if _holds(handle):
+        if _try_lock(handle):
             return handle
         # On network file systems only what can be written to can be locked.
         os.close(handle)
     handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
-    # A file system without any locks is no reason to do nothing at all.
-    _holds(handle)
+    # Without any locks the run goes on all the same.
+    _try_lock(handle)
     return handle
 
 
-def _holds(handle: int) -> bool:
-    """Whether the handle holds the lock from now on; False where it cannot, an error where another one does."""
+def _try_lock(handle: int) -> bool:
+    """Lock the handle; False where the file system cannot, a BlockingIOError where another process holds it."""
     try:
         if os.name == "nt":
             _lock_on_windows(handle)

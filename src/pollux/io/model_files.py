@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pollux.data.preprocessing import from_json
+from pollux.data.encoding import Encoding
 from pollux.data.scaling import FittedScaling
 from pollux.fitted import Fitted
 from pollux.geometry import (
@@ -26,7 +26,7 @@ from pollux.geometry import (
     ShortestPath,
     resolve,
 )
-from pollux.io import tensors as checked_tensors
+from pollux.io import tensors as tensor_files
 from pollux.models import build
 from pollux.objectives import DIVERGENCES, Gemini
 from pollux.spec import NOT_IN_FILE, check_device, resolve_objective
@@ -45,7 +45,7 @@ Clustering = TypeVar("Clustering", bound=Any)
 
 
 def save(clustering: Any, path: str | Path) -> None:
-    """Write a fitted clustering: its weights, and what is needed to predict and to go on."""
+    """Write a fitted clustering: weights, and what predictions and further training need."""
     fitted: Fitted = clustering.fitted_
     tensors = {f"module.{name}": value for name, value in fitted.module.state_dict().items()}
     # The labels of streamed samples may take more memory than there is.
@@ -56,7 +56,7 @@ def save(clustering: Any, path: str | Path) -> None:
     if fitted.scaling is not None:
         tensors |= {f"scaling.{name}": value for name, value in fitted.scaling.tensors().items()}
     geometry = fitted.geometry
-    # Where checkpoints went is no business of those who get the model.
+    # The folder of checkpoints is private to whoever trained the model.
     given = {name: value for name, value in clustering.get_params(deep=False).items() if name != "checkpoint"}
     parameters = {name: _as_json(value) for name, value in given.items()}
     description = {
@@ -76,30 +76,30 @@ def save(clustering: Any, path: str | Path) -> None:
         "streamed": labels is None,
         "preprocessing": None if fitted.encoding is None else fitted.encoding.as_json(),
     }
-    write(path, tensors, description)
+    tensor_files.write(path, FORMAT, VERSION, tensors, description)
 
 
 def load(
     path: str | Path, make: Callable[..., Clustering], *, model: Any = None, device: str | None = None
 ) -> tuple[Clustering, Fitted]:
-    """The clustering in a file, made by ``make(**parameters)``, and what is known of it.
+    """The clustering in a file, made by ``make(**parameters)``, and its fitted state.
 
-    ``model`` stands in for a network of the user's.
+    ``model`` is the network, where it was the user's own.
     """
     tensors, description = read(path)
     try:
         clustering = make(**_parameters(path, description, model, device))
         return clustering, _fitted(clustering, tensors, description)
-    except _NOT_WHAT_IT_SAYS as error:
+    except _DAMAGE_ERRORS as error:
         raise ValueError(f"{path} is not a whole model file: {error!r}.") from error
 
 
-# What reading the wrong thing in the right place leads to.
-_NOT_WHAT_IT_SAYS = (KeyError, TypeError, AttributeError, IndexError, OverflowError, RuntimeError, MemoryError)
+# What is raised where a file holds something else than it should.
+_DAMAGE_ERRORS = (KeyError, TypeError, AttributeError, IndexError, OverflowError, RuntimeError, MemoryError)
 
 
 def _parameters(path: str | Path, description: dict[str, Any], model: Any, device: str | None) -> dict[str, Any]:
-    """The estimator's parameters; those that decide what it says are never replaced by a default."""
+    """The estimator's parameters; those that decide on its predictions are never replaced by a default."""
     parameters = dict(description["parameters"])
     # The first files of version 1 did not list them.
     unlisted = [name for name in ("model", "objective", "geometry", "optimiser") if parameters[name] is None]
@@ -114,7 +114,7 @@ def _parameters(path: str | Path, description: dict[str, Any], model: Any, devic
         if name in ("objective", "geometry"):
             parameters[name] = NOT_IN_FILE
         elif name != "model":
-            # Callbacks and the like serve training alone.
+            # Callbacks and the like only matter in training.
             del parameters[name]
     if isinstance(parameters["objective"], dict):
         options = dict(parameters["objective"])
@@ -138,7 +138,7 @@ def _fitted(clustering: Any, tensors: dict[str, Tensor], description: dict[str, 
         raise IndexError("the order is of another number of clusters")
     scaling = {name: tensors.pop(name) for name in list(tensors) if name.startswith("scaling.")}
     fitted_scaling = _scaling(scaling, shape) if scaling else None
-    encoding = None if description.get("preprocessing") is None else from_json(description["preprocessing"])
+    encoding = None if description.get("preprocessing") is None else Encoding.from_json(description["preprocessing"])
     if encoding is not None and encoding.encoded_shape != shape:
         raise IndexError("the columns are not those of the network")
     stability = description.get("stability")
@@ -215,19 +215,14 @@ def _geometry(clustering: Any, description: dict[str, Any]) -> Geometry | None:
     return replace(geometry, parameters=description["geometry_parameters"])
 
 
-def write(path: str | Path, tensors: dict[str, Tensor], description: dict[str, Any]) -> None:
-    """Tensors and a JSON description in one file, which appears whole or not at all."""
-    checked_tensors.write(path, FORMAT, VERSION, tensors, description)
-
-
 def read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors and the description of a file that :func:`write` made."""
+    """The tensors and the description of a model file, or of that in the folder of a run."""
     path = Path(path)
     if path.is_dir():
         path /= IN_RUN
     if not path.is_file():
         raise FileNotFoundError(f"There is no model file {path}.")
-    return checked_tensors.read(path, FORMAT, _READABLE, "model file", unchecked=["1"])
+    return tensor_files.read(path, FORMAT, _READABLE, "model file", unchecked=["1"])
 
 
 def _as_json(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Files of tensors and a JSON description, as safetensors: written whole or not at all, and known when damaged."""
+"""Files of tensors and a JSON description, as safetensors: written whole or not at all, with a checksum."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch import Tensor
 from pollux.io.atomic import in_place
 
 # Far more than any description; a header that claims more is not read at all.
-_MOST_HEADER_BYTES = 50_000_000
+_MAX_HEADER_BYTES = 50_000_000
 
 
 def write(path: str | Path, kind: str, version: str, tensors: Mapping[str, Tensor], description: Any) -> None:
@@ -29,50 +29,50 @@ def write(path: str | Path, kind: str, version: str, tensors: Mapping[str, Tenso
         try:
             save_file(contiguous, temporary, metadata=metadata)
         except SafetensorError as error:
-            # So it calls a disk that is full.
+            # A full disk raises this too.
             raise OSError(str(error)) from error
 
 
 def read(
-    path: Path, kind: str, versions: Sequence[str], called: str, *, unchecked: Sequence[str] = ()
+    path: Path, kind: str, versions: Sequence[str], noun: str, *, unchecked: Sequence[str] = ()
 ) -> tuple[dict[str, Tensor], Any]:
-    """The tensors and the description of a file that :func:`write` made; ``called`` is its name in messages.
+    """The tensors and the description of a file that :func:`write` made; ``noun`` is its name in messages.
 
     Versions that are ``unchecked`` had no checksum. Raises a ValueError where it is another file, of another version,
-    or not the whole of one.
+    or damaged.
     """
-    article = "an" if called[0] in "aeiou" else "a"
+    article = "an" if noun[0] in "aeiou" else "a"
     try:
         check_header(path)
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             if metadata.get("format") != kind:
-                raise _SaidError(f"{path} is not {article} {called} of this library.")
+                raise _RefusedError(f"{path} is not {article} {noun} of this library.")
             if metadata.get("version") not in versions:
                 readable = f"version{'s' if len(versions) > 1 else ''} {', '.join(versions)}"
-                raise _SaidError(
+                raise _RefusedError(
                     f"{path} has format version {metadata.get('version')}; this release reads {readable}. "
                     "Load it with the release that wrote it."
                 )
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         if metadata["version"] not in unchecked and metadata["sha256"] != checksum(tensors, metadata["description"]):
-            raise _SaidError(f"{path} is damaged: its checksum is not that of its contents. Use a copy of it.")
+            raise _RefusedError(f"{path} is damaged: its checksum is not that of its contents. Use a copy of it.")
         return tensors, json.loads(metadata["description"])
-    except _SaidError as error:
+    except _RefusedError as error:
         raise ValueError(str(error)) from None
     except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ValueError(f"{path} is not a whole {called}: {error}.") from error
+        raise ValueError(f"{path} is not a whole {noun}: {error}.") from error
 
 
-class _SaidError(Exception):
-    """What is wrong, in words for the user."""
+class _RefusedError(Exception):
+    """A file that is not read, with the message for the user."""
 
 
 def check_header(path: Path) -> None:
     """Raise the error of a damaged safetensors file where its header claims more bytes than can be."""
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
-    if size > min(_MOST_HEADER_BYTES, path.stat().st_size):
+    if size > min(_MAX_HEADER_BYTES, path.stat().st_size):
         raise SafetensorError(f"its header claims {size:,} bytes")
 
 

@@ -5,16 +5,20 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from contextlib import ExitStack, nullcontext
+import time
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pollux.app.console import GOOD, STOPPED, counted, nothing, say
+
+if TYPE_CHECKING:
+    from pollux.training import Checkpoints, Epoch
 
 # Written out, because the data sets bring numpy; a test compares them.
 DATA_SETS = "mnist, fashion_mnist, cifar10"
 _VIEWS = {"view_size": "size", "flip": "flip"}
-_LIBRARY = ("epochs", "batch_size", "temperature", "learning_rate", "weight_decay", "widths", "blocks", "random_state")
+_SETTINGS = ("epochs", "batch_size", "temperature", "learning_rate", "weight_decay", "widths", "blocks", "random_state")
 
 
 def add(commands: Any) -> None:
@@ -29,7 +33,7 @@ def add(commands: Any) -> None:
         allow_abbrev=False,
         help="features that random views of an image share",
         description=f"Learn an encoder from the images of DATA, which is {DATA_SETS} or an .npy file, an .npz file or "
-        "a folder of images: two random views of an image are to have like features, unlike those of other images. "
+        "a folder of images: two random views of an image get similar features, unlike those of other images. "
         "The file is written after each epoch; a training that was stopped goes on with --resume.",
         argument_default=argparse.SUPPRESS,
     )
@@ -41,7 +45,7 @@ def add(commands: Any) -> None:
     reading.add_argument("--image-size", metavar="N", type=int, help="scale the images of a folder to N × N")
     output = simclr.add_argument_group("output")
     output.add_argument("--out", metavar="FILE", help="the encoder's file (default: NAME-simclr.safetensors)")
-    output.add_argument("--resume", action="store_true", help="go on with the training in the file")
+    output.add_argument("--resume", action="store_true", help="go on with the training of the file")
     output.add_argument("--overwrite", action="store_true", help="the file may hold an older encoder")
     output.add_argument("--quiet", action="store_true", help="print nothing but errors")
     simclr.set_defaults(run=run)
@@ -78,81 +82,105 @@ def _numbers(text: str) -> list[int]:
 
 
 def run(options: argparse.Namespace) -> int:
-    tell = nothing if getattr(options, "quiet", False) else print
-    out = Path(getattr(options, "out", None) or f"{Path(options.data).stem}-simclr.safetensors")
-    _check(options, out)
-    settings = _settings(options, out)
+    from pollux.app.runs.interrupts import heeded
     from pollux.lab.pretraining import pretrain_simclr
-    from pollux.lab.pretraining.reading import read_images
+    from pollux.lab.pretraining.image_arrays import read_images
+    from pollux.lab.pretraining.simclr import checkpoint_folder
     from pollux.threads import at_most
+    from pollux.training import Checkpoints
 
+    echo = nothing if getattr(options, "quiet", False) else print
+    out = Path(getattr(options, "out", None) or f"{Path(options.data).stem}-simclr.safetensors")
+    checkpoints = Checkpoints(checkpoint_folder(out))
+    _check(options, out, checkpoints.exist())
+    settings = _settings(options, out, checkpoints.exist())
     reading = {name: getattr(options, name, None) for name in ("array", "image_size")}
     images = read_images(options.data, **reading)
-    tell(f"{len(images):,} images of {'×'.join(map(str, images.shape[1:]))}")
-    resume, before = hasattr(options, "resume"), _written(out)
+    echo(f"{len(images):,} images of {'×'.join(map(str, images.shape[1:]))}")
+    callbacks = [] if echo is nothing else [_progress(len(images))]
     try:
-        with ExitStack() as stack:
-            stack.enter_context(at_most(getattr(options, "threads", 0)))
-            shows = [] if tell is nothing else [stack.enter_context(_progress())]
-            result = pretrain_simclr(images, **settings, checkpoint=out, resume=resume, callbacks=shows)
+        with at_most(getattr(options, "threads", 0)), heeded(checkpoints):
+            result = pretrain_simclr(
+                images,
+                **settings,
+                out=out,
+                resume=hasattr(options, "resume"),
+                checkpoints=checkpoints,
+                callbacks=callbacks,
+            )
     except KeyboardInterrupt:
-        # An older encoder that was to be replaced is none of this training.
-        return _stopped(options.data, reading, out, out.exists() and (resume or _written(out) != before))
-    tell(f"loss {result.history['loss'][-1]:.4f} after {counted(len(result.history['loss']), 'epoch')}")
-    tell(f"saved in {out}")
-    tell("next, in Python:")
-    tell("from pollux.geometry import resolve")
-    tell("from pollux.lab.pretraining import load_encoder")
-    tell(f'geometry = resolve("linear", encoder=load_encoder({str(out)!r}))')
+        return _stopped(options.data, reading, out, checkpoints)
+    echo(f"loss {result.history['loss'][-1]:.4f} after {counted(len(result.history['loss']), 'epoch')}")
+    echo(f"saved in {out}")
+    echo("next, in Python:")
+    echo("from pollux.geometry import resolve")
+    echo("from pollux.lab.pretraining import load_encoder")
+    echo(f'geometry = resolve("linear", encoder=load_encoder({str(out)!r}))')
     return GOOD
 
 
-def _check(options: argparse.Namespace, out: Path) -> None:
-    """Complain of what is wrong before anything is read."""
+def _check(options: argparse.Namespace, out: Path, has_checkpoints: bool) -> None:
+    """Raise an InputError before anything is read."""
     from pollux.errors import InputError
+    from pollux.lab.pretraining.encoder import check_writable
 
     resume, overwrite = hasattr(options, "resume"), hasattr(options, "overwrite")
     if resume and overwrite:
         raise InputError("--resume goes on with the file and --overwrite replaces it: give one of them.")
-    if out.is_file() and not (resume or overwrite):
-        raise InputError(f"{out} exists: go on with its training (--resume), replace it (--overwrite), or use --out.")
+    if (out.is_file() or has_checkpoints) and not (resume or overwrite):
+        found = f"{out} exists" if out.is_file() else f"There are checkpoints of {out}"
+        raise InputError(f"{found}: go on with its training (--resume), replace it (--overwrite), or use --out.")
     if getattr(options, "threads", 1) < 1:
         raise InputError(f"--threads must be at least 1, not {options.threads}.")
-    from pollux.lab.pretraining.files import check_place
-
-    check_place(out)
+    check_writable(out)
 
 
-def _settings(options: argparse.Namespace, out: Path) -> dict[str, Any]:
-    """Arguments of the training: those given, and else those of the training that goes on."""
+def _settings(options: argparse.Namespace, out: Path, has_checkpoints: bool) -> dict[str, Any]:
+    """Arguments of the training: those given, otherwise those of the training that goes on."""
     from dataclasses import replace
 
     from pollux.lab.pretraining import Augmentation, stored_settings
 
-    stored = stored_settings(out) if hasattr(options, "resume") and out.exists() else {}
+    stored = stored_settings(out) if hasattr(options, "resume") and (out.exists() or has_checkpoints) else {}
     views = stored.get("augmentation") or Augmentation(flip=options.data != "mnist")
     changed = {field: getattr(options, name) for name, field in _VIEWS.items() if hasattr(options, name)}
-    given = {name: getattr(options, name) for name in _LIBRARY if hasattr(options, name)}
+    given = {name: getattr(options, name) for name in _SETTINGS if hasattr(options, name)}
     return {**stored, **given, "augmentation": replace(views, **changed)}
 
 
-def _written(out: Path) -> tuple[int, int] | None:
-    """Tells a file from one that takes its place."""
-    return (out.stat().st_ino, out.stat().st_mtime_ns) if out.exists() else None
+def _progress(n_images: int) -> Any:
+    """A live line on a terminal, otherwise a line after each epoch."""
+    from pollux.training import ProgressBar
+
+    return ProgressBar(_describe) if sys.stderr.isatty() else EpochLines(n_images)
 
 
-def _progress() -> Any:
-    """A live line on a terminal, else a line per epoch."""
-    from pollux.lab.pretraining.progress import EpochLines, ProgressBar
-
-    return ProgressBar() if sys.stderr.isatty() else nullcontext(EpochLines())
+def _describe(epoch: Epoch) -> str:
+    return f"loss {-epoch.objective:.4f}  matched {epoch.metrics['matched']:.1%}"
 
 
-def _stopped(data: str, reading: dict[str, Any], out: Path, learned: bool) -> int:
-    if not learned:
-        say("Stopped before the first epoch had ended: nothing was written.")
+class EpochLines:
+    """Prints a line after each epoch: mean loss, share of matched views, speed, time left."""
+
+    def __init__(self, n_images: int) -> None:
+        self._n_images, self._epochs, self._begun = n_images, 0, time.monotonic()
+
+    def __call__(self, epoch: Epoch) -> None:
+        self._epochs += 1
+        seconds = max((time.monotonic() - self._begun) / self._epochs, 1e-9)
+        left = timedelta(seconds=round((epoch.max_epochs - epoch.number) * seconds))
+        speed = f"{self._n_images / seconds:,.0f} images/s"
+        # At once, also into a file that someone watches.
+        print(f"epoch {epoch.number}/{epoch.max_epochs}  {_describe(epoch)}  {speed}  {left} left", flush=True)
+
+
+def _stopped(data: str, reading: dict[str, Any], out: Path, checkpoints: Checkpoints) -> int:
+    if not checkpoints.exist():
+        say("Stopped before the training had begun: nothing was written.")
         return STOPPED
     words = [data, *(f"--{name.replace('_', '-')}={value}" for name, value in reading.items() if value is not None)]
     again = shlex.join(["pollux", "pretrain", "simclr", *words, "--out", str(out), "--resume"])
-    say(f"Stopped. {out} holds what whole epochs had learned, and can be used as it is. To go on: {again}")
+    # Before the first epoch has ended, a file of this name is an older one.
+    usable = f" {out} holds the encoder of the last whole epoch, and can be used as it is."
+    say(f"Stopped.{usable if checkpoints.epochs_done() else ''} To go on: {again}")
     return STOPPED

@@ -65,7 +65,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from pollux.lab.experiments.reproducing import Request, reproduce
+    from pollux.lab.paper.reproduction import Request, reproduce
 
     request = Request(
         options.names,
@@ -78,4 +78,4 @@ def run(options: argparse.Namespace) -> int:
         options.show,
         options.checkpoint_every,
     )
-    return recorded_runs(lambda: reproduce(request), options.out, lambda failure: failure.run)
+    return recorded_runs(lambda: reproduce(request), options.out, lambda failure: failure.task)

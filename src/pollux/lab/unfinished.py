@@ -40,13 +40,13 @@ class UnfinishedRun:
     def __init__(self, folder: Path, every: str = CHECKPOINT_EVERY) -> None:
         self.folder, self._every = folder, every
         self._start = self._noted = time.monotonic()
-        self._before, self._warnings = 0.0, list[str]()
+        self.before, self._warnings = 0.0, list[str]()
         self._caught: Sequence[warnings.WarningMessage] = ()
 
     @property
     def seconds(self) -> float:
         """Time spent on the run, by this process and by those that were killed."""
-        return self._before + time.monotonic() - self._start
+        return self.before + time.monotonic() - self._start
 
     @property
     def warnings(self) -> list[str]:
@@ -61,7 +61,7 @@ class UnfinishedRun:
             warnings.simplefilter("always")
             notes = self._read()
             if notes is not None and notes.get("code") == code_digest():
-                self._before, self._warnings = float(notes["seconds"]), list(notes["warnings"])
+                self.before, self._warnings = float(notes["seconds"]), list(notes["warnings"])
             else:
                 self._clear()
             self._write()

@@ -1,6 +1,6 @@
 """Reports of a clustering: a page, and figures."""
 
-from pollux.report.describing import as_pictures, describe, principal_map
+from pollux.report.describing import as_pictures, describe, describe_training, principal_map
 from pollux.report.figures import (
     plot_confusion,
     plot_decision_regions,
@@ -17,6 +17,7 @@ __all__ = [
     "Findings",
     "as_pictures",
     "describe",
+    "describe_training",
     "plot_confusion",
     "plot_decision_regions",
     "plot_entropy_map",

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pollux.metrics import adjusted_rand_index, hungarian_accuracy, normalised_mutual_information, purity
-from pollux.report.findings import CERTAIN, DOUBT, Array, Classes, Findings, Summary
+from pollux.report.findings import CERTAIN, DOUBT, SHOWN, Array, Classes, Findings, Summary
 from pollux.report.map_data import choose_rows, encode_samples
 from pollux.report.markup import coordinate, counted, integer, level, number, percent, plain, score, shortened
 from pollux.report.palette import both_colours
-from pollux.report.pictures import MOST_THUMBNAILS, SHOWN, Gallery, Sheet, make_gallery, make_thumbnails
 from pollux.report.profiles import Contrasts, Histogram, compare_clusters, describe_differences, make_histogram
+
+if TYPE_CHECKING:
+    from pollux.report.pictures import Gallery, Sheet
 
 FEATURES_SHOWN = 8
 MOST_EPOCHS = 300
@@ -161,6 +163,8 @@ class PageContent:
         rows = choose_rows(findings)
         gallery, thumbnails = None, None
         if findings.images is not None:
+            from pollux.report.pictures import MOST_THUMBNAILS, make_gallery, make_thumbnails
+
             gallery = make_gallery(findings.images, summary)
             thumbnails = make_thumbnails(findings.images[rows[:MOST_THUMBNAILS]])
         is_compared = contrasts is not None and len(summary.clusters) > 1

@@ -1,9 +1,9 @@
-"""Findings of a clustering that was fitted in Python."""
+"""Findings of a fitted clustering and samples, and how it was trained, in words."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,11 +11,32 @@ from sklearn.decomposition import PCA
 
 from pollux.report.findings import Findings
 
+if TYPE_CHECKING:
+    from pollux.clustering import GeminiClustering
+    from pollux.fitted import Fitted
+
 MOST_ROWS_OF_PCA = 20_000
+# Parameters that are shown by these names where they are not the defaults.
+FURTHER_SETTINGS = {
+    "scaling": "Scaling",
+    "missing": "Missing values",
+    "activation": "Activation",
+    "norm": "Normalised by",
+    "n_components": "Principal components",
+    "init": "Initialisation",
+    "optimiser": "Optimiser",
+    "schedule": "Schedule",
+    "trial_epochs": "Epochs of all restarts",
+    "reshuffle_every": "Epochs between reshuffles",
+    "tol": "Tolerance",
+    "patience": "Patience",
+    "dtype": "Arithmetic",
+    "device": "Device",
+}
 
 
 def describe(
-    clustering: Any,
+    clustering: GeminiClustering,
     X: Any,
     *,
     title: str = "Clusters",
@@ -23,7 +44,11 @@ def describe(
     classes: ArrayLike | None = None,
     images: NDArray[np.uint8] | None = None,
     points: ArrayLike | None = None,
+    axes: tuple[str, str] = ("first coordinate", "second coordinate"),
     row_names: Sequence[str] | None = None,
+    settings: Mapping[str, str] | None = None,
+    notes: Sequence[str] = (),
+    command: str = "",
 ) -> Findings:
     """What a fitted clustering says of X (n, d), for :func:`write_page`.
 
@@ -42,9 +67,15 @@ def describe(
     images : array of shape (n, H, W) or (n, H, W, 3), uint8, optional
         The samples as pictures, where X holds their pixels as rows.
     points : array of shape (n, 2), optional
-        Where the samples lie on the map; their principal components otherwise.
+        Where the samples lie on the map; otherwise the principal components of what the model sees.
+    axes : pair of str
+        What the coordinates of ``points`` are.
     row_names : sequence of str, optional
         A name for each sample.
+    settings : mapping of str, optional
+        How it was trained; :func:`describe_training` by default.
+    notes, command : sequence of str, str
+        What else a reader must know, and the command that repeats the run.
 
     Examples
     --------
@@ -55,31 +86,127 @@ def describe(
     >>> describe(clustering, X, title="Iris").probabilities.shape
     (150, 3)
     """
-    free = hasattr(clustering, "probabilities_")
-    probabilities = clustering.probabilities_ if free else clustering.predict_proba(X)
-    preprocessing = getattr(clustering, "encoding_", None)
-    array = np.asarray(X) if preprocessing is None else preprocessing.raw(X)
-    encoded = array if preprocessing is None else preprocessing.encode(X)
-    place: tuple[Any, tuple[str, str]] = (points, ("first coordinate", "second coordinate"))
+    fitted = clustering.fitted_
+    encoding, is_image = fitted.encoding, len(fitted.shape) == 3
+    samples = np.asarray(X) if encoding is None else encoding.encode(X)
+    if fitted.is_free:
+        if len(samples) != len(fitted.labels):
+            raise ValueError("A free table knows only the samples it was trained on, in their order: pass those.")
+        probabilities = fitted.free_probabilities()
+    else:
+        probabilities = clustering.predict_proba(X) if encoding is None else fitted.probabilities(samples)
     if points is None:
-        place = principal_map(encoded.reshape(len(encoded), -1))
-    if images is None and array.ndim == 4:
-        images = as_pictures(array)
-    names = _names(feature_names, X, preprocessing, array)
+        points, axes = principal_map(_as_seen(fitted, samples))
+    if images is None and is_image:
+        images = as_pictures(np.asarray(X))
+    features, names = (None, []) if images is not None else _features(fitted, X, feature_names)
     return Findings(
         title=title,
-        probabilities=np.asarray(probabilities),
-        points=np.asarray(place[0], dtype=np.float64),
-        axes=place[1],
-        features=None if images is not None else np.asarray(array, dtype=np.float64),
-        feature_names=() if images is not None else names,
-        shares=frozenset() if preprocessing is None else preprocessing.shares,
+        probabilities=probabilities,
+        points=np.asarray(points, dtype=np.float64),
+        axes=axes,
+        features=features,
+        feature_names=names,
+        shares=frozenset() if encoding is None else encoding.shares,
         images=images,
         row_names=row_names,
         classes=None if classes is None else _as_text(classes),
-        history=clustering.history_,
-        settings={name: str(value) for name, value in clustering.get_params(deep=False).items() if _tells(value)},
+        history=fitted.history,
+        settings=describe_training(clustering) if settings is None else settings,
+        notes=notes,
+        command=command,
     )
+
+
+def describe_training(clustering: GeminiClustering, n_samples: int | None = None) -> dict[str, str]:
+    """How a fitted clustering was trained, in words: what is always of interest, and what is not the default.
+
+    ``n_samples`` is the number of samples of the training, where the model does not know it: it was streamed, and
+    loaded from a file.
+    """
+    fitted, given = clustering.fitted_, _flat_parameters(clustering)
+    default = _flat_parameters(type(clustering)())
+    if fitted.given_labels is not None:
+        n_samples = len(fitted.given_labels)
+    hidden = " + ".join(map(str, given["hidden"])) if given["model"] == "mlp" else ""
+    limit = "" if given["max_epochs"] == "auto" else f" of {given['max_epochs']}"
+    penalties = [f"{_name(penalty)}={weight:g}" for penalty, weight in (given["penalties"] or {}).items()]
+    described = {
+        "Clusters, at most": str(given["n_clusters"]),
+        "Objective": _name(given["objective"]),
+        "Geometry": _geometry(fitted, given["geometry"]),
+        "Model": _name(given["model"]) + (f", {hidden} hidden units" if hidden else ""),
+        "Epochs": f"{len(fitted.history['objective'])}{limit}",
+        "Batch size": _batch_size(given["batch_size"], n_samples),
+        "Learning rate": f"{given['learning_rate']:g}",
+        "Restarts": str(given["n_init"]),
+        "Agreement of the restarts": "" if fitted.stability is None else f"{fitted.stability:.2f}",
+        "Penalties": ", ".join(penalties),
+        "Seed": str(given["random_state"]),
+        **{label: _name(given[name]) for name, label in FURTHER_SETTINGS.items() if given[name] != default[name]},
+        "Objective reached": f"{fitted.objective:.6g}",
+    }
+    return {name: value for name, value in described.items() if value}
+
+
+def _flat_parameters(clustering: GeminiClustering) -> dict[str, Any]:
+    """All parameters, those of groups by their own names."""
+    return {name.rpartition("__")[2]: value for name, value in clustering.get_params(deep=True).items()}
+
+
+def _name(value: Any) -> str:
+    """A parameter for people: of functions and networks the name must do."""
+    if isinstance(value, str | int | float | tuple | list) or value is None:
+        return str(value)
+    return str(getattr(value, "name", "") or getattr(value, "__name__", "") or type(value).__name__)
+
+
+def _geometry(fitted: Fitted, geometry: Any) -> str:
+    """The kernel or distance, also where it is "auto"; '' for an objective that needs neither."""
+    if fitted.geometry is None:
+        return ""
+    name = getattr(fitted.geometry, "name", "") if isinstance(geometry, str) and geometry == "auto" else _name(geometry)
+    return f"{name} {fitted.geometry.kind}".strip()
+
+
+def _batch_size(batch_size: int | str | None, n_samples: int | None) -> str:
+    """Samples of a step of the training, whatever samples the page shows."""
+    from pollux.training.problem import resolve_batch_size
+
+    if n_samples is None and batch_size in (None, "auto"):
+        return "all samples" if batch_size is None else "auto"
+    return f"{resolve_batch_size(batch_size, n_samples or 0):,}"
+
+
+def _as_seen(fitted: Fitted, samples: NDArray[Any]) -> NDArray[Any]:
+    """Samples (n, …) as the network sees them, (n, d): scaled, without gaps."""
+    if fitted.scaling is not None:
+        import torch
+
+        samples = fitted.scaling(torch.as_tensor(np.asarray(samples, dtype=np.float64))).numpy()
+    return samples.reshape(len(samples), -1)
+
+
+def _features(fitted: Fitted, X: Any, names: Sequence[str] | None) -> tuple[NDArray[np.float64], list[str]]:
+    """Samples (n, d) in their own units, and names of the d features; of true and false, true is enough."""
+    if fitted.encoding is None:
+        features = np.asarray(X, dtype=np.float64)
+        found = [str(name) for name in getattr(X, "columns", range(features.shape[1]))]
+    else:
+        features, found = fitted.encoding.raw(X), fitted.encoding.feature_names
+    if names is not None:
+        return features, list(names)
+    opposites = set() if fitted.encoding is None else _opposites(fitted.encoding.shares)
+    kept = [index for index, name in enumerate(found) if name not in opposites]
+    named = [f"column {name}" if name.isdigit() else name for name in found]
+    return features[:, kept], [named[index] for index in kept]
+
+
+def _opposites(shares: Collection[str]) -> set[str]:
+    """'a=false' of each column that holds true and false alone."""
+    columns = {name.removesuffix("=true") for name in shares if name.endswith("=true")}
+    values = {column: {name for name in shares if name.startswith(f"{column}=")} for column in columns}
+    return {f"{column}=false" for column, own in values.items() if own == {f"{column}=true", f"{column}=false"}}
 
 
 def principal_map(X: NDArray[Any]) -> tuple[NDArray[np.float64], tuple[str, str]]:
@@ -120,18 +247,3 @@ def _as_text(classes: ArrayLike) -> NDArray[np.str_]:
     return np.array(
         [str(int(value) if whole else value) if has else "" for value, has in zip(known.tolist(), present, strict=True)]
     )
-
-
-def _names(given: Sequence[str] | None, X: Any, preprocessing: Any, array: NDArray[Any]) -> list[str]:
-    if given is not None:
-        return list(given)
-    if preprocessing is not None:
-        return list(preprocessing.feature_names)
-    if hasattr(X, "columns"):
-        return [str(name) for name in X.columns]
-    return [f"column {index}" for index in range(array.shape[1])]
-
-
-def _tells(value: Any) -> bool:
-    """Whether a parameter says something to people: a name, a number, a few of them."""
-    return isinstance(value, str | int | float) or (isinstance(value, tuple | list | dict) and len(value) > 0)

@@ -18,6 +18,8 @@ MOST_CLASSES = 1_000
 DOUBT = 0.6
 # From this probability on a sample is never listed as uncertain.
 CERTAIN = 0.99
+# Typical, and uncertain, samples of a cluster that are shown.
+SHOWN = 10
 ROWS_AT_ONCE = 100_000
 
 

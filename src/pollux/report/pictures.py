@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pollux.report.findings import Summary
+from pollux.report.findings import SHOWN, Summary
 
-SHOWN = 10
 LARGEST = 64
 # Smaller images are enlarged with their pixels left sharp.
 PIXELATED = 40

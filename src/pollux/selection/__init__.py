@@ -1,6 +1,6 @@
-"""How many clusters: stability of subsamples and gaps between clusters, beside data that have none."""
+"""How many clusters: stability of subsamples and gaps between clusters."""
 
+from pollux.selection.result import Candidate, Selection
 from pollux.selection.search import select_n_clusters
-from pollux.selection.selection import Candidate, Selection
 
 __all__ = ["Candidate", "Selection", "select_n_clusters"]

@@ -24,7 +24,7 @@ from pollux.app.runs.streamed import StreamedRows, is_to_be_streamed, open_rows
 from pollux.errors import InputError
 
 if TYPE_CHECKING:
-    from pollux.selection.selection import Selection
+    from pollux.selection.result import Selection
 
 JSON, TABLE, TEXT, FIGURE = "selection.json", "selection.csv", "selection.md", "selection.png"
 

@@ -10,13 +10,13 @@ import numpy as np
 from pollux.io.atomic import in_place
 from pollux.report.canvas import GRID, TITLE, clean_axes, new_figure
 from pollux.report.palette import INK, QUIET, colours
-from pollux.selection.deciding import CLEAR
+from pollux.selection.result import CLEAR
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from pollux.selection.selection import Selection
+    from pollux.selection.result import Selection
 
 _BLUE = colours(1)[0]
 _PALE = "#b9d0e6"

@@ -11,28 +11,30 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 from sklearn.base import clone
-from sklearn.utils import check_random_state
+from sklearn.utils import check_array, check_random_state
+from torch import nn
 
 from pollux.clustering import GeminiClustering
 from pollux.data.samples import select_samples
 from pollux.metrics import adjusted_rand_index, pairwise_agreement
-from pollux.selection.agreement import distances_from_consensus, mean_and_error, sampled_pairs, together
-from pollux.selection.checking import as_classes, as_rows, check_candidates, check_estimator, check_settings
-from pollux.selection.deciding import decide, score_of
-from pollux.selection.defaults import (
-    MOST_FITTED,
+from pollux.selection.criteria import distances_from_consensus, mean_and_error, neighbour_edges, sample_pairs
+from pollux.selection.ensembles import (
+    MAX_SUBSAMPLE,
+    Member,
+    Task,
+    count_in_use,
     default_estimator,
-    scaled,
-    surplus_estimator,
-    without_steps,
+    default_surplus_estimator,
+    fill_steps,
+    fit_member,
+    run_all,
+    scale,
+    show_progress,
 )
-from pollux.selection.ensembles import Fit, Rows, Task, fit_all
-from pollux.selection.gaps import neighbour_edges
-from pollux.selection.progress import progress_bar
-from pollux.selection.selection import Candidate, Selection
+from pollux.selection.result import Candidate, Selection, decide
 from pollux.spec import Spec
 
-_PAIRS, _SURPLUS_STARTS = 20_000, 5
+_PAIRS, _SURPLUS_RESTARTS = 20_000, 5
 MOST_ROWS = 5_000
 
 
@@ -51,9 +53,9 @@ def select_n_clusters(
 ) -> Selection:
     """How many clusters X has, or that it has none to speak of.
 
-    For each candidate, clusterings of subsamples are asked about all rows. A number of clusters is good where they
-    agree (stability) and where their boundaries run through gaps (separation): they cut far fewer pairs of neighbours
-    than levels beside them do, inside the clusters. The product of both is the score.
+    For each candidate, clusterings of subsamples label all samples. A number of clusters is good where they agree
+    (stability) and where their boundaries run through gaps (separation): they cut far fewer pairs of neighbours than
+    levels beside them do, inside the clusters. The product of both is the score.
 
     Parameters
     ----------
@@ -63,16 +65,16 @@ def select_n_clusters(
     candidates : iterable of int
         Numbers of clusters to compare, from 2.
     estimator : GeminiClustering, optional
-        The clustering, of which ``n_clusters`` and ``random_state`` are set. Its model must predict new rows. By
+        The clustering, of which ``n_clusters`` and ``random_state`` are set. Its model must predict new samples. By
         default a small network with the objective ``"mmd_ovo"`` and the geometry ``"graph"``.
     y : array of shape (n,), optional
-        Known classes, which the result is set beside; they have no influence.
+        Known classes, to score the clusterings by; they have no influence on the answer.
     n_subsamples : int
         Clusterings of each candidate.
     subsample : float
-        Share of the rows that each is made of, above 0 and at most 1; with the default estimator, at most 1,000 rows.
+        Share of the samples that each is fitted to, above 0 and at most 1; at most 1,000 with the default estimator.
     max_rows : int
-        Of more rows, so many are chosen at random.
+        Of more samples, so many are drawn at random.
     random_state : int, RandomState or None
         Seed; the same seed gives the same answer.
     n_jobs : int or None
@@ -83,7 +85,7 @@ def select_n_clusters(
     Returns
     -------
     Selection
-        ``n_clusters``, ``is_clear``, ``reason`` and the figures of each candidate.
+        ``n_clusters``, ``is_clear``, ``reason`` and the metrics of each candidate.
 
     Examples
     --------
@@ -93,31 +95,30 @@ def select_n_clusters(
     >>> select_n_clusters(X, range(2, 5), n_subsamples=4, random_state=0).n_clusters
     3
     """
-    numbers_asked = check_candidates(candidates)
-    check_settings(n_subsamples, subsample, max_rows)
-    check_estimator(estimator)
-    rows, classes = as_rows(X, allow_nan=estimator is not None and estimator.missing == "mean"), as_classes(y)
+    numbers = _check_candidates(candidates)
+    _check_settings(n_subsamples, subsample, max_rows)
+    _check_estimator(estimator)
+    samples = _validate(X, allow_nan=estimator is not None and estimator.missing == "mean")
+    classes = _validate_classes(y, samples.shape[0])
     random = check_random_state(random_state)
-    kept = _kept(rows.shape[0], max_rows, random)
-    if classes is not None and len(classes) != rows.shape[0]:
-        raise ValueError(f"y has {len(classes)} classes for {rows.shape[0]} rows of X: give one for each.")
-    chosen, estimator = _as_seen(_dense(rows[kept]), estimator)
-    found = search(
-        chosen,
-        numbers_asked,
+    drawn = _draw(samples.shape[0], max_rows, random)
+    seen, estimator = _apply_scaling(_dense(samples[drawn]), estimator)
+    selection = search(
+        seen,
+        numbers,
         estimator=estimator,
-        classes=None if classes is None else classes[kept],
+        classes=None if classes is None else classes[drawn],
         n_subsamples=n_subsamples,
         subsample=subsample,
         random=random,
         n_jobs=n_jobs,
         verbose=verbose,
     )
-    return replace(found, rows=int(rows.shape[0]))
+    return replace(selection, rows=int(samples.shape[0]))
 
 
 def search(
-    X: Rows,
+    X: NDArray[np.floating],
     candidates: Sequence[int],
     *,
     estimator: GeminiClustering | None,
@@ -128,106 +129,171 @@ def search(
     n_jobs: int | None = None,
     verbose: bool = False,
 ) -> Selection:
-    """The same for rows (n, …) that are few enough, and scaled if there is an estimator."""
-    most = MOST_FITTED if estimator is None else len(X)
-    count = min(round(subsample * len(X)), most)
-    if count < max(candidates):
+    """The same for validated samples (n, …), few enough, and scaled if there is an estimator."""
+    most = MAX_SUBSAMPLE if estimator is None else len(X)
+    size = min(round(subsample * len(X)), most)
+    largest = max(candidates)
+    if size < largest:
         raise ValueError(
-            f"Subsamples have {count} of {len(X)} rows, too few for {max(candidates)} clusters: ask for fewer clusters "
-            f"or take more rows."
+            f"Subsamples have {size} of {len(X)} rows, too few for {largest} clusters: ask for fewer clusters or take "
+            f"more rows."
         )
-    own, surplus = estimator or default_estimator(), estimator or surplus_estimator()
+    own, surplus = estimator or default_estimator(), estimator or default_surplus_estimator()
     if estimator is None:
-        X = without_steps(X, _seed(random))
-    edges = neighbour_edges(X.reshape(len(X), -1), max(candidates))
-    too_many = [Task(surplus, max(candidates), _seed(random), min(len(X), most)) for _ in range(_SURPLUS_STARTS)]
-    tasks = [Task(own, n_clusters, _seed(random), count) for n_clusters in candidates for _ in range(n_subsamples)]
+        X = fill_steps(X, _draw_seed(random))
+    edges = neighbour_edges(X.reshape(len(X), -1), largest)
+    too_many = [Task(surplus, largest, _draw_seed(random), min(len(X), most)) for _ in range(_SURPLUS_RESTARTS)]
+    tasks = [Task(own, n_clusters, _draw_seed(random), size) for n_clusters in candidates for _ in range(n_subsamples)]
     in_use: Counter[int] = Counter()
-    made: dict[int, list[Fit]] = defaultdict(list)
-    with progress_bar(len(too_many) + len(tasks), verbose) as report:
-        for fit in fit_all(too_many, X, edges, n_jobs):
-            in_use[fit.in_use] += 1
-            report(f"{max(candidates)} clusters: what stays in use")
-        for task, fit in zip(tasks, fit_all(tasks, X, edges, n_jobs), strict=True):
-            made[task.n_clusters].append(fit)
-            report(_live(task.n_clusters, made[task.n_clusters]))
-    figures = _candidates(made, classes, random)
-    return Selection(*decide(figures), tuple(figures), dict(sorted(in_use.items())), max(candidates), len(X), len(X))
+    ensembles: dict[int, list[Member]] = defaultdict(list)
+    with show_progress(len(too_many) + len(tasks), verbose) as report:
+        for count in run_all(count_in_use, too_many, n_jobs, X):
+            in_use[count] += 1
+            report(f"{largest} clusters: what stays in use")
+        for task, member in zip(tasks, run_all(fit_member, tasks, n_jobs, X, edges), strict=True):
+            ensembles[task.n_clusters].append(member)
+            report(_describe_progress(task.n_clusters, ensembles[task.n_clusters]))
+    measured = _measure(ensembles, classes, random)
+    return Selection(*decide(measured), tuple(measured), dict(sorted(in_use.items())), largest, len(X), len(X))
 
 
-def _kept(n: int, most: int, random: np.random.RandomState) -> NDArray[np.int64]:
-    """The rows that are looked at: all, or as many as are allowed."""
+def _check_candidates(candidates: Iterable[int]) -> list[int]:
+    """The candidates in order, each once; a ValueError where there are none or one is not a number of clusters."""
+    try:
+        given = list(candidates)
+    except TypeError as error:
+        raise ValueError(
+            f"candidates are several numbers of clusters, as in range(2, 11); not {candidates!r}."
+        ) from error
+    for one in given:
+        if not _is_count(one, 2):
+            raise ValueError(
+                f"Each candidate is a whole number of at least 2, not {one!r}; that there is one cluster only is "
+                "always considered."
+            )
+    if not given:
+        raise ValueError("There are no candidates: name some numbers of clusters, as in range(2, 11).")
+    return sorted({int(one) for one in given})
+
+
+def _check_settings(n_subsamples: int, subsample: float, max_rows: int) -> None:
+    if not _is_count(n_subsamples, 3):
+        raise ValueError(f"n_subsamples must be a whole number of at least 3, not {n_subsamples!r}.")
+    if not (isinstance(subsample, int | float | np.floating) and 0 < subsample <= 1):
+        raise ValueError(f"subsample must be a share of the rows, above 0 and at most 1, not {subsample!r}.")
+    if not _is_count(max_rows, 10):
+        raise ValueError(f"max_rows must be a whole number of at least 10, not {max_rows!r}.")
+
+
+def _is_count(value: Any, least: int) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= least
+
+
+def _check_estimator(estimator: GeminiClustering | None) -> None:
+    """Raise a ValueError for one that has one number of clusters only, or that cannot predict new samples."""
+    if estimator is None:
+        return
+    if not isinstance(estimator, GeminiClustering):
+        raise ValueError(f"estimator must be a GeminiClustering, not a {type(estimator).__name__}.")
+    if isinstance(estimator.model, str) and estimator.model == "free":
+        raise ValueError("A free table cannot predict new samples, by which subsamples are compared: use model='mlp'.")
+    if isinstance(estimator.model, nn.Module):
+        raise ValueError(
+            "A module has outputs for one number of clusters only: pass a function (n_features, n_clusters) → module."
+        )
+    Spec.of(estimator)
+
+
+def _validate(X: Any, allow_nan: bool) -> Any:
+    """X as a finite array or sparse matrix of numbers, with NaN where it is allowed."""
+    if isinstance(X, str) or not (hasattr(X, "shape") or hasattr(X, "__len__")):
+        raise ValueError("X must be samples in memory: for files, use the command pollux select.")
+    return check_array(
+        X,
+        accept_sparse="csr",
+        allow_nd=True,
+        dtype=[np.float64, np.float32],
+        ensure_min_samples=3,
+        ensure_all_finite="allow-nan" if allow_nan else True,
+    )
+
+
+def _validate_classes(y: ArrayLike | None, n: int) -> NDArray[Any] | None:
+    """y as an array (n,), if it is given."""
+    if y is None:
+        return None
+    classes = np.asarray(y)
+    if classes.ndim != 1:
+        raise ValueError(f"y must be a list of classes, one for each row, but has the shape {classes.shape}.")
+    if len(classes) != n:
+        raise ValueError(f"y has {len(classes)} classes for {n} rows of X: give one for each.")
+    return classes
+
+
+def _draw(n: int, most: int, random: np.random.RandomState) -> NDArray[np.int64]:
+    """Numbers of all samples, or of as many as are allowed."""
     return np.arange(n) if n <= most else np.sort(random.permutation(n)[:most])
 
 
-def _dense(rows: Any) -> NDArray[Any]:
-    return np.asarray(rows.toarray() if issparse(rows) else rows)
+def _draw_seed(random: np.random.RandomState) -> int:
+    return int(random.randint(2**31 - 1))
 
 
-def _as_seen(X: NDArray[Any], estimator: GeminiClustering | None) -> tuple[NDArray[Any], GeminiClustering | None]:
-    """Rows as models see them, and the estimator for such rows: neighbours are those of what it sees."""
+def _dense(samples: Any) -> NDArray[Any]:
+    return np.asarray(samples.toarray() if issparse(samples) else samples)
+
+
+def _apply_scaling(X: NDArray[Any], estimator: GeminiClustering | None) -> tuple[NDArray[Any], GeminiClustering | None]:
+    """Samples as models see them, and the estimator for these: neighbours are those of what it sees."""
     if estimator is None:
         return X.reshape(len(X), -1), None
     scaling = Spec.of(estimator).preprocessing.fit(select_samples(X, None, "cpu"))
     if scaling is None:
         return X, estimator
-    return scaled(X, scaling), clone(estimator).set_params(scaling="none", n_components=None, missing="error")
+    return scale(X, scaling), clone(estimator).set_params(scaling="none", n_components=None, missing="error")
 
 
-def _seed(random: np.random.RandomState) -> int:
-    return int(random.randint(2**31 - 1))
-
-
-def _live(n_clusters: int, fits: Sequence[Fit]) -> str:
-    """What is known of the candidate that is under way, for the live line."""
-    if len(fits) < 2:
+def _describe_progress(n_clusters: int, members: Sequence[Member]) -> str:
+    """What is known of the candidate that is under way."""
+    if len(members) < 2:
         return f"{n_clusters} clusters"
-    stability = pairwise_agreement(np.array([fit.labels for fit in fits[:4]])).mean()
-    separation = np.mean([fit.separation for fit in fits])
+    stability = pairwise_agreement(np.array([member.labels for member in members[:4]])).mean()
+    separation = np.mean([member.separation for member in members])
     return f"{n_clusters} clusters: stability {stability:.3f}, separation {separation:.3f}"
 
 
-def _candidates(
-    made: dict[int, list[Fit]], classes: NDArray[Any] | None, random: np.random.RandomState
+def _measure(
+    ensembles: dict[int, list[Member]], classes: NDArray[Any] | None, random: np.random.RandomState
 ) -> list[Candidate]:
-    """The figures of all candidates."""
-    distances = _distances_from_consensus(list(made.values()), random)
+    """The metrics of all candidates."""
+    labels = {n_clusters: np.array([member.labels for member in members]) for n_clusters, members in ensembles.items()}
+    everything = np.concatenate(list(labels.values()))
+    pairs = sample_pairs(everything.shape[1], _PAIRS, np.random.default_rng(_draw_seed(random)))
+    distances = distances_from_consensus(everything, pairs).reshape(len(ensembles), -1).mean(axis=1)
     ranks = np.argsort(np.argsort(distances)) + 1
-    return [
-        _candidate(n_clusters, fits, float(distance), int(rank), classes)
-        for (n_clusters, fits), distance, rank in zip(made.items(), distances, ranks, strict=True)
-    ]
-
-
-def _candidate(
-    n_clusters: int, fits: Sequence[Fit], distance: float, rank: int, classes: NDArray[Any] | None
-) -> Candidate:
-    labels = np.array([fit.labels for fit in fits])
-    stability, error = mean_and_error(pairwise_agreement(labels), len(fits))
-    separation = float(np.mean([fit.separation for fit in fits]))
-    return Candidate(
-        n_clusters=n_clusters,
-        stability=stability,
-        stability_error=error,
-        separation=separation,
-        score=score_of(stability, separation),
-        consensus=distance,
-        consensus_rank=rank,
-        in_use=float(np.mean([fit.in_use for fit in fits])),
-        objective=float(np.mean([fit.objective for fit in fits])),
-        adjusted_rand_index=None if classes is None else _agreement_with(classes, labels),
-    )
-
-
-def _distances_from_consensus(ensembles: Sequence[Sequence[Fit]], random: np.random.RandomState) -> NDArray[np.float64]:
-    """Mean distance of each candidate's clusterings from the consensus of all."""
-    labels = np.array([fit.labels for fits in ensembles for fit in fits])
-    pairs = sampled_pairs(labels.shape[1], _PAIRS, np.random.default_rng(_seed(random)))
-    distances = distances_from_consensus(together(labels, pairs))
-    return np.asarray(distances.reshape(len(ensembles), -1).mean(axis=1))
+    candidates = []
+    for (n_clusters, members), distance, rank in zip(ensembles.items(), distances, ranks, strict=True):
+        stability, error = mean_and_error(pairwise_agreement(labels[n_clusters]), len(members))
+        separation = float(np.mean([member.separation for member in members]))
+        candidates.append(
+            Candidate(
+                n_clusters=n_clusters,
+                stability=stability,
+                stability_error=error,
+                separation=separation,
+                score=max(0.0, stability) * separation,
+                consensus=float(distance),
+                consensus_rank=int(rank),
+                in_use=float(np.mean([member.in_use for member in members])),
+                objective=float(np.mean([member.objective for member in members])),
+                adjusted_rand_index=None if classes is None else _agreement_with(classes, labels[n_clusters]),
+            )
+        )
+    return candidates
 
 
 def _agreement_with(classes: NDArray[Any], labels: NDArray[np.int64]) -> float | None:
+    """Mean adjusted Rand index of labels (B, n) with the classes that are known."""
     known = classes != "" if classes.dtype.kind == "U" else np.ones(len(classes), dtype=bool)
     if not known.any():
         return None

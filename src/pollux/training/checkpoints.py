@@ -8,7 +8,7 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +149,18 @@ class Checkpoints:
     def exist(self) -> bool:
         """Whether there are any in the folder, good ones or damaged: a training goes on from them or is refused."""
         return bool(self._files())
+
+    def remove(self) -> None:
+        """Remove all of them, and the folder if it holds nothing else; an error where another process writes there."""
+        if not self.folder.is_dir():
+            return
+        with locked(self.folder):
+            self._remove_leftovers()
+            for path in self.folder.glob("checkpoint-*"):
+                path.unlink(missing_ok=True)
+        (self.folder / ".lock").unlink(missing_ok=True)
+        with suppress(OSError):
+            self.folder.rmdir()
 
     def take_up(self) -> Any:
         """What the course of the stage under way was, once; None where it has not begun."""

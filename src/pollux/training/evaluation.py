@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from pollux.geometry.affinity import Affinity, Block, Features
+from pollux.geometry.affinity import Affinity, Block
 from pollux.objectives.gemini import Gemini
 from pollux.ranks import Ranks
 from pollux.training.trainable import run
@@ -48,16 +48,14 @@ def evaluate(
     block: Block | None,
     sample_weight: Tensor | None,
     ranks: Ranks | None = None,
+    *,
+    rows_at_once: int = ROWS_AT_ONCE,
 ) -> Evaluation:
     """The objective of the module on n samples.
 
-    It is exact up to 10,000 samples, or 1,000 where the affinity is a matrix; beyond that it is the mean over
-    random batches of about those sizes, always the same ones, so that models can be compared. Several processes
-    share the batches out.
+    It is exact up to ``rows_at_once`` samples; beyond that it is the mean over random batches of about that size,
+    always the same ones, so that models can be compared. Several processes share the batches out.
     """
-    rows_at_once = ROWS_AT_ONCE
-    if block is not None and not isinstance(block(torch.arange(min(n, 2))), Features):
-        rows_at_once = MATRIX_ROWS
     order = torch.arange(n)
     if n > rows_at_once:
         order = torch.randperm(n, generator=torch.Generator().manual_seed(0))

@@ -26,7 +26,8 @@ from pollux.data.samples import (
     shard_of,
 )
 from pollux.data.scaling import FittedScaling
-from pollux.data.streaming import Stream, batch_sizes, shuffled
+from pollux.data.shuffling import batch_sizes, shuffled
+from pollux.data.streams import Stream
 from pollux.errors import InputError
 from pollux.geometry import Geometry, nearest
 from pollux.geometry.affinity import Affinity, Block, Features
@@ -106,18 +107,23 @@ def pose_problem(
     """
     dtype = dtype or spec.torch_dtype(samples.dtype)
     if isinstance(samples, StreamSamples):
-        if geometry is not None and geometry.spans_all:
+        if geometry is not None and geometry.needs_all_samples:
             raise InputError(
                 f"{type(geometry).__name__} relates all samples with each other, so they must be in memory: use "
                 "another geometry for streamed samples."
             )
-        if geometry is not None and adapt:
+        if geometry is not None and adapt and geometry.adapts:
             geometry = geometry.adapt(Rows(sample_of(samples.source), dtype, spec.device))
         return StreamProblem(samples.source, geometry, dtype, spec.device, ranks)
     rows = samples.mapped(scaling, dtype, spec.device)
     if geometry is not None and adapt:
         geometry = geometry.adapt(rows)
     return MemoryProblem(samples, rows, geometry, ranks, spec.is_free, is_trained and spec.uses_spacing)
+
+
+def _rows_at_once(geometry: Geometry | None) -> int:
+    """Samples that are evaluated together."""
+    return ROWS_AT_ONCE if geometry is None or geometry.gives_features else MATRIX_ROWS
 
 
 @dataclass(frozen=True)
@@ -157,30 +163,37 @@ class MemoryProblem:
         if self.geometry is None:
             return None
         block = self.geometry.bind(self.rows)
-        if self.ranks is None or not self.geometry.spans_all or not self._gives_features(block):
+        if self.ranks is None or not (self.geometry.needs_all_samples and self.geometry.gives_features):
             return block
         everything = block(torch.arange(self.n))
         assert isinstance(everything, Features)
         self.ranks.agree(f"{everything.values.dtype} {tuple(everything.values.shape)}", "have different rows")
         return block_of(self.ranks.broadcast(everything.values))
 
-    def _gives_features(self, block: Block) -> bool:
-        return isinstance(block(torch.arange(min(self.n, 2))), Features)
-
     def _own_features(self) -> Callable[[Tensor], Affinity] | None:
         """Of several processes, the features of samples that one has, where these are all that is needed."""
-        geometry, ranks, rows, block = self.geometry, self.ranks, self.rows, self.block
-        if ranks is None or geometry is None or block is None or geometry.spans_all or not self._gives_features(block):
+        geometry, ranks, rows = self.geometry, self.ranks, self.rows
+        if ranks is None or geometry is None or geometry.needs_all_samples or not geometry.gives_features:
             return None
         return lambda index: geometry.of(rows[index], ranks)
 
     def evaluate(self, module: nn.Module, n_clusters: int, objective: Gemini) -> Evaluation:
-        return evaluate(module, n_clusters, self.n, self.inputs, objective, self.block, self.sample_weight, self.ranks)
+        return evaluate(
+            module,
+            n_clusters,
+            self.n,
+            self.inputs,
+            objective,
+            self.block,
+            self.sample_weight,
+            self.ranks,
+            rows_at_once=_rows_at_once(self.geometry),
+        )
 
     def batches(self, batch_size: int | str | None, reshuffle_every: int | str = 1, transports: int = 0) -> Batches:
         """Batches of the samples; all at once for None, and for "auto" where there are few."""
         size = resolve_batch_size(batch_size, self.n)
-        dense = self.block is None or isinstance(self.block(torch.arange(1)), Tensor)
+        dense = self.geometry is None or not self.geometry.gives_paths
         return RowBatches(
             self.n,
             size,
@@ -237,8 +250,7 @@ class StreamProblem:
                 torch.default_generator.manual_seed(0)
                 yield from self.source
             return
-        few = self.batch(sample_of(self.source, 2)).affinity
-        at_once = ROWS_AT_ONCE if few is None or isinstance(few, Features) else MATRIX_ROWS
+        at_once = _rows_at_once(self.geometry)
         chunks, own = self.shard(self.source)
         n = int(chunks.lengths[own].sum())
         sizes = batch_sizes(n, -(-n // at_once))

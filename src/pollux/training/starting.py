@@ -63,9 +63,7 @@ def _width(start: int, n_clusters: int, n: int) -> int:
 def _features(rows: Rows, geometry: Geometry | None, block: Block | None) -> Any:
     """Features (n, r) of all samples, or the samples themselves, which may be sparse."""
     # The features of the linear kernel are the samples: no copy is made of them.
-    if block is None or geometry == KERNELS["linear"]:
-        return rows.flat()
-    if not isinstance(block(torch.arange(min(2, len(rows)))), Features):
+    if geometry is None or block is None or geometry == KERNELS["linear"] or not geometry.gives_features:
         return rows.flat()
     everything = block(torch.arange(len(rows)))
     assert isinstance(everything, Features)

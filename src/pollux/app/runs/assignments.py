@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import entr
 
-from pollux.data.files import Part
+from pollux.data.sources import Part
 from pollux.errors import InputError
 from pollux.io.atomic import in_place
 

@@ -11,9 +11,12 @@ from numpy.typing import NDArray
 
 from pollux.app.runs.assignments import row_numbers
 from pollux.app.runs.settings import Settings
-from pollux.data.files import Part, open_data
-from pollux.data.preprocessing import Choices, Preprocessing, as_text, plan_array, plan_table, split_names
-from pollux.errors import InputError, option
+from pollux.data.arrow import as_text
+from pollux.data.columns import split_names
+from pollux.data.encoding import Encoding
+from pollux.data.sources import InMemory, Part, open_data
+from pollux.data.survey import learn_encoding
+from pollux.errors import InputError
 
 _MOST_CLASSES = 1_000
 
@@ -24,7 +27,7 @@ class Data:
 
     part: Part
     numbers: NDArray[np.int64]
-    preprocessing: Preprocessing
+    preprocessing: Encoding
     dropped: int
 
 
@@ -34,13 +37,9 @@ def read(settings: Settings) -> Data:
     part = source.read()
     choices = replace(settings.choices, identifiers=split_names(settings.id, part.names))
     check_nameable(part, [*choices.identifiers, *([settings.label] if settings.label else [])])
-    preprocessing = _plan(part, choices)
+    # Means, and which columns vary, are those of the rows that remain.
+    preprocessing, _ = learn_encoding(InMemory(part.rows, part.feature_names, source.path), choices)
     part, kept = without_gaps(part, preprocessing)
-    if not kept.any():
-        raise InputError(f"Each row lacks a value, so dropping them leaves nothing: use {option('missing', 'mean')}.")
-    if not kept.all():
-        # Means, and which columns vary, are those of the rows that remain.
-        preprocessing = _plan(part, choices)
     numbers = row_numbers(part, kept)
     part = source.as_written(part, preprocessing.identifiers, numbers)
     if len(part) < 2:
@@ -48,18 +47,12 @@ def read(settings: Settings) -> Data:
     return Data(part, numbers, preprocessing, int((~kept).sum()))
 
 
-def without_gaps(part: Part, preprocessing: Preprocessing) -> tuple[Part, NDArray[np.bool_]]:
+def without_gaps(part: Part, preprocessing: Encoding) -> tuple[Part, NDArray[np.bool_]]:
     """The rows to be read, and which of the part they are: those that lack values may have to be dropped."""
     kept = np.ones(len(part), dtype=bool)
     if preprocessing.missing == "drop":
         kept = preprocessing.complete(part.rows)
     return part if kept.all() else part.kept(kept), kept
-
-
-def _plan(part: Part, choices: Choices) -> Preprocessing:
-    if isinstance(part.rows, np.ndarray):
-        return plan_array(part.rows, choices, part.feature_names)
-    return plan_table(part.rows, choices)
 
 
 def check_nameable(part: Part, names: Sequence[str]) -> None:
@@ -94,13 +87,13 @@ def scores(classes: NDArray[np.str_], labels: NDArray[np.int64]) -> dict[str, fl
     return {**found, "rows_with_a_class": int(known.sum())}
 
 
-def identifiers_of(part: Part, preprocessing: Preprocessing) -> list[str]:
+def identifiers_of(part: Part, preprocessing: Encoding) -> list[str]:
     """The columns that tell rows apart: identifiers of a table, names of images."""
     return [*preprocessing.identifiers, *(["file"] if "file" in part.beside else [])]
 
 
 def about_rows(
-    n: int, shape: Sequence[int], preprocessing: Preprocessing, dropped: int, scaling: str = "standard"
+    n: int, shape: Sequence[int], preprocessing: Encoding, dropped: int, scaling: str = "standard"
 ) -> list[str]:
     """What n rows, or images of a shape, are read as, for people."""
     names = preprocessing.feature_names
@@ -121,7 +114,7 @@ def about_rows(
     return lines
 
 
-def in_units(preprocessing: Preprocessing) -> str:
+def in_units(preprocessing: Encoding) -> str:
     """What was done to numbers, where that was left to us."""
     if len(set(preprocessing.scales)) == 1:
         return "divided by one number, as their ranges are alike"

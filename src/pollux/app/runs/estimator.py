@@ -84,7 +84,7 @@ def _instead(settings: Settings, clustering: GeminiClustering) -> dict[str, str]
 
     found: dict[str, str] = {}
     needs = resolve_objective(clustering.objective).needs
-    if needs is not None and resolve(clustering.geometry, needs).spans_all:
+    if needs is not None and resolve(clustering.geometry, needs).needs_all_samples:
         found[f"--geometry {settings.geometry}"] = "--geometry auto"
     if settings.init in ("kmeans", "graph"):
         found[f"--init {settings.init}"] = "--init random"

@@ -14,9 +14,8 @@ from pollux.app.runs import folder
 from pollux.app.runs.data import classes_of, fingerprint, identifiers_of, in_units, without_gaps
 from pollux.app.runs.predicting import apart, load_for, probabilities_of
 from pollux.app.runs.settings import Settings
-from pollux.data.files import gather, open_data
-from pollux.data.files.source import Part
-from pollux.data.preprocessing import Category, Preprocessing, TablePreprocessing
+from pollux.data.encoding import Category, Encoding, TableEncoding
+from pollux.data.sources import Part, gather, open_data
 from pollux.errors import InputError
 from pollux.report import Findings, as_pictures, principal_map
 from pollux.training.problem import resolve_batch_size
@@ -120,11 +119,11 @@ def _label(asked: str | None, own: str, part: Part) -> str:
     return own if own in part.names else ""
 
 
-def _features(preprocessing: Preprocessing, part: Part) -> tuple[NDArray[np.float64], list[str]]:
+def _features(preprocessing: Encoding, part: Part) -> tuple[NDArray[np.float64], list[str]]:
     """What the model reads, in its own units, and the names of it; of true and false, true is enough."""
     names = preprocessing.feature_names
     twins = set()
-    if isinstance(preprocessing, TablePreprocessing):
+    if isinstance(preprocessing, TableEncoding):
         booleans = [column for column in preprocessing.columns if isinstance(column, Category) and column.boolean]
         twins = {f"{column.name}=false" for column in booleans if len(column.values) == 2}
     kept = [index for index, name in enumerate(names) if name not in twins]
@@ -160,14 +159,14 @@ def _points(
     return np.where(np.isfinite(points), points, np.nanmean(points, axis=0)), (names[0], names[1])
 
 
-def _row_names(part: Part, preprocessing: Preprocessing, numbers: NDArray[np.int64], whole: int) -> list[str] | None:
+def _row_names(part: Part, preprocessing: Encoding, numbers: NDArray[np.int64], whole: int) -> list[str] | None:
     identifiers = [name for name in identifiers_of(part, preprocessing) if name in part.names]
     if identifiers:
         return [str(value) for value in part.column(identifiers[0])]
     return None if len(numbers) == whole else [f"row {number}" for number in numbers]
 
 
-def _for_people(settings: Settings, clustering: Any, preprocessing: Preprocessing, n: int) -> dict[str, str]:
+def _for_people(settings: Settings, clustering: Any, preprocessing: Encoding, n: int) -> dict[str, str]:
     parameters = clustering.get_params(deep=False)
     network = " + ".join(map(str, parameters["hidden"])) if parameters["model"] == "mlp" else ""
     told = {
@@ -195,11 +194,11 @@ def _for_people(settings: Settings, clustering: Any, preprocessing: Preprocessin
     return {name: value for name, value in told.items() if value}
 
 
-def _scaling(settings: Settings, preprocessing: Preprocessing) -> str:
+def _scaling(settings: Settings, preprocessing: Encoding) -> str:
     """What was done to numbers, where it is not what is always done."""
     if settings.scaling == "auto" and len(preprocessing.scales) > 1:
         return in_units(preprocessing)
-    return {"global": "divided by one number", "none": "centred"}.get(settings.scaling, "")
+    return {"global": "divided by one number", "none": "as they are"}.get(settings.scaling, "")
 
 
 def _geometry(settings: Settings, clustering: Any) -> str:
@@ -210,7 +209,7 @@ def _geometry(settings: Settings, clustering: Any) -> str:
 
 
 def _notes(
-    preprocessing: Preprocessing,
+    preprocessing: Encoding,
     summary: dict[str, Any],
     total: int,
     whole: int,

@@ -20,7 +20,7 @@ from pollux.app.runs.estimator import check_streamable, clustering_of
 from pollux.app.runs.held import HeldRows, read_rows
 from pollux.app.runs.settings import Settings, with_path
 from pollux.app.runs.streamed import StreamedRows, is_to_be_streamed, open_rows
-from pollux.data.preprocessing import Preprocessing
+from pollux.data.encoding import Encoding
 from pollux.errors import InputError, NothingLearnedError
 from pollux.io.atomic import write_text
 
@@ -289,7 +289,7 @@ COLLAPSED = (
 
 
 def _summary(
-    settings: Settings, preprocessing: Preprocessing, clustering: GeminiClustering, trained: Trained
+    settings: Settings, preprocessing: Encoding, clustering: GeminiClustering, trained: Trained
 ) -> dict[str, Any]:
     """What there is to say of a run, but for its rows."""
     return {

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pollux.app.runs.settings import Settings, from_toml
-from pollux.data.files import FORMATS
+from pollux.data.sources import FORMATS
 from pollux.errors import InputError, NothingLearnedError
 from pollux.io.atomic import write_text
 from pollux.io.locks import BusyError, locked
@@ -51,7 +51,7 @@ def check_free(path: str | Path, overwrite: bool) -> None:
 
 
 def check_idle(path: str | Path) -> None:
-    """Raise a BusyError where another run is at work in this folder: at once, not after hours of reading."""
+    """Raise a BusyError where another run is using this folder: at once, not after hours of reading."""
     if Path(path).is_dir():
         with locked(path):
             pass

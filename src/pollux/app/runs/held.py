@@ -14,7 +14,7 @@ from pollux.app.runs import folder
 from pollux.app.runs.assignments import assignments, writer
 from pollux.app.runs.data import Data, about_rows, classes_of, fingerprint, identifiers_of, read, scores
 from pollux.app.runs.settings import Settings
-from pollux.data.preprocessing import Preprocessing
+from pollux.data.encoding import Encoding
 
 if TYPE_CHECKING:
     from pollux.clustering import GeminiClustering
@@ -36,7 +36,7 @@ class HeldRows:
         return len(self.data.numbers)
 
     @property
-    def preprocessing(self) -> Preprocessing:
+    def preprocessing(self) -> Encoding:
         return self.data.preprocessing
 
     @cached_property

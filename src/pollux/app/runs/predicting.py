@@ -15,8 +15,9 @@ from pollux.app.runs import folder
 from pollux.app.runs.assignments import assignments, row_numbers, writer
 from pollux.app.runs.data import check_nameable, identifiers_of, without_gaps
 from pollux.app.runs.settings import Settings
-from pollux.data.files import Part, Reading, open_data
-from pollux.data.preprocessing import Preprocessing, split_names
+from pollux.data.columns import split_names
+from pollux.data.encoding import Encoding
+from pollux.data.sources import Part, Reading, open_data
 from pollux.errors import InputError
 
 if TYPE_CHECKING:
@@ -96,12 +97,12 @@ def load_for(run: str | Path, missing: str | None = None, *, with_free: bool = F
             f"{folder.CLUSTERS}; for new ones train another model, such as --model linear."
         )
     if missing is not None:
-        clustering.encoding_ = replace(clustering.encoding_, missing=missing)
+        clustering.encoding_ = clustering.encoding_.with_missing(missing)
         clustering.fitted_ = replace(clustering.fitted_, encoding=clustering.encoding_)
     return clustering
 
 
-def apart(clustering: GeminiClustering) -> tuple[GeminiClustering, Preprocessing]:
+def apart(clustering: GeminiClustering) -> tuple[GeminiClustering, Encoding]:
     """A clustering that reads encoded rows, and what encodes them: each is then done once."""
     assert clustering.encoding_ is not None
     return clustering, clustering.encoding_

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from pollux.data.files import Reading
-from pollux.data.preprocessing import Choices
+from pollux.data.columns import Choices
+from pollux.data.sources import Reading
 from pollux.errors import InputError
 from pollux.names import INITS, MISSING_IN_FILES, NORMS, SCALINGS, SCHEDULES
 from pollux.recipes import IMAGES, TABLES

@@ -1,4 +1,4 @@
-"""Runs on rows that are never held: Parquet files, folders of them, and .npy files, read as they are needed."""
+"""Runs on rows that are never held: tables, folders of them, and .npy files, read as they are needed."""
 
 from __future__ import annotations
 
@@ -15,14 +15,18 @@ from pollux.app.runs import folder
 from pollux.app.runs.assignments import assignments, row_numbers, writer
 from pollux.app.runs.data import about_rows, check_nameable, classes_of, identifiers_of, scores, without_gaps
 from pollux.app.runs.settings import Settings
-from pollux.data.files import open_data
-from pollux.data.files.parquet import SUFFIXES, RowGroups, files_in, row_groups
-from pollux.data.preprocessing import Choices, Preprocessing
+from pollux.data.chunks import FileChunks
+from pollux.data.columns import Choices
+from pollux.data.encoding import Encoding, TableEncoding
+from pollux.data.shuffling import WINDOW_BYTES
+from pollux.data.sources import open_data
+from pollux.data.survey import learn_encoding
+from pollux.data.table_files import TableFiles
 from pollux.errors import InputError
 
 if TYPE_CHECKING:
     from pollux.clustering import GeminiClustering
-    from pollux.data.streaming import Stream
+    from pollux.data.streams import Stream
     from pollux.ranks import Ranks
 
 # Encoded rows that take more memory than this are not held.
@@ -35,27 +39,18 @@ Counting = Callable[[int, int], None]
 def is_to_be_streamed(settings: Settings) -> bool:
     """Whether rows are read as they are needed: if they can be, and it was asked for or they would take much memory."""
     path = Path(settings.data)
-    is_array = path.suffix.lower() == ".npy"
-    is_parquet = path.suffix.lower() in SUFFIXES or (path.is_dir() and bool(files_in(path, SUFFIXES)))
     if settings.stream == "no" or not path.exists():
         return False
-    if not (is_array or is_parquet):
-        if settings.stream == "yes":
-            raise InputError(f"{path} cannot be streamed: only Parquet files, folders of them and .npy files can be.")
-        return False
-    return settings.stream == "yes" or _encoded_bytes(path, is_array) > _MOST_BYTES
-
-
-def _encoded_bytes(path: Path, is_array: bool) -> int:
-    """About what the rows take in memory as float32, by what the files say of themselves."""
-    if is_array:
+    if settings.stream == "yes":
+        return True
+    if path.suffix.lower() == ".npy":
         try:
-            return 4 * int(np.load(path, mmap_mode="r", allow_pickle=False).size)
+            return 4 * int(np.load(path, mmap_mode="r", allow_pickle=False).size) > _MOST_BYTES
         except (ValueError, OSError, EOFError):
-            # What is wrong with it is told by whoever reads it.
-            return 0
-    groups = row_groups(path)
-    return 4 * int(groups.lengths.sum()) * len(groups.kinds)
+            # What is wrong with it is said by whoever reads it.
+            return False
+    source = open_data(path, settings.reading)
+    return isinstance(source, TableFiles) and source.size_in_memory() > _MOST_BYTES
 
 
 @dataclass(frozen=True)
@@ -64,7 +59,7 @@ class StreamedRows:
 
     settings: Settings
     stream: Stream
-    preprocessing: Preprocessing
+    preprocessing: Encoding
     dropped: int
 
     def __len__(self) -> int:
@@ -147,57 +142,30 @@ class _Tally:
 
 def open_rows(settings: Settings, ranks: Ranks | None, counting: Counting | None = None) -> StreamedRows:
     """The rows of a file, and how they are read: decided by reading them once, which several processes share."""
-    from pollux.data.streaming import WINDOW_BYTES, ArrayChunks, ParquetChunks, Stream, survey_array
+    from pollux.data.streams import Stream
 
-    path = Path(settings.data)
     if settings.model == "free":
         raise InputError(
             "A free table has a place for each row: it cannot be streamed (--stream no, or another model)."
         )
-    if path.suffix.lower() == ".npy":
-        choices = replace(settings.choices, identifiers=())
+    blocks = open_data(settings.data, settings.reading).blocks()
+    if blocks.shape is not None:
         if settings.label or settings.id:
             raise InputError("An .npy file has no columns beside its rows: leave out --label and --id.")
-        array, lengths = survey_array(path, choices, counting)
-        rows = ArrayChunks(path, preprocessing=array, dtype=_dtype(settings), lengths=lengths)
-        stream = Stream(rows, array, WINDOW_BYTES, str(path))
-        return StreamedRows(settings, stream, array, int(rows.stored_lengths.sum()) - len(stream))
-    groups = row_groups(path)
-    choices = settings.choices.among(list(groups.kinds))
-    _check_nameable(settings, choices)
-    table, lengths = _survey(groups, choices, ranks, counting)
-    chunks = ParquetChunks(groups, preprocessing=table, dtype=_dtype(settings), lengths=lengths)
-    stream = Stream(chunks, table, WINDOW_BYTES, str(path))
-    return StreamedRows(settings, stream, table, int(groups.lengths.sum()) - len(stream))
-
-
-def _dtype(settings: Settings) -> str:
-    return "float64" if settings.dtype == "float64" else "float32"
+        choices = replace(settings.choices, identifiers=())
+    else:
+        choices = settings.choices.among(blocks.names)
+        _check_nameable(settings, choices)
+    encoding, lengths = learn_encoding(blocks, choices, counting, ranks)
+    dtype = "float64" if settings.dtype == "float64" else "float32"
+    chunks = FileChunks(blocks, encoding=encoding, dtype=dtype, lengths=lengths)
+    stream = Stream(chunks, encoding, WINDOW_BYTES, settings.data)
+    return StreamedRows(settings, stream, encoding, int(blocks.lengths.sum()) - len(stream))
 
 
 def _check_nameable(settings: Settings, choices: Choices) -> None:
     """Raise an InputError where an identifier or a label is not there, or cannot be one; the first rows tell."""
     names = [*choices.identifiers, *([settings.label] if settings.label else [])]
     if names:
-        from pollux.data.preprocessing import TablePreprocessing
-
-        first = next(open_data(settings.data, settings.reading).stream(TablePreprocessing(()), names))
+        first = next(open_data(settings.data, settings.reading).stream(TableEncoding(()), names))
         check_nameable(first, names)
-
-
-def _survey(groups: RowGroups, choices: Choices, ranks: Ranks | None, counting: Counting | None) -> tuple[Any, Any]:
-    from pollux.data.streaming import shards, survey_parquet, survey_row_groups
-
-    if ranks is None or choices.missing == "drop":
-        return survey_parquet(groups, choices, counting)
-    own = shards(groups.lengths, ranks.size)[ranks.rank]
-    survey, problem = None, None
-    try:
-        survey, _ = survey_row_groups(groups, choices, own=own, progress=counting)
-    except InputError as error:
-        problem = error
-    ranks.raise_together(problem)
-    first, *others = ranks.gather_objects(survey)
-    for other in others:
-        first.merge(other)
-    return first.plan(), groups.lengths

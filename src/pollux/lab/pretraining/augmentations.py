@@ -28,8 +28,8 @@ class Augmentation:
     ratio : float, default=4 / 3
         A crop is at most so many times wider than high, or higher than wide, relative to the image.
     flip : bool, default=True
-        Whether half of the views are mirrored left to right. Not of use where left and right mean something, as
-        in digits.
+        Whether half of the views are mirrored left to right. Turn it off where left and right differ in
+        meaning, as in digits.
     brightness, contrast, saturation : float, default=0.4
         Each is multiplied by a factor drawn from 1 ± this; the saturation only of colour images.
     hue : float, default=0.1

@@ -1,8 +1,10 @@
-"""The network that turns images into features."""
+"""The network that turns images into features, and its files: safetensors and JSON, which run no code."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,10 +12,16 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pollux.errors import InputError
+from pollux.io import tensors as checked_tensors
 from pollux.models.vision import BasicBlock
 
 LEAST_SIDE = 8
 """Pixels a side of the smallest images that are read."""
+
+FORMAT, VERSION = "pollux-encoder", "1"
+_PREFIX = "encoder."
+_MOST_WIDTH = 1_000_000
+_AGAIN = "Name a file that `pollux pretrain` wrote, or pretrain again."
 
 
 class Encoder(nn.Module):
@@ -68,7 +76,7 @@ class Encoder(nn.Module):
 
     @property
     def design(self) -> dict[str, Any]:
-        """What a network of this shape is made from."""
+        """The arguments that describe the layers."""
         return {"channels": self.channels, "widths": list(self.widths), "blocks": list(self.blocks)}
 
     def forward(self, images: Tensor) -> Tensor:
@@ -86,6 +94,96 @@ class Encoder(nn.Module):
         # Convolutions on the processor are faster with the channels last.
         features: Tensor = self.layers(normalised.contiguous(memory_format=torch.channels_last))
         return features
+
+
+def save_encoder(path: str | Path, encoder: Encoder, about: dict[str, Any] | None = None) -> None:
+    """Write an encoder into one file, which appears whole or not at all.
+
+    Parameters
+    ----------
+    path : path
+        The file; the folder must exist.
+    encoder : Encoder
+        What to write.
+    about : dict, optional
+        Anything that JSON can hold, such as how it was trained.
+    """
+    weights = {f"{_PREFIX}{name}": value for name, value in encoder.state_dict().items()}
+    checked_tensors.write(path, FORMAT, VERSION, weights, {"design": encoder.design, **(about or {})})
+
+
+def load_encoder(path: str | Path) -> Encoder:
+    """The frozen encoder in a file: in evaluation mode, and without gradients.
+
+    Parameters
+    ----------
+    path : path
+        What ``pollux pretrain`` or :func:`save_encoder` wrote, also in a training that has not ended.
+
+    Returns
+    -------
+    Encoder
+        From images (n, C, H, W) to features (n, d) of length 1.
+
+    Raises
+    ------
+    InputError
+        If there is no such file, or it holds something else, or not the whole of it.
+    """
+    return read_encoder(path)[0]
+
+
+def check_writable(path: str | Path) -> None:
+    """Raise an InputError where a file cannot be written: before hours of training, not after them."""
+    path = Path(path).resolve()
+    if path.is_dir():
+        raise InputError(f"{path} is a folder: name a file.")
+    # Folders that are missing will be made in the last one that is there.
+    folder = next(folder for folder in path.parents if folder.exists())
+    if not folder.is_dir():
+        raise InputError(f"{folder} is not a folder, so {path} cannot be written: name a file elsewhere.")
+    if not os.access(folder, os.W_OK):
+        raise InputError(f"Nothing can be written into the folder {folder}: name a file elsewhere.")
+
+
+def read_encoder(path: str | Path) -> tuple[Encoder, dict[str, Any]]:
+    """The frozen encoder in a file, and what was written about it."""
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"There is no encoder file {path}. {_AGAIN}")
+    try:
+        tensors, description = checked_tensors.read(path, FORMAT, [VERSION], "encoder file")
+        about = dict(description)
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{error} {_AGAIN}") from error
+    # Files of earlier versions also hold the state of an unfinished training.
+    weights = {name.removeprefix(_PREFIX): value for name, value in tensors.items() if name.startswith(_PREFIX)}
+    encoder = _build_encoder(path, weights, about.get("design"))
+    return encoder.requires_grad_(False).eval(), about
+
+
+def _build_encoder(path: Path, weights: dict[str, Tensor], design: Any) -> Encoder:
+    try:
+        sizes = [design["channels"], *design["widths"], *design["blocks"]]
+        if not all(isinstance(size, int) and 0 <= size <= _MOST_WIDTH for size in sizes):
+            raise ValueError("its layers have no sizes")
+        if sum(design["blocks"]) > len(weights):
+            raise ValueError("it has more layers than weights")
+        # Without memory first: a file may claim a network of any size.
+        with torch.device("meta"):
+            skeleton = Encoder(**design)
+        if _forms(skeleton.state_dict()) != _forms(weights):
+            raise ValueError("its weights are not those of its layers")
+        with torch.random.fork_rng(devices=[]):
+            encoder = Encoder(**design)
+        encoder.load_state_dict(weights)
+    except (KeyError, TypeError, ValueError, RuntimeError, OverflowError, IndexError) as error:
+        raise InputError(f"{path} is not a whole encoder file: {error}. {_AGAIN}") from error
+    return encoder
+
+
+def _forms(tensors: dict[str, Tensor]) -> dict[str, tuple[Any, ...]]:
+    return {name: (tensor.dtype, *tensor.shape) for name, tensor in tensors.items()}
 
 
 def _stages(widths: Sequence[int], blocks: Sequence[int]) -> Iterator[nn.Module]:

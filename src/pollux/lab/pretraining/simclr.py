@@ -6,33 +6,59 @@ representations" (ICML 2020), with a network that an ordinary processor can trai
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import operator
+import warnings
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from pollux.errors import InputError
-from pollux.lab.pretraining import files
+from pollux.io.atomic import in_place
 from pollux.lab.pretraining.augmentations import Augmentation
-from pollux.lab.pretraining.encoder import Encoder
-from pollux.lab.pretraining.images import Images
-from pollux.lab.pretraining.trainer import Settings, Step, Training, whole
+from pollux.lab.pretraining.contrastive import ContrastiveNetwork, ContrastiveStep
+from pollux.lab.pretraining.encoder import LEAST_SIDE, Encoder, check_writable, read_encoder, save_encoder
+from pollux.lab.pretraining.image_arrays import Images
+from pollux.training import (
+    Callback,
+    Checkpoints,
+    Epoch,
+    NotFiniteError,
+    NumericalWarning,
+    RowBatches,
+    SingleModel,
+    Stopped,
+    TrainingResult,
+    make_optimiser,
+    train,
+)
+
+_WARM_UP = 0.05
+"""Share of all steps in which the learning rate rises."""
+
+_MOST_LEARNING_RATE = 1e6
+_SETTINGS_FILE = "settings.json"
 
 
 @dataclass(frozen=True)
 class Pretrained:
-    """What was learned.
+    """The result of a pretraining.
 
     Parameters
     ----------
     encoder : Encoder
         Frozen: in evaluation mode, and without gradients.
     history : dict
-        The mean "loss" and "matched" of each epoch, see :class:`Step`.
+        Of each epoch the mean "loss", see :func:`nt_xent`, and the share of "matched" views: those whose nearest other
+        view is of the same image.
     """
 
     encoder: Encoder
@@ -52,9 +78,10 @@ def pretrain_simclr(
     projection: int = 128,
     augmentation: Augmentation | None = None,
     random_state: int = 0,
-    checkpoint: str | Path | None = None,
+    out: str | Path | None = None,
     resume: bool = False,
-    callbacks: Sequence[Callable[[Step], object]] = (),
+    checkpoints: Checkpoints | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> Pretrained:
     """Train an encoder on images without labels.
 
@@ -65,7 +92,7 @@ def pretrain_simclr(
     epochs : int, default=100
         Passes over the images.
     batch_size : int, default=256
-        Images of a step, each of which is seen twice and told from all others of the step.
+        Most images of a step, each of which is seen twice and compared with all others of the step.
     temperature : float, default=0.5
         Of the loss, see :func:`nt_xent`.
     learning_rate : float, default=0.002
@@ -75,20 +102,23 @@ def pretrain_simclr(
     widths, blocks : sequence of int
         The encoder's stages: their channels, and how many residual blocks each has.
     projection : int, default=128
-        Dimensions in which views are compared; this part of the network is thrown away afterwards.
+        Dimensions in which views are compared; this part of the network is dropped afterwards.
     augmentation : Augmentation, optional
         How views are made; by default crops, mirror images and colours.
     random_state : int, default=0
-        Of all randomness.
-    checkpoint : path, optional
-        File that is written after each epoch, whole or not at all. In the end it holds the encoder alone. Its folder
-        is made if need be.
+        Seed of all randomness.
+    out : path, optional
+        File of the encoder, written after each epoch, whole or not at all. Its folder is made if need be. Beside it is
+        the folder ``OUT.checkpoints`` until the training has ended.
     resume : bool, default=False
-        Go on from the checkpoint, where there is one. The result is the same, bit by bit, as without a break, if
-        the settings are the same. Only ``epochs`` may be others: the learning rate is then that of the new number.
-        As many as were done end the training, and the file then holds the encoder alone; fewer are refused.
+        Go on from the checkpoints, where there are some; otherwise they are removed. The result is the same, bit by
+        bit, as without a break, if the settings are the same. Only ``epochs`` may differ: the learning rate then
+        follows the new number. As many as were done end the training; fewer are refused.
+    checkpoints : Checkpoints, optional
+        In place of those beside ``out``: how often they are written, and a way to stop the training after a step, which
+        then raises ``Stopped``.
     callbacks : sequence of callable
-        Each is called with a :class:`Step` after each step.
+        Each is called with an :class:`~pollux.training.Epoch` after each epoch. Its objective is minus the loss.
 
     Returns
     -------
@@ -103,61 +133,240 @@ def pretrain_simclr(
     >>> result.encoder(images).shape, len(result.history["loss"])
     (torch.Size([32, 16]), 2)
     """
+    if out is not None:
+        check_writable(out)
+        checkpoints = checkpoints or Checkpoints(checkpoint_folder(out))
     settings = Settings(
-        epochs=whole("epochs", epochs),
-        batch_size=whole("batch_size", batch_size),
+        epochs=_whole("epochs", epochs),
+        batch_size=_whole("batch_size", batch_size),
         temperature=_number(temperature),
         learning_rate=_number(learning_rate),
         weight_decay=_number(weight_decay),
-        widths=tuple(whole("each of widths", width) for width in widths),
-        blocks=tuple(whole("each of blocks", count) for count in blocks),
-        projection=whole("projection", projection),
+        widths=tuple(_whole("each of widths", width) for width in widths),
+        blocks=tuple(_whole("each of blocks", count) for count in blocks),
+        projection=_whole("projection", projection),
         augmentation=augmentation or Augmentation(),
-        random_state=whole("random_state", random_state),
+        random_state=_whole("random_state", random_state),
     )
-    if checkpoint is not None:
-        files.check_place(checkpoint)
-    training = Training(Images(images), settings)
-    if checkpoint is not None:
-        if resume and Path(checkpoint).exists():
-            training.restore(checkpoint)
-            if training.epoch == settings.epochs:
-                training.save(checkpoint)
-        Path(checkpoint).resolve().parent.mkdir(parents=True, exist_ok=True)
-    while training.epoch < settings.epochs:
-        training.run_epoch(callbacks)
-        if checkpoint is not None:
-            training.save(checkpoint)
-    return Pretrained(training.encoder.requires_grad_(False).eval(), training.history)
+    data = Images(images)
+    settings = replace(settings, batch_size=min(settings.batch_size, len(data)))
+    if checkpoints is not None and not resume:
+        _remove_checkpoints(checkpoints)
+    elif out is not None and checkpoints is not None and Path(out).exists() and not checkpoints.exist():
+        return _read_finished(out, settings, data, checkpoints.folder)
+    # What layers draw while they are made, and random states of checkpoints, are not for the caller's generator.
+    with torch.random.fork_rng(devices=[]):
+        return _Training(data, settings, out).run(checkpoints, callbacks)
 
 
-def _number(value: Any) -> float:
-    """The value as a float; what is none becomes NaN, which the settings refuse by name."""
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return math.nan
+def checkpoint_folder(out: str | Path) -> Path:
+    """The folder of the checkpoints of a training that writes this encoder file."""
+    return Path(f"{out}.checkpoints")
 
 
-def stored_settings(path: str | Path) -> dict[str, Any]:
-    """Arguments of :func:`pretrain_simclr` with which the training in a file was begun.
+def stored_settings(out: str | Path) -> dict[str, Any]:
+    """Arguments of :func:`pretrain_simclr` with which the training of an encoder file was begun.
 
     Parameters
     ----------
-    path : path
-        Its checkpoint.
+    out : path
+        The encoder file; that of a training in its first epoch need not exist yet.
 
     Returns
     -------
     dict
         From names of arguments to their values.
     """
-    _, about = files.read(path)
+    path = checkpoint_folder(out) / _SETTINGS_FILE
     try:
-        stored = about["settings"]
+        stored = json.loads(path.read_text()) if path.is_file() else read_encoder(out)[1]["settings"]
         views = stored["augmentation"]
         augmentation = Augmentation(**{**views, "scale": tuple(views["scale"])})
         settings = Settings(**{**stored, "augmentation": augmentation})
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{path} does not say how it was trained, so its training cannot go on: {error}") from error
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{out} does not say how it was trained, so its training cannot go on: {error}") from error
     return {**settings.as_json(), "augmentation": augmentation}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the result depends on, besides the images."""
+
+    epochs: int
+    batch_size: int
+    temperature: float
+    learning_rate: float
+    weight_decay: float
+    widths: tuple[int, ...]
+    blocks: tuple[int, ...]
+    projection: int
+    augmentation: Augmentation
+    random_state: int
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "projection"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} must be above 0, not {getattr(self, name)}.")
+        for name in ("temperature", "learning_rate"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise InputError(f"{name} must be a finite number above 0, not {getattr(self, name)}.")
+        if self.learning_rate > _MOST_LEARNING_RATE:
+            raise InputError(f"A learning rate of {self.learning_rate} is too large: try 0.002.")
+        if self.augmentation.size is not None and self.augmentation.size < LEAST_SIDE:
+            raise InputError(
+                f"Views of {self.augmentation.size} pixels a side show nothing: {LEAST_SIDE} is the least."
+            )
+        if self.batch_size < 2:
+            raise InputError(f"A step needs at least 2 images to tell apart: batch_size cannot be {self.batch_size}.")
+        if not 0 <= self.random_state < 2**63:
+            raise InputError(f"The seed must be from 0 to 2^63 - 1, not {self.random_state}.")
+        if not 0 <= self.weight_decay < math.inf:
+            raise InputError(f"weight_decay must be a finite number from 0 up, not {self.weight_decay}.")
+        if not self.widths or len(self.widths) != len(self.blocks) or min(*self.widths, *self.blocks) < 1:
+            raise InputError(f"Each stage needs channels and blocks, not widths {self.widths}, blocks {self.blocks}.")
+
+    def as_json(self) -> dict[str, Any]:
+        """Lists and numbers, as they come back from a file."""
+        return dict(json.loads(json.dumps(asdict(self))))
+
+    def identity(self, images: Images) -> dict[str, Any]:
+        """What a training that goes on must have in common with its beginning: all but the number of epochs."""
+        return {**{name: value for name, value in self.as_json().items() if name != "epochs"}, "images": images.digest}
+
+
+class _Training:
+    """An encoder, its images, and the file that it is written into after each epoch."""
+
+    def __init__(self, images: Images, settings: Settings, out: str | Path | None) -> None:
+        self._images, self._settings, self._out = images, settings, out
+        torch.manual_seed(settings.random_state)
+        encoder = Encoder(images.shape[0], settings.widths, settings.blocks, mean=images.mean, std=images.std)
+        self._network = ContrastiveNetwork(encoder, settings.projection)
+        # Weights in the layout of the images, so that no step has to convert them.
+        encoder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def run(self, checkpoints: Checkpoints | None, callbacks: Sequence[Callback]) -> Pretrained:
+        """Train, or go on from the checkpoints, until all epochs are done."""
+        if self._out is not None:
+            Path(self._out).resolve().parent.mkdir(parents=True, exist_ok=True)
+            callbacks = [self._write_epoch, *callbacks]
+        identity = self._settings.identity(self._images)
+        with nullcontext() if checkpoints is None else checkpoints.of(identity):
+            if checkpoints is not None:
+                _write_settings(checkpoints, self._settings)
+            trained = self._train(checkpoints, callbacks)
+        metrics = trained.history.of_model(0)
+        history = {"loss": [-objective for objective in metrics["objective"]], "matched": metrics["matched"]}
+        if trained.stopped:
+            raise Stopped(len(trained.history))
+        if self._out is not None and checkpoints is not None and len(trained.history) == self._settings.epochs:
+            self._write(len(trained.history), history)
+            _remove_checkpoints(checkpoints)
+        return Pretrained(self._network.encoder.requires_grad_(False).eval(), history)
+
+    def _train(self, checkpoints: Checkpoints | None, callbacks: Sequence[Callback]) -> TrainingResult:
+        images, settings, network = self._images, self._settings, self._network
+        generator = torch.Generator().manual_seed(settings.random_state)
+        adamw = partial(torch.optim.AdamW, weight_decay=settings.weight_decay, fused=True)
+        optimiser = make_optimiser(adamw, network.parameters(), settings.learning_rate)
+        batches = RowBatches(len(images), settings.batch_size, images.batch)
+        try:
+            with warnings.catch_warnings():
+                # The error below says more.
+                warnings.simplefilter("ignore", NumericalWarning)
+                trained = train(
+                    SingleModel(network, settings.projection),
+                    ContrastiveStep(network, images, settings.augmentation, settings.temperature, optimiser, generator),
+                    batches,
+                    max_epochs=settings.epochs,
+                    callbacks=callbacks,
+                    generator=generator,
+                    checkpoints=checkpoints,
+                    schedule=partial(_warm_up_and_cosine, batches.n_batches),
+                )
+        except NotFiniteError as error:
+            raise _diverged() from error
+        if trained.diverged:
+            raise _diverged()
+        return trained
+
+    def _write_epoch(self, epoch: Epoch) -> None:
+        loss, matched = -epoch.objective, epoch.metrics["matched"]
+        self._write(epoch.number, {"loss": [loss], "matched": [matched]})
+
+    def _write(self, epochs: int, history: dict[str, list[float]]) -> None:
+        assert self._out is not None
+        about = {"settings": self._settings.as_json(), "images": self._images.digest}
+        save_encoder(self._out, self._network.encoder, {**about, "epochs": epochs, "history": history})
+
+
+def _warm_up_and_cosine(steps: int, max_epochs: int, epochs: float) -> float:
+    """The share of the learning rate: it rises for the first twentieth of all steps, then falls along a cosine."""
+    step, total = round(epochs * steps), max_epochs * steps
+    warm_up = math.ceil(_WARM_UP * total)
+    if step < warm_up:
+        return (step + 1) / warm_up
+    return 0.5 * (1 + math.cos(math.pi * (step - warm_up) / (total - warm_up)))
+
+
+def _diverged() -> InputError:
+    return InputError("The loss is no longer a finite number: use a lower learning rate.")
+
+
+def _read_finished(out: str | Path, settings: Settings, images: Images, folder: Path) -> Pretrained:
+    """The encoder of a training that has no checkpoints, if it has had just these epochs."""
+    encoder, about = read_encoder(out)
+    try:
+        found = {**about["settings"], "images": about["images"]}
+        history = {name: [float(value) for value in about["history"][name]] for name in ("loss", "matched")}
+        done = int(about.get("epochs", len(history["loss"])))
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{out} does not say how it was trained, so its training cannot go on: {error!r}") from error
+    own = settings.identity(images)
+    differing = sorted(name for name in own if found.get(name) != own[name])
+    if "images" in differing:
+        raise InputError(f"{out} was trained on other images: resume it with those, or name another file.")
+    if differing:
+        values = ", ".join(f"{name} {found.get(name)}" for name in differing)
+        raise InputError(f"{out} was trained with {values}: resume it with the same, or name another file.")
+    if done > settings.epochs:
+        raise InputError(
+            f"{out} has {done} epochs behind it, more than the {settings.epochs} asked for: ask for more, or use it as "
+            "it is."
+        )
+    if done < settings.epochs:
+        raise InputError(
+            f"The training of {out} has ended, or its checkpoints in {folder} were removed: it cannot go on. Use the "
+            "encoder as it is, or begin anew."
+        )
+    return Pretrained(encoder, history)
+
+
+def _write_settings(checkpoints: Checkpoints, settings: Settings) -> None:
+    with in_place(checkpoints.folder / _SETTINGS_FILE) as path:
+        path.write_text(json.dumps(settings.as_json()))
+
+
+def _remove_checkpoints(checkpoints: Checkpoints) -> None:
+    (checkpoints.folder / _SETTINGS_FILE).unlink(missing_ok=True)
+    checkpoints.remove()
+
+
+def _whole(name: str, value: Any) -> int:
+    """The value as an int, if it is a whole number: nothing is rounded."""
+    try:
+        if not isinstance(value, bool):
+            return operator.index(value)
+    except TypeError:
+        pass
+    raise InputError(f"{name} must be a whole number, not {value!r}.")
+
+
+def _number(value: Any) -> float:
+    """The value as a float; NaN, which the settings refuse by name, where it is not a number."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan

@@ -1,0 +1,133 @@
+"""Columns of Arrow tables: their kinds, and their values as numbers and text. pyarrow is imported by what needs it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pollux.errors import InputError
+
+CODE = re.compile(r"0\d+|\d{19,}")
+"""Text that looks like a number, and of which a number would lose digits."""
+
+
+def as_arrow(table: Any, names: Sequence[str] = ()) -> Any:
+    """An Arrow table from one, a batch of one, or a data frame."""
+    pa = pyarrow_library()
+    if isinstance(table, pa.Table):
+        return table
+    if isinstance(table, pa.RecordBatch):
+        return pa.Table.from_batches([table])
+    try:
+        if hasattr(table, "iloc"):
+            return pa.Table.from_pandas(table, preserve_index=False)
+        if hasattr(table, "__arrow_c_stream__") or isinstance(table, Mapping):
+            return pa.table(table)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError) as error:
+        raise InputError(f"The data frame cannot be read as a table: {error}") from error
+    raise InputError(
+        f"This model was trained on a table and reads its columns by name: pass a data frame with {quoted(names)}, "
+        f"not {type(table).__name__}."
+    )
+
+
+def as_numbers(name: str, values: Any) -> NDArray[np.float64]:
+    """A column of an Arrow table as numbers (n,), NaN where one is missing."""
+    pa = pyarrow_library()
+    try:
+        # Not safe, because numbers may have more digits than we compute with.
+        return np.asarray(plain(values).cast(pa.float64(), safe=False).to_numpy(), dtype=np.float64)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InputError(f"Column {name!r} must hold numbers: {error}. Correct it, or leave those rows out.") from error
+
+
+def as_text(values: Any) -> Any:
+    """A column of an Arrow table as text; whole numbers without a decimal point, whatever they are stored as."""
+    pa = pyarrow_library()
+    import pyarrow.compute as pc
+
+    values = plain(values)
+    if not pa.types.is_floating(values.type):
+        return values.cast(pa.string())
+    values = pc.if_else(pc.is_nan(values), None, values)
+    whole = pc.and_(pc.equal(values, pc.floor(values)), pc.less(pc.abs(values), 2.0**53))
+    as_integers = pc.if_else(whole, values, None).cast(pa.int64()).cast(pa.string())
+    return pc.if_else(whole, as_integers, values.cast(pa.string()))
+
+
+def numbers_as_text(name: str, values: Any) -> Any:
+    """Numbers that are names, in one spelling, whether they were stored as text, whole numbers or others."""
+    pa = pyarrow_library()
+    return as_text(pa.chunked_array([pa.array(as_numbers(name, values), from_pandas=True)]))
+
+
+def plain(values: Any) -> Any:
+    """A column of an Arrow table without the ways of storing text that its functions do not know."""
+    pa = pyarrow_library()
+    if pa.types.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    if pa.types.is_string_view(values.type) or pa.types.is_large_string(values.type):
+        values = values.cast(pa.string())
+    return values
+
+
+def is_missing(values: Any) -> NDArray[np.bool_]:
+    """Where a column of an Arrow table has no value, (n,); NaN is none."""
+    return np.asarray(values.is_null(nan_is_null=True).to_numpy(zero_copy_only=False), dtype=bool)
+
+
+def pyarrow_library() -> Any:
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise InputError("Tables are read by pyarrow: pip install 'pollux[files]'.") from error
+    return pyarrow
+
+
+def kind_of(arrow_type: Any) -> str:
+    """nothing, boolean, integer, number, text or time; of other types their names."""
+    types = pyarrow_library().types
+    if types.is_dictionary(arrow_type):
+        arrow_type = arrow_type.value_type
+    kinds = {
+        "nothing": types.is_null,
+        "boolean": types.is_boolean,
+        "integer": types.is_integer,
+        "time": types.is_temporal,
+    }
+    for kind, is_kind in kinds.items():
+        if is_kind(arrow_type):
+            return kind
+    if types.is_floating(arrow_type) or types.is_decimal(arrow_type):
+        return "number"
+    if types.is_string(arrow_type) or types.is_large_string(arrow_type) or types.is_string_view(arrow_type):
+        return "text"
+    return str(arrow_type)
+
+
+def same_kind(kind: str, other: str) -> str | None:
+    """The kind of a column of which parts are of these kinds; None where they cannot be of one column."""
+    if kind == other or "nothing" in (kind, other):
+        return other if kind == "nothing" else kind
+    return "number" if {kind, other} == {"integer", "number"} else None
+
+
+def is_number(value: str) -> bool:
+    """Whether text is a number, and not a code such as 007 or one of very many digits."""
+    if CODE.fullmatch(value):
+        return False
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return True
+
+
+def quoted(names: Sequence[str], most: int = 12) -> str:
+    """Names for a message, of which there may be many."""
+    shown = ", ".join(repr(str(name)) for name in list(names)[:most])
+    return shown + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -1,0 +1,304 @@
+"""CSV files and their kin: how they are written, and their rows, by pyarrow."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pollux.data.arrow import CODE, kind_of
+from pollux.data.encoding import Category, Number, TableEncoding
+from pollux.data.sources import check_distinct
+from pollux.data.table_formats import IndexedBatches, TableFile, as_table, copy_batches, in_words
+from pollux.errors import InputError, option
+
+TO_UTF8 = "Convert it, for instance with: iconv -f WINDOWS-1252 -t UTF-8 OLD.csv > NEW.csv"
+DELIMITERS = ",;\t|"
+
+_BLOCK_BYTES = 4_000_000
+_FIRST_BYTES, _MOST_BYTES = 65_536, 64_000_000
+_NUMBER = re.compile(r"[-+]?(\d+([.,]\d*)?|[.,]\d+)([eE][-+]?\d+)?")
+_DECIMAL_COMMA = re.compile(r"(^|;)\"?[-+]?\d+,\d+\"?\r?(;|$)", re.MULTILINE)
+_DECIMAL_POINT = re.compile(r"(^|;)\"?[-+]?\d+\.\d+\"?\r?(;|$)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class CsvFile(TableFile):
+    """A text file of delimited values; ``na`` stand for a missing value, beside the usual ones.
+
+    Where a row begins is known only by reading all before it. To be read in blocks by number, rows are therefore copied
+    to a temporary Arrow file: the first pass over the text finds the types of the columns, the second copies.
+    """
+
+    path: Path
+    delimiter: str | None = None
+    header: bool = True
+    na: tuple[str, ...] = ()
+
+    @cached_property
+    def _dialect(self) -> Dialect:
+        with in_words(self.path):
+            return look(self.path, self._open, self.delimiter, self.header)
+
+    @property
+    def names(self) -> list[str]:
+        return self._dialect.names
+
+    def read(self) -> Any:
+        """All rows, with the text of columns that are written as 01067, or with more digits than a number holds."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        table = self._read({})
+        candidates = [
+            field.name
+            for field in table.schema
+            if pa.types.is_integer(field.type)
+            or (pa.types.is_floating(field.type) and (pc.max(pc.abs(table.column(field.name))).as_py() or 0) >= 2.0**63)
+        ]
+        text: Any = self.text(candidates) if candidates else None
+        for name in candidates:
+            if _has_codes(text.column(name)):
+                table = table.set_column(table.column_names.index(name), name, text.column(name))
+        return table
+
+    def text(self, names: Sequence[str]) -> Any:
+        import pyarrow as pa
+
+        return self._read(dict.fromkeys(names, pa.string()), names)
+
+    def batches(self, names: Sequence[str], encoding: TableEncoding, rows: int) -> Iterator[Any]:
+        import pyarrow as pa
+
+        known = {column.name: _type_of(column) for column in encoding.columns}
+        types = {name: known.get(name, pa.string()) for name in names}
+        return self._batches(types)
+
+    @cached_property
+    def _types(self) -> dict[str, Any]:
+        """Of all columns, such that every value can be read."""
+        import pyarrow as pa
+
+        guesses = {name: _Guess(self._dialect.decimal_point) for name in self.names}
+        for batch in self._batches(dict.fromkeys(self.names, pa.string())):
+            for name, guess in guesses.items():
+                guess.add(batch.column(name))
+        return {name: guess.type() for name, guess in guesses.items()}
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        return {name: kind_of(type_) for name, type_ in self._types.items()}
+
+    @cached_property
+    def _indexed(self) -> IndexedBatches:
+        import pyarrow as pa
+
+        return copy_batches(self._batches(self._types), pa.schema(list(self._types.items())))
+
+    @property
+    def lengths(self) -> list[int]:
+        return self._indexed.lengths
+
+    def read_block(self, block: int, names: Sequence[str]) -> Any:
+        return as_table(self._indexed.batch(block)).select(list(names))
+
+    def where(self, block: int, row: int | None) -> str:
+        first = sum(self.lengths[:block])
+        return f"rows {first} to {first + self.lengths[block] - 1}" if row is None else f"row {first + row}"
+
+    def _batches(self, types: Mapping[str, Any]) -> Iterator[Any]:
+        """Record batches of these columns, of these types."""
+        import pyarrow.csv as arrow_csv
+
+        if not self._dialect.has_rows:
+            return
+        include = [name for name in self.names if name in types]
+        with in_words(self.path, self.names):
+            yield from arrow_csv.open_csv(self._open(), **self._options(types, include))
+
+    def _read(self, types: Mapping[str, Any], include: Sequence[str] = ()) -> Any:
+        import pyarrow as pa
+        import pyarrow.csv as arrow_csv
+
+        if not self._dialect.has_rows:
+            raise InputError(f"{self.path} has a header but no rows.")
+        with in_words(self.path, self.names):
+            table = arrow_csv.read_csv(self._open(), **self._options(types, include))
+        binary = [field.name for field in table.schema if pa.types.is_binary(field.type)]
+        if binary:
+            raise InputError(f"{self.path} is not UTF-8 text: see column {binary[0]!r}. {TO_UTF8}")
+        return table
+
+    def _open(self) -> Any:
+        import pyarrow as pa
+
+        return pa.input_stream(str(self.path))
+
+    def _options(self, types: Mapping[str, Any], include: Sequence[str]) -> dict[str, Any]:
+        import pyarrow.csv as arrow_csv
+
+        dialect = self._dialect
+        usual = arrow_csv.ConvertOptions().null_values
+        return {
+            "read_options": arrow_csv.ReadOptions(
+                column_names=dialect.names, skip_rows_after_names=dialect.skipped, block_size=_BLOCK_BYTES
+            ),
+            "parse_options": arrow_csv.ParseOptions(delimiter=dialect.delimiter, newlines_in_values=True),
+            "convert_options": arrow_csv.ConvertOptions(
+                column_types=dict(types),
+                include_columns=list(include),
+                null_values=[*usual, *self.na],
+                strings_can_be_null=True,
+                decimal_point=dialect.decimal_point,
+            ),
+        }
+
+
+class _Guess:
+    """The type of a column of text: the first of some that all values can be read as, as pyarrow's own guess is."""
+
+    def __init__(self, decimal_point: str) -> None:
+        import pyarrow as pa
+
+        self._decimal_point = decimal_point
+        self._possible = [pa.int64(), pa.bool_(), pa.time32("s"), pa.timestamp("ns"), pa.float64()]
+        self._codes = self._long_codes = self._values = False
+
+    def add(self, text: Any) -> None:
+        """Look at more of the column."""
+        import pyarrow.compute as pc
+
+        if text.null_count == len(text):
+            return
+        self._values = True
+        if self._possible:
+            self._codes = self._codes or _has_codes(text)
+            self._long_codes = self._long_codes or (self._codes and _has_codes(text, r"\d{19,}"))
+            trimmed = pc.utf8_trim_whitespace(text)
+            self._possible = [type_ for type_ in self._possible if self._can_be(trimmed, type_)]
+
+    def _can_be(self, text: Any, type_: Any) -> bool:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if self._decimal_point != "." and pa.types.is_floating(type_):
+            text = pc.replace_substring(text, self._decimal_point, ".")
+        if pa.types.is_time(type_):
+            # Text is not cast to times of a day, but to points in time.
+            text, type_ = pc.binary_join_element_wise("1970-01-01", text, " "), pa.timestamp("s")
+        try:
+            text.cast(type_)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            return False
+        return True
+
+    def type(self) -> Any:
+        """What to read the column as."""
+        import pyarrow as pa
+
+        if not self._values:
+            return pa.null()
+        found = self._possible[0] if self._possible else pa.string()
+        is_code = {pa.int64(): self._codes, pa.float64(): self._long_codes}
+        return pa.string() if is_code.get(found) else found
+
+
+def _has_codes(text: Any, pattern: str = CODE.pattern) -> bool:
+    import pyarrow.compute as pc
+
+    return bool(pc.any(pc.match_substring_regex(text, f"^({pattern})$")).as_py())
+
+
+def _type_of(column: Number | Category) -> Any:
+    """How to read a column that a model knows."""
+    import pyarrow as pa
+
+    if isinstance(column, Number) or column.number:
+        return pa.float64()
+    return pa.bool_() if column.boolean else pa.string()
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """What the head of a file shows. ``skipped`` rows come before the first of data, if there is any."""
+
+    delimiter: str
+    names: list[str]
+    decimal_point: str
+    skipped: int
+    has_rows: bool
+
+
+def look(path: Path, open_file: Callable[[], Any], delimiter: str | None, header: bool) -> Dialect:
+    """The dialect of a file, from its head.
+
+    The delimiter is guessed from the first row, unless it is given and found there; with semicolons, a decimal comma
+    from the numbers below. Without a header columns are called column_0, column_1, …
+    """
+    size = _FIRST_BYTES
+    while True:
+        head, is_whole = _head(path, open_file, size)
+        chosen = _delimiter(path, head, delimiter)
+        lines = io.StringIO(head, newline="")
+        rows = csv.reader(lines, delimiter=chosen)
+        try:
+            blank, first = 0, next(rows, [])
+            while not first and lines.tell() < len(head):
+                blank, first = blank + 1, next(rows, [])
+        except csv.Error as error:
+            raise InputError(f"The first line of {path} cannot be read ({error}): is a quote not closed?") from error
+        rest = head[lines.tell() :]
+        if rest or is_whole:
+            break
+        if size >= _MOST_BYTES:
+            raise InputError(f"{path} has no end of line in its first {size:,} bytes: it is not a CSV file.")
+        size *= 8
+    # A comma beside decimal points stands between thousands.
+    comma = chosen == ";" and _DECIMAL_COMMA.search(head) and not _DECIMAL_POINT.search(head)
+    names = _names(path, first) if header else [f"column_{index}" for index in range(len(first))]
+    return Dialect(chosen, names, "," if comma else ".", blank + int(header), bool(rest.strip()) or not header)
+
+
+def _head(path: Path, open_file: Callable[[], Any], size: int) -> tuple[str, bool]:
+    """Whole lines from the beginning of a file, of about so many bytes; and whether that is all of it."""
+    with open_file() as stream:
+        head = stream.read(size)
+        is_whole = len(head) < size
+    if not head.strip():
+        raise InputError(f"{path} is empty.")
+    if b"\0" in head:
+        raise InputError(f"{path} is not a text file of comma-separated values.")
+    if not is_whole:
+        # The last line, and its last character, may have been cut in two.
+        head = head[: max(head.rfind(b"\n"), head.rfind(b"\r")) + 1]
+    try:
+        return head.decode("utf-8-sig"), is_whole
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 text. {TO_UTF8}") from error
+
+
+def _delimiter(path: Path, head: str, given: str | None) -> str:
+    first = re.split(r"[\r\n]", head.lstrip("\r\n"), maxsplit=1)[0]
+    unquoted = re.sub(r'"[^"]*"', "", first)
+    # That of the training data, where this file has it too.
+    if given is not None and given in unquoted:
+        return given
+    if {".tsv", ".tab"} & {suffix.lower() for suffix in path.suffixes}:
+        return "\t"
+    return max(DELIMITERS, key=unquoted.count)
+
+
+def _names(path: Path, first: list[str]) -> list[str]:
+    if all(_NUMBER.fullmatch(name.strip()) for name in first):
+        raise InputError(
+            f"The first line of {path} holds numbers, not names of columns: add a line of names, or pass "
+            f"{option('header', False)}."
+        )
+    names = [name.strip() or f"unnamed_{index}" for index, name in enumerate(first)]
+    check_distinct(path, names)
+    return names

@@ -1,0 +1,219 @@
+"""Shuffled batches of rows that do not fit in memory: chunks in a random order, rows at random among some.
+
+The next rows are read by a thread while the current ones are used.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import dataclass
+from itertools import islice
+from threading import Event, current_thread
+from typing import Any, TypeVar, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pollux.data.chunks import Chunks, Lengths, Rows
+
+WINDOW_BYTES = 16_000_000
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+_THREAD = "pollux-reading"
+
+
+@dataclass(frozen=True)
+class BatchSizes(Sequence[int]):
+    """n rows in nearly equal parts, the first of them larger by one, as ``torch.tensor_split`` does; not a list."""
+
+    n: int
+    batches: int
+
+    def __len__(self) -> int:
+        return self.batches
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[int]: ...
+    def __getitem__(self, index: int | slice) -> int | Sequence[int]:
+        if isinstance(index, slice):
+            return [self[batch] for batch in range(*index.indices(self.batches))]
+        index = range(self.batches)[index]
+        return self.before(index + 1) - self.before(index)
+
+    def before(self, batch: int) -> int:
+        """The rows of all batches before this one."""
+        return batch * (self.n // self.batches) + min(batch, self.n % self.batches)
+
+
+def batch_sizes(n: int, n_batches: int) -> BatchSizes:
+    """The sizes of n rows in ``n_batches`` nearly equal parts."""
+    return BatchSizes(n, n_batches)
+
+
+def shards(lengths: Lengths, parts: int) -> list[NDArray[np.int64]]:
+    """Chunk numbers for each of so many processes: the longest first, each to whoever has the fewest rows."""
+    loads = [(0, part) for part in range(parts)]
+    numbers: list[list[int]] = [[] for _ in range(parts)]
+    for chunk in np.argsort(-lengths, kind="stable"):
+        rows, part = loads[0]
+        numbers[part].append(int(chunk))
+        heapq.heapreplace(loads, (rows + int(lengths[chunk]), part))
+    return [np.array(sorted(own), dtype=np.int64) for own in numbers]
+
+
+def shuffled(
+    chunks: Chunks,
+    sizes: Sequence[int],
+    seed: int,
+    *,
+    own: NDArray[np.int64] | None = None,
+    window_bytes: int = WINDOW_BYTES,
+    start: int = 0,
+) -> Iterator[Rows]:
+    """One epoch: each row of the chunks once, in batches of these sizes, (size, *shape).
+
+    Chunks are taken in a random order. As many of them as hold about ``window_bytes`` are read together, in the
+    background while the ones before are used, and their rows are shuffled. About three windows are in memory. A batch
+    is mostly a view of a window: whoever keeps batches copies them.
+
+    Parameters
+    ----------
+    sizes
+        Rows of each batch, which make up all rows; see :func:`batch_sizes`.
+    seed
+        Decides about the order, alone: what comes after the first ``start`` batches is the same whatever ``start`` is.
+    own
+        The chunks of this process, all by default.
+    start
+        Batches that are left out; windows that lie before them are not read.
+    """
+    own = np.arange(len(chunks.lengths)) if own is None else own
+    n, before = int(chunks.lengths[own].sum()), _before(sizes, start)
+    if _before(sizes, len(sizes)) != n:
+        raise ValueError(f"the sizes of batches make {_before(sizes, len(sizes)):,} rows, but there are {n:,}")
+    # Not itself a generator, so that what is wrong is told at once.
+    return _batches(chunks, sizes, start, before, _windows(chunks, own, seed, window_bytes), seed)
+
+
+def in_order(chunks: Chunks, own: NDArray[np.int64] | None = None) -> Iterator[tuple[int, Rows]]:
+    """The chunks one after the other, each with the number of its first row, and the next one read meanwhile."""
+    starts = np.cumsum(chunks.lengths) - chunks.lengths
+
+    def read(chunk: int, stopped: Event) -> tuple[int, Rows]:
+        return int(starts[chunk]), chunks.read(chunk)
+
+    own = np.arange(len(starts)) if own is None else own
+    return read_ahead(read, (int(chunk) for chunk in own if chunks.lengths[chunk]))
+
+
+def _before(sizes: Sequence[int], batch: int) -> int:
+    return sizes.before(batch) if isinstance(sizes, BatchSizes) else sum(sizes[:batch])
+
+
+def _windows(chunks: Chunks, own: NDArray[np.int64], seed: int, window_bytes: int) -> list[NDArray[np.int64]]:
+    """The chunks in their order of this epoch, in groups that are read together."""
+    there = own[chunks.lengths[own] > 0]
+    if not len(there):
+        return []
+    order = np.random.default_rng([seed, 0]).permutation(there)
+    rows = max(1, window_bytes // max(1, math.prod(chunks.shape) * chunks.dtype.itemsize))
+    lengths = chunks.lengths[order]
+    window = (np.cumsum(lengths) - lengths) // rows
+    return np.split(order, np.flatnonzero(np.diff(window)) + 1)
+
+
+def _batches(
+    chunks: Chunks, sizes: Sequence[int], start: int, before: int, windows: list[NDArray[np.int64]], seed: int
+) -> Iterator[Rows]:
+    ends = np.cumsum([chunks.lengths[window].sum() for window in windows], dtype=np.int64)
+    first = int(np.searchsorted(ends, before, side="right"))
+    skipped = before - int(ends[first - 1]) if first else before
+
+    def read(number: int, stopped: Event) -> Rows:
+        return _read_window(chunks, windows[number], np.random.default_rng([seed, 1 + number]), stopped)
+
+    parts: list[Rows] = []
+    held, batch = 0, start
+    reading = read_ahead(read, range(first, len(windows)))
+    try:
+        for window in reading:
+            rest = window[skipped:]
+            skipped = 0
+            while batch < len(sizes) and held + len(rest) >= sizes[batch]:
+                taken = sizes[batch] - held
+                yield _joined([*parts, rest[:taken]])
+                parts, held, rest, batch = [], 0, rest[taken:], batch + 1
+            if len(rest):
+                # A copy, because a view would keep the whole window.
+                parts, held = [*parts, rest.copy()], held + len(rest)
+            del window, rest
+    finally:
+        reading.close()  # type: ignore[attr-defined]
+    # Batches of no rows after the last row.
+    for _ in range(batch, len(sizes)):
+        yield np.empty((0, *chunks.shape), dtype=chunks.dtype)
+
+
+def _joined(parts: list[Rows]) -> Rows:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _read_window(chunks: Chunks, window: NDArray[np.int64], random: np.random.Generator, stopped: Event) -> Rows:
+    """The rows of some chunks, shuffled: each is written where it belongs as soon as it is read."""
+    n = int(chunks.lengths[window].sum())
+    place = random.permutation(n)
+    rows = np.empty((n, *chunks.shape), dtype=chunks.dtype)
+    written, first = _as_records(rows), 0
+    for chunk in window:
+        if stopped.is_set():
+            raise Stopped
+        part = np.ascontiguousarray(chunks.read(int(chunk)))
+        written[place[first : first + len(part)]] = _as_records(part)
+        first += len(part)
+    return rows
+
+
+def _as_records(rows: Rows) -> NDArray[Any]:
+    """Rows as single entries (n,), which numpy moves about faster than rows of numbers."""
+    size = math.prod(rows.shape[1:]) * rows.dtype.itemsize
+    return rows.reshape(len(rows), -1).view(np.dtype((np.void, size)))[:, 0]
+
+
+class Stopped(Exception):  # noqa: N818
+    """Nobody waits for the result any more."""
+
+
+def read_ahead(read: Callable[[Task, Event], Result], tasks: Iterable[Task]) -> Iterator[Result]:
+    """The results of tasks, in order, each read by a thread while the one before it is used.
+
+    What ``read`` raises is raised here. The thread ends with the iterator; a ``read`` that takes long looks at the
+    event it is given, and raises :class:`Stopped` once that is set.
+    """
+    stopped = Event()
+    thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=_THREAD)
+    waiting = iter(tasks)
+
+    def submit(task: Task) -> Future[Result]:
+        # In the context of whoever reads, which decides how messages name options.
+        return thread.submit(copy_context().run, read, task, stopped)
+
+    try:
+        coming = [submit(task) for task in islice(waiting, 1)]
+        while coming:
+            result = coming.pop().result()
+            coming = [submit(task) for task in islice(waiting, 1)]
+            yield result
+            # Not held while the next one is awaited.
+            del result
+    finally:
+        stopped.set()
+        # An iterator that nobody holds may be collected by the very thread, which cannot wait for itself.
+        thread.shutdown(wait=not current_thread().name.startswith(_THREAD), cancel_futures=True)

@@ -1,0 +1,300 @@
+"""Export to ONNX: one file from the columns of a table, in their own units, to clusters."""
+
+from __future__ import annotations
+
+import copy
+import importlib.metadata
+import itertools
+import json
+import logging
+import math
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+
+from pollux.data.encoding import ArrayEncoding, Category, Number, TableEncoding
+from pollux.data.scaling import prepared
+from pollux.errors import InputError
+from pollux.fitted import Fitted
+from pollux.io.atomic import in_place
+from pollux.io.onnx_graph import (
+    IR_VERSION,
+    ML,
+    ML_OPSET,
+    OPSET,
+    Graph,
+    add_features,
+    add_predictions,
+    add_scaling,
+    input_of,
+    moments_of,
+    numbers_of,
+    onnx_library,
+    tensor_type,
+    texts_of,
+)
+
+if TYPE_CHECKING:
+    from pollux.clustering import GeminiClustering
+
+__all__ = ["to_onnx"]
+
+_TOLERANCE = 1e-5
+"""How far a probability of the file may be from our own."""
+
+_MAX_BYTES = 2_000_000_000
+
+
+def to_onnx(clustering: GeminiClustering, path: str | Path) -> str:
+    """Write a clustering and its preprocessing as one ONNX file; returns a line on what goes in and out.
+
+    Inputs, with any number n of rows:
+
+    - ``numbers`` (n, d), float64: the columns of numbers, in their own units; or ``images`` (n, C, H, W), float32;
+    - ``categories`` (n, c), text: the columns of text, where the model reads any; "" is a missing value.
+
+    Outputs: ``probabilities`` (n, K), float32, and ``cluster`` (n,), int64. A row that ``predict`` would refuse, for
+    values that are missing or infinite, has probabilities NaN and cluster −1. The metadata name the columns.
+
+    The file takes its place only after it has passed ONNX's checker and, where onnxruntime is installed, has given the
+    probabilities that the clustering gives.
+
+    Parameters
+    ----------
+    clustering : GeminiClustering
+        A fitted clustering of any model but a free table.
+    path : path
+        The file to write.
+    """
+    check_is_fitted(clustering)
+    fitted = clustering.fitted_
+    if fitted.is_free:
+        raise InputError(
+            "A free table of probabilities cannot predict new samples, so there is nothing to export: train another "
+            "model, such as 'linear'."
+        )
+    if sum(tensor.nbytes for tensor in fitted.module.state_dict().values()) > _MAX_BYTES:
+        raise InputError("The model has more than 2 GB of weights, which one ONNX file cannot hold.")
+    onnx_library()
+    with in_place(path) as temporary:
+        temporary.write_bytes(_make_model(fitted, is_own=not isinstance(clustering.model, str)))
+    return _describe(fitted)
+
+
+def _make_model(fitted: Fitted, is_own: bool) -> bytes:
+    """The file's bytes, by the first translation of the network that gives what the network gives.
+
+    Tracing is fast, needs no further package and knows all layers of our models, but torch is to part with it. It
+    cannot see where a program branches: a network of the user's own is read by torch.export first.
+    """
+    translations = (_export, _trace) if is_own else (_trace, _export)
+    # Runtimes lack convolutions and some others in float64.
+    dtypes = dict.fromkeys([torch.float32] if len(fitted.shape) == 3 else [fitted.dtype, torch.float32])
+    failures = []
+    for translate, dtype in itertools.product(translations, dtypes):
+        try:
+            with _silence():
+                example = torch.zeros(3, *fitted.network_shape, dtype=dtype)
+                model = _assemble(fitted, translate(_copy(fitted.module, dtype), example), dtype)
+                content: bytes = model.SerializeToString(deterministic=True)
+                onnx_library().checker.check_model(content, full_check=True)
+                _compare(fitted, content)
+            return content
+        except InputError:
+            raise
+        # Each translation has errors of its own, and so has each runtime.
+        except Exception as error:
+            failures.append(error)
+    first_lines = [f"{type(error).__name__}: {error}".partition("\n")[0] for error in failures]
+    reasons = "; ".join(dict.fromkeys(first_lines))
+    if not is_own:
+        raise RuntimeError(f"The model cannot be written as ONNX. {reasons}") from failures[0]
+    raise InputError(
+        "This network cannot be written as ONNX: what it does must not depend on the values of its inputs or on their "
+        f"number, and must have ONNX operators. {reasons}"
+    ) from failures[0]
+
+
+_NAMES: dict[str, Any] = {"input_names": ["features"], "output_names": ["logits"], "opset_version": OPSET}
+
+
+@torch.no_grad()
+def _trace(module: nn.Module, example: Tensor) -> Any:
+    batch = {"features": {0: "n"}, "logits": {0: "n"}}
+    with TemporaryDirectory() as folder:
+        file = f"{folder}/network.onnx"
+        torch.onnx.export(module, (example,), file, dynamic_axes=batch, dynamo=False, **_NAMES)
+        return onnx_library().load(file)
+
+
+@torch.no_grad()
+def _export(module: nn.Module, example: Tensor) -> Any:
+    batch = ({0: torch.export.Dim("n")},)
+    program = torch.onnx.export(module, (example,), dynamic_shapes=batch, verbose=False, dynamo=True, **_NAMES)
+    assert program is not None
+    return program.model_proto
+
+
+def _copy(module: nn.Module, dtype: torch.dtype) -> nn.Module:
+    return copy.deepcopy(module).to("cpu", dtype).eval()
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """No warnings and no log lines: what torch says of its own packages is of no use to the user."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _assemble(fitted: Fitted, translated: Any, dtype: torch.dtype) -> Any:
+    """The network between the encoding of its features and the probabilities of its logits."""
+    onnx = onnx_library()
+    # Names of the network's own never meet ours.
+    model = onnx.compose.add_prefix(translated, "network/")
+    graph, kind = Graph(), np.float64 if dtype == torch.float64 else np.float32
+    values = add_features(graph, fitted.encoding, fitted.shape)
+    if fitted.scaling is not None:
+        values = add_scaling(graph, values, fitted.scaling, fitted.missing)
+    features = graph.cast(values, kind, name="network/features")
+    _remove_sources(model.graph)
+    graph.nodes.extend(model.graph.node)
+    add_predictions(graph, features, "network/logits", fitted.order.tolist(), kind)
+    outputs = [
+        onnx.helper.make_tensor_value_info("probabilities", tensor_type(np.float32), ["n", len(fitted.order)]),
+        onnx.helper.make_tensor_value_info("cluster", tensor_type(np.int64), ["n"]),
+    ]
+    for field, values_of_field in {"node": graph.nodes, "input": graph.inputs, "output": outputs}.items():
+        model.graph.ClearField(field)
+        getattr(model.graph, field).extend(values_of_field)
+    model.graph.initializer.extend(graph.constants)
+    model.graph.name = "pollux"
+    if any(node.domain == ML for node in graph.nodes):
+        model.opset_import.append(onnx.helper.make_opsetid(ML, ML_OPSET))
+    model.ir_version = IR_VERSION
+    model.producer_name, model.producer_version = "pollux", importlib.metadata.version("pollux")
+    onnx.helper.set_model_props(model, _metadata(fitted))
+    return model
+
+
+def _remove_sources(graph: Any) -> None:
+    """Remove the lines of source code, and their paths, that torch.export leaves at each operator."""
+    for part in (graph, *graph.node, *graph.input, *graph.output, *graph.value_info, *graph.initializer):
+        part.ClearField("doc_string")
+        part.ClearField("metadata_props")
+
+
+def _metadata(fitted: Fitted) -> dict[str, str]:
+    encoding = fitted.encoding
+    content: dict[str, Any] = {"clusters": list(range(len(fitted.order))), "clusters_in_use": fitted.n_clusters}
+    if isinstance(encoding, TableEncoding):
+        texts = texts_of(encoding)
+        content["numbers"] = [column.name for column in numbers_of(encoding)]
+        content["categories"] = [column.name for column in texts]
+        content["values"] = {column.name: list(column.values) for column in texts}
+    elif isinstance(encoding, ArrayEncoding) and encoding.kept is not None:
+        content["numbers"] = [str(index) for index in range(encoding.shape[0])]
+        content["ignored"] = [name for name in content["numbers"] if name not in encoding.feature_names]
+    elif fitted.feature_names:
+        content["numbers"] = list(fitted.feature_names)
+    texts_by_key = {name: json.dumps(value, ensure_ascii=False) for name, value in content.items()}
+    missing = fitted.missing if encoding is None else encoding.missing
+    return {**texts_by_key, "missing": missing, "pollux_version": importlib.metadata.version("pollux")}
+
+
+def _describe(fitted: Fitted) -> str:
+    """What goes in and out, in words."""
+    encoding = fitted.encoding
+    if isinstance(encoding, TableEncoding):
+        counts = {"number": len(numbers_of(encoding)), "text": len(texts_of(encoding))}
+        taken = " and ".join(f"{count:,} {noun}{'' if count == 1 else 's'}" for noun, count in counts.items() if count)
+    else:
+        shape = encoding.shape if isinstance(encoding, ArrayEncoding) else fitted.shape
+        sizes = " × ".join(map(str, shape))
+        taken = f"images of {sizes}" if len(shape) == 3 else f"{sizes} number{'' if shape == (1,) else 's'}"
+    return f"{taken} in, {len(fitted.order):,} probabilities out"
+
+
+def _compare(fitted: Fitted, content: bytes) -> None:
+    """Raise where onnxruntime does not give our own probabilities, for some rows and for one."""
+    try:
+        import onnxruntime
+    except ImportError:
+        return
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    X, inputs = _example_rows(fitted)
+    expected = fitted.probabilities(X)
+    tolerance = _TOLERANCE * _conditioning(fitted, X)
+    for n in (len(expected), 1):
+        found, cluster = session.run(["probabilities", "cluster"], {name: x[:n] for name, x in inputs.items()})
+        error = np.abs(found - expected[:n]).max()
+        # Not "error > …", which is false of NaN.
+        if not error <= tolerance or (cluster != found.argmax(1)).any():
+            raise RuntimeError(f"onnxruntime gives other probabilities than pollux: they differ by {error:.1e}.")
+
+
+@torch.no_grad()
+def _conditioning(fitted: Fitted, X: Any) -> float:
+    """At least 1; more for logits so large that float32 rounds them, and so their softmax, more coarsely."""
+    seen = prepared(X, fitted.scaling, fitted.dtype, "cpu")[torch.arange(len(X))]
+    return max(1.0, float(_copy(fitted.module, fitted.dtype)(seen).abs().max()) / 10)
+
+
+def _example_rows(fitted: Fitted, n: int = 6) -> tuple[Any, dict[str, NDArray[Any]]]:
+    """n random samples as the clustering gets them, and as the file gets them."""
+    random, encoding = np.random.default_rng(0), fitted.encoding
+    if isinstance(encoding, TableEncoding):
+        columns = {column.name: _example_values(column, random, n, encoding.missing) for column in encoding.columns}
+        return encoding.encode(columns), _table_inputs(encoding, columns)
+    shape = encoding.shape if isinstance(encoding, ArrayEncoding) else fitted.shape
+    values: NDArray[Any] = random.normal(size=(n, *shape))
+    missing = fitted.missing
+    if isinstance(encoding, ArrayEncoding):
+        kept = list(range(shape[0]) if encoding.kept is None else encoding.kept)
+        mean, scale = moments_of(encoding)
+        values[:, kept] = mean + scale * values[:, kept]
+        missing = encoding.missing
+    elif fitted.scaling is not None:
+        values = fitted.scaling.centre.numpy() + fitted.scaling.scale.numpy() * values
+    if missing == "mean":
+        values.reshape(n, -1)[np.arange(n), np.arange(n) % math.prod(shape)] = math.nan
+    name, kind = input_of(shape)
+    values = values.astype(kind)
+    return values if encoding is None else encoding.encode(values), {name: values}
+
+
+def _example_values(column: Number | Category, random: np.random.Generator, n: int, missing: str) -> list[Any]:
+    """n values of a column, the first of them missing and the second unknown where these are accepted."""
+    if isinstance(column, Number):
+        return [*([None] if missing == "mean" else []), *(column.mean + column.scale * random.normal(size=n))][:n]
+    lacking = [None] if missing == "mean" and "" not in column.values else []
+    unknown = [] if column.boolean else ["none of " + ", ".join(column.values)]
+    return [*lacking, *unknown, *random.choice(column.values, size=n)][:n]
+
+
+def _table_inputs(encoding: TableEncoding, columns: dict[str, list[Any]]) -> dict[str, NDArray[Any]]:
+    numbers = [np.array(columns[column.name], dtype=np.float64) for column in numbers_of(encoding)]
+    texts = [["" if text is None else text for text in columns[column.name]] for column in texts_of(encoding)]
+    inputs: dict[str, NDArray[Any]] = {}
+    if numbers:
+        inputs["numbers"] = np.stack(numbers, axis=1)
+    if texts:
+        inputs["categories"] = np.array(texts, dtype=object).T
+    return inputs

@@ -1,0 +1,187 @@
+"""The ONNX operators before and after the network. They are written out: torch cannot trace text."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pollux.data.encoding import ArrayEncoding, Category, Encoding, Number, TableEncoding
+from pollux.data.scaling import FittedScaling
+from pollux.errors import InputError
+
+OPSET, ML_OPSET, IR_VERSION = 18, 2, 8
+"""Versions of ONNX that programs of 2023 and later read."""
+
+ML = "ai.onnx.ml"
+_SPELLINGS = {"true": ("true", "True", "TRUE", "1"), "false": ("false", "False", "FALSE", "0")}
+
+
+def onnx_library() -> Any:
+    try:
+        import onnx
+    except ImportError as error:
+        raise InputError("ONNX files are written by onnx: pip install 'pollux[onnx]'.") from error
+    return onnx
+
+
+class Graph:
+    """Operators and constants in the order in which they were added; each is named by its result."""
+
+    def __init__(self) -> None:
+        self.inputs: list[Any] = []
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+
+    def input(self, name: str, kind: Any, *shape: int) -> str:
+        self.inputs.append(onnx_library().helper.make_tensor_value_info(name, tensor_type(kind), ["n", *shape]))
+        return name
+
+    def constant(self, value: Any, kind: Any) -> str:
+        name = f"pollux/constant_{len(self.constants)}"
+        self.constants.append(onnx_library().numpy_helper.from_array(np.asarray(value, dtype=kind), name))
+        return name
+
+    def add(self, operator: str, *inputs: str, name: str | None = None, **attributes: Any) -> str:
+        name = name or f"pollux/{operator}_{len(self.nodes)}"
+        self.nodes.append(
+            onnx_library().helper.make_node(operator, inputs, [name], name=f"pollux/{name}", **attributes)
+        )
+        return name
+
+    def cast(self, value: str, kind: Any, **attributes: Any) -> str:
+        return self.add("Cast", value, to=tensor_type(kind), **attributes)
+
+
+def tensor_type(kind: Any) -> Any:
+    """The ONNX type of a numpy type; that of text is str."""
+    onnx = onnx_library()
+    return onnx.TensorProto.STRING if kind is str else onnx.helper.np_dtype_to_tensor_dtype(np.dtype(kind))
+
+
+def add_features(graph: Graph, encoding: Encoding | None, shape: Sequence[int]) -> str:
+    """What the network reads, (n, d) or (n, C, H, W), from the inputs of the file."""
+    if isinstance(encoding, TableEncoding):
+        return _encode_columns(graph, encoding)
+    if encoding is None:
+        return graph.input(*input_of(shape), *shape)
+    assert isinstance(encoding, ArrayEncoding)
+    values = graph.input(*input_of(encoding.shape), *encoding.shape)
+    if encoding.kept is not None:
+        values = graph.add("Gather", values, graph.constant(encoding.kept, np.int64), axis=1)
+    mean, scale = moments_of(encoding)
+    fill = mean if encoding.fill is None else encoding.by_column(encoding.fill)
+    return _standardise(graph, values, mean, scale, (fill - mean) / scale, encoding.missing)
+
+
+def add_scaling(graph: Graph, values: str, scaling: FittedScaling, missing: str) -> str:
+    """What the network reads of features, in float64."""
+    x = graph.cast(values, np.float64)
+    if missing == "mean":
+        fill = graph.constant(scaling.centre if scaling.fill is None else scaling.fill, np.float64)
+        x = graph.add("Where", graph.add("IsNaN", x), fill, x)
+    difference = graph.add("Sub", x, graph.constant(scaling.centre, np.float64))
+    scaled = graph.add("Div", difference, graph.constant(scaling.scale, np.float64))
+    if scaling.axes is None:
+        return scaled
+    return graph.add("MatMul", graph.add("Flatten", scaled, axis=1), graph.constant(scaling.axes, np.float64))
+
+
+def input_of(shape: Sequence[int]) -> tuple[str, Any]:
+    """Name and type of the input for samples of this shape: float32 holds pixels, dates need float64."""
+    return ("images", np.float32) if len(shape) == 3 else ("numbers", np.float64)
+
+
+def moments_of(encoding: ArrayEncoding) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and scale in shapes that broadcast over samples."""
+    return encoding.by_column(encoding.mean), encoding.by_column(encoding.scale)
+
+
+def _standardise(graph: Graph, values: str, mean: Any, scale: Any, filled: Any, missing: str) -> str:
+    """(x − mean) / scale, or ``filled`` for a missing x; in float64, since float32 has too few digits of a large x."""
+    x = graph.cast(values, np.float64)
+    difference = graph.add("Sub", x, graph.constant(mean, np.float64))
+    standardised = graph.add("Div", difference, graph.constant(scale, np.float64))
+    if missing == "mean":
+        standardised = graph.add("Where", graph.add("IsNaN", x), graph.constant(filled, np.float64), standardised)
+    return graph.cast(standardised, np.float32)
+
+
+def _encode_columns(graph: Graph, encoding: TableEncoding) -> str:
+    """(n, d) of a table: its numbers, then its texts, put into the order of the model."""
+    numbers, texts = numbers_of(encoding), texts_of(encoding)
+    parts = []
+    if numbers:
+        mean, scale = [column.mean for column in numbers], [column.scale for column in numbers]
+        values = graph.input("numbers", np.float64, len(numbers))
+        filled = [column.filled for column in numbers]
+        parts.append(_standardise(graph, values, mean, scale, filled, encoding.missing))
+    if texts:
+        values = graph.input("categories", str, len(texts))
+        for index, category in enumerate(texts):
+            text = graph.add("Gather", values, graph.constant(index, np.int64), axis=1)
+            parts.append(_one_hot(graph, text, category, encoding.missing))
+    together = graph.add("Concat", *parts, axis=1)
+    read: tuple[Number | Category, ...] = (*numbers, *texts)
+    ends = list(itertools.accumulate((len(TableEncoding((column,)).feature_names) for column in read), initial=0))
+    places = {column.name: range(*ends[index : index + 2]) for index, column in enumerate(read)}
+    order = [place for name in encoding.names for place in places[name]]
+    return graph.add("Gather", together, graph.constant(order, np.int64), axis=1)
+
+
+def _one_hot(graph: Graph, text: str, column: Category, missing: str) -> str:
+    """One-hot encoding of text (n,) → (n, values): rows of an identity matrix, which has two further rows.
+
+    The last but one is for text that is not a known value, the last for a missing one.
+    """
+    count = len(column.values)
+    rows = {
+        spelling: index
+        for index, value in enumerate(column.values)
+        for spelling in (_SPELLINGS.get(value, (value,)) if column.boolean else (value,))
+    }
+    # The empty text may be a value like others.
+    rows.setdefault("", count + 1)
+    refused = [math.nan] * count
+    table = [
+        *np.eye(count),
+        refused if column.boolean else np.zeros(count),
+        column.shares if missing == "mean" else refused,
+    ]
+    position = graph.add(
+        "LabelEncoder",
+        text,
+        domain=ML,
+        keys_strings=list(rows),
+        values_int64s=list(rows.values()),
+        default_int64=count,
+    )
+    return graph.add("Gather", graph.constant(table, np.float32), position, axis=0)
+
+
+def add_predictions(graph: Graph, features: str, logits: str, order: Sequence[int], kind: Any) -> None:
+    """The outputs, from features (n, …) and logits (n, K); NaN and −1 for rows that are not finite."""
+    ordered = graph.add("Gather", logits, graph.constant(order, np.int64), axis=1)
+    softmax = graph.add("Softmax", ordered, axis=1)
+    # Some layers turn NaN into numbers, so the features are checked.
+    magnitudes = graph.add("Abs", graph.add("Flatten", features, axis=1))
+    is_finite = graph.cast(graph.add("Less", magnitudes, graph.constant(math.inf, kind)), np.float32)
+    second = graph.constant([1], np.int64)
+    all_finite = graph.cast(graph.add("ReduceMin", is_finite, second, keepdims=1), np.bool_)
+    sound = graph.add("Where", all_finite, softmax, graph.constant(math.nan, kind))
+    graph.cast(sound, np.float32, name="probabilities")
+    unsound = graph.add("IsNaN", graph.add("ReduceSum", sound, second, keepdims=0))
+    largest = graph.add("ArgMax", sound, axis=1, keepdims=0)
+    graph.add("Where", unsound, graph.constant(-1, np.int64), largest, name="cluster")
+
+
+def numbers_of(encoding: TableEncoding) -> tuple[Number, ...]:
+    return tuple(column for column in encoding.columns if isinstance(column, Number))
+
+
+def texts_of(encoding: TableEncoding) -> tuple[Category, ...]:
+    return tuple(column for column in encoding.columns if isinstance(column, Category))

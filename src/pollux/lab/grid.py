@@ -1,0 +1,388 @@
+"""The grid runner: tasks on the cores, each in a process, recorded as it ends and continued after any end.
+
+A task that hangs, fails or is killed costs itself and no other; what it had learned by then is in its checkpoints.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib.metadata
+import math
+import multiprocessing
+import os
+import platform
+import signal
+import threading
+import time
+import traceback
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from multiprocessing import connection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from pollux.lab import records
+from pollux.lab.records import Record, Run
+from pollux.lab.unfinished import CHECKPOINT_EVERY, UnfinishedRun, unfinished_path
+from pollux.threads import at_most
+from pollux.training import Callback, Checkpoints, Epoch
+
+if TYPE_CHECKING:
+    from pollux.clustering import GeminiClustering
+
+PACKAGES = ("pollux", "torch", "numpy", "scipy", "scikit-learn")
+DIED = (
+    "its process was killed; if memory ran out, give fewer --jobs (the system's log shows it), and run the same "
+    "command again"
+)
+_SECONDS_BETWEEN_NEWS = 0.2
+# Imports on a busy machine are not the fault of a task.
+_SECONDS_TO_BEGIN = 120.0
+_SECONDS_TO_END = 5.0
+# Of the machine's memory, the rest is for the system and for what all processes share.
+_SHARE_OF_MEMORY = 0.8
+# What is slow to import is imported once, before any process starts.
+_PRELOADED = ["pollux.lab.paper", "pollux.lab.quality", "gemclus.linear"]
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """What a run may use: the folder of the results, a path for a model that figures need, callbacks, and
+    checkpoints from which it is continued after a kill."""
+
+    folder: Path
+    model_path: Path | None = None
+    callbacks: list[Callback] = field(default_factory=list)
+    unfinished: UnfinishedRun | None = None
+
+    def checkpoint(self, name: str = "fit") -> Checkpoints | None:
+        """Checkpoints of an estimator that the run fits: each fit has a name of its own."""
+        return None if self.unfinished is None else self.unfinished.checkpoint(name)
+
+    def save_model(self, clustering: GeminiClustering) -> None:
+        """Save the model, if figures need it."""
+        if self.model_path is not None:
+            self.model_path.parent.mkdir(parents=True, exist_ok=True)
+            clustering.save(self.model_path)
+
+
+class Task(ABC):
+    """A run of a grid that any process can do: subclasses can be pickled."""
+
+    @property
+    @abstractmethod
+    def run(self) -> Run:
+        """What identifies it in the records."""
+
+    @property
+    def saves_model(self) -> bool:
+        """Whether figures need its model."""
+        return False
+
+    @property
+    def properties(self) -> Mapping[str, Any]:
+        """What is known before it is run, and recorded with its metrics."""
+        return {}
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """The versions of what it depends on."""
+        return {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in PACKAGES}}
+
+    @abstractmethod
+    def measure(self, context: RunContext) -> Mapping[str, Any]:
+        """Do it, and return its metrics; ``"seconds"`` among them replaces the time that all of it took."""
+
+    def __str__(self) -> str:
+        return str(self.run)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A task that ended in an error: its message, and where it came from."""
+
+    task: Task
+    reason: str
+    trace: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.task}: {' '.join(self.reason.split())}"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Tasks at a time, threads of each, seconds after which one is given up, and how often checkpoints are written.
+
+    Processes do one task after the other, unless each is to have a ``fresh`` one.
+    """
+
+    jobs: int
+    threads: int
+    timeout: float = math.inf
+    checkpoint_every: str = CHECKPOINT_EVERY
+    fresh: bool = False
+
+
+class Display(Protocol):
+    """Shows the progress of a grid."""
+
+    def began(self, task: Task) -> None:
+        """A task has begun."""
+
+    def epoch(self, task: Task, epoch: Epoch) -> None:
+        """An epoch of a task has ended."""
+
+    def done(self, task: Task, record: Record) -> None:
+        """A task has ended."""
+
+    def failed(self, failure: Failure) -> None:
+        """A task has ended in an error."""
+
+
+def cores() -> int:
+    """The cores that this process may use, which may be fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def threads_each(jobs: int) -> int:
+    """The threads of each of so many tasks at a time: their share of the cores, at most what the user grants."""
+    granted = os.environ.get("OMP_NUM_THREADS", "")
+    return max(1, min(cores() // jobs, int(granted) if granted.isdigit() else cores()))
+
+
+def memory_each(jobs: int) -> float:
+    """Bytes of memory for each of so many tasks at a time; infinite where the system does not say."""
+    try:
+        total = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, ValueError, OSError):
+        return math.inf
+    with contextlib.suppress(OSError, ValueError):
+        # A container may grant less than the machine has.
+        total = min(total, float(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return _SHARE_OF_MEMORY * total / jobs
+
+
+def model_path(folder: Path, run: Run) -> Path:
+    """Where the model of a run is saved."""
+    return folder / "models" / f"{run.key}.safetensors"
+
+
+def run_grid(tasks: Sequence[Task], path: Path, limits: Limits, display: Display) -> list[Failure]:
+    """Do all tasks and append a record of each to the file as it ends; those that failed."""
+    folder, failures = path.parent, list[Failure]()
+    folder.mkdir(parents=True, exist_ok=True)
+    _remove_recorded(folder, records.read(path).keys() - {task.run.key for task in tasks})
+    with contextlib.closing(_results(tasks, folder, limits, display)) as results:
+        for task, result in results:
+            if isinstance(result, Failure):
+                failures.append(result)
+                display.failed(result)
+            else:
+                records.append(path, result)
+                UnfinishedRun(unfinished_path(folder, task.run.key)).remove()
+                display.done(task, result)
+    return failures
+
+
+def _remove_recorded(folder: Path, keys: set[str]) -> None:
+    """Remove what a program left that was killed between a record and the end of its task."""
+    for path in unfinished_path(folder, "").glob("*"):
+        if path.name in keys:
+            UnfinishedRun(path).remove()
+
+
+Result = Record | Failure
+
+
+def _results(
+    tasks: Sequence[Task], folder: Path, limits: Limits, display: Display
+) -> Generator[tuple[Task, Result], None, None]:
+    """Each task and its result, as soon as it has one."""
+    queue = deque(tasks)
+    busy: list[_Worker] = []
+    idle: list[_Worker] = []
+    context = _process_context()
+    try:
+        while queue or busy:
+            while queue and len(busy) < limits.jobs:
+                worker = idle.pop() if idle else _Worker(context, folder, limits)
+                busy.append(worker.assigned(queue.popleft()))
+                display.began(worker.task)
+            connection.wait([worker.pipe for worker in busy], _SECONDS_BETWEEN_NEWS)
+            for worker in list(busy):
+                result = worker.poll(display)
+                if result is not None:
+                    busy.remove(worker)
+                    if worker.is_alive and not limits.fresh:
+                        idle.append(worker)
+                    else:
+                        worker.end()
+                    yield worker.task, result
+    finally:
+        # After Ctrl-C, tasks under way are continued from their checkpoints by the next command.
+        for worker in (*busy, *idle):
+            worker.end()
+
+
+def _process_context() -> Any:
+    """Processes that start as copies of one that has imported everything, where the system can."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(_PRELOADED)
+    return context
+
+
+class _Worker:
+    """A process that does one task at a time, and the pipe between it and this one."""
+
+    task: Task
+
+    def __init__(self, context: Any, folder: Path, limits: Limits) -> None:
+        self._timeout = limits.timeout
+        self.pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_work, args=(theirs, folder, limits), daemon=True)
+        with _ctrl_c_held():
+            self._process.start()
+        theirs.close()
+        self._ended = False
+
+    @property
+    def is_alive(self) -> bool:
+        return not self._ended and bool(self._process.is_alive())
+
+    def assigned(self, task: Task) -> _Worker:
+        """The worker, with a task to do."""
+        self.task = task
+        self._deadline = time.monotonic() + self._timeout + _SECONDS_TO_BEGIN
+        # Of a process that has died, the pipe tells when it is read.
+        with contextlib.suppress(OSError):
+            self.pipe.send(task)
+        return self
+
+    def poll(self, display: Display) -> Result | None:
+        """The result of the task, if it has ended, or has to; epochs before that are passed on."""
+        try:
+            while self.pipe.poll():
+                message = self.pipe.recv()
+                if isinstance(message, float):
+                    # It has begun, and earlier processes have spent so many seconds on it.
+                    self._deadline = time.monotonic() + max(self._timeout - message, 0.0)
+                elif isinstance(message, Epoch):
+                    display.epoch(self.task, message)
+                elif isinstance(message, Failure):
+                    return dataclasses.replace(message, task=self.task)
+                else:
+                    record: Record = message
+                    return record
+        except (EOFError, OSError):
+            return Failure(self.task, self._cause_of_death())
+        if time.monotonic() < self._deadline:
+            return None
+        self.end()
+        return record_of(self.task, {"timeout": self._timeout}, self._timeout)
+
+    def _cause_of_death(self) -> str:
+        """It has closed its end of the pipe, so it ends or has ended."""
+        self._process.join(_SECONDS_TO_END)
+        code = self._process.exitcode
+        self.end()
+        return DIED if code is None or code < 0 else f"its process ended without an answer (exit code {code})"
+
+    def end(self) -> None:
+        """Kill the process, if there still is one."""
+        if not self._ended:
+            self._ended = True
+            self._process.kill()
+            self._process.join()
+            self._process.close()
+            self.pipe.close()
+
+
+@contextlib.contextmanager
+def _ctrl_c_held() -> Iterator[None]:
+    """Ctrl-C waits for the end of the block, and never reaches processes that start in it.
+
+    A terminal sends it to all processes; this one answers it, and ends the others.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+# What follows happens in the process of a worker.
+
+
+def _work(pipe: Any, folder: Path, limits: Limits) -> None:
+    # Where it could not be held back: the parent answers Ctrl-C, and ends this process.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+
+    def send(message: Any) -> None:
+        # That nobody listens is no reason to give a run up.
+        with contextlib.suppress(OSError):
+            pipe.send(message)
+
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            send(attempt(pipe.recv(), folder, limits, send))
+
+
+def _die_with_parent() -> None:
+    """A program that is killed leaves no process behind that goes on with its tasks."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def attempt(task: Task, folder: Path, limits: Limits, send: Callable[[Any], None] = lambda message: None) -> Result:
+    """Do a task; an error becomes text, because not every exception survives the way between two processes."""
+    try:
+        return perform(task, folder, limits, send)
+    except MemoryError as error:
+        return Failure(task, f"there is not enough memory, give fewer --jobs: {error}")
+    except Exception as error:
+        return Failure(task, f"{type(error).__name__}: {error}", traceback.format_exc())
+
+
+def perform(task: Task, folder: Path, limits: Limits, send: Callable[[Any], None] = lambda message: None) -> Record:
+    """Do a task, or what is left of it, and return its record."""
+    run = task.run
+    unfinished = UnfinishedRun(unfinished_path(folder, run.key), limits.checkpoint_every)
+    path = model_path(folder, run) if task.saves_model else None
+    context = RunContext(folder, path, [_News(send), unfinished], unfinished)
+    with unfinished.open(), threadpool_limits(limits.threads), at_most(limits.threads):
+        send(unfinished.before)
+        metrics = dict(task.measure(context))
+    return record_of(task, metrics, metrics.pop("seconds", unfinished.seconds), unfinished.warnings)
+
+
+def record_of(task: Task, metrics: Mapping[str, Any], seconds: float = 0.0, warned: Sequence[str] = ()) -> Record:
+    """The record of a task that has ended now, as it will be read."""
+    finished = datetime.now(UTC).isoformat(timespec="seconds")
+    record = Record(task.run, {**metrics, **task.properties}, round(seconds, 3), task.versions, list(warned), finished)
+    return records.as_read(record)
+
+
+class _News:
+    """A callback that sends epochs to the parent, but not more often than people can read."""
+
+    def __init__(self, send: Callable[[Any], None]) -> None:
+        self._send, self._last = send, 0.0
+
+    def __call__(self, epoch: Epoch) -> None:
+        if time.monotonic() - self._last > _SECONDS_BETWEEN_NEWS or epoch.number == epoch.max_epochs:
+            self._last = time.monotonic()
+            self._send(epoch)

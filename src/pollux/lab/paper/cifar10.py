@@ -1,0 +1,222 @@
+"""CIFAR-10 with and without a kernel or distance of SimCLR features."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.cluster import KMeans
+
+from pollux.clustering import GeminiClustering
+from pollux.errors import InputError
+from pollux.geometry import Geometry, resolve
+from pollux.geometry.affinity import Block
+from pollux.geometry.pairwise import Kind
+from pollux.lab.datasets import load_images
+from pollux.lab.grid import RunContext
+from pollux.lab.paper.bars import draw_bars
+from pollux.lab.paper.comparisons import Comparison, ComparisonRow, ComparisonTable, Estimate, estimate
+from pollux.lab.paper.experiment import OBJECTIVES, Experiment, Protocol, score, score_clustering
+from pollux.lab.pretraining import load_encoder
+from pollux.lab.records import Record, Run, Settings
+from pollux.models import lenet5
+
+GEOMETRIC = ("mmd_ova", "mmd_ovo", "wasserstein_ova", "wasserstein_ovo")
+COLUMNS = (("kl_ova", ""), *((name, "pixels") for name in GEOMETRIC), *((name, "simclr") for name in GEOMETRIC))
+PUBLISHED = {
+    "lenet5": (0.026, 0.049, 0.048, 0.043, 0.041, 0.157, 0.145, 0.079, 0.138),
+    "resnet18": (0.008, 0.047, 0.044, 0.037, 0.036, 0.122, 0.145, 0.052, 0.080),
+}
+PUBLISHED_KMEANS = {"pixels": 0.041, "simclr": 0.147}
+MODEL_NAMES = {"lenet5": "LeNet-5", "resnet18": "ResNet-18"}
+ENCODER = "cifar10-simclr.safetensors"
+
+
+class Pictures(NamedTuple):
+    """Images (n, 3, 32, 32), each channel standardised by the training images, and their classes."""
+
+    train: NDArray[np.float32]
+    test: NDArray[np.float32]
+    test_classes: NDArray[np.int64]
+
+
+@functools.lru_cache(maxsize=1)
+def pixels() -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.int64]]:
+    """Training and test images (n, 3, 32, 32) from 0 to 1, and the classes of the latter."""
+    images = load_images("cifar10")
+    train, test = (
+        np.ascontiguousarray(np.moveaxis(part, -1, 1)).astype(np.float32) / np.float32(255)
+        for part in (images.x_train, images.x_test)
+    )
+    return train, test, images.y_test
+
+
+@functools.lru_cache(maxsize=1)
+def pictures() -> Pictures:
+    """What the networks see."""
+    train, test, classes = pixels()
+    mean, deviation = (statistic(train, axis=(0, 2, 3), keepdims=True) for statistic in (np.mean, np.std))
+    return Pictures((train - mean) / deviation, (test - mean) / deviation, classes)
+
+
+@functools.lru_cache(maxsize=1)
+def features(encoder: Path) -> tuple[torch.Tensor, torch.Tensor]:
+    """What a frozen encoder makes of training and test images, (n, r) each."""
+    train, test, _ = pixels()
+    network = load_encoder(encoder)
+    batches = [torch.split(torch.from_numpy(images), 500) for images in (train, test)]
+    with torch.no_grad():
+        made = [torch.cat([network(batch) for batch in part]) for part in batches]
+    return made[0], made[1]
+
+
+@dataclass(frozen=True)
+class OfFeatures(Geometry):
+    """A kernel or distance between features of the samples that are known already."""
+
+    values: torch.Tensor
+    geometry: Geometry
+
+    @property
+    def kind(self) -> Kind:  # type: ignore[override]
+        """That of what compares the features."""
+        return self.geometry.kind
+
+    @property
+    def gives_features(self) -> bool:
+        return self.geometry.gives_features
+
+    def bind(self, X: Any) -> Block:
+        return self.geometry.bind(self.values)
+
+
+def measure(settings: Settings, seed: int, context: RunContext) -> Mapping[str, Any]:
+    """Train on the 50,000 images, score on the 10,000 others."""
+    encoder = find_encoder(context.folder) if settings.get("geometry") == "simclr" else None
+    of_encoder = {"encoder": _digest(encoder)} if encoder else {}
+    if settings.get("baseline") == "kmeans":
+        return {**_kmeans(encoder, seed), **of_encoder}
+    data = pictures()
+    needs: Kind = "distance" if settings["objective"].startswith("wasserstein") else "kernel"
+    clustering = GeminiClustering(
+        10,
+        model=network(settings["model"]),
+        objective=settings["objective"],
+        geometry="auto" if encoder is None else OfFeatures(features(encoder)[0], resolve("auto", needs)),
+        batch_size=500,
+        learning_rate=1e-3,
+        max_epochs=settings["epochs"],
+        random_state=seed,
+        # Features of another encoder are another training, which its checkpoints do not know.
+        checkpoint=context.checkpoint("-".join(["fit", *of_encoder.values()])),
+        callbacks=context.callbacks,
+    ).fit(data.train)
+    return {**score_clustering(clustering, data.test, data.test_classes), **of_encoder}
+
+
+def network(name: str) -> Any:
+    """LeNet-5 with a last hidden layer of 250 units, or ResNet-18."""
+    return functools.partial(lenet5, width=250) if name == "lenet5" else name
+
+
+def find_encoder(folder: Path) -> Path:
+    """The encoder in the folder of the results."""
+    path = folder / ENCODER
+    if not path.exists():
+        raise InputError(
+            f"There is no SimCLR encoder of CIFAR-10 in {folder}. Train one (hours): pollux pretrain simclr cifar10 "
+            f"--out {path}; or leave its settings out: --only geometry=none --only geometry=pixels."
+        )
+    return path
+
+
+def check(runs: Sequence[Run], folder: Path) -> None:
+    """Complain of an encoder that is not there, or no encoder of such images, before hours of other runs."""
+    if any(run.settings.get("geometry") == "simclr" for run in runs):
+        path = find_encoder(folder)
+        if (channels := load_encoder(path).channels) != 3:
+            raise InputError(f"{path} is an encoder of images of {channels} channels; those of CIFAR-10 have 3.")
+
+
+def _digest(path: Path) -> str:
+    return _digest_at(path, path.stat().st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=2)
+def _digest_at(path: Path, changed: int) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+
+
+def outdated(record: Record, folder: Path) -> bool:
+    """Whether the features were those of another encoder than the one that is here."""
+    path, used = folder / ENCODER, record.metrics.get("encoder")
+    return used is not None and path.exists() and used != _digest(path)
+
+
+def _kmeans(encoder: Path | None, seed: int) -> Mapping[str, Any]:
+    train, test, classes = pixels()
+    rows = [part.reshape(len(part), -1) for part in (train, test)] if encoder is None else _arrays(encoder)
+    fitted = KMeans(10, n_init=10, random_state=seed).fit(rows[0])
+    return {**score(classes, fitted.predict(rows[1])), "objective": -float(fitted.inertia_)}
+
+
+def _arrays(encoder: Path) -> list[NDArray[np.float32]]:
+    return [part.numpy() for part in features(encoder)]
+
+
+def grid(epochs: int, models: Sequence[str], geometries: Sequence[str]) -> Iterator[Settings]:
+    """The MI, which needs no geometry, and MMD and Wasserstein on pixels and on features."""
+    for model in models:
+        for objective, geometry in COLUMNS:
+            if not geometry or geometry in geometries:
+                yield {"model": model, "objective": objective, "geometry": geometry or "none", "epochs": epochs}
+    yield from ({"baseline": "kmeans", "geometry": geometry} for geometry in geometries)
+
+
+def tables(records: Sequence[Record]) -> list[ComparisonTable]:
+    """The table of the paper, a row for each of its columns."""
+    rows = []
+    for column, (objective, geometry) in enumerate(COLUMNS):
+        wanted = {"objective": objective, "geometry": geometry or "none"}
+        cells = [
+            Comparison(Estimate(PUBLISHED[model][column]), estimate(records, {**wanted, "model": model}))
+            for model in MODEL_NAMES
+        ]
+        rows.append(ComparisonRow(f"{OBJECTIVES[objective]}{f', {TITLES[geometry]}' if geometry else ''}", cells))
+    for geometry, published in PUBLISHED_KMEANS.items():
+        measured = estimate(records, {"baseline": "kmeans", "geometry": geometry})
+        rows.append(
+            ComparisonRow(f"k-means, {TITLES[geometry]}", [Comparison(Estimate(published), measured), Comparison()])
+        )
+    return [ComparisonTable("ARI on the test images of CIFAR-10 (clusters in use)", list(MODEL_NAMES.values()), rows)]
+
+
+TITLES = {"pixels": "pixels", "simclr": "SimCLR features"}
+
+
+EXPERIMENT = Experiment(
+    name="cifar10",
+    title="CIFAR-10 clustering using a SimCLR-derived kernel",
+    place="section 4.5",
+    protocols={
+        "paper": Protocol(list(grid(200, ("lenet5", "resnet18"), ("pixels", "simclr"))), runs=1),
+        "quick": Protocol(
+            list(grid(2, ("lenet5",), ("pixels",))),
+            runs=1,
+            remark="2 epochs instead of 200, LeNet-5 and pixels only: no encoder is needed",
+        ),
+    },
+    measure=measure,
+    tables=tables,
+    figures=draw_bars(tables),
+    outdated=outdated,
+    data=("cifar10",),
+    check=check,
+)

@@ -1,0 +1,233 @@
+"""Maximising the MI can lead to bad decision boundaries: a right model A and an odd one B have the same MI."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import entr
+from scipy.stats import norm
+
+from pollux.errors import InputError
+from pollux.lab.charts import add_legend, set_grid, set_title
+from pollux.lab.grid import RunContext
+from pollux.lab.paper.comparisons import Comparison, ComparisonRow, ComparisonTable, Estimate
+from pollux.lab.paper.experiment import Experiment, Protocol
+from pollux.lab.records import Record, Run, Settings
+from pollux.objectives import Gemini
+from pollux.report.canvas import clean_axes, new_figure
+from pollux.report.palette import INK, QUIET, colours
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+EPSILONS = (0.1, 0.01, 0.001, 1e-6)
+SHOWN = (1.0, 2.0, 4.0, 6.0)
+DISTANCES = tuple(np.round(np.linspace(0.25, 8, 32), 2).tolist())
+# Of the drawings of the mixture: the distance of the means in standard deviations, and the ε of the two models.
+DRAWN_DISTANCE, DRAWN_EPSILON = 3.0, 0.05
+
+
+def measure(settings: Settings, seed: int, context: RunContext) -> Mapping[str, Any]:
+    """The MI of model A less that of model B, for each distance of the two means: 50 estimates from 1000 samples."""
+    generator = np.random.RandomState(seed)
+    differences = [_differences(distance, settings, generator) for distance in DISTANCES]
+    return {
+        "distances": list(DISTANCES),
+        "mean": [float(part.mean()) for part in differences],
+        "deviation": [float(part.std()) for part in differences],
+        "closed_form": [difference(distance, settings["epsilon"]) for distance in DISTANCES],
+        "limit": [limit(distance) for distance in DISTANCES],
+    }
+
+
+def _differences(distance: float, settings: Settings, generator: np.random.RandomState) -> NDArray[np.float64]:
+    """Estimates of I_A − I_B, one from each of the draws."""
+    shape = (settings["draws"], settings["samples"])
+    x = generator.standard_normal(shape) + distance * generator.randint(2, size=shape)
+    a, b = in_model_a(x, distance), in_model_b(x, distance)
+    information = [Gemini("mi")(_log_probabilities(inside, settings["epsilon"])) for inside in (a, b)]
+    return (information[0] - information[1]).numpy()
+
+
+def in_model_a(x: ArrayLike, distance: float) -> NDArray[np.bool_]:
+    """Model A puts into cluster 1 what is nearer to the second mean; the means are 0 and ``distance``."""
+    return np.asarray(x) > distance / 2
+
+
+def in_model_b(x: ArrayLike, distance: float) -> NDArray[np.bool_]:
+    """Model B puts into cluster 1 what lies between the means."""
+    x = np.asarray(x)
+    return (x >= 0) & (x <= distance)
+
+
+def _log_probabilities(inside: NDArray[np.bool_], epsilon: float) -> torch.Tensor:
+    """log p(y|x) (…, n, 2): 1 − ε for the cluster that x is in, ε for the other."""
+    sure, unsure = math.log1p(-epsilon), math.log(epsilon)
+    return torch.from_numpy(np.stack([np.where(inside, unsure, sure), np.where(inside, sure, unsure)], -1))
+
+
+def between(distance: float) -> float:
+    """β, the share of the data between the two means."""
+    return float(norm.cdf(distance) - 0.5)
+
+
+def difference(distance: float, epsilon: float) -> float:
+    """I_A − I_B in closed form: log 2 − H(π) with π = ε + β (1 − 2ε), the share of model B's cluster 1."""
+    share = epsilon + between(distance) * (1 - 2 * epsilon)
+    return math.log(2) - float(entr(share) + entr(1 - share))
+
+
+def limit(distance: float) -> float:
+    """log 2 − H(β), to which the difference tends as ε → 0."""
+    return difference(distance, 0.0)
+
+
+def tables(records: Sequence[Record]) -> list[ComparisonTable]:
+    """Measured differences beside the closed form."""
+    rows = []
+    for record in records:
+        metrics = record.metrics
+        at = [metrics["distances"].index(distance) for distance in SHOWN]
+        draws = record.run.settings["draws"]
+        cells = [
+            Comparison(
+                Estimate(metrics["closed_form"][i]), Estimate(metrics["mean"][i], metrics["deviation"][i], draws)
+            )
+            for i in at
+        ]
+        seed = f", seed {record.run.seed}" if record.run.seed else ""
+        rows.append(ComparisonRow(f"ε = {record.run.settings['epsilon']:g}{seed}", cells))
+    columns = [f"|μ1 − μ0| = {distance:g} σ" for distance in SHOWN]
+    notes = ["The closed form is that of appendix A, whose limit for ε → 0 is log 2 − H(β)."]
+    return [ComparisonTable("I_A − I_B, in nats", columns, rows, "nats", notes, "closed form")]
+
+
+def conclusion(records: Sequence[Record]) -> list[str]:
+    """What is measured is the closed form, and it vanishes for distant means."""
+    if not records:
+        return []
+    worst = max(
+        abs(mean - expected)
+        for record in records
+        for mean, expected in zip(record.metrics["mean"], record.metrics["closed_form"], strict=True)
+    )
+    last = max(abs(record.metrics["mean"][-1]) for record in records)
+    agree = worst < 0.01 and last < 0.01
+    return [
+        f"As in the paper: {'yes' if agree else 'NO'}. Measured and closed form differ by at most {worst:.4f} nats at "
+        f"any of {len(DISTANCES)} distances; at "
+        f"{DISTANCES[-1]:g} σ the odd boundary has the MI of the right one to within {last:.4f} nats."
+    ]
+
+
+def check(runs: Sequence[Run], folder: Path) -> None:
+    """Complain of what is no probability."""
+    for run in runs:
+        if not 0 < run.settings["epsilon"] < 1:
+            raise InputError(f"epsilon is a probability, between 0 and 1; not {run.settings['epsilon']:g}.")
+
+
+def draw_mi_boundaries(records: Sequence[Record], folder: Path) -> dict[str, Figure]:
+    """The right boundary and the odd one, and how their MI differ."""
+    if not records:
+        return {}
+    return {"boundaries": _draw_boundaries(), "differences": _draw_differences(records)}
+
+
+def _mixture(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Density of two Gaussians in equal parts, with means 0 and ``DRAWN_DISTANCE``."""
+    return np.asarray((norm.pdf(x) + norm.pdf(x - DRAWN_DISTANCE)) / 2)
+
+
+def _draw_boundaries() -> Figure:
+    figure = new_figure(9, 3.3)
+    models = {"A: a good boundary": in_model_a, "B: odd boundaries": in_model_b}
+    panels = figure.subplots(1, 2, sharey=True)
+    for (name, model), ax in zip(models.items(), panels, strict=True):
+        x = _density(set_title(ax, name))
+        inside = np.where(model(x, DRAWN_DISTANCE), 1 - DRAWN_EPSILON, DRAWN_EPSILON)
+        second = ax.twinx()
+        second.plot(x, inside, color=colours(2)[1], linewidth=2, drawstyle="steps-mid")
+        clean_axes(second).set(ylim=(0, 1.08), yticks=[0, 0.5, 1])
+        second.tick_params(axis="y", labelcolor=colours(2)[1])
+    second.set_ylabel("p(y = 1 | x)", color=colours(2)[1])
+    panels[0].set_ylabel("density", color=QUIET)
+    figure.set_label(
+        f"A mixture of two Gaussian distributions (grey) and two models of it (red), whose clusters are certain but "
+        f"for ε = {DRAWN_EPSILON:g}. The first separates the distributions, the second takes what lies between their "
+        "means for a cluster, and as the means move apart the MI does not tell them apart."
+    )
+    return figure
+
+
+def _density(ax: Axes) -> NDArray[np.float64]:
+    """The mixture, from −4 deviations to 4; where it was drawn."""
+    x = np.linspace(-4, DRAWN_DISTANCE + 4, 1601)
+    clean_axes(ax)
+    ax.fill_between(x, _mixture(x), color="#dfe3e8")
+    ax.plot(x, _mixture(x), color=QUIET, linewidth=1.2)
+    ax.set_ylim(0, 0.26)
+    ax.set_xticks([0, DRAWN_DISTANCE], ["μ0", "μ1"], color=INK)
+    ax.set_yticks([0, 0.1, 0.2])
+    return x
+
+
+def _draw_differences(records: Sequence[Record]) -> Figure:
+    figure = new_figure(10.4, 3.9)
+    left, right = figure.subplots(1, 2, width_ratios=(1.35, 1))
+    set_grid(set_title(left, "MI of model A less that of model B"), "|μ1 − μ0| / σ", "$I_A - I_B$ (nats)")
+    for number, (record, colour) in enumerate(zip(records, colours(len(records)), strict=True)):
+        metrics = record.metrics
+        # Ever smaller, for the curves of small ε lie on each other.
+        size = max(2.5, 6.5 - 1.3 * number)
+        style: dict[str, Any] = {"fmt": "o", "markersize": size, "elinewidth": 1, "color": colour, "zorder": 3}
+        label = f"measured, ε = {record.run.settings['epsilon']:g}"
+        left.errorbar(metrics["distances"], metrics["mean"], metrics["deviation"], label=label, **style)
+        known = "closed form" if not number else None
+        left.plot(metrics["distances"], metrics["closed_form"], color=colour, linewidth=1, label=known)
+    metrics = records[0].metrics
+    limit = {"color": INK, "linewidth": 1.4, "linestyle": "--", "label": "log 2 − H(β), ε → 0"}
+    left.plot(metrics["distances"], metrics["limit"], **limit)
+    left.set_xlim(0)
+    add_legend(left)
+    _draw_share(set_title(right, "β: the share between the means"))
+    figure.set_label(
+        "Left: the difference of the MI of the two models, mean and standard deviation of the estimates, against the "
+        "distance of the means; lines are the closed form of appendix A. Right: the mixture, and β, the share of the "
+        "data that model B puts into a cluster of its own."
+    )
+    return figure
+
+
+def _draw_share(ax: Axes) -> None:
+    x = _density(ax)
+    middle = x[(x >= 0) & (x <= DRAWN_DISTANCE)]
+    ax.fill_between(middle, _mixture(middle), color=colours(1)[0], alpha=0.45, linewidth=0)
+    ax.set_yticks([])
+    ax.text(
+        DRAWN_DISTANCE / 2, 0.235, f"β = {between(DRAWN_DISTANCE):.3f}", color=colours(1)[0], ha="center", fontsize=11
+    )
+    ax.vlines([0, DRAWN_DISTANCE], 0, _mixture(np.array([0, DRAWN_DISTANCE])), color=INK, linewidth=0.8, linestyle=":")
+
+
+EXPERIMENT = Experiment(
+    name="mi-boundaries",
+    title="Maximising the MI can lead to bad decision boundaries",
+    place="figure 1 and appendix A",
+    protocols={
+        "paper": Protocol([{"epsilon": epsilon, "draws": 50, "samples": 1000} for epsilon in EPSILONS], runs=1),
+        "quick": Protocol([{"epsilon": epsilon, "draws": 50, "samples": 1000} for epsilon in EPSILONS], runs=1),
+    },
+    measure=measure,
+    tables=tables,
+    figures=draw_mi_boundaries,
+    conclusion=conclusion,
+    check=check,
+)

@@ -1,0 +1,139 @@
+"""The progress of a grid: live bars on a terminal, a line for each run elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import defaultdict
+from contextlib import AbstractContextManager
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from pollux.lab.grid import Failure, Task
+from pollux.lab.records import Record
+from pollux.lab.tables import typeset
+from pollux.training.callbacks import Epoch, describe_metrics
+
+# Runs may take hours, and few of them end: the time left is estimated from all of them.
+_ESTIMATION_SECONDS = 7 * 86400.0
+
+
+def describe_result(task: Task, record: Record) -> str:
+    """What a run found, in a line."""
+    metrics = record.metrics
+    if "timeout" in metrics:
+        return f"{task}: no answer within {metrics['timeout']:.0f} s"
+    parts = []
+    if "adjusted_rand_index" in metrics:
+        parts.append(f"ARI {typeset(format(metrics['adjusted_rand_index'], '.3f'))}")
+    if "clusters" in metrics:
+        parts.append(f"{metrics['clusters']} cluster{'' if metrics['clusters'] == 1 else 's'}")
+    warned = (" ".join(warning.split()) for warning in record.warnings)
+    return f"{task}: {', '.join([*parts, f'{record.seconds:.1f} s', *warned])}"
+
+
+def describe_failure(failure: Failure) -> str:
+    """Why a run failed, in a line."""
+    return f"{failure.task}: FAILED, {' '.join(failure.reason.split())}"
+
+
+class Lines(AbstractContextManager["Lines"]):
+    """A line on standard error for each run that has ended."""
+
+    def __init__(self, name: str, total: int) -> None:
+        self._name, self._total, self._ended, self._start = name, total, 0, time.perf_counter()
+
+    def __enter__(self) -> Lines:
+        print(f"{self._name}: {self._total} run{'' if self._total == 1 else 's'} to do", file=sys.stderr, flush=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to clean up."""
+
+    def began(self, task: Task) -> None:
+        """Only ends are shown."""
+
+    def epoch(self, task: Task, epoch: Epoch) -> None:
+        """Epochs are not shown."""
+
+    def done(self, task: Task, record: Record) -> None:
+        self._end(describe_result(task, record))
+
+    def failed(self, failure: Failure) -> None:
+        self._end(describe_failure(failure))
+
+    def _end(self, line: str) -> None:
+        self._ended += 1
+        elapsed = time.perf_counter() - self._start
+        print(f"[{self._ended}/{self._total}, {elapsed:.0f} s] {line}", file=sys.stderr, flush=True)
+
+
+class Bars(AbstractContextManager["Bars"]):
+    """A bar for the grid with the mean scores so far, and one for each run under way with its latest metrics."""
+
+    def __init__(self, name: str, total: int) -> None:
+        self._progress = Progress(
+            # Names and messages may hold what looks like markup.
+            TextColumn("{task.description}", markup=False),
+            MofNCompleteColumn(),
+            BarColumn(bar_width=24),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[metrics]}", markup=False),
+            console=Console(file=sys.stderr),
+            speed_estimate_period=_ESTIMATION_SECONDS,
+        )
+        self._all = self._progress.add_task(f"{name}, all runs", total=total, metrics="")
+        self._bars: dict[str, TaskID] = {}
+        self._scores: dict[str, list[float]] = defaultdict(list)
+
+    def __enter__(self) -> Bars:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for key in list(self._bars):
+            self._remove(key)
+        self._progress.stop()
+
+    def began(self, task: Task) -> None:
+        self._bars[task.run.key] = self._progress.add_task(str(task), total=None, metrics="")
+
+    def epoch(self, task: Task, epoch: Epoch) -> None:
+        bar = self._bars[task.run.key]
+        self._progress.update(bar, completed=epoch.number, total=epoch.max_epochs, metrics=describe_metrics(epoch))
+
+    def done(self, task: Task, record: Record) -> None:
+        settings = record.run.settings
+        group = str(settings.get("method") or settings.get("objective") or "all")
+        if "adjusted_rand_index" in record.metrics:
+            self._scores[group].append(record.metrics["adjusted_rand_index"])
+        self._end(task, describe_result(task, record))
+
+    def failed(self, failure: Failure) -> None:
+        self._end(failure.task, describe_failure(failure), "red")
+
+    def _end(self, task: Task, line: str, style: str | None = None) -> None:
+        self._remove(task.run.key)
+        self._progress.console.print(line, style=style, markup=False, highlight=False)
+        means = {name: sum(scores) / len(scores) for name, scores in self._scores.items()}
+        shown = "  ".join(f"{name} {typeset(format(mean, '.3f'))}" for name, mean in means.items())
+        self._progress.update(self._all, advance=1, metrics=f"mean ARI: {shown}" if shown else "")
+
+    def _remove(self, key: str) -> None:
+        if key in self._bars:
+            self._progress.remove_task(self._bars.pop(key))
+
+
+def progress_display(name: str, total: int) -> Bars | Lines:
+    """Bars on a terminal, lines elsewhere."""
+    return Bars(name, total) if sys.stderr.isatty() else Lines(name, total)

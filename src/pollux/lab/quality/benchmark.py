@@ -1,0 +1,300 @@
+"""``pollux bench quality``: choose sets and methods, do the runs that are not recorded, and report on all of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import shlex
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pollux.errors import InputError
+from pollux.lab import records
+from pollux.lab.grid import Failure, Limits, RunContext, Task, cores, memory_each, record_of, run_grid, threads_each
+from pollux.lab.progress import progress_display
+from pollux.lab.quality.labelled_sets import DataSet, Samples, choose_sets
+from pollux.lab.quality.leaderboard import Leaderboard, leaderboard_tables, set_tables
+from pollux.lab.quality.leaderboard_charts import draw_leaderboard
+from pollux.lab.quality.peers import METHODS, Method, choose_methods, densify, fit_preparation
+from pollux.lab.records import Record, Run
+from pollux.lab.results import Report, check_records, duration, publish, results_folder, with_figures
+from pollux.metrics import adjusted_rand_index, normalised_mutual_information
+from pollux.report.markup import counted
+
+NAME = "quality"
+TITLE = "Quality of clusterings, side by side"
+NOISE = -1
+"""The label of rows that HDBSCAN puts into no cluster."""
+SEEDS, TIMEOUT, OUT = 5, 1200.0, "results/quality"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the command line asks for.
+
+    Parameters
+    ----------
+    folders : sequence of path
+        Folders of .npz sets; none: the sets on this machine.
+    sets, methods : sequence of str
+        Names; none: all.
+    seeds : int
+        0 … seeds − 1 are run of each method that has randomness.
+    jobs : int, optional
+        Runs at a time; by default one a core.
+    timeout : float
+        Seconds after which a run is given up.
+    out : path
+        The folder of the results.
+    show : bool
+        Run nothing, show what is recorded.
+    anew : sequence of str
+        Methods whose runs are done again though they are recorded.
+    """
+
+    folders: Sequence[str | Path] = ()
+    sets: Sequence[str] = ()
+    methods: Sequence[str] = ()
+    seeds: int = SEEDS
+    jobs: int | None = None
+    timeout: float = TIMEOUT
+    out: str | Path = OUT
+    show: bool = False
+    anew: Sequence[str] = ()
+
+    @property
+    def limits(self) -> Limits:
+        """Runs at a time, each in a fresh process, so that none is timed with what others left in memory."""
+        jobs = self.jobs or cores()
+        return Limits(jobs, threads_each(jobs), self.timeout, fresh=True)
+
+
+# A run.
+
+
+@dataclass(frozen=True)
+class QualityTask(Task):
+    """A method on a set with a seed."""
+
+    data: DataSet
+    method: Method
+    seed: int
+
+    @property
+    def run(self) -> Run:
+        """Another file, or another version of the method, is another run."""
+        settings = {
+            "set": self.data.name,
+            "group": self.data.group,
+            "method": self.method.name,
+            "data": self.data.digest,
+            "version": self.method.version,
+        }
+        return Run(NAME, settings, self.seed)
+
+    @property
+    def properties(self) -> Mapping[str, Any]:
+        return {"rows": self.data.rows, "columns": self.data.columns, "classes": self.data.classes}
+
+    @property
+    def versions(self) -> dict[str, str]:
+        return {**super().versions, self.method.package: self.method.version}
+
+    def measure(self, context: RunContext) -> Mapping[str, Any]:
+        samples = self.data.load()
+        start = time.perf_counter()
+        labels = find_labels(self.method, samples, self.data.classes, self.seed, context)
+        before = 0.0 if context.unfinished is None else context.unfinished.before
+        return {
+            "adjusted_rand_index": adjusted_rand_index(samples.scored, labels),
+            "normalised_mutual_information": normalised_mutual_information(samples.scored, labels),
+            "clusters": len(np.setdiff1d(labels, [NOISE])),
+            "seconds": before + time.perf_counter() - start,
+        }
+
+    def __str__(self) -> str:
+        return f"{self.data.name}, {self.method.title}" + (f", seed {self.seed}" if self.method.is_random else "")
+
+
+def find_labels(method: Method, samples: Samples, n_clusters: int, seed: int, context: RunContext) -> NDArray[Any]:
+    """The labels (n,) that a method gives: of the rows that it was fitted to, or of the test rows where there are."""
+    X, X_test = samples.X, samples.X_test
+    if not method.takes_raw:
+        prepare = fit_preparation(X)
+        X, X_test = prepare(X), None if X_test is None else prepare(X_test)
+    if method.needs_dense:
+        X = densify(X)
+    fitted = method.fit(X, n_clusters, seed, context)
+    if X_test is not None:
+        return np.asarray(fitted.predict(X_test))
+    return np.asarray(fitted.labels_ if hasattr(fitted, "labels_") else fitted.predict(X))
+
+
+# The comparison.
+
+
+def compare(request: Request) -> list[Failure]:
+    """Run and show the comparison; the runs that failed."""
+    folder = _check(request)
+    if request.show:
+        found = recorded_runs(request)
+        if not found:
+            raise InputError(f"Nothing of this is recorded in {folder}. To run it, leave --show out.")
+        _publish(found, request, [])
+        return []
+    methods, notes = choose_methods(request.methods)
+    sets, further = choose_sets(request.folders, request.sets)
+    tasks = all_tasks(sets, methods, request.seeds)
+    folder.mkdir(parents=True, exist_ok=True)
+    path, missing, failures = record_path(folder), _missing(tasks, request), list[Failure]()
+    if missing:
+        with progress_display(NAME, len(missing)) as display:
+            failures = run_grid(missing, path, request.limits, display)
+    known = records.read(path)
+    found = [known[task.run.key] for task in tasks if task.run.key in known]
+    if found:
+        _publish(found, request, [*notes, *further], failures)
+    return failures
+
+
+def _check(request: Request) -> Path:
+    """Raise an InputError of what is wrong before anything is run or written; the folder of the results."""
+    for option, number in (("--seeds", request.seeds), ("--jobs", request.jobs), ("--timeout", request.timeout)):
+        if number is not None and not (number > 0 and math.isfinite(number)):
+            raise InputError(f"{option} is a positive number, not {number}.")
+    folder = results_folder(request.out)
+    check_records(record_path(folder))
+    choose_methods(request.anew)
+    return folder
+
+
+def record_path(folder: Path) -> Path:
+    """Where the runs are recorded."""
+    return folder / f"{NAME}.jsonl"
+
+
+def all_tasks(sets: Sequence[DataSet], methods: Sequence[Method], seeds: int) -> list[QualityTask]:
+    """All runs: the first seed of each first, and small sets before large ones, so that much is soon seen."""
+    by_size = sorted(sets, key=lambda data: data.rows * data.columns)
+    return [
+        QualityTask(data, method, seed)
+        for seed in range(seeds)
+        for data in by_size
+        for method in methods
+        if seed == 0 or method.is_random
+    ]
+
+
+def _missing(tasks: Sequence[QualityTask], request: Request) -> list[QualityTask]:
+    """The runs that are to be done; why others cannot be done is recorded."""
+    path = record_path(Path(request.out))
+    known, memory, missing = records.read(path), memory_each(request.limits.jobs), []
+    for task in tasks:
+        refusal = task.method.refusal(task.data, memory)
+        record = known.get(task.run.key)
+        if is_done(record, refusal, request.timeout) and task.method.name not in request.anew:
+            continue
+        if not refusal:
+            missing.append(task)
+        elif record is None:
+            records.append(path, record_of(task, {"skipped": refusal}))
+    return missing
+
+
+def is_done(record: Record | None, refusal: str, timeout: float) -> bool:
+    """Whether a run need not be done: it has scores, or the reason why it has none still holds."""
+    if record is None:
+        return False
+    if "timeout" in record.metrics:
+        return bool(record.metrics["timeout"] >= timeout)
+    return "skipped" not in record.metrics or bool(refusal)
+
+
+def recorded_runs(request: Request) -> list[Record]:
+    """The records of the sets and methods that are asked for; of all, where none are named."""
+    names = [*request.sets]
+    if request.folders:
+        names = [data.name for data in choose_sets(request.folders, request.sets)[0]]
+    for name in request.methods:
+        if name not in METHODS:
+            choose_methods([name])
+    return [
+        record
+        for record in records.read(record_path(Path(request.out))).values()
+        if (not names or record.run.settings["set"] in names)
+        and (not request.methods or record.run.settings["method"] in request.methods)
+    ]
+
+
+# The report.
+
+
+def report_on(
+    found: Sequence[Record], request: Request, notes: Sequence[str] = (), failures: Sequence[Failure] = ()
+) -> Report:
+    """The report on these records, without its figures."""
+    board = Leaderboard.of(found)
+    spent = duration(sum(record.seconds for record in found))
+    counts = Counter((record.run.settings["method"], warning) for record in found for warning in record.warnings)
+    warned = [f"{method} warned in {counted(n, 'run')}: {text}" for (method, text), n in counts.most_common()]
+    lead = [
+        counted(len(board.sets), "set"),
+        counted(len(board.methods), "method"),
+        counted(len(found), "run"),
+        f"{spent} of runs",
+    ]
+    return Report(
+        NAME,
+        TITLE,
+        " · ".join(lead),
+        [*leaderboard_tables(board), *set_tables(board)],
+        found,
+        command_of(request),
+        remarks=[*notes, *(f"Failed: {failure}" for failure in failures), *warned],
+    )
+
+
+def _publish(found: Sequence[Record], request: Request, notes: Sequence[str], failures: Sequence[Failure] = ()) -> None:
+    """Write files of all that the folder records, and print what was asked for."""
+    folder = Path(request.out)
+    asked = report_on(found, request, notes, failures)
+    everything = with_the_rest(found, folder)
+    whole = asked
+    if len(everything) > len(found):
+        # A narrow question does not make the page narrower.
+        whole = report_on(everything, Request(out=folder, show=True), failures=failures)
+    before = len(whole.remarks)
+    whole = with_figures(whole, folder, lambda: draw_leaderboard(Leaderboard.of(everything)))
+    board = Leaderboard.of(found)
+    shown = dataclasses.replace(
+        asked,
+        tables=[*set_tables(board)[:1], *leaderboard_tables(board)],
+        remarks=[*asked.remarks, *whole.remarks[before:]],
+    )
+    publish(whole, folder, shown)
+
+
+def with_the_rest(found: Sequence[Record], folder: Path) -> list[Record]:
+    """All that the folder records, those that were asked for last: of files and versions the last counts."""
+    asked = {record.run.key for record in found}
+    others = [record for key, record in records.read(record_path(folder)).items() if key not in asked]
+    return [*others, *found]
+
+
+def command_of(request: Request) -> str:
+    """The command line that shows or runs the same."""
+    words = ["pollux", "bench", "quality", *map(str, request.folders)]
+    for option, names in (("--sets", request.sets), ("--methods", request.methods)):
+        words += [option, *names] if names else []
+    words += [] if request.seeds == SEEDS else ["--seeds", str(request.seeds)]
+    words += [] if request.timeout == TIMEOUT else ["--timeout", f"{request.timeout:g}"]
+    words += [] if str(request.out) == OUT else ["--out", str(request.out)]
+    words += ["--show"] if request.show else []
+    return shlex.join(words)

@@ -1,0 +1,303 @@
+"""Sets with known classes: tables, images, and any folder of .npz files; which of them are compared on."""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from pollux.errors import DAMAGE, InputError, did_you_mean
+from pollux.lab.datasets import IMAGES, TABLES, archives, load_images, load_table, table_names
+from pollux.lab.datasets.archives import require_arrays
+from pollux.lab.datasets.image_sets import how_to_get, image_set_path
+from pollux.lab.datasets.table_sets import table_path
+
+DEVELOPMENT = (
+    *("avila", "coil20", "dermatology", "glass", "house_votes84", "ionosphere", "movement_libras", "new_thyroid"),
+    *("optdigits", "pendigits", "seeds", "vehicle", "yeast", "digits"),
+)
+"""Sets that settings of the library were chosen on."""
+HELD_OUT = ("iris", "wine", "breast_cancer", "reuters_r8_tfidf2000")
+"""Sets that no setting was chosen on."""
+GIVEN = "given"
+GROUPS = ("development", "held out", GIVEN, "images")
+"""Those that sets are of by their names; further ones are called like the folders that their sets are in."""
+
+USUAL_IMAGES = "mnist"
+_DENSE = ("X", "y")
+_SPARSE = ("data", "indices", "indptr", "shape", "y")
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Rows X (n, d), or images (n, C, H, W), and their classes y (n,), 0 … K−1.
+
+    Where there are test rows, a method is fitted to X and scored on these.
+    """
+
+    X: Any
+    y: NDArray[np.int64]
+    X_test: Any = None
+    y_test: NDArray[np.int64] | None = None
+
+    @property
+    def scored(self) -> NDArray[np.int64]:
+        """The classes that labels are compared with."""
+        return self.y if self.y_test is None else self.y_test
+
+    @property
+    def n_columns(self) -> int:
+        """Numbers of a row or of an image."""
+        return int(np.prod(self.X.shape[1:]))
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A set that can be loaded in any process.
+
+    Parameters
+    ----------
+    name, group : str
+        What it is called in tables, and one of ``GROUPS`` or the name of its folder.
+    path : Path, optional
+        Its file; sets of scikit-learn have none.
+    digest : str
+        Of the content of the file: results of a file that has changed are those of another set.
+    rows, columns, classes : int
+        Its size: n, d and K.
+    has_test, is_sparse : bool
+        Whether it is scored on rows that were not fitted, and whether most of its numbers are zeros left out.
+    """
+
+    name: str
+    group: str
+    path: Path | None
+    digest: str
+    rows: int
+    columns: int
+    classes: int
+    has_test: bool = False
+    is_sparse: bool = False
+
+    def load(self) -> Samples:
+        """Read it."""
+        return read_set(self.name, self.path)
+
+
+def describe_set(name: str, group: str, path: Path | None = None) -> DataSet:
+    """A set by its name or its file, once it has been read and found good."""
+    samples = read_set(name, path)
+    digest = "" if path is None else hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+    return DataSet(
+        name,
+        group,
+        path,
+        digest,
+        samples.X.shape[0],
+        samples.n_columns,
+        len(np.unique(samples.y)),
+        has_test=samples.y_test is not None,
+        is_sparse=bool(scipy.sparse.issparse(samples.X)),
+    )
+
+
+def group_of(name: str) -> str:
+    """The group of a set that is known by its name."""
+    if name in IMAGES:
+        return "images"
+    return "development" if name in DEVELOPMENT else "held out" if name in HELD_OUT else GIVEN
+
+
+def group_of_file(path: Path) -> str:
+    """The group of a set that is known by its file: its folder's name, unless sets known by their names have it."""
+    folder = path.parent.resolve().name
+    return GIVEN if folder in GROUPS or not folder else folder
+
+
+def choose_sets(folders: Sequence[str | Path], names: Sequence[str]) -> tuple[list[DataSet], list[str]]:
+    """The sets of folders and those named, or else all that are on this machine; and what is said of others.
+
+    A name is a set of the folders if there is one, and then only those that are named are taken of them.
+    """
+    files = _names_of(file for folder in folders for file in _npz_files(Path(folder)))
+    named = {name: path for name, path in files.items() if name in names} or files
+    others = [name for name in dict.fromkeys(names) if name not in files]
+    notes: list[str] = []
+    if not folders and not names:
+        others = table_names()
+        if archives.find_file(f"{USUAL_IMAGES}.npz") is not None:
+            others.append(USUAL_IMAGES)
+        else:
+            notes.append(f"{USUAL_IMAGES} is left out: {how_to_get(USUAL_IMAGES)}")
+    sets = [_known_set(name, list(files)) for name in others]
+    sets += [describe_set(name, group_of_file(path), path) for name, path in named.items()]
+    return sets, notes
+
+
+def _npz_files(folder: Path) -> list[Path]:
+    if folder.suffix == ".npz" and folder.is_file():
+        return [folder]
+    if not folder.is_dir():
+        raise InputError(f"There is no folder {folder}: name one that holds .npz files of X and y.")
+    files = sorted(path for path in folder.glob("*.npz") if path.is_file() and not path.name.startswith("."))
+    if not files:
+        raise InputError(f"{folder} holds no .npz file: put one for each set there, with X (n, d) and y (n,).")
+    return files
+
+
+def _names_of(files: Iterable[Path]) -> dict[str, Path]:
+    """Files by the names of their sets: with their folder where another set is called the same."""
+    distinct = list({path.resolve(): path for path in files}.values())
+    counts = Counter(path.stem for path in distinct)
+    known = {*table_names(), *IMAGES}
+    named: dict[str, Path] = {}
+    for path in distinct:
+        name = (
+            path.stem
+            if counts[path.stem] == 1 and path.stem not in known
+            else f"{path.resolve().parent.name}/{path.stem}"
+        )
+        if name in named:
+            raise InputError(f"{named[name]} and {path} would both be called {name}: rename one of them.")
+        named[name] = path
+    return named
+
+
+def _known_set(name: str, given: Sequence[str]) -> DataSet:
+    if name in IMAGES:
+        image_set_path(name)
+        return describe_set(name, group_of(name))
+    path = None if name in TABLES else table_path(name)
+    if path is None and name not in TABLES:
+        valid = [*table_names(), *IMAGES, *given]
+        raise InputError(f"There is no set {name!r}: choose of {', '.join(valid)}.{did_you_mean(name, valid)}")
+    return describe_set(name, group_of(name), path)
+
+
+def read_set(name: str, path: Path | None) -> Samples:
+    """The samples of a set of scikit-learn, of images, or of a file."""
+    if path is not None:
+        return read_file(path)
+    if name in IMAGES:
+        return _images(name)
+    if name in TABLES:
+        table = load_table(name)
+        return Samples(table.X, table.y)
+    raise InputError(f"There is no set {name!r}.")
+
+
+def _images(name: str) -> Samples:
+    images = load_images(name)
+    train, test = (_channels_first(part) for part in (images.x_train, images.x_test))
+    return Samples(train, images.y_train, test, images.y_test)
+
+
+def _channels_first(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """(n, H, W) or (n, H, W, C) as (n, C, H, W)."""
+    return pixels[:, None] if pixels.ndim == 3 else np.ascontiguousarray(np.moveaxis(pixels, -1, 1))
+
+
+def read_file(path: Path) -> Samples:
+    """The samples of an .npz file: X (n, d), or the parts of a CSR matrix, and y (n,); nothing in it is executed.
+
+    Other arrays, such as names, are not looked at.
+    """
+    arrays = _arrays(path)
+    X = _sparse(arrays, path) if "indptr" in arrays else _dense(arrays, path)
+    require_arrays(arrays, path, "y")
+    y = _classes(arrays["y"], X.shape[0], path)
+    return Samples(X, y)
+
+
+def _arrays(path: Path) -> dict[str, NDArray[Any]]:
+    try:
+        # Of a damaged archive, numpy would leave the file open.
+        with path.open("rb") as handle:
+            file = np.load(handle, allow_pickle=False)
+            if not isinstance(file, np.lib.npyio.NpzFile):
+                raise InputError(f"{path} is one array, not an .npz file of X and y: save both by numpy.savez.")
+            wanted = _SPARSE if "indptr" in file.files else _DENSE
+            found = {name: file[name] for name in wanted if name in file.files}
+            # For the complaint of what lacks: the names of the others are enough.
+            return found or dict.fromkeys(file.files, np.zeros(0))
+    except InputError:
+        raise
+    except (*DAMAGE, MemoryError, zipfile.LargeZipFile) as error:
+        raise InputError(
+            f"{path} cannot be read as an .npz file of plain arrays ({type(error).__name__}): it is damaged, or no "
+            "such file, or holds Python objects, which are not loaded. Save X and y again by numpy.savez, or take the "
+            "file out of the folder; --sets names those to compare on."
+        ) from error
+
+
+def _dense(arrays: dict[str, NDArray[Any]], path: Path) -> NDArray[np.float64]:
+    require_arrays(arrays, path, "X")
+    X = arrays["X"]
+    if X.ndim != 2 or X.dtype.kind not in "buif" or X.size == 0:
+        raise InputError(
+            f"{path}: X must be a table of numbers (n, d), not {X.dtype} {X.shape}. Put one row for each sample, and "
+            "text or more dimensions into columns of numbers."
+        )
+    X = X.astype(np.float64, copy=False)
+    if np.isinf(X).any():
+        raise InputError(f"{path}: X holds infinity. Missing values are NaN; replace infinite ones by these.")
+    if not np.nanmax(X, axis=0, initial=-np.inf, where=~np.isnan(X)).max() > -np.inf:
+        raise InputError(f"{path}: X holds nothing but missing values.")
+    return X
+
+
+def _sparse(arrays: dict[str, NDArray[Any]], path: Path) -> scipy.sparse.csr_matrix:
+    require_arrays(arrays, path, *_SPARSE[:-1])
+    try:
+        X = _csr(*(arrays[name] for name in _SPARSE[:-1]))
+    except (ValueError, TypeError, OverflowError) as error:
+        raise InputError(f"{path}: data, indices, indptr and shape are no CSR matrix ({error}).") from error
+    if not np.isfinite(X.data).all():
+        raise InputError(f"{path}: data holds NaN or infinity; a sparse set may not: leave such entries out.")
+    return X
+
+
+def _csr(
+    data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[Any], shape: NDArray[Any]
+) -> scipy.sparse.csr_matrix:
+    if data.dtype.kind not in "buif":
+        raise ValueError(f"data must be numbers, not {data.dtype}")
+    if any(array.dtype.kind not in "iu" for array in (indices, indptr, shape)):
+        raise ValueError("indices, indptr and shape must be whole numbers")
+    if shape.shape != (2,) or shape.min() < 1:
+        raise ValueError(f"shape must be the numbers of rows and columns, not {shape.tolist()}")
+    if max(shape.max(), len(data)) > np.iinfo(np.int32).max:
+        raise ValueError("it is too large for the methods that are compared, which count in 32 bits")
+    # A place beyond 32 bits must not come back as one within.
+    parts = [array.astype(np.int64) for array in (indices, indptr)]
+    X = scipy.sparse.csr_matrix((data.astype(np.float64), *parts), shape=tuple(shape.tolist()))
+    X.check_format(full_check=True)
+    X.sum_duplicates()
+    # Several methods of scikit-learn refuse wider ones.
+    X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int32)
+    return X
+
+
+def _classes(y: NDArray[Any], n_rows: int, path: Path) -> NDArray[np.int64]:
+    """y of any kind that sorts, as 0 … K−1."""
+    if y.shape not in ((n_rows,), (n_rows, 1)) or y.dtype.kind not in "buifUS":
+        raise InputError(f"{path}: y must be {n_rows} classes, numbers or text, not {y.dtype} {y.shape}.")
+    if y.dtype.kind == "f" and not np.isfinite(y).all():
+        raise InputError(f"{path}: y holds NaN or infinity. Leave rows without a class out.")
+    values, codes = np.unique(y.reshape(-1), return_inverse=True)
+    if y.dtype.kind == "f" and not np.array_equal(values, np.round(values)):
+        raise InputError(f"{path}: y holds fractions, so it is no list of classes: number these 0, 1, 2, ….")
+    if not 2 <= len(values) < n_rows:
+        raise InputError(
+            f"{path}: y has {len(values)} classes in {n_rows} rows. A comparison needs at least two classes, and fewer "
+            "than rows."
+        )
+    return codes.astype(np.int64)

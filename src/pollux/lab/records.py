@@ -1,0 +1,183 @@
+"""Runs and their records: a line of JSON each, in a file that only grows, so that no finished run is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, Any, TypeAlias
+
+from pollux.errors import InputError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+_BEGINNING = b'{"experiment": "'
+
+Settings: TypeAlias = Mapping[str, Any]
+"""What distinguishes the runs of a grid, apart from their seeds: names, numbers and booleans."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of an experiment: its settings and the seed of its randomness."""
+
+    experiment: str
+    settings: Settings
+    seed: int
+
+    @property
+    def key(self) -> str:
+        """A short name, the same for the same run."""
+        text = json.dumps([self.experiment, dict(self.settings), self.seed], sort_keys=True)
+        return f"{self.experiment}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+    def __str__(self) -> str:
+        settings = " ".join(f"{name}={value}" for name, value in self.settings.items())
+        return f"{self.experiment} {settings} seed={self.seed}"
+
+
+@dataclass(frozen=True)
+class Record:
+    """A run that has ended, and what was measured."""
+
+    run: Run
+    metrics: Mapping[str, Any]
+    seconds: float
+    versions: Mapping[str, str] = field(default_factory=dict)
+    warnings: Sequence[str] = ()
+    finished: str = ""
+
+
+def read(path: Path) -> dict[str, Record]:
+    """The records of a file, by the keys of their runs; of a run that was recorded twice, the later one."""
+    if not path.exists():
+        return {}
+    *whole, last = path.read_bytes().split(b"\n")
+    records = [_record(line, path, number) for number, line in enumerate(whole, 1) if line.strip()]
+    if last.strip() and not _is_torn(last):
+        records.append(_record(last, path, len(whole) + 1))
+    return {record.run.key: record for record in records}
+
+
+def append(path: Path, record: Record) -> None:
+    """Write a record behind those of the file, on a line of its own, and see that it reaches the disk."""
+    line = encode(record)
+    with path.open("a+b", buffering=0) as file, _locked(file):
+        end = _mended_end(file)
+        try:
+            _write(file, line)
+        except OSError:
+            # A full disk: half a line is of no use.
+            file.truncate(end)
+            raise
+        os.fsync(file.fileno())
+
+
+def _write(file: IO[bytes], line: bytes) -> None:
+    while line:
+        line = line[file.write(line) :]
+
+
+def _mended_end(file: IO[bytes]) -> int:
+    """The size of the file, once half a line that a killed program left is gone and the last one has its end."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    content = file.read() if size else b""
+    last = content[content.rfind(b"\n") + 1 :]
+    if last and _is_torn(last):
+        size -= len(last)
+        file.truncate(size)
+    elif last:
+        _write(file, b"\n")
+        size += 1
+    return size
+
+
+@contextlib.contextmanager
+def _locked(file: IO[bytes]) -> Iterator[None]:
+    """Other programs that append to the file wait for the end of the block."""
+    if fcntl is not None:
+        # Some file systems have no locks; each line is written in one piece there too.
+        with contextlib.suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX)
+    # Closing the file releases the lock.
+    yield
+
+
+def _is_torn(last: bytes) -> bool:
+    """Whether what follows the last end of a line is half a record, which a killed program left."""
+    # After a loss of power, there may be zeros.
+    written = last.rstrip(b"\0")
+    if not (written.startswith(_BEGINNING) or _BEGINNING.startswith(written)):
+        return False
+    try:
+        json.loads(last)
+    except ValueError:
+        return True
+    return False
+
+
+def encode(record: Record) -> bytes:
+    """The line of a record. JSON has no NaN: what is not finite becomes null, and is read as NaN."""
+    fields = asdict(record)
+    fields["metrics"] = _plain(fields["metrics"])
+    return (json.dumps({**fields.pop("run"), **fields}, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def as_read(record: Record) -> Record:
+    """The record that the file will give back."""
+    return _decode(encode(record))
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can hold: numbers of numpy and torch become Python's."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(part) for name, part in value.items()}
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _decode(line: bytes) -> Record:
+    fields: dict[str, Any] = json.loads(line)
+    run = Run(fields.pop("experiment"), fields.pop("settings"), fields.pop("seed"))
+    record = Record(run, _with_nan(fields.pop("metrics")), **fields)
+    kinds = {
+        str: (run.experiment, record.finished),
+        int: (run.seed,),
+        dict: (run.settings, record.metrics, record.versions),
+        list: (record.warnings or [],),
+        int | float: (record.seconds,),
+    }
+    for kind, values in kinds.items():
+        if not all(isinstance(value, kind) for value in values):
+            raise TypeError
+    return record
+
+
+def _with_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _with_nan(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_with_nan(part) for part in value]
+    return math.nan if value is None else value
+
+
+def _record(line: bytes, path: Path, number: int) -> Record:
+    try:
+        return _decode(line)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise InputError(
+            f"Line {number} of {path} is not a record of a run. Mend or delete that line, or name another folder by "
+            "--out."
+        ) from None

@@ -1,0 +1,687 @@
+"""Data files: the same rows from every format, and words for whatever is wrong with a file."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import struct
+import subprocess
+import sys
+import textwrap
+import zipfile
+import zlib
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as parquet
+import pytest
+
+from data_files import (
+    FAST,
+    TABLES,
+    Answer,
+    delimited,
+    frame,
+    pixels,
+    plan_table,
+    pollux,
+    tree,
+    write_arrow,
+    write_bytes,
+)
+from data_files import write_images as images_in
+from data_files import write_table as table_in
+from pollux.data import table_files
+from pollux.data.columns import Choices
+from pollux.data.sources import FORMATS, IMAGES, Reading, open_data
+from pollux.errors import InputError
+
+NUMBERS = "".join(f"{index * index % 17},{index % 5}.5\n" for index in range(20))
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def fit(data: object, *options: object) -> tuple[Answer, dict[str, Any], pd.DataFrame]:
+    """The answer, the summary and the clusters of a run that goes well."""
+    answer = pollux("fit", data, *FAST, "--out", "run", "--overwrite", *options)
+    assert answer.code == 0, answer
+    return (
+        answer,
+        json.loads(Path("run/summary.json").read_text()),
+        pd.read_csv("run/clusters.csv", dtype={"name": str}),
+    )
+
+
+def refused(data: object, *options: object, says: str = "") -> str:
+    """The complaint: one line, which names the culprit, after which nothing has changed."""
+    before = tree(Path())
+    answer = pollux("fit", data, *FAST, *options)
+    assert answer.code == 2, answer
+    assert answer.err.startswith("pollux fit: ")
+    assert answer.err.count("\n") == 1
+    assert "Traceback" not in answer.err
+    assert says in answer.err
+    assert tree(Path()) == before
+    return answer.err
+
+
+def table_of(path: Path, **how: Any) -> dict[str, list[Any]]:
+    return open_data(path, Reading(**how)).read().rows.to_pydict()
+
+
+# The same rows
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_format_of_tables_gives_the_same_rows(tmp_path: Path, name: str) -> None:
+    data = frame()
+    expected = {column: data[column].tolist() for column in data}
+    assert table_of(table_in(tmp_path, name, data)) == expected
+
+
+def test_every_format_of_tables_gives_the_same_clusters(tmp_path: Path) -> None:
+    """Bit for bit, and also the names beside them."""
+    found = {}
+    for name in TABLES:
+        _, summary, _ = fit(table_in(tmp_path, name, frame()), "--label", "class")
+        found[name] = Path("run/clusters.csv").read_bytes()
+        assert summary["left_out"] == {
+            "name": "an identifier: each row has its own value",
+            "unit": "it has one value throughout",
+        }
+    assert len(set(found.values())) == 1
+
+
+def test_all_endings_are_known() -> None:
+    known = {ending for endings in FORMATS.values() for ending in endings}
+    assert known >= {".csv", ".tsv", ".parquet", ".feather", ".arrow", ".npy", ".npz"}
+    assert {".png", ".jpg", ".jpeg"} <= set(IMAGES)
+
+
+def test_quoted_lines_and_delimiters_stay_together(tmp_path: Path) -> None:
+    data = pd.DataFrame({"a": [1.5, 2.5], "b": ["one\ntwo", 'say "so", or not'], "c, d": ["=1+1", "😀"]})
+    assert table_of(write_bytes(tmp_path / "quoted.csv", delimited(data))) == {c: data[c].tolist() for c in data}
+
+
+def test_a_delimiter_may_be_given(tmp_path: Path) -> None:
+    path = write_bytes(tmp_path / "spaces.csv", "a b\n" + NUMBERS.replace(",", " "))
+    assert list(table_of(path, delimiter=" ")) == ["a", "b"]
+    fit(path, "--delimiter", " ")
+
+
+def test_a_file_may_have_no_header(tmp_path: Path) -> None:
+    path = write_bytes(tmp_path / "bare.csv", NUMBERS)
+    refused(path, says="--no-header")
+    _, summary, clusters = fit(path, "--no-header")
+    assert summary["features"] == 2
+    assert len(clusters) == 20
+
+
+def test_columns_without_a_name_get_one(tmp_path: Path) -> None:
+    path = write_bytes(tmp_path / "index.csv", ",a,b\n" + "".join(f"{i},{i * i % 7},{i % 5}\n" for i in range(20)))
+    _, summary, clusters = fit(path)
+    assert summary["identifiers"] == ["unnamed_0"]
+    assert list(clusters["unnamed_0"]) == list(range(20))
+
+
+def test_a_decimal_comma_is_seen_with_semicolons_only(tmp_path: Path) -> None:
+    path = write_bytes(tmp_path / "comma.csv", "a;b\n1,5;2\n2,5;3\n")
+    assert table_of(path) == {"a": [1.5, 2.5], "b": [2, 3]}
+    path = write_bytes(tmp_path / "point.csv", "a;b\n1.5;2\n2.5;3\n")
+    assert table_of(path) == {"a": [1.5, 2.5], "b": [2, 3]}
+
+
+def test_what_stands_for_a_missing_value_may_be_told(tmp_path: Path) -> None:
+    path = write_bytes(tmp_path / "gaps.csv", "a,b\n" + NUMBERS + "?,1\n.,2\n")
+    refused(path, "--na", "?", "--na", ".", says="'a' (2) of 22 rows")
+    _, summary, _ = fit(path, "--na", "?", "--na", ".", "--missing", "drop")
+    assert summary["rows"] == 20
+    assert summary["rows_dropped"] == 2
+
+
+# Arrays and images
+
+
+@pytest.mark.parametrize(
+    ("shape", "features"), [((3,), 3), ((), 1), ((8, 9), 72), ((3, 8, 9), 216), ((8, 9, 3), 216), ((2, 8, 9), 144)]
+)
+def test_arrays_are_rows_or_images(tmp_path: Path, shape: tuple[int, ...], features: int) -> None:
+    np.save(tmp_path / "array.npy", np.random.default_rng(0).normal(size=(12, *shape)))
+    _, summary, clusters = fit("array.npy")
+    assert summary["features"] == features
+    assert list(clusters["row"]) == list(range(12))
+
+
+def test_channels_may_come_last(tmp_path: Path) -> None:
+    images = pixels(12, 3, 8, 9)
+    np.save("first.npy", images)
+    np.save("last.npy", np.moveaxis(images, 1, 3))
+    fit("first.npy")
+    first = Path("run/clusters.csv").read_bytes()
+    fit("last.npy")
+    assert Path("run/clusters.csv").read_bytes() == first
+
+
+def test_the_layout_of_an_array_does_not_matter(tmp_path: Path) -> None:
+    X = np.random.default_rng(0).normal(size=(12, 3)).astype(np.float32)
+    found = set()
+    for array in (X, np.asfortranarray(X), X.astype(">f4"), X.astype(np.float64)):
+        np.save("array.npy", array)
+        fit("array.npy")
+        found.add(Path("run/clusters.csv").read_bytes())
+    assert len(found) == 1
+
+
+def test_an_npz_file_may_hold_labels_and_several_arrays(tmp_path: Path) -> None:
+    X = np.random.default_rng(0).normal(size=(12, 3))
+    np.savez("one.npz", anything=X, y=np.arange(12) % 3)
+    _, summary, _ = fit("one.npz", "--label", "y")
+    assert summary["scores"].keys() >= {"adjusted_rand_index"}
+    refused("one.npz", "--label", "z", says="'z'")
+    np.savez("two.npz", train=X, test=X)
+    assert "train (12, 3)" in refused("two.npz", says="--array")
+    refused("two.npz", "--array", "other", says="'other'")
+    fit("two.npz", "--array", "test")
+    np.savez("usual.npz", X=X, other=X)
+    fit("usual.npz")
+
+
+@pytest.mark.parametrize("kind", ["npz", "folder"])
+def test_what_an_npz_file_or_folder_names_can_identify_rows(tmp_path: Path, kind: str) -> None:
+    if kind == "npz":
+        np.savez("named.npz", X=np.random.default_rng(0).normal(size=(12, 3)), who=[f"p{i}" for i in range(12)])
+        _, _, clusters = fit("named.npz", "--id", "who")
+        assert list(clusters["who"]) == [f"p{i}" for i in range(12)]
+    else:
+        images_in(tmp_path / "images", pixels(12, 8, 8), names=lambda index: f"{index % 2}/{index:02}.png")
+        _, _, clusters = fit("images", "--id", "folder")
+        assert sorted(clusters["folder"]) == [0] * 6 + [1] * 6
+
+
+def test_numbers_of_arrays_are_no_names(tmp_path: Path) -> None:
+    np.save("array.npy", np.random.default_rng(0).integers(0, 3, (12, 3)))
+    refused("array.npy", "--categories", "1", says="--categories")
+
+
+def test_columns_of_arrays_go_by_their_numbers(tmp_path: Path) -> None:
+    X = np.random.default_rng(0).normal(size=(12, 4))
+    X[:, 3] = 7
+    X[2, 1] = np.inf
+    np.save("array.npy", X)
+    refused("array.npy", says="'1'")
+    _, summary, _ = fit("array.npy", "--drop", "1")
+    assert summary["features"] == 2
+    assert summary["left_out"] == {"3": "it has one value throughout"}
+    fit("array.npy", "--columns", "0,2")
+    refused("array.npy", "--columns", "7", says="'7'")
+
+
+@pytest.mark.parametrize("shape", [(3,), (4, 5)])
+def test_arrays_may_lack_values(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    X = np.random.default_rng(0).normal(size=(12, *shape))
+    X[(2, 1)] = np.nan
+    np.save("array.npy", X)
+    refused("array.npy", says="(1) of 12 rows")
+    _, summary, _ = fit("array.npy", "--missing", "mean")
+    assert summary["rows"] == 12
+    _, summary, clusters = fit("array.npy", "--missing", "drop")
+    assert summary["rows"] == 11
+    assert 2 not in set(clusters["row"])
+
+
+def test_a_folder_holds_grey_or_coloured_images(tmp_path: Path) -> None:
+    grey, coloured = pixels(12, 9, 8), pixels(12, 9, 8, 3)
+    for name, arrays, channels in [
+        ("grey", grey, 1),
+        ("coloured", coloured, 3),
+        ("mixed", [*grey[:6], *coloured[6:]], 3),
+    ]:
+        images_in(tmp_path / name, arrays)
+        _, summary, clusters = fit(name)
+        assert summary["features"] == channels * 72
+        assert list(clusters["file"]) == [f"{index:02}.png" for index in range(12)]
+    part = open_data(tmp_path / "grey").read()
+    np.testing.assert_array_equal(part.rows[:, 0], grey)
+
+
+def test_folders_of_images_may_be_the_classes(tmp_path: Path) -> None:
+    images_in(tmp_path / "sorted", pixels(12, 8, 8), names=lambda index: f"{'ab'[index % 2]}/{index}.png")
+    _, summary, clusters = fit("sorted", "--label", "folder")
+    assert summary["scores"] is not None
+    assert set(clusters["file"].str[:2]) == {"a/", "b/"}
+
+
+def test_images_of_different_sizes_are_scaled_when_asked(tmp_path: Path) -> None:
+    images_in(tmp_path / "sizes", [*pixels(6, 8, 8), *pixels(6, 12, 9)])
+    assert "8×8" in refused("sizes", says="--image-size")
+    _, summary, _ = fit("sizes", "--image-size", 10)
+    assert summary["features"] == 100
+
+
+def test_images_of_sixteen_bits_keep_their_contrast(tmp_path: Path) -> None:
+    images = pixels(4, 8, 8).astype(np.uint16) * 256
+    images_in(tmp_path / "deep", images)
+    np.testing.assert_array_equal(open_data(tmp_path / "deep").read().rows[:, 0], images // 256)
+
+
+def a_png(width: int, height: int) -> bytes:
+    """A file that claims a size, whatever it holds."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(bytes(1000))) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize("content", [b"", b"no image", a_png(8, 8)[:40], a_png(40_000, 40_000)], ids=len)
+def test_a_corrupt_image_is_named(tmp_path: Path, content: bytes) -> None:
+    images_in(tmp_path / "images", pixels(12, 8, 8))
+    (tmp_path / "images" / "03.png").write_bytes(content)
+    refused("images", says="03.png")
+
+
+def test_a_large_image_is_no_warning(tmp_path: Path) -> None:
+    images_in(tmp_path / "images", pixels(12, 8, 8))
+    (tmp_path / "images" / "03.png").write_bytes(a_png(12_000, 12_000))
+    refused("images", says="03.png")
+
+
+def test_a_folder_without_images_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").mkdir()
+    refused("x.csv", says="no images")
+
+
+# Odd files
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("empty.csv", b"", "empty"),
+        ("blank.csv", b"\n\n  \n", "empty"),
+        ("header.csv", b"a,b\n", "no rows"),
+        ("rubbish.csv", bytes(range(256)) * 9, "not a text file"),
+        ("high.csv", bytes(range(1, 256)) * 9, "UTF-8"),
+        ("latin.csv", "a,b\n1,é\n2,è\n".encode("latin-1"), "UTF-8"),
+        ("names.csv", "é,b\n1,2\n2,5\n".encode("latin-1"), "UTF-8"),
+        ("wide.csv", "a,b\n1,2\n".encode("utf-16"), "not a text file"),
+        ("twice.csv", b"a,b,a\n1,2,3\n2,3,5\n", "'a'"),
+        ("ragged.csv", b"a,b\n1,2\n1,2,3\n", "Expected 2 columns, got 3"),
+        ("short.csv", b"a,b\n1,2\n3\n", "Expected 2 columns, got 1"),
+        ("infinite.csv", b"a,b\n1,2\n3,4\ninf,6\n", "'a'"),
+        ("large.csv", b"a,b\n1,2\n3,4\n1e308,6\n-1e308,7\n", "'a'"),
+        ("overflow.csv", b"a,b\n1,2\n3,4\n1e999,6\n", "'a'"),
+        ("one.csv", b"a,b\n1,2\n", "one value throughout"),
+        ("few.csv", b"a,b\n1,2\n2,5\n", "2 rows for 3 clusters"),
+        ("constant.csv", b"a,b\n1,\n1,\n1,\n", "No column is left"),
+        ("x.unknown", b"a", "no known format"),
+        ("x.csv.gz", b"", "x.csv.gz"),
+        ("x.npy.gz", b"a", "no known format"),
+        ("x.parquet", b"", "x.parquet"),
+        ("y.parquet", b"PAR1 and more", "y.parquet"),
+        ("x.arrow", b"", "x.arrow"),
+        ("y.arrow", b"ARROW1", "y.arrow"),
+        ("x.npy", b"", "x.npy"),
+        ("y.npy", b"\x93NUMPY", "y.npy"),
+        ("x.npz", b"", "x.npz"),
+        ("y.npz", b"PK rubbish", "y.npz"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, name: str, content: bytes, says: str) -> None:
+    refused(write_bytes(tmp_path / name, content), says=says)
+
+
+@pytest.mark.parametrize("name", ["x.csv.gz", "x.csv.bz2", "x.csv.zst"])
+def test_a_broken_compressed_file_is_named(tmp_path: Path, name: str) -> None:
+    refused(write_bytes(tmp_path / name, b"rubbish"), says=name)
+
+
+def test_a_header_without_a_line_end_has_no_rows(tmp_path: Path) -> None:
+    refused(write_bytes(tmp_path / "header.csv", "a,b"), says="no rows")
+
+
+def test_empty_lines_may_come_first(tmp_path: Path) -> None:
+    fit(write_bytes(tmp_path / "late.csv", "\n\na,b\n" + NUMBERS))
+
+
+def test_a_name_may_hold_a_line_end(tmp_path: Path) -> None:
+    path = write_bytes(tmp_path / "lines.csv", 'a,"b\nc"\n' + NUMBERS)
+    assert list(table_of(path)) == ["a", "b\nc"]
+
+
+@pytest.mark.parametrize("mark", ["\u2028", "\x0b", "\x0c", "\x85", "\x1c"], ids=repr)
+def test_only_line_ends_end_a_line(tmp_path: Path, mark: str) -> None:
+    path = write_bytes(tmp_path / "marks.csv", f"a{mark}b,c\n" + NUMBERS)
+    assert list(table_of(path)) == [f"a{mark}b", "c"]
+
+
+@pytest.mark.parametrize("columns", [3_000, 20_000])
+def test_a_table_may_have_thousands_of_columns(tmp_path: Path, columns: int) -> None:
+    names = ",".join(f"a_rather_long_name_{index}" for index in range(columns))
+    rows = "".join(",".join(str((row + column) % 7) for column in range(columns)) + "\n" for row in range(3))
+    path = write_bytes(tmp_path / "wide.csv", f"{names}\n{rows}")
+    assert open_data(path).read().rows.num_columns == columns
+
+
+def test_text_that_is_no_utf8_is_noticed_late_too(tmp_path: Path) -> None:
+    path = write_bytes(tmp_path / "late.csv", b"a,b\n" + b"1.5,x\n2.5,y\n" * 10_000 + b"1,\xe9\n")
+    refused(path, says="UTF-8")
+
+
+def test_quotes_may_come_late(tmp_path: Path) -> None:
+    """Far behind what is looked at first."""
+    path = write_bytes(tmp_path / "late.csv", "a,b\n" + "1.5,x\n2.5,y\n" * 10_000 + '3.5,"x\ny"\n')
+    assert table_of(path)["b"][-1] == "x\ny"
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".feather", ".arrow"])
+def test_a_cut_table_is_refused(tmp_path: Path, suffix: str) -> None:
+    name = next(name for name in TABLES if name.endswith(suffix) and "stream" not in name)
+    whole = table_in(tmp_path, name, frame()).read_bytes()
+    for size in (1, 7, 50, len(whole) // 2, len(whole) - 1):
+        refused(write_bytes(tmp_path / f"cut{suffix}", whole[:size]), says=f"cut{suffix}")
+
+
+def test_a_cut_stream_is_refused(tmp_path: Path) -> None:
+    whole = table_in(tmp_path, "stream.arrow", frame()).read_bytes()
+    for size in range(1, len(whole) - 8, 97):
+        path = write_bytes(tmp_path / "cut.arrow", whole[:size])
+        answer = pollux("fit", path, *FAST, "--out", "run", "--overwrite")
+        assert answer.code == 0 or (answer.code == 2 and "cut.arrow" in answer.err)
+
+
+@pytest.mark.parametrize("kind", ["npy", "npz"])
+def test_a_cut_array_is_refused(tmp_path: Path, kind: str) -> None:
+    X = np.random.default_rng(0).normal(size=(12, 3))
+    if kind == "npy":
+        np.save("whole.npy", X)
+    else:
+        np.savez("whole.npz", X=X)
+    whole = Path(f"whole.{kind}").read_bytes()
+    # numpy leaves a cut zip file open, which is a warning here.
+    for size in (3, 9, 60, len(whole) - 1) if kind == "npy" else (3,):
+        refused(write_bytes(tmp_path / f"cut.{kind}", whole[:size]), says=f"cut.{kind}")
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_cut_npz_file_is_closed(tmp_path: Path) -> None:
+    np.savez("whole.npz", X=np.random.default_rng(0).normal(size=(12, 3)))
+    path = write_bytes(tmp_path / "cut.npz", Path("whole.npz").read_bytes()[:200])
+    program = f"""
+        import gc
+        from pollux.errors import InputError
+        from pollux.data.sources import open_data
+        try:
+            open_data({str(path)!r}).read()
+        except InputError as error:
+            pass
+        gc.collect()
+    """
+    run = subprocess.run(
+        [sys.executable, "-W", "always", "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True
+    )
+    assert run.stderr == ""
+
+
+def test_a_zip_file_of_other_things_is_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile("other.npz", "w") as file:
+        file.writestr("hello.txt", "hello")
+    refused("other.npz", says="other.npz")
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.array(["a"] * 12),
+        np.ones(12, dtype=complex),
+        np.arange(12).astype("datetime64[D]"),
+        np.zeros(12, dtype=[("a", float)]),
+        np.empty((0, 3)),
+        np.empty((3, 0)),
+        np.array(1.0),
+        np.zeros((12, 1, 2, 3, 4)),
+        np.ones((12, 3)),
+        np.zeros((12, 4, 4)),
+        np.full((12, 4, 4), np.inf),
+    ],
+    ids=lambda array: f"{array.dtype} {array.shape}",
+)
+def test_other_arrays_are_refused(array: np.ndarray) -> None:
+    np.save("array.npy", array)
+    refused("array.npy")
+
+
+class Trap:
+    """Leaves a mark when it is unpickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.touch, (Path("sprung"),))
+
+
+def test_nothing_is_unpickled(tmp_path: Path) -> None:
+    objects = np.array([Trap()] * 12, dtype=object)
+    np.save("objects.npy", objects, allow_pickle=True)
+    np.savez("objects.npz", X=np.ones((12, 2)), y=objects)
+    for name in ("pickle.npy", "pickle.npz", "pickle.parquet", "pickle.arrow", "pickle.csv"):
+        write_bytes(tmp_path / name, pickle.dumps(Trap()))
+    names = sorted(path.name for path in tmp_path.iterdir())
+    program = f"""
+        import sys
+        from pollux.errors import InputError
+        from pollux.data.sources import open_data
+
+        def read_all():
+            refused = 0
+            for name in {names!r}:
+                try:
+                    open_data(name).read()
+                except InputError:
+                    refused += 1
+            return refused
+
+        read_all()  # what is imported on first use is imported now
+        events = set()
+        watching = True
+
+        def hook(event, arguments):
+            suspect = event.split(".")[0] in ("exec", "pickle", "marshal", "subprocess") or event == "os.system"
+            if watching and suspect:
+                events.add(event)
+
+        sys.addaudithook(hook)
+        refused = read_all()
+        watching = False
+        print(refused, sorted(events))
+    """
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True
+    )
+    assert run.stdout == f"{len(names)} []\n"
+    assert not Path("sprung").exists()
+
+
+# Columns of all kinds
+
+
+def with_column(values: Any) -> Path:
+    table = pa.table({"x": np.random.default_rng(0).normal(size=12), "odd": values})
+    parquet.write_table(table, "odd.parquet")
+    return Path("odd.parquet")
+
+
+@pytest.mark.parametrize(
+    ("values", "features"),
+    [
+        ([Decimal(f"{index * index}.25") for index in range(12)], 2),
+        (pa.array(["ab"[index % 2] for index in range(12)]).dictionary_encode(), 3),
+        (pa.array([index % 3 for index in range(12)]).dictionary_encode(), 2),
+        (pa.array(["ab"[index % 2] for index in range(12)], pa.large_string()), 3),
+        (pa.array(np.arange(12.0) ** 2).cast(pa.float16()), 2),
+        (pa.array([index % 4 for index in range(12)], pa.uint8()), 2),
+    ],
+    ids=["decimals", "dictionary", "dictionary of numbers", "large text", "half", "bytes"],
+)
+def test_many_types_are_read(values: Any, features: int) -> None:
+    _, summary, _ = fit(with_column(values))
+    assert summary["features"] == features
+    assert summary["left_out"] == {}
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ([date(2020, 1, index + 1) for index in range(12)], "dates and times"),
+        ([datetime(2020, 1, 1, index) for index in range(12)], "dates and times"),
+        ([timedelta(hours=index) for index in range(12)], "dates and times"),
+        ([[index] for index in range(12)], "list"),
+        ([{"a": index} for index in range(12)], "struct"),
+        ([b"%d" % index for index in range(12)], "binary"),
+        (pa.nulls(12), "no values"),
+        ([None] * 12, "no values"),
+        ([float("nan")] * 12, "no values"),
+        ([7] * 12, "one value"),
+        (["seven"] * 12, "one value"),
+        ([True] * 12, "one value"),
+    ],
+    ids=str,
+)
+def test_other_types_are_left_out_with_the_reason(values: Any, reason: str) -> None:
+    answer, summary, _ = fit(with_column(values))
+    assert reason in summary["left_out"]["odd"]
+    assert f"left out odd: {summary['left_out']['odd']}" in answer.out
+    refused(with_column(values), "--columns", "odd", says=reason)
+
+
+def test_text_in_views_is_read() -> None:
+    """As polars writes it."""
+    table = pa.table({"x": np.arange(12.0) ** 2, "odd": pa.array(["ab"[index % 2] for index in range(12)])})
+    write_arrow(Path("views.arrow"), table.set_column(1, "odd", table["odd"].cast(pa.string_view())))
+    _, summary, _ = fit("views.arrow")
+    assert summary["features"] == 3
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.uint64()])
+def test_numbers_may_be_huge(kind: Any) -> None:
+    """A measurement in nanoseconds, a hash: what is lost in float64 does not matter."""
+    _, summary, _ = fit(with_column(pa.array([2**62 + index * index * 2**50 for index in range(12)], kind)))
+    assert summary["features"] == 2
+
+
+def test_identifiers_may_be_a_dictionary() -> None:
+    _, summary, _ = fit(with_column(pa.array([f"n{index}" for index in range(12)]).dictionary_encode()))
+    assert summary["identifiers"] == ["odd"]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [datetime(2020, 1, 1, index) for index in range(12)],
+        [Decimal(index) for index in range(12)],
+        pa.array([f"n{index}" for index in range(12)]).dictionary_encode(),
+        [None, *range(11)],
+        [None, *"abcdefghijk"],
+        [[index] for index in range(12)],
+        [b"\xff%d" % index for index in range(12)],
+    ],
+    ids=["times", "decimals", "dictionary", "gap in numbers", "gap in text", "lists", "bytes"],
+)
+def test_columns_of_any_type_identify_rows_or_are_refused(values: Any) -> None:
+    answer = pollux("fit", with_column(values), *FAST, "--id", "odd", "--out", "run")
+    assert answer.code in (0, 2), answer
+    if answer.code == 0:
+        assert "odd" in pd.read_csv("run/clusters.csv").columns
+
+
+def test_identifiers_are_written_as_they_are() -> None:
+    numbers = [None, *(2**60 + index for index in range(11))]
+    fit(with_column(pa.array(numbers, pa.int64())), "--id", "odd")
+    lines = Path("run/clusters.csv").read_text().splitlines()[1:]
+    assert [line.split(",")[1] for line in lines] == ["", *map(str, numbers[1:])]
+
+
+def test_identifiers_keep_their_zeros(tmp_path: Path) -> None:
+    path = write_bytes(tmp_path / "codes.csv", "code_id,a\n" + "".join(f"{i:04},{i * i % 7}\n" for i in range(20)))
+    fit(path, "--id", "code_id")
+    assert pollux("predict", "run", path).out == Path("run/clusters.csv").read_text()
+
+
+def test_names_of_columns_may_be_anything(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    names = ["😀", "a,b", "=cmd|' /C calc'!A0", 'say "so"', "cluster", "row", "p_0", "entropy", "<b>", "ä;ö", "'"]
+    data = pd.DataFrame({name: random.normal(size=20) for name in names})
+    data["text, too"] = random.choice(["=1+1", "😀", 'a "b"', "x,y", "<i>"], 20)
+    found = set()
+    for name in TABLES:
+        _, summary, clusters = fit(table_in(tmp_path, name, data))
+        assert summary["features"] == len(names) + 5
+        assert list(clusters) == ["row", "cluster", "p_0", "p_1", "p_2", "entropy"]
+        found.add(Path("run/clusters.csv").read_bytes())
+        assert pollux("predict", "run", name, "--out", "again.csv").code == 0
+        # Sums over other parts of the rows are rounded in another order.
+        pd.testing.assert_frame_equal(pd.read_csv("again.csv"), clusters, rtol=1e-5)
+    assert len(found) == 1
+
+
+def test_identifiers_called_as_our_columns_get_another_name(tmp_path: Path) -> None:
+    data = frame().rename(columns={"name": "cluster", "weight": "row"})
+    _, _, clusters = fit(table_in(tmp_path, "plain.csv", data), "--id", "row")
+    assert list(clusters)[:4] == ["row", "row_in_file", "cluster_in_file", "cluster"]
+    assert list(clusters["row"]) == list(range(len(data)))
+    assert list(clusters["cluster_in_file"]) == list(data["cluster"])
+
+
+def test_names_with_commas_are_found(tmp_path: Path) -> None:
+    data = pd.DataFrame(np.random.default_rng(0).normal(size=(20, 3)), columns=["a,b", "c", "a"])
+    path = table_in(tmp_path, "plain.csv", data)
+    for options, features in [
+        (("--columns", "a,b"), 1),
+        (("--columns", "a,c"), 2),
+        (("--columns", "a,b", "--columns", "c"), 2),
+        (("--drop", "a,b"), 2),
+    ]:
+        assert fit(path, *options)[1]["features"] == features
+    assert list(fit(path, "--id", "a,b")[2])[:2] == ["row", "a,b"]
+    fit(path, "--label", "a,b")
+
+
+def test_a_column_may_be_named_twice(tmp_path: Path) -> None:
+    path = table_in(tmp_path, "plain.csv", frame())
+    assert fit(path, "--columns", "size,weight,size")[1]["features"] == 2
+
+
+# In parts
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_parts_are_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    path = table_in(tmp_path, name, frame())
+    whole = open_data(path).read()
+    plan = plan_table(whole.rows, Choices(label="class"))
+    for size in (1, 7, 30, 100):
+        monkeypatch.setattr(table_files, "ROWS_AT_ONCE", size)
+        parts = list(open_data(path).stream(plan, ["name"]))
+        assert [part.first for part in parts] == list(np.cumsum([0, *map(len, parts)])[:-1])
+        assert max(map(len, parts)) <= size
+        np.testing.assert_array_equal(
+            np.concatenate([plan.encode(part.rows) for part in parts]), plan.encode(whole.rows)
+        )
+        assert [name for part in parts for name in part.column("name")] == list(whole.column("name"))
+
+
+def test_a_format_that_the_model_cannot_read_is_refused(tmp_path: Path) -> None:
+    plan = plan_table(open_data(table_in(tmp_path, "plain.csv", frame())).read().rows, Choices())
+    np.save("array.npy", np.ones((3, 3)))
+    images_in(tmp_path / "images", pixels(2, 8, 8))
+    for name in ("array.npy", "images"):
+        with pytest.raises(InputError, match="trained"):
+            list(open_data(name).stream(plan, []))
