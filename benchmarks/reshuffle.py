@@ -19,7 +19,7 @@ from sklearn.datasets import load_digits, make_blobs
 from sklearn.metrics import adjusted_rand_score
 
 from measure import aligned, limit_threads
-from pollux import GeminiClustering
+from pollux import GeminiClustering, Training
 
 HEADER = ("data", "objective", "reshuffled", "seconds", "objective at the end", "ARI")
 EPOCHS = 60
@@ -47,7 +47,7 @@ def run(name: str, objective: str, kept: int, seeds: Sequence[int]) -> tuple[str
             batch_size=250,
             max_epochs=EPOCHS,
             learning_rate=1e-3,
-            reshuffle_every=kept,
+            training=Training(reshuffle_every=kept),
             random_state=seed,
         )
         start = time.process_time()

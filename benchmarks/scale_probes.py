@@ -74,7 +74,7 @@ def samples(source: str, held: str, n: int) -> Any:
 
 def fit(held: str, source: str = "", n: int = 0, checkpoint: bool = False, **parameters: Any) -> Found:
     """Seconds of a whole fit and of its later epochs, and the peak memory of the process."""
-    from pollux import GeminiClustering
+    from pollux import GeminiClustering, Training
     from pollux.ranks import joining
     from pollux.training import Checkpoints
 
@@ -82,7 +82,9 @@ def fit(held: str, source: str = "", n: int = 0, checkpoint: bool = False, **par
     keep = Checkpoints(folder, every="1 epoch") if checkpoint else None
     with joining():
         X = samples(source, held, n)
-        model = GeminiClustering(CLUSTERS, random_state=0, checkpoint=keep, callbacks=[clock], **parameters)
+        model = GeminiClustering(
+            CLUSTERS, random_state=0, training=Training(checkpoint=keep), callbacks=[clock], **parameters
+        )
         total = seconds(lambda: model.fit(X))
     shutil.rmtree(folder, ignore_errors=True)
     return {"seconds": total, "epochs": clock.epochs, "peak": resident_bytes("VmHWM")}
@@ -115,7 +117,7 @@ def blobs(n: int, d: int = 20) -> NDArray[np.float32]:
 
 def step(objective: str, geometry: str, batch: int, at_most: float) -> Found:
     """Seconds of a training step of an MLP 20-100-10 on rows that are shuffled anew each epoch: the median epoch's."""
-    from pollux import GeminiClustering
+    from pollux import GeminiClustering, Training
 
     steps = 4 if "wasserstein" in objective else 40
     clock = Clock(at_most)
@@ -124,7 +126,7 @@ def step(objective: str, geometry: str, batch: int, at_most: float) -> Found:
         objective=objective,
         geometry=geometry,
         batch_size=batch,
-        reshuffle_every=1,
+        training=Training(reshuffle_every=1),
         max_epochs=1000,
         random_state=0,
         callbacks=[clock],

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch.distributed as dist
 
-from pollux import GeminiClustering
+from pollux import GeminiClustering, Training
 from pollux.ranks import joining
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "distributed")
@@ -19,7 +19,12 @@ X = np.repeat(centres, 5_000, axis=0) + np.random.default_rng(0).normal(size=(20
 # gloo on CPUs, nccl for device="cuda"; an estimator notices the group. None where there is only one process.
 with joining("cpu") as ranks:
     clustering = GeminiClustering(
-        4, model="linear", batch_size=2_000, max_epochs=20, random_state=0, checkpoint=folder / "checkpoints"
+        4,
+        model="linear",
+        batch_size=2_000,
+        max_epochs=20,
+        random_state=0,
+        training=Training(checkpoint=folder / "checkpoints"),
     )
     # The same rows in all processes. A path of Parquet files would be shared out by row groups.
     clustering.fit(X)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from flat_parameters import make_clustering
 from pollux import GeminiClustering
 from pollux.data.rows import as_rows
 from pollux.data.shuffling import batch_sizes, shards, shuffled
@@ -39,7 +40,7 @@ def rows(n: int = N) -> NDArray[np.float64]:
 def estimator(**options: Any) -> GeminiClustering:
     # Batches of 11, 11, 11 and 10 rows: twenty steps in five epochs.
     usual = {"hidden": (6,), "dtype": "float64", "batch_size": 11, "max_epochs": 5, "random_state": 3}
-    return GeminiClustering(K, **{**usual, **options})
+    return make_clustering(K, **{**usual, **options})
 
 
 class Normalised(nn.Module):

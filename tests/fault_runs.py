@@ -286,7 +286,7 @@ def networks(shape: Any, n_clusters: int) -> Any:
 
 
 def three_starts(out: str, model: Any) -> None:
-    from pollux import GeminiClustering
+    from pollux import GeminiClustering, Training
     from pollux.training import Checkpoints
 
     clustering = GeminiClustering(
@@ -296,7 +296,7 @@ def three_starts(out: str, model: Any) -> None:
         max_epochs=6,
         batch_size=20,
         random_state=0,
-        checkpoint=Checkpoints(f"{out}-checkpoints", every="1 step"),
+        training=Training(checkpoint=Checkpoints(f"{out}-checkpoints", every="1 step")),
     )
     _save(clustering.fit(_samples()), out)
 
@@ -309,7 +309,7 @@ def own_loader(out: str, n_init: int = 1) -> None:
     import torch
     from torch.utils.data import DataLoader, TensorDataset
 
-    from pollux import GeminiClustering
+    from pollux import GeminiClustering, Training
     from pollux.training import Checkpoints
 
     loader: Any = DataLoader(TensorDataset(torch.as_tensor(_samples())), batch_size=13, shuffle=True)
@@ -319,7 +319,7 @@ def own_loader(out: str, n_init: int = 1) -> None:
         n_init=n_init,
         max_epochs=8,
         random_state=0,
-        checkpoint=Checkpoints(f"{out}-checkpoints", every="1 step"),
+        training=Training(checkpoint=Checkpoints(f"{out}-checkpoints", every="1 step")),
     )
     _save(clustering.fit(loader), out)
 

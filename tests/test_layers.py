@@ -9,7 +9,6 @@ import pytest
 import pollux
 
 SOURCE = Path(pollux.__file__).parent
-MOST_LINES = 450
 
 # From the lowest to the highest; a module belongs to the longest name that it begins with.
 LAYERS = [
@@ -90,12 +89,6 @@ def test_imports_go_one_way(path: Path) -> None:
     found = {name: layer_of(name) for name in imported_modules(ast.parse(path.read_text()), path)}
     forbidden = sorted(name for name, layer in found.items() if layer in above)
     assert not forbidden, f"{identify(path)} must not import {', '.join(forbidden)}"
-
-
-@pytest.mark.parametrize("path", FILES, ids=identify)
-def test_no_file_holds_more_than_a_few_ideas(path: Path) -> None:
-    lines = len(path.read_text().splitlines())
-    assert lines <= MOST_LINES, f"{identify(path)} has {lines} lines"
 
 
 def test_nothing_imports_the_lab() -> None:

@@ -91,8 +91,10 @@ def test_the_estimator_has_its_signature() -> None:
     assert parameters["model"].default == "mlp"
     assert parameters["objective"].default == "mmd_ova"
     assert parameters["geometry"].default == "auto"
-    promised = {"max_epochs", "batch_size", "learning_rate", "n_init", "penalties", "tol", "patience"}
-    assert promised | {"random_state", "device", "verbose", "callbacks"} <= set(parameters)
+    assert list(parameters) == [
+        *("n_clusters", "model", "objective", "geometry", "preprocessing", "init", "n_init", "max_epochs"),
+        *("batch_size", "learning_rate", "penalties", "training", "device", "random_state", "verbose", "callbacks"),
+    ]
     assert all(
         parameter.kind is parameter.KEYWORD_ONLY for name, parameter in parameters.items() if name != "n_clusters"
     )

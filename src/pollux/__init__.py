@@ -9,12 +9,16 @@ if typing.TYPE_CHECKING:
     from pollux.data.streams import open_stream
     from pollux.objectives import Divergence, Gemini, f_divergence
     from pollux.selection import Selection, select_n_clusters
+    from pollux.spec import MLP, Scaling, Training
 
 __all__ = [
+    "MLP",
     "Divergence",
     "Gemini",
     "GeminiClustering",
+    "Scaling",
     "Selection",
+    "Training",
     "data",
     "f_divergence",
     "geometry",
@@ -38,7 +42,10 @@ _HOMES = {
     "Divergence": "pollux.objectives",
     "Gemini": "pollux.objectives",
     "GeminiClustering": "pollux.clustering",
+    "MLP": "pollux.spec",
+    "Scaling": "pollux.spec",
     "Selection": "pollux.selection",
+    "Training": "pollux.spec",
     "f_divergence": "pollux.objectives",
     "load": "pollux.clustering",
     "open_stream": "pollux.data.streams",

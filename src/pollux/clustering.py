@@ -12,7 +12,6 @@ from typing import Any, Self
 
 import numpy as np
 import scipy.sparse
-import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.utils.metaestimators import available_if
@@ -25,9 +24,9 @@ from pollux.geometry import Geometry, Precomputed
 from pollux.io import model_files
 from pollux.objectives import Divergence, Gemini
 from pollux.objectives.penalties import Penalty
-from pollux.recipes import Presets
-from pollux.spec import Spec, geometry_of_new_samples
-from pollux.training import Callback, Checkpoints, NotFiniteError
+from pollux.recipes import IMAGES, TABLES, apply_recipe
+from pollux.spec import GROUPS, MLP, Scaling, Spec, Training, as_group, geometry_of_new_samples, resolve_objective
+from pollux.training import Callback, NotFiniteError
 from pollux.training.fit import fit_best, fit_one_epoch, start
 from pollux.training.problem import MemoryProblem, pose_problem
 from pollux.training.session import session
@@ -52,74 +51,58 @@ def _predicts_new_samples(estimator: Any) -> bool:
     return True
 
 
-class GeminiClustering(Presets, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
+class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
     """Clustering by any model p(y|x) that maximises a generalised mutual information.
 
     Clusters are numbered by decreasing size, and those that stay empty come last: labels are
     0 … ``n_clusters_`` − 1 without holes, and columns of probabilities agree with them.
 
+    Parameters of groups are reached by their names: ``set_params(training__patience=5, model__hidden=(50,))``, and in
+    ``GridSearchCV`` too, also where a group is None or ``model`` is ``"mlp"``.
+
     Parameters
     ----------
     n_clusters : int
         Most clusters to find; too many may be asked for, and the surplus empties.
-    model : str, nn.Module or callable
-        ``"linear"``, ``"mlp"``, ``"lenet5"``, ``"resnet18"`` or ``"free"`` (a table, no opinion on new rows); a module
-        that returns logits (n, n_clusters), copied and trained from its weights; or a function (n_features or
-        shape, n_clusters) → module.
-    hidden, activation, norm : sequence of int, str or sequence of str, None or "batch"
-        For ``model="mlp"``: widths of the hidden layers, their activation, or that of each, and what normalises them.
+    model : str, MLP, nn.Module or callable
+        ``"linear"``, ``"mlp"``, ``"lenet5"``, ``"resnet18"`` or ``"free"`` (a table of probabilities, which cannot
+        predict new samples); :class:`MLP` with its hidden layers; a module that returns logits (n, n_clusters), copied
+        and trained from its weights; or a function (n_features or shape, n_clusters) → module.
     objective : str, Gemini or Divergence
         What is maximised: ``"mmd_ova"``, ``"wasserstein_ovo"``, ``"mi"``, …
     geometry : str, callable or Geometry
         The kernel (MMD) or distance (Wasserstein) between samples; ``"auto"`` is the linear kernel or the
         Euclidean distance; ``"graph"`` and ``"mixed"`` are kernels of the neighbour graph of all samples. See
         :func:`pollux.geometry.resolve`.
-    scaling : {"none", "auto", "standard", "global"}
-        What model and geometry see of X: the values as they are; each feature standardised; all features centred and
-        divided by one number; "auto": that where their ranges are alike, as those of pixels are, else standardised.
-    n_components : int, optional
-        Principal components of the scaled rows that are left to see.
-    missing : {"error", "mean"}
-        Whether X may hold NaN: the mean of the feature stands for it then.
+    preprocessing : None, str, Scaling or transformer
+        What model and geometry see of X: the values as they are (None); ``"auto"``, ``"standard"`` or ``"global"``
+        scaling; :class:`Scaling`, which also fills gaps and reduces dimensions; or a transformer of scikit-learn, which
+        is cloned and fitted.
     init : {"auto", "random", "kmeans", "graph", "kmeans++"}
         Where models start: at random (the default), or at the clusters of k-means in the features of the geometry or in
         the eigenvectors of a neighbour graph, which they first learn to predict. A free table: near the cells of
         k-means++ seeds (its default), or at such clusters.
+    n_init : int
+        Restarts, trained together where the model allows; the highest objective is kept.
     max_epochs : int or "auto"
         Passes over the data; "auto": those of about 500 steps, and at least 15.
     batch_size : int, "auto" or None
-        Rows of a step; None: all. "auto": all up to 1,000, else 500.
-    reshuffle_every : int or "auto"
-        Epochs for which batches keep their rows: a Wasserstein objective then starts from its last solution. "auto" is
-        10 for those, where their distances (20 · n · batch_size bytes) and trees are less than 1 GB, else 1.
-    optimiser, learning_rate : str or callable, float
-        ``"adam"``, ``"adamw"``, ``"sgd"``, ``"rmsprop"``, ``"lbfgs"``, or (parameters, lr=…) → optimiser.
-    schedule : {"constant", "cosine"}
-        How the learning rate goes: it stays, or falls to zero along a half cosine.
-    n_init, trial_epochs : int, int or "auto" or None
-        Restarts, trained together where the model allows; the highest objective is kept. After ``trial_epochs``, or a
-        quarter of all ("auto"), the best two alone go on.
+        Samples of a step; None: all. "auto": all up to 1,000, else 500.
+    learning_rate : float
+        That of the optimiser.
     penalties : mapping, optional
         Weights of penalties that join the loss, by name or function: ``{"vat": 1.0, "entropy": 0.1}``. Names:
         ``"vat"``, ``"local_vat"``, ``"entropy"``, ``"balance"``, ``"weight_decay"``.
-    tol, patience : float, int or None
-        Training ends after that many epochs without a relative rise of the objective by ``tol``; None: never.
-    dtype : {"auto", "float32", "float64", "bfloat16"}
-        Arithmetic; "auto" is that of X, and float32 for rows that are streamed. "bfloat16": matrix products of the
-        network in that type (autocast), all else in float32.
+    training : Training, optional
+        How models are trained: optimiser, schedule, patience, precision, checkpoints, …
     device : str
         Where the model is trained: "cpu", "cuda", "mps".
     random_state : int, RandomState or None
         Seed; the same seed gives the same bits on the same machine.
-    compile : bool
-        Whether torch compiles the network: it pays for large ones that are trained for long.
-    checkpoint : path or Checkpoints, optional
-        A folder for checkpoints, one a minute, or :class:`pollux.training.Checkpoints`. A fit that finds some there of
-        the same training goes on from the last one.
     verbose : bool
         Whether to show a progress bar.
     callbacks : sequence of callable
-        Called with the figures of each epoch; one that returns True ends the training.
+        Called with the metrics of each epoch; one that returns True ends the training.
 
     Attributes
     ----------
@@ -164,64 +147,94 @@ class GeminiClustering(Presets, ClassNamePrefixFeaturesOutMixin, TransformerMixi
         self,
         n_clusters: int = 10,
         *,
-        model: str | nn.Module | Callable[..., nn.Module] = "mlp",
-        hidden: Sequence[int] = (100,),
-        activation: str | Sequence[str] = "relu",
-        norm: str | None = None,
+        model: str | MLP | nn.Module | Callable[..., nn.Module] = "mlp",
         objective: str | Gemini | Divergence = "mmd_ova",
         geometry: str | Geometry | Callable[..., Tensor] = "auto",
-        scaling: str = "none",
-        n_components: int | None = None,
-        missing: str = "error",
+        preprocessing: str | Scaling | BaseEstimator | None = None,
         init: str = "auto",
+        n_init: int = 1,
         max_epochs: int | str = 200,
         batch_size: int | str | None = "auto",
-        reshuffle_every: int | str = "auto",
-        optimiser: str | Callable[..., torch.optim.Optimizer] = "adam",
         learning_rate: float = 1e-2,
-        schedule: str = "constant",
-        n_init: int = 1,
-        trial_epochs: int | str | None = None,
         penalties: Mapping[str | Penalty, float] | None = None,
-        tol: float = 1e-4,
-        patience: int | None = None,
-        dtype: str = "auto",
+        training: Training | None = None,
         device: str = "cpu",
         random_state: int | np.random.RandomState | None = None,
-        compile: bool = False,
-        checkpoint: str | Path | Checkpoints | None = None,
         verbose: bool = False,
         callbacks: Sequence[Callback] = (),
     ) -> None:
         self.n_clusters = n_clusters
         self.model = model
-        self.hidden = hidden
-        self.activation = activation
-        self.norm = norm
         self.objective = objective
         self.geometry = geometry
-        self.scaling = scaling
-        self.n_components = n_components
-        self.missing = missing
+        self.preprocessing = preprocessing
         self.init = init
+        self.n_init = n_init
         self.max_epochs = max_epochs
         self.batch_size = batch_size
-        self.reshuffle_every = reshuffle_every
-        self.optimiser = optimiser
         self.learning_rate = learning_rate
-        self.schedule = schedule
-        self.n_init = n_init
-        self.trial_epochs = trial_epochs
         self.penalties = penalties
-        self.tol = tol
-        self.patience = patience
-        self.dtype = dtype
+        self.training = training
         self.device = device
         self.random_state = random_state
-        self.compile = compile
-        self.checkpoint = checkpoint
         self.verbose = verbose
         self.callbacks = callbacks
+
+    @classmethod
+    def for_tables(cls, n_clusters: int = 10, **overrides: Any) -> Self:
+        """A clustering of raw rows of a table: in any units, with gaps (NaN).
+
+        Parameters
+        ----------
+        n_clusters : int
+            Most clusters to find.
+        **overrides
+            Parameters that are to differ from the recipe's, such as ``n_init=1`` or ``training__dtype="float64"``.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_wine
+        >>> from pollux import GeminiClustering
+        >>> GeminiClustering.for_tables(3, random_state=0).fit(load_wine().data).n_clusters_
+        3
+        """
+        recipe = dict(TABLES)
+        if resolve_objective(overrides.get("objective", "mmd_ovo")).needs != "kernel":
+            # Other objectives do not take the kernel of the recipe.
+            del recipe["geometry"]
+        return cls(n_clusters).set_params(**apply_recipe(recipe, overrides))
+
+    @classmethod
+    def for_images(cls, n_clusters: int = 10, **overrides: Any) -> Self:
+        """A clustering of raw images (n, C, H, W), or (n, d) of pixels, or of other features of one kind.
+
+        Parameters
+        ----------
+        n_clusters : int
+            Most clusters to find.
+        **overrides
+            Parameters that are to differ from the recipe's.
+        """
+        return cls(n_clusters).set_params(**copy.deepcopy(apply_recipe(IMAGES, overrides)))
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The parameters by name; ``deep``: those of groups too, also of a group that stands for its defaults."""
+        parameters: dict[str, Any] = super().get_params(deep=deep)
+        if deep:
+            for name in GROUPS:
+                group = as_group(name, parameters[name])
+                if hasattr(group, "get_params"):
+                    parameters |= {f"{name}__{key}": value for key, value in group.get_params(deep=True).items()}
+        return parameters
+
+    def set_params(self, **parameters: Any) -> Self:
+        """Set parameters by name, those of groups as ``training__patience``."""
+        for name in GROUPS:
+            if any(key.startswith(f"{name}__") for key in parameters):
+                # A group that stands for its defaults becomes one of its own.
+                parameters[name] = as_group(name, parameters.get(name, getattr(self, name)))
+        super().set_params(**parameters)
+        return self
 
     def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, affinity: Any = None) -> Self:
         """Find the clusters of X.
@@ -283,6 +296,8 @@ class GeminiClustering(Presets, ClassNamePrefixFeaturesOutMixin, TransformerMixi
 
     def _take(self, fitted: Fitted) -> Self:
         """Set all attributes of a fit: the one place that does."""
+        if fitted.n_clusters == 1 < len(fitted.order):
+            warnings.warn(COLLAPSED, CollapseWarning, stacklevel=3)
         for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
             delattr(self, name)
         self.fitted_ = fitted
@@ -296,8 +311,6 @@ class GeminiClustering(Presets, ClassNamePrefixFeaturesOutMixin, TransformerMixi
             self.feature_names_in_ = np.array(fitted.feature_names, dtype=object)
         if fitted.is_free:
             self.probabilities_ = fitted.free_probabilities()
-        if fitted.n_clusters == 1 < len(fitted.order):
-            warnings.warn(COLLAPSED, CollapseWarning, stacklevel=3)
         return self
 
     @property
@@ -398,7 +411,8 @@ class GeminiClustering(Presets, ClassNamePrefixFeaturesOutMixin, TransformerMixi
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        tags.input_tags.allow_nan = self.missing == "mean"
+        group = as_group("preprocessing", self.preprocessing)
+        tags.input_tags.allow_nan = getattr(group, "missing", None) == "mean"
         return tags
 
     def __sklearn_is_fitted__(self) -> bool:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from pollux.data.encoding import Encoding
 from pollux.data.samples import ArraySamples, Samples, Source, StreamSamples, iterate_in_order
-from pollux.data.scaling import FittedScaling, prepared
+from pollux.data.scaling import FittedScaling, FittedTransformer, prepared
 from pollux.geometry import Geometry
 from pollux.metrics import agreement
 from pollux.models import FreeTable
@@ -74,7 +74,7 @@ class Fitted:
     stability: float | None = None
     diverged: bool = False
     geometry: Geometry | None = None
-    scaling: FittedScaling | None = None
+    scaling: FittedScaling | FittedTransformer | None = None
     encoding: Encoding | None = None
     feature_names: tuple[str, ...] = ()
     missing: str = "error"
@@ -86,7 +86,7 @@ class Fitted:
     def of(
         spec: Spec,
         samples: Samples,
-        scaling: FittedScaling | None,
+        scaling: FittedScaling | FittedTransformer | None,
         problem: MemoryProblem | StreamProblem,
         best: BestRestart,
     ) -> Fitted:

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from torch import Tensor, nn
 
 from pollux import names
 from pollux.data.samples import Samples, StreamSamples
-from pollux.data.scaling import FittedScaling
+from pollux.data.scaling import FittedScaling, FittedTransformer
 from pollux.errors import InputError
 from pollux.geometry import Geometry, Kind, Precomputed, resolve
 from pollux.models import activations, build
@@ -93,15 +93,38 @@ class Scaling(BaseEstimator):  # type: ignore[misc]
         if self.n_components is not None:
             _check_positive_integer("n_components", self.n_components)
 
-    @property
-    def changes_nothing(self) -> bool:
-        return self.scaling == "none" and self.n_components is None and self.missing == "error"
+    def describe_changes(self) -> list[str]:
+        """The parameters that are not those of samples as they are."""
+        return [f"{name}={value!r}" for name, value in self.get_params().items() if value != getattr(Scaling(), name)]
 
     def fit(self, samples: Samples) -> FittedScaling | None:
         """The map of such samples to what a model sees of them; None where nothing is changed."""
-        if self.changes_nothing or isinstance(samples, StreamSamples):
+        if not self.describe_changes() or isinstance(samples, StreamSamples):
             return None
         return FittedScaling.fit(samples.X, self.scaling, self.n_components, samples.sample_weight)
+
+
+class Transformer:
+    """A transformer of scikit-learn, as a ``preprocessing``."""
+
+    # It may fill gaps, and what it returns is checked.
+    missing = "mean"
+
+    def __init__(self, transformer: Any) -> None:
+        self.transformer = transformer
+
+    def describe_changes(self) -> list[str]:
+        """What is done to samples."""
+        return [f"preprocessing={self.transformer!r}"]
+
+    def get_params(self) -> dict[str, Any]:
+        """For the fingerprint of a training: the transformer as it prints itself."""
+        return {"preprocessing": repr(self.transformer)}
+
+    def fit(self, samples: Samples) -> FittedTransformer:
+        """A fitted clone, as a map of samples; weights are not known to it."""
+        assert not isinstance(samples, StreamSamples)
+        return FittedTransformer(clone(self.transformer).fit(samples.X), samples.X[:1])
 
 
 class Training(BaseEstimator):  # type: ignore[misc]
@@ -175,6 +198,53 @@ class Training(BaseEstimator):  # type: ignore[misc]
             raise TypeError(f"checkpoint is a folder or pollux.training.Checkpoints, not {self.checkpoint!r}.")
 
 
+_KINDS: dict[str, Any] = {"model": MLP, "preprocessing": Scaling, "training": Training}
+GROUPS = tuple(_KINDS)
+"""Parameters that are groups of parameters, or stand for one."""
+
+
+def as_group(name: str, value: Any) -> Any:
+    """The group that a parameter stands for: MLP, Scaling or Training with its defaults; or the value itself."""
+    if name == "model" and isinstance(value, str) and value == "mlp":
+        return MLP()
+    if name == "preprocessing" and (value is None or isinstance(value, str)):
+        return Scaling() if value is None else Scaling(value)
+    if name == "training" and value is None:
+        return Training()
+    return value
+
+
+def nested_name(name: str) -> str:
+    """``"training__patience"`` for ``"patience"``: what a parameter of a group is called among all parameters."""
+    return next((f"{group}__{name}" for group, kind in _KINDS.items() if name in kind().get_params()), name)
+
+
+def flatten_params(estimator: Any) -> dict[str, Any]:
+    """All parameters by their own names, which are unique: those of groups in the place of the groups.
+
+    The layers of a perceptron are always among them, whatever the model.
+    """
+    flat: dict[str, Any] = MLP().get_params()
+    for name, value in estimator.get_params(deep=False).items():
+        group = as_group(name, value) if name in GROUPS else None
+        if isinstance(group, MLP | Scaling | Training):
+            flat |= {"model": "mlp"} if name == "model" else {}
+            flat |= group.get_params()
+        else:
+            flat[name] = value
+    return flat
+
+
+def _as_preprocessing(group: Any) -> Scaling | Transformer:
+    if isinstance(group, Scaling):
+        return group
+    if isinstance(group, type) or not (hasattr(group, "fit") and hasattr(group, "transform")):
+        raise TypeError(
+            f"preprocessing is None, a name ({', '.join(names.SCALINGS)}), Scaling(…) or a transformer, not {group!r}."
+        )
+    return Transformer(group)
+
+
 @dataclass(frozen=True)
 class Spec:
     """All parameters of a fit, resolved and checked."""
@@ -184,7 +254,7 @@ class Spec:
     mlp: MLP
     objective: Gemini
     geometry: str | Geometry | Callable[..., Tensor]
-    preprocessing: Scaling
+    preprocessing: Scaling | Transformer
     init: str
     n_init: int
     max_epochs: int | str
@@ -201,22 +271,23 @@ class Spec:
     @staticmethod
     def of(estimator: Any) -> Spec:
         """The parameters of an estimator; raises a ValueError or TypeError for the first that cannot be used."""
-        mlp = MLP(estimator.hidden, estimator.activation, estimator.norm)
-        preprocessing = Scaling(estimator.scaling, estimator.n_components, estimator.missing)
-        training = Training(
-            **{name: getattr(estimator, name) for name in Training().get_params()},
-        )
+        groups = {name: as_group(name, getattr(estimator, name)) for name in GROUPS}
+        model, preprocessing, training = groups["model"], groups["preprocessing"], groups["training"]
+        if not isinstance(training, Training):
+            raise TypeError(f"training is a Training(…) or None, not {training!r}.")
+        mlp = model if isinstance(model, MLP) else MLP()
         _check(estimator)
         for group in (mlp, preprocessing, training):
-            group.check()
+            if isinstance(group, MLP | Scaling | Training):
+                group.check()
         _check_rounds(training.trial_epochs, estimator.max_epochs)
         return Spec(
             n_clusters=int(estimator.n_clusters),
-            model=estimator.model,
+            model="mlp" if isinstance(model, MLP) else model,
             mlp=mlp,
             objective=resolve_objective(estimator.objective),
             geometry=estimator.geometry,
-            preprocessing=preprocessing,
+            preprocessing=_as_preprocessing(preprocessing),
             init=estimator.init,
             n_init=int(estimator.n_init),
             max_epochs=estimator.max_epochs,
@@ -274,11 +345,7 @@ class Spec:
 
     def check_streamable(self) -> None:
         """Raise an InputError where something must look at all samples, which streamed ones do not allow."""
-        asked = [
-            f"{name}={value!r}"
-            for name, value in self.preprocessing.get_params().items()
-            if value != getattr(Scaling(), name)
-        ]
+        asked = self.preprocessing.describe_changes()
         asked += [f"init={self.init!r}"] if self.init in ("kmeans", "graph") else []
         asked += [
             f"the penalty {name!r}"
@@ -396,7 +463,7 @@ def _check(estimator: Any) -> None:
     if not _is_number(learning_rate) or not 0 < learning_rate < float("inf"):
         raise ValueError(f"learning_rate must be a positive number, not {learning_rate!r}.")
     _check_choice("init", estimator.init, names.INITS)
-    if estimator.init == "kmeans++" and estimator.model != "free":
+    if estimator.init == "kmeans++" and not (isinstance(estimator.model, str) and estimator.model == "free"):
         raise ValueError("init='kmeans++' starts a free table only; for a network, use 'kmeans' or 'graph'.")
     check_device(estimator.device)
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import NotFittedError
 from torch import Tensor, nn
 
+from flat_parameters import make_clustering
 from pollux import Gemini, GeminiClustering, f_divergence
 from pollux.geometry import DISTANCES, KERNELS, Features
 from pollux.models import ACTIVATIONS, MODELS
@@ -44,9 +45,9 @@ stopped_early_is_fine = pytest.mark.filterwarnings("ignore::pollux.training.Nume
 
 
 def clustering(n_clusters: Any = 2, **parameters: Any) -> GeminiClustering:
-    return GeminiClustering(
-        n_clusters, **{"model": "linear", "hidden": (5,), "max_epochs": 3, "random_state": 0, **parameters}
-    )
+    if parameters.get("model") == "mlp":
+        parameters = {"hidden": (5,), **parameters}
+    return make_clustering(n_clusters, **{"model": "linear", "max_epochs": 3, "random_state": 0, **parameters})
 
 
 def check_valid(fitted: GeminiClustering, rows: Any) -> None:

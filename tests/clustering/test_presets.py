@@ -20,12 +20,13 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from flat_parameters import nested
 from pollux import GeminiClustering, load
 from pollux import recipes as presets
 from pollux.errors import InputError
 from pollux.geometry import Mixed, Mixtures, NeighbourGraph, centres, mixtures
 from pollux.metrics import adjusted_rand_index
-from pollux.spec import Spec
+from pollux.spec import Spec, flatten_params
 from pollux.training import warm
 
 pytestmark = pytest.mark.filterwarnings("ignore::pollux.clustering.CollapseWarning")
@@ -42,7 +43,7 @@ def recipe(name: str, n_clusters: int = 3, **overrides: Any) -> GeminiClustering
     """That recipe, for less time."""
     short = {"max_epochs": 3, "n_init": 2, "trial_epochs": None, "hidden": (8,), "random_state": 0}
     make: Any = getattr(GeminiClustering, name)
-    made: GeminiClustering = make(n_clusters, **{**short, **overrides})
+    made: GeminiClustering = make(n_clusters, **nested({**short, **overrides}))
     return made
 
 
@@ -72,11 +73,13 @@ def with_gaps(X: NDArray[Any]) -> NDArray[Any]:
 def test_recipes_are_parameters_that_overrides_replace(name: str) -> None:
     make: Any = getattr(GeminiClustering, name)
     model = make(4, max_epochs=7)
+    # The name of a model becomes the group that it stands for.
     expected = {**RECIPES[name], "n_clusters": 4, "max_epochs": 7}
+    del expected["model"]
     assert {key: model.get_params()[key] for key in expected} == expected
-    Spec.of(model.set_params(trial_epochs=None))
+    Spec.of(model.set_params(training__trial_epochs=None))
     assert make().n_clusters == 10
-    with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
+    with pytest.raises(ValueError, match="Invalid parameter 'colour'"):
         make(colour=1)
 
 
@@ -107,7 +110,7 @@ def test_recipes_are_estimators_of_scikit_learn(name: str) -> None:
     assert again is not model
     assert repr(again.get_params()) == repr(model.get_params())
     rows = WINE[:60]
-    again.set_params(geometry=NeighbourGraph(neighbours=5), scaling="standard").fit(rows)
+    again.set_params(geometry=NeighbourGraph(neighbours=5), preprocessing__scaling="standard").fit(rows)
     assert again.geometry == NeighbourGraph(neighbours=5)
     pipeline = make_pipeline(MinMaxScaler(), model).fit(rows)
     assert pipeline.predict(WINE).shape == (178,)
@@ -115,8 +118,9 @@ def test_recipes_are_estimators_of_scikit_learn(name: str) -> None:
 
 
 def test_a_grid_may_try_scalings() -> None:
-    search = GridSearchCV(recipe("for_tables", n_init=1), {"scaling": ["standard", "global"]}, cv=2).fit(WINE[:40])
-    assert search.best_params_["scaling"] in ("standard", "global")
+    grid = {"preprocessing__scaling": ["standard", "global"]}
+    search = GridSearchCV(recipe("for_tables", n_init=1), grid, cv=2).fit(WINE[:40])
+    assert search.best_params_["preprocessing__scaling"] in ("standard", "global")
 
 
 # --- Raw rows -------------------------------------------------------------------------------------------------
@@ -230,7 +234,7 @@ def test_files_give_back_every_bit(case: str, tmp_path: Path) -> None:
     assert again.history_ == model.history_
     assert again.geometry_ == model.geometry_
     for key in ("scaling", "n_components", "missing", "norm", "schedule", "init", "trial_epochs", "n_init"):
-        assert getattr(again, key) == getattr(model, key)
+        assert flatten_params(again)[key] == flatten_params(model)[key]
     assert model.scaling_ is not None
     assert again.scaling_ is not None
     kept, found = model.scaling_.tensors(), again.scaling_.tensors()
@@ -286,14 +290,14 @@ def test_other_programs_find_the_same_probabilities(case: str, tmp_path: Path) -
     probabilities, cluster = session.run(None, {asked.name: X.astype(kind)})
     np.testing.assert_allclose(probabilities, model.predict_proba(X), atol=1e-5)
     np.testing.assert_array_equal(cluster, model.labels_)
-    assert session.get_modelmeta().custom_metadata_map["missing"] == model.missing
+    assert session.get_modelmeta().custom_metadata_map["missing"] == model.fitted_.missing
 
 
 # --- Conventions ----------------------------------------------------------------------------------------------
 
 
 SCALED = GeminiClustering(
-    3, model="linear", objective="mmd_ova", scaling="auto", max_epochs=20, learning_rate=0.05, random_state=0
+    3, model="linear", objective="mmd_ova", preprocessing="auto", max_epochs=20, learning_rate=0.05, random_state=0
 )
 
 

@@ -14,6 +14,7 @@ from sklearn.datasets import load_iris, load_wine
 from torch import Tensor, nn
 
 import pollux
+from flat_parameters import make_clustering
 from pollux import Gemini, GeminiClustering
 from pollux.clustering import CollapseWarning
 from pollux.geometry import KERNELS, Features, Pairwise, resolve
@@ -26,7 +27,7 @@ KERNEL = X @ X.T
 
 
 def clustering(**settings: Any) -> GeminiClustering:
-    return GeminiClustering(3, **{"model": "linear", "max_epochs": 5, "random_state": 0, **settings})
+    return make_clustering(3, **{"model": "linear", "max_epochs": 5, "random_state": 0, **settings})
 
 
 def weights(fitted: GeminiClustering) -> Tensor:

@@ -24,6 +24,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from data_files import Answer, pollux
+from flat_parameters import make_clustering
 from pollux import GeminiClustering, load, open_stream
 from pollux.app.runs import Settings
 from pollux.app.runs import streamed as streamed_runs
@@ -49,7 +50,7 @@ X, CLASSES = blobs()
 
 def clustering(**options: Any) -> GeminiClustering:
     defaults = {"model": "linear", "objective": "mmd_ovo", "max_epochs": 10, "batch_size": 100, "random_state": 0}
-    return GeminiClustering(3, **{**defaults, "learning_rate": 0.05, **options})
+    return make_clustering(3, **{**defaults, "learning_rate": 0.05, **options})
 
 
 def frame(rows: np.ndarray = X) -> pd.DataFrame:

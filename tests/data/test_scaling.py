@@ -15,6 +15,7 @@ from sklearn.decomposition import PCA
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import StandardScaler
 
+from flat_parameters import make_clustering
 from pollux import GeminiClustering, geometry, load
 from pollux.data.rows import Rows
 from pollux.data.scaling import FittedScaling, prepared
@@ -182,7 +183,7 @@ def test_flat_rows_are_those_that_are_seen() -> None:
 
 
 def small(n_clusters: int = 3, **parameters: Any) -> GeminiClustering:
-    return GeminiClustering(n_clusters, **{"model": "linear", "max_epochs": 10, "random_state": 0, **parameters})
+    return make_clustering(n_clusters, **{"model": "linear", "max_epochs": 10, "random_state": 0, **parameters})
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -275,7 +276,7 @@ def test_components_that_are_left_decide_on_the_network(tmp_path: Path) -> None:
         ({"missing": "drop"}, "Unknown missing 'drop'. Valid names: error, mean"),
         ({"n_components": 0}, "n_components must be a positive integer, not 0"),
         ({"n_components": 0.5}, "n_components must be a positive integer, not 0.5"),
-        ({"norm": "layer"}, "norm is one of None, 'batch'; not 'layer'"),
+        ({"model": "mlp", "norm": "layer"}, "norm is one of None, 'batch'; not 'layer'"),
         ({"schedule": "linear"}, "Unknown schedule 'linear'. Valid names: constant, cosine"),
         ({"init": "pca"}, "Unknown init 'pca'. Valid names: auto, random, "),
         ({"init": "kmeans++"}, "starts a free table only; for a network, use 'kmeans' or 'graph'"),

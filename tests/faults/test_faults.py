@@ -46,7 +46,7 @@ import torch
 import fault_runs
 from data_files import frame, tree, write_table
 from fault_runs import Child, Ended, contents, results
-from pollux import GeminiClustering, load
+from pollux import GeminiClustering, Training, load
 from pollux.errors import InputError
 from pollux.io import tensors as checked_tensors
 from pollux.training import Checkpoints, NotFiniteError, NumericalWarning
@@ -432,7 +432,7 @@ def test_checkpoints_of_other_data_are_refused_by_name(data: Path, tmp_path: Pat
 
 def fit_with(folder: Path, n_clusters: int) -> GeminiClustering:
     X = np.random.default_rng(0).normal(size=(20, 3))
-    return GeminiClustering(n_clusters, max_epochs=2, random_state=0, checkpoint=folder).fit(X)
+    return GeminiClustering(n_clusters, max_epochs=2, random_state=0, training=Training(checkpoint=folder)).fit(X)
 
 
 # Full disks
@@ -760,7 +760,7 @@ def test_a_network_that_returns_no_numbers(tmp_path: Path, steps: int, stays: bo
         max_epochs=5,
         batch_size=10,
         random_state=0,
-        checkpoint=Checkpoints(tmp_path / "checkpoints", every="1 step"),
+        training=Training(checkpoint=Checkpoints(tmp_path / "checkpoints", every="1 step")),
     )
     if steps < 4 or stays:
         with warnings.catch_warnings():
@@ -788,8 +788,7 @@ def test_huge_rates_in_scripts(tmp_path: Path, rate: float, optimiser: str, obje
         batch_size=10,
         random_state=0,
         learning_rate=rate,
-        optimiser=optimiser,
-        checkpoint=Checkpoints(tmp_path / "checkpoints", every="1 step"),
+        training=Training(optimiser=optimiser, checkpoint=Checkpoints(tmp_path / "checkpoints", every="1 step")),
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -24,7 +24,7 @@ from sklearn.manifold import spectral_embedding
 from sklearn.mixture import GaussianMixture
 from sklearn.neighbors import NearestNeighbors
 
-from pollux import GeminiClustering
+from pollux import MLP, GeminiClustering
 from pollux.data.rows import Rows
 from pollux.geometry import (
     SPANNING,
@@ -658,7 +658,9 @@ def test_moons_and_circles_are_found_along_the_graph(geometry: Any, shape: str) 
         X, classes = make_moons(200, noise=0.05, random_state=0)
     else:
         X, classes = make_circles(200, noise=0.04, factor=0.4, random_state=0)
-    model = GeminiClustering(2, geometry=geometry, init="graph", hidden=(50,), max_epochs=150, random_state=0).fit(X)
+    model = GeminiClustering(
+        2, geometry=geometry, init="graph", model=MLP(hidden=(50,)), max_epochs=150, random_state=0
+    ).fit(X)
     assert adjusted_rand_index(classes, model.labels_) > 0.95
     assert adjusted_rand_index(classes, model.predict(X)) > 0.95
 

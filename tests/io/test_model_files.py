@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 import pollux
-from pollux import GeminiClustering, load
+from pollux import MLP, GeminiClustering, load
 from pollux.geometry import Mixtures, NeighbourGraph, ShortestPath
 from pollux.io import model_files
 from pollux.io import tensors as tensor_files
@@ -31,7 +31,7 @@ NO_MODEL = r"not a whole model file|not a model file|damaged|not those of this m
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("model") / "model.pollux"
-    GeminiClustering(3, hidden=(30, 20), max_epochs=2, random_state=0).fit(X).save(path)
+    GeminiClustering(3, model=MLP(hidden=(30, 20)), max_epochs=2, random_state=0).fit(X).save(path)
     return path
 
 
@@ -58,7 +58,7 @@ def refused(path: Path) -> None:
 
 
 def test_predictions_come_back_bit_for_bit(model: Path) -> None:
-    fitted = GeminiClustering(3, hidden=(30, 20), max_epochs=2, random_state=0).fit(X)
+    fitted = GeminiClustering(3, model=MLP(hidden=(30, 20)), max_epochs=2, random_state=0).fit(X)
     np.testing.assert_array_equal(load(model).predict_proba(X), fitted.predict_proba(X))
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import pollux
+from flat_parameters import make_clustering
 from pollux import GeminiClustering
 from pollux.app.cli import main
 from pollux.app.runs import Settings, fit
@@ -50,7 +51,7 @@ def fitted(X: Any, n_clusters: int = 4, **parameters: Any) -> GeminiClustering:
     settings: dict[str, Any] = {"max_epochs": 2, "learning_rate": 1e-4, "random_state": 0, **parameters}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CollapseWarning)
-        return GeminiClustering(n_clusters, **settings).fit(X)
+        return make_clustering(n_clusters, **settings).fit(X)
 
 
 def assert_same(found: tuple[Any, Any], clustering: GeminiClustering, rows: Any) -> None:

@@ -19,6 +19,7 @@ from pollux.lab.paper import EXPERIMENTS, categorical, moons, outliers, ova_vs_o
 from pollux.lab.paper.reproduction import Request, report_on
 from pollux.lab.records import Record, Run
 from pollux.lab.results import WITHOUT_FIGURES, Report, publish, with_figures
+from pollux.spec import MLP
 
 # How many panels each figure has, of a whole grid.
 PANELS = {
@@ -47,9 +48,8 @@ def models() -> dict[str, GeminiClustering]:
     return {
         name: GeminiClustering(
             4 if name == "outliers" else 3,
-            model="free" if name == "categorical" else "mlp",
+            model="free" if name == "categorical" else MLP(hidden=(4,)),
             init="random",
-            hidden=(4,),
             max_epochs=1,
             random_state=0,
         ).fit(X)

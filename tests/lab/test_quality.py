@@ -40,6 +40,7 @@ from pollux.lab.quality.leaderboard import (
 from pollux.lab.quality.peers import METHODS, Method, choose_methods, fit_preparation
 from pollux.lab.records import Record, Run
 from pollux.lab.results import print_report
+from pollux.lab.unfinished import UnfinishedRun
 from quality_methods import BROKEN, GOOD, HANGING, KILLED, LEAVING, ONCE
 
 ROOT = Path(__file__).parents[2]
@@ -137,9 +138,9 @@ def test_a_sparse_set_is_read_with_short_indices() -> None:
         (lambda: write_set(y=np.linspace(0, 1, 60)), "y holds fractions"),
         (lambda: write_set(y=np.full(60, np.nan)), "y holds NaN"),
         (lambda: write_sparse(data=np.array([math.nan] * 160)[: len(csr_parts(three_groups()[0] > 1)["data"])]), "NaN"),
-        (lambda: write_sparse(indices=np.full(len(csr_parts(three_groups()[0] > 1)["data"]), 99)), "no CSR matrix"),
-        (lambda: write_sparse(shape=np.array([60, 0])), "no CSR matrix"),
-        (lambda: write_sparse(indptr=np.array([0.5])), "no CSR matrix"),
+        (lambda: write_sparse(indices=np.full(len(csr_parts(three_groups()[0] > 1)["data"]), 99)), "not a CSR matrix"),
+        (lambda: write_sparse(shape=np.array([60, 0])), "not a CSR matrix"),
+        (lambda: write_sparse(indptr=np.array([0.5])), "not a CSR matrix"),
     ],
 )
 def test_a_bad_set_is_refused_by_what_is_wrong(write: Callable[[], Path], says: str) -> None:
@@ -248,6 +249,7 @@ def test_each_peer_finds_what_is_plain(name: str) -> None:
 
 def test_ours_is_given_the_set_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
+    given: list[dict[str, Any]] = []
 
     class Recipes:
         @classmethod
@@ -260,7 +262,8 @@ def test_ours_is_given_the_set_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None
             asked.append(("images", options))
             return cls()
 
-        def set_params(self, **_: Any) -> Recipes:
+        def set_params(self, **parameters: Any) -> Recipes:
+            given.append(parameters)
             return self
 
         def fit(self, X: Any) -> Recipes:
@@ -274,8 +277,12 @@ def test_ours_is_given_the_set_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None
     find_labels(METHODS["pollux"], Samples(X, y), 3, 7, HERE)
     assert asked[0] == ("tables", {"n_clusters": 3, "random_state": 7})
     assert asked[1] is X
-    find_labels(METHODS["pollux"], Samples(X.reshape(60, 1, 2, 2), y), 3, 7, HERE)
+    context = RunContext(Path(), unfinished=UnfinishedRun(Path("left")))
+    find_labels(METHODS["pollux"], Samples(X.reshape(60, 1, 2, 2), y), 3, 7, context)
     assert asked[2][0] == "images"
+    # Images take long enough for a run to be continued after a kill.
+    assert set(given[0]) == {"callbacks"}
+    assert given[1]["checkpoint"].folder == Path("left", "fit")
 
 
 def given(name: str = "mine", rows: int = 60, columns: int = 4, **more: Any) -> DataSet:

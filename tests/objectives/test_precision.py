@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, TensorDataset
 
 from data_files import without_addresses
+from flat_parameters import make_clustering
 from pollux import Gemini, GeminiClustering, f_divergence, models
 from pollux.geometry.affinity import Features
 from pollux.objectives import GEMINIS, PENALTIES
@@ -43,7 +44,7 @@ X, CLASSES = blobs()
 
 def clustering(**options: Any) -> GeminiClustering:
     defaults = {"objective": "mmd_ovo", "max_epochs": 12, "batch_size": 100, "random_state": 0, "hidden": (10,)}
-    return GeminiClustering(3, **{**defaults, **options})
+    return make_clustering(3, **{**defaults, **options})
 
 
 def types_of(fitted: GeminiClustering) -> set[torch.dtype]:

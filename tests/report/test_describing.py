@@ -9,6 +9,7 @@ import pytest
 from torch import nn
 
 import pollux
+from flat_parameters import make_clustering
 from pollux import Gemini, GeminiClustering
 from pollux.clustering import CollapseWarning
 from pollux.report import describe, describe_training, render_page
@@ -25,7 +26,7 @@ def fitted(X: Any = None, **parameters: Any) -> GeminiClustering:
     with warnings.catch_warnings():
         # Two epochs may end in one cluster.
         warnings.simplefilter("ignore", CollapseWarning)
-        return GeminiClustering(**given).fit(blobs() if X is None else X)
+        return make_clustering(**given).fit(blobs() if X is None else X)
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,14 @@ import pandas as pd
 import pytest
 import scipy.sparse
 from joblib import parallel_config
+from sklearn.base import clone
 from sklearn.datasets import make_moons
 from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 import pollux as package
 from blobs import blobs
-from pollux import GeminiClustering, Selection, select_n_clusters
+from pollux import MLP, GeminiClustering, Scaling, Selection, select_n_clusters
 
 QUICK = GeminiClustering(model="linear", objective="mmd_ovo", max_epochs=15, batch_size=None, learning_rate=0.05)
 
@@ -67,7 +68,7 @@ def test_any_form_of_rows_is_taken_and_large_ones_are_sampled() -> None:
 
 def test_an_estimator_is_left_as_it_was() -> None:
     X, _ = blobs(30)
-    mine = GeminiClustering(7, model="mlp", hidden=(4,), max_epochs=2, random_state=1, verbose=True)
+    mine = GeminiClustering(7, model=MLP(hidden=(4,)), max_epochs=2, random_state=1, verbose=True)
     before = mine.get_params()
     select_n_clusters(X.reshape(30, 2, 1, 1), [2], estimator=mine, n_subsamples=3, random_state=0)
     assert mine.get_params() == before
@@ -79,13 +80,13 @@ def test_an_estimator_that_scales_sees_scaled_rows() -> None:
     X[0, 0] = np.nan
     known = StandardScaler().fit_transform(X)
     known[0, 0] = 0
-    mine = GeminiClustering(**{**QUICK.get_params(), "scaling": "standard", "missing": "mean"})
+    mine = clone(QUICK).set_params(preprocessing__scaling="standard", preprocessing__missing="mean")
     one = select_n_clusters(X * [1, 1e6] + [0, 1e7], [3], estimator=mine, n_subsamples=3, random_state=0)[3]
     other = select_n_clusters(known, [3], estimator=QUICK, n_subsamples=3, random_state=0)[3]
     assert dataclasses.astuple(one)[:-1] == pytest.approx(dataclasses.astuple(other)[:-1])
-    assert mine.scaling == "standard"
+    assert mine.get_params()["preprocessing__scaling"] == "standard"
     with pytest.raises(ValueError, match="scaling"):
-        select_n_clusters(X, [3], estimator=GeminiClustering(scaling="wrong", missing="mean"))
+        select_n_clusters(X, [3], estimator=GeminiClustering(preprocessing=Scaling(scaling="wrong", missing="mean")))
 
 
 def test_jobs_give_the_same_answer() -> None:

@@ -9,7 +9,7 @@ import torch
 from sklearn.datasets import make_blobs
 from torch import Tensor
 
-from pollux import GeminiClustering, threads
+from pollux import GeminiClustering, Training, threads
 from pollux.objectives import Gemini, sinkhorn
 from pollux.spec import Spec
 from pollux.training.batches import Batch, RowBatches
@@ -82,7 +82,13 @@ def test_keeping_batches_finds_the_same_clusters(objective: str) -> None:
     X, labels = make_blobs(120, 3, centers=3, center_box=(-20, 20), random_state=1)
     for every in ("auto", 1, 7):
         clustering = GeminiClustering(
-            3, model="linear", objective=objective, batch_size=40, reshuffle_every=every, max_epochs=40, random_state=0
+            3,
+            model="linear",
+            objective=objective,
+            batch_size=40,
+            training=Training(reshuffle_every=every),
+            max_epochs=40,
+            random_state=0,
         ).fit(X)
         pairs = np.unique(np.stack([clustering.labels_, labels]), axis=1)
         assert pairs.shape[1] == clustering.n_clusters_
@@ -91,7 +97,7 @@ def test_keeping_batches_finds_the_same_clusters(objective: str) -> None:
 @pytest.mark.parametrize("value", [0, -1, 2.5, True, "never", None])
 def test_reshuffle_every_is_a_number_of_epochs(value: object) -> None:
     with pytest.raises(ValueError, match="reshuffle_every must be a positive integer"):
-        GeminiClustering(2, reshuffle_every=value).fit(np.zeros((4, 2)))  # type: ignore[arg-type]
+        GeminiClustering(2, training=Training(reshuffle_every=value)).fit(np.zeros((4, 2)))  # type: ignore[arg-type]
 
 
 def test_torch_on_one_thread_leaves_the_user_s_number_to_others() -> None:

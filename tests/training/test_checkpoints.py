@@ -22,7 +22,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from data_files import without_addresses
-from pollux import Gemini, GeminiClustering
+from flat_parameters import make_clustering
+from pollux import Gemini, GeminiClustering, Training
 from pollux.errors import InputError
 from pollux.io import tensors as checked_tensors
 from pollux.io.locks import BusyError
@@ -157,7 +158,7 @@ def with_momentum(parameters: Any, lr: float) -> torch.optim.Optimizer:
 
 def small(n_clusters: int = 3, **options: Any) -> GeminiClustering:
     defaults = {"model": "linear", "max_epochs": 5, "batch_size": 20, "random_state": 0}
-    return GeminiClustering(n_clusters, **{**defaults, **options})
+    return make_clustering(n_clusters, **{**defaults, **options})
 
 
 FILE = object()
@@ -304,7 +305,7 @@ def test_a_training_by_a_schedule_is_not_prolonged(tmp_path: Path, fit: Fit, way
 
 
 def test_a_training_is_not_made_shorter(tmp_path: Path) -> None:
-    clustering = GeminiClustering(2, max_epochs=3, random_state=0, checkpoint=tmp_path).fit(X)
+    clustering = GeminiClustering(2, max_epochs=3, random_state=0, training=Training(checkpoint=tmp_path)).fit(X)
     with pytest.raises(InputError, match="3 epochs already"):
         clustering.set_params(max_epochs=2).fit(X)
 

@@ -17,6 +17,7 @@ from torch import nn
 
 from data_files import frame, pollux, tree
 from data_files import write_table as table_in
+from flat_parameters import make_clustering
 from pollux import GeminiClustering, load
 from pollux.training import Checkpoints, Epoch, Interruptible, ProgressBar
 
@@ -54,7 +55,7 @@ class Strikes(nn.Module):
 
 def clustering(epochs: int = 10, *callbacks: Any, **options: Any) -> GeminiClustering:
     defaults = {"random_state": 0, "batch_size": 10}
-    return GeminiClustering(3, max_epochs=epochs, callbacks=list(callbacks), **{**defaults, **options})
+    return make_clustering(3, max_epochs=epochs, callbacks=list(callbacks), **{**defaults, **options})
 
 
 def same(a: GeminiClustering, b: GeminiClustering) -> None:

@@ -16,6 +16,7 @@ from sklearn.datasets import make_blobs
 from sklearn.metrics import adjusted_rand_score
 from torch import Tensor, nn
 
+from flat_parameters import make_clustering
 from pollux import GeminiClustering
 from pollux.data.rows import Rows
 from pollux.errors import InputError
@@ -53,7 +54,7 @@ Labels = NDArray[np.int64]
 
 
 def small(n_clusters: int = 3, **parameters: Any) -> GeminiClustering:
-    return GeminiClustering(n_clusters, **{"model": "linear", "max_epochs": 6, "random_state": 0, **parameters})
+    return make_clustering(n_clusters, **{"model": "linear", "max_epochs": 6, "random_state": 0, **parameters})
 
 
 def same_weights(one: GeminiClustering, other: GeminiClustering) -> bool:

@@ -10,7 +10,7 @@ import torch
 from sklearn.datasets import load_iris
 from torch import Tensor, nn
 
-from pollux import Gemini, GeminiClustering
+from pollux import Gemini, GeminiClustering, Training
 from pollux.geometry.affinity import Affinity, Features
 from pollux.objectives import GEMINIS
 from pollux.objectives.gradients import CLOSED_FORMS, value_and_gradient
@@ -123,8 +123,8 @@ def test_a_step_is_the_step_of_torch_adam(name: str, make: type[nn.Module], rest
 def test_the_estimator_learns_the_same_with_and_in_closed_form(model: str, batch_size: int | None) -> None:
     X = load_iris().data
     settings = {"n_clusters": 4, "model": model, "batch_size": batch_size, "max_epochs": 20, "random_state": 0}
-    without = GeminiClustering(**settings, optimiser="adam").fit(X)
-    taped = GeminiClustering(**settings, optimiser=torch.optim.Adam).fit(X)
+    without = GeminiClustering(**settings, training=Training(optimiser="adam")).fit(X)
+    taped = GeminiClustering(**settings, training=Training(optimiser=torch.optim.Adam)).fit(X)
     np.testing.assert_allclose(without.predict_proba(X), taped.predict_proba(X), rtol=1e-6, atol=1e-9)
     np.testing.assert_allclose(without.history_["objective"], taped.history_["objective"], rtol=1e-8)
     np.testing.assert_allclose(without.history_["entropy"], taped.history_["entropy"], rtol=1e-8)

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 from torch import Tensor
 
-from pollux import Gemini, GeminiClustering
+from flat_parameters import make_clustering
+from pollux import Gemini
 from pollux.geometry import ShortestPath
 from pollux.geometry.affinity import Paths
 from pollux.objectives.gradients import CLOSED_FORMS, value_and_gradient
@@ -640,7 +641,7 @@ def test_a_fit_leaves_nothing_behind() -> None:
     before = len(module.remembered)
     X = np.random.default_rng(0).normal(size=(60, 2))
     settings = {"objective": "wasserstein_ova", "geometry": ShortestPath(neighbours=5), "batch_size": 20}
-    GeminiClustering(3, model="linear", max_epochs=2, random_state=0, **settings).fit(X)
+    make_clustering(3, model="linear", max_epochs=2, random_state=0, **settings).fit(X)
     gc.collect()
     assert len(module.remembered) == before
 

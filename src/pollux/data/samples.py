@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from pollux.data.encoding import Encoding
 from pollux.data.rows import Rows
-from pollux.data.scaling import FittedScaling, prepared
+from pollux.data.scaling import FittedScaling, FittedTransformer, prepared
 from pollux.data.shuffling import in_order, shards
 from pollux.data.streams import Stream, open_stream
 from pollux.errors import InputError, option
@@ -61,7 +61,7 @@ class ArraySamples:
         stored: np.dtype[Any] = self.X.dtype
         return stored
 
-    def mapped(self, scaling: FittedScaling | None, dtype: torch.dtype, device: str) -> Rows:
+    def mapped(self, scaling: FittedScaling | FittedTransformer | None, dtype: torch.dtype, device: str) -> Rows:
         """The samples as the model and the geometry see them."""
         return prepared(self.X, scaling, dtype, device)
 

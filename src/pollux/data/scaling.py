@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
+from sklearn.utils import check_array
 from torch import Tensor
 
 from pollux.data.axes import principal_axes
@@ -86,8 +87,32 @@ class FittedScaling:
         return FittedScaling(centre, scale, fill=fill if scaling == "none" else None)
 
 
-def prepared(X: Any, scaling: FittedScaling | None, dtype: torch.dtype, device: torch.device | str) -> Rows:
+class FittedTransformer:
+    """A fitted transformer of scikit-learn as a map of samples.
+
+    Parameters
+    ----------
+    transformer : transformer
+        From samples (n, …) to samples (n, d), some at a time.
+    example : array of shape (1, …)
+        A sample that it can transform.
+    """
+
+    def __init__(self, transformer: Any, example: Any) -> None:
+        self.transformer = transformer
+        self.shape: tuple[int, ...] = tuple(self(example).shape[1:])
+
+    def __call__(self, X: Any) -> Any:
+        """Samples as the model sees them: an array or a sparse matrix."""
+        return check_array(self.transformer.transform(X), accept_sparse="csr", allow_nd=True, ensure_min_samples=0)
+
+
+def prepared(
+    X: Any, scaling: FittedScaling | FittedTransformer | None, dtype: torch.dtype, device: torch.device | str
+) -> Rows:
     """The rows of X after a scaling; those that lose dimensions are computed once."""
+    if isinstance(scaling, FittedTransformer):
+        return Rows(scaling(X), dtype, device)
     if scaling is None or scaling.axes is None:
         return Rows(X, dtype, device, scaling)
     return Rows(torch.cat(list(Rows(X, dtype, device, scaling).parts())), dtype, device)

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from pollux.data.encoding import Encoding
-from pollux.data.scaling import FittedScaling
+from pollux.data.scaling import FittedScaling, FittedTransformer
+from pollux.errors import InputError
 from pollux.fitted import Fitted
 from pollux.geometry import (
     DISTANCES,
@@ -29,7 +30,7 @@ from pollux.geometry import (
 from pollux.io import tensors as tensor_files
 from pollux.models import build
 from pollux.objectives import DIVERGENCES, Gemini
-from pollux.spec import NOT_IN_FILE, check_device, resolve_objective
+from pollux.spec import MLP, NOT_IN_FILE, as_group, check_device, flatten_params, nested_name, resolve_objective
 
 FORMAT = "pollux-model"
 VERSION = "4"
@@ -53,17 +54,21 @@ def save(clustering: Any, path: str | Path) -> None:
     tensors |= {"order": fitted.order, "labels": torch.empty(0, dtype=torch.long)}
     if labels is not None:
         tensors["labels"] = torch.from_numpy(labels)
+    if isinstance(fitted.scaling, FittedTransformer):
+        raise InputError(
+            "A model file cannot hold a transformer of scikit-learn: use Scaling(…), or put the transformer before the "
+            "clustering in a Pipeline, and keep both."
+        )
     if fitted.scaling is not None:
         tensors |= {f"scaling.{name}": value for name, value in fitted.scaling.tensors().items()}
     geometry = fitted.geometry
+    given = flatten_params(clustering)
     # The folder of checkpoints is private to whoever trained the model.
-    given = {name: value for name, value in clustering.get_params(deep=False).items() if name != "checkpoint"}
+    del given["checkpoint"]
     parameters = {name: _as_json(value) for name, value in given.items()}
     description = {
         "parameters": parameters,
-        "left_out": [
-            name for name, value in parameters.items() if value is None and getattr(clustering, name) is not None
-        ],
+        "left_out": [name for name, value in parameters.items() if value is None and given[name] is not None],
         "geometry_known": isinstance(geometry, Pairwise | ShortestPath | NeighbourGraph | Mixtures),
         "geometry_parameters": _as_json(geometry.parameters) if isinstance(geometry, Pairwise) else {},
         "shape": fitted.shape,
@@ -88,7 +93,7 @@ def load(
     """
     tensors, description = read(path)
     try:
-        clustering = make(**_parameters(path, description, model, device))
+        clustering = _make(make, _parameters(path, description, model, device))
         return clustering, _fitted(clustering, tensors, description)
     except _DAMAGE_ERRORS as error:
         raise ValueError(f"{path} is not a whole model file: {error!r}.") from error
@@ -121,10 +126,31 @@ def _parameters(path: str | Path, description: dict[str, Any], model: Any, devic
         parameters["objective"] = Gemini(options.pop("gemini"), **options)
     if isinstance(parameters["geometry"], dict):
         parameters["geometry"] = resolve(**parameters["geometry"])
-    parameters["hidden"] = tuple(parameters["hidden"])
+    if "hidden" in parameters:
+        parameters["hidden"] = tuple(parameters["hidden"])
+    parameters.pop("callbacks", None)
     parameters["device"] = device or parameters["device"]
     check_device(parameters["device"])
     return parameters
+
+
+def _make(make: Callable[..., Clustering], parameters: dict[str, Any]) -> Clustering:
+    """The estimator of parameters by their own names."""
+    if parameters["model"] != "mlp":
+        # Files of old versions name the layers of a perceptron whatever the model.
+        parameters = {name: value for name, value in parameters.items() if name not in MLP().get_params()}
+    nested = {name: nested_name(name) for name in parameters}
+    clustering = make(**{name: value for name, value in parameters.items() if nested[name] == name})
+    default = clustering.get_params()
+    clustering.set_params(
+        **{
+            nested[name]: value
+            for name, value in parameters.items()
+            # A group of defaults is left to stand for them.
+            if nested[name] != name and value != default[nested[name]]
+        }
+    )
+    return clustering
 
 
 def _fitted(clustering: Any, tensors: dict[str, Tensor], description: dict[str, Any]) -> Fitted:
@@ -160,7 +186,7 @@ def _fitted(clustering: Any, tensors: dict[str, Tensor], description: dict[str, 
         scaling=fitted_scaling,
         encoding=encoding,
         feature_names=tuple(description["feature_names"]),
-        missing=clustering.missing,
+        missing=as_group("preprocessing", clustering.preprocessing).missing,
         given_labels=None if description.get("streamed") else labels,
     )
 
@@ -177,18 +203,19 @@ def _scaling(tensors: dict[str, Tensor], shape: tuple[int, ...]) -> FittedScalin
 
 def _module(clustering: Any, shape: tuple[int, ...], dtype: torch.dtype, weights: dict[str, Tensor]) -> nn.Module:
     """The network of a model file, for samples of a shape."""
-    if len(clustering.hidden) > len(weights):
+    model = as_group("model", clustering.model)
+    options = model.get_params() if isinstance(model, MLP) else {}
+    model = "mlp" if isinstance(model, MLP) else model
+    if len(options.get("hidden", ())) > len(weights):
         raise IndexError("there are more layers than weights")
-    options = {name: getattr(clustering, name) for name in ("hidden", "activation", "norm")}
-    options = options if clustering.model == "mlp" else {}
-    if isinstance(clustering.model, str) and clustering.model == "free":
+    if isinstance(model, str) and model == "free":
         shape = tuple(weights["logits"].shape[:1])
-    if isinstance(clustering.model, str):
+    if isinstance(model, str):
         # Without memory first: a file may claim a network of any size.
         with torch.device("meta"):
-            (skeleton,) = build(clustering.model, shape, clustering.n_clusters, **options)
+            (skeleton,) = build(model, shape, clustering.n_clusters, **options)
         _check_weights(skeleton, weights)
-    (module,) = build(clustering.model, shape, clustering.n_clusters, **options)
+    (module,) = build(model, shape, clustering.n_clusters, **options)
     _check_weights(module, weights)
     module.to(clustering.device, dtype)
     module.load_state_dict(weights)

@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from pollux.data.encoding import ArrayEncoding, Category, Number, TableEncoding
-from pollux.data.scaling import prepared
+from pollux.data.scaling import FittedScaling, FittedTransformer, prepared
 from pollux.errors import InputError
 from pollux.fitted import Fitted
 from pollux.io.atomic import in_place
@@ -82,6 +82,8 @@ def to_onnx(clustering: GeminiClustering, path: str | Path) -> str:
             "A free table of probabilities cannot predict new samples, so there is nothing to export: train another "
             "model, such as 'linear'."
         )
+    if isinstance(fitted.scaling, FittedTransformer):
+        raise InputError("A transformer of scikit-learn cannot be exported: use Scaling(…), or export it by itself.")
     if sum(tensor.nbytes for tensor in fitted.module.state_dict().values()) > _MAX_BYTES:
         raise InputError("The model has more than 2 GB of weights, which one ONNX file cannot hold.")
     onnx_library()
@@ -168,7 +170,7 @@ def _assemble(fitted: Fitted, translated: Any, dtype: torch.dtype) -> Any:
     model = onnx.compose.add_prefix(translated, "network/")
     graph, kind = Graph(), np.float64 if dtype == torch.float64 else np.float32
     values = add_features(graph, fitted.encoding, fitted.shape)
-    if fitted.scaling is not None:
+    if isinstance(fitted.scaling, FittedScaling):
         values = add_scaling(graph, values, fitted.scaling, fitted.missing)
     features = graph.cast(values, kind, name="network/features")
     _remove_sources(model.graph)
@@ -271,7 +273,7 @@ def _example_rows(fitted: Fitted, n: int = 6) -> tuple[Any, dict[str, NDArray[An
         mean, scale = moments_of(encoding)
         values[:, kept] = mean + scale * values[:, kept]
         missing = encoding.missing
-    elif fitted.scaling is not None:
+    elif isinstance(fitted.scaling, FittedScaling):
         values = fitted.scaling.centre.numpy() + fitted.scaling.scale.numpy() * values
     if missing == "mean":
         values.reshape(n, -1)[np.arange(n), np.arange(n) % math.prod(shape)] = math.nan

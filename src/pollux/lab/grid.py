@@ -261,7 +261,7 @@ class _Worker:
         """The worker, with a task to do."""
         self.task = task
         self._deadline = time.monotonic() + self._timeout + _SECONDS_TO_BEGIN
-        # Of a process that has died, the pipe tells when it is read.
+        # That the process has died shows when the pipe is read.
         with contextlib.suppress(OSError):
             self.pipe.send(task)
         return self

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.decomposition import PCA
 
 from pollux.report.findings import Findings
+from pollux.spec import flatten_params
 
 if TYPE_CHECKING:
     from pollux.clustering import GeminiClustering
@@ -151,7 +152,7 @@ def describe_training(clustering: GeminiClustering, n_samples: int | None = None
 
 def _flat_parameters(clustering: GeminiClustering) -> dict[str, Any]:
     """All parameters, those of groups by their own names."""
-    return {name.rpartition("__")[2]: value for name, value in clustering.get_params(deep=True).items()}
+    return flatten_params(clustering)
 
 
 def _name(value: Any) -> str:

@@ -17,6 +17,7 @@ from sklearn.base import clone
 from pollux.clustering import CollapseWarning, GeminiClustering
 from pollux.data.scaling import FittedScaling, prepared
 from pollux.selection.criteria import Edges, Labels, separation
+from pollux.spec import MLP
 
 MAX_SUBSAMPLE = 1_000
 """Samples of a subsample by default: more of them take longer and tell little more of a small network."""
@@ -64,7 +65,7 @@ def count_in_use(task: Task, X: NDArray[np.floating]) -> int:
 def _fit(task: Task, X: NDArray[np.floating]) -> GeminiClustering:
     index = np.sort(np.random.default_rng(task.seed).permutation(len(X))[: task.n_samples])
     clustering: GeminiClustering = clone(task.estimator).set_params(
-        n_clusters=task.n_clusters, random_state=task.seed, verbose=False, checkpoint=None
+        n_clusters=task.n_clusters, random_state=task.seed, verbose=False, training__checkpoint=None
     )
     with warnings.catch_warnings():
         # That a clustering collapses is a finding here.
@@ -108,8 +109,7 @@ def show_progress(total: int, verbose: bool) -> Iterator[Callable[[str], None]]:
 def default_estimator() -> GeminiClustering:
     """For standardised samples: a graph of neighbours fits clusters of any shape, its k-means those of any size."""
     return GeminiClustering(
-        model="mlp",
-        hidden=(100,),
+        model=MLP(hidden=(100,)),
         objective="mmd_ovo",
         geometry="graph",
         init="kmeans",

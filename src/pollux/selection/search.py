@@ -16,6 +16,7 @@ from torch import nn
 
 from pollux.clustering import GeminiClustering
 from pollux.data.samples import select_samples
+from pollux.data.scaling import FittedTransformer
 from pollux.metrics import adjusted_rand_index, pairwise_agreement
 from pollux.selection.criteria import distances_from_consensus, mean_and_error, neighbour_edges, sample_pairs
 from pollux.selection.ensembles import (
@@ -98,7 +99,7 @@ def select_n_clusters(
     numbers = _check_candidates(candidates)
     _check_settings(n_subsamples, subsample, max_rows)
     _check_estimator(estimator)
-    samples = _validate(X, allow_nan=estimator is not None and estimator.missing == "mean")
+    samples = _validate(X, allow_nan=estimator is not None and Spec.of(estimator).preprocessing.missing == "mean")
     classes = _validate_classes(y, samples.shape[0])
     random = check_random_state(random_state)
     drawn = _draw(samples.shape[0], max_rows, random)
@@ -250,7 +251,9 @@ def _apply_scaling(X: NDArray[Any], estimator: GeminiClustering | None) -> tuple
     scaling = Spec.of(estimator).preprocessing.fit(select_samples(X, None, "cpu"))
     if scaling is None:
         return X, estimator
-    return scale(X, scaling), clone(estimator).set_params(scaling="none", n_components=None, missing="error")
+    if isinstance(scaling, FittedTransformer):
+        return _dense(scaling(X)), clone(estimator).set_params(preprocessing=None)
+    return scale(X, scaling), clone(estimator).set_params(preprocessing=None)
 
 
 def _describe_progress(n_clusters: int, members: Sequence[Member]) -> str:

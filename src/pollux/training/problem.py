@@ -25,7 +25,7 @@ from pollux.data.samples import (
     sample_of,
     shard_of,
 )
-from pollux.data.scaling import FittedScaling
+from pollux.data.scaling import FittedScaling, FittedTransformer
 from pollux.data.shuffling import batch_sizes, shuffled
 from pollux.data.streams import Stream
 from pollux.errors import InputError
@@ -84,7 +84,7 @@ def resolve_reshuffling(reshuffle_every: int | str, n: int, batch_size: int, tra
 def pose_problem(
     spec: Spec,
     samples: Samples,
-    scaling: FittedScaling | None,
+    scaling: FittedScaling | FittedTransformer | None,
     geometry: Geometry | None,
     ranks: Ranks | None = None,
     *,

@@ -63,7 +63,7 @@ def test_damaged_files_are_refused_with_their_names(damage: str, folder: Path) -
             np.save(file, np.zeros(3))
     else:
         np.savez(path, x_train=np.zeros(3))
-    with pytest.raises(InputError, match=r"damaged or something else|no array called y_train") as caught:
+    with pytest.raises(InputError, match=r"damaged or something else|is one array|no array called y_train") as caught:
         datasets.load_images("mnist")
     assert str(path) in str(caught.value)
 

@@ -19,7 +19,7 @@ VISION = ("lenet5", "resnet18")
 def clustering_of(settings: Settings, n: int) -> GeminiClustering:
     """The estimator of the settings, checked."""
     from pollux.clustering import GeminiClustering
-    from pollux.spec import Spec
+    from pollux.spec import MLP, Scaling, Spec, Training
 
     if n < settings.clusters:
         raise InputError(f"There are {n} rows for {settings.clusters} clusters: ask for at most {n} (--clusters).")
@@ -27,27 +27,28 @@ def clustering_of(settings: Settings, n: int) -> GeminiClustering:
         raise InputError(
             f"Principal components are no images, which {settings.model} reads: leave them out (--components 0)."
         )
+    norm = None if settings.norm == "none" else settings.norm
     clustering = GeminiClustering(
         settings.clusters,
-        model=settings.model,
-        hidden=settings.hidden,
-        norm=None if settings.norm == "none" else settings.norm,
+        model=MLP(settings.hidden, norm=norm) if settings.model == "mlp" else settings.model,
         objective=settings.objective,
         # Scales and gaps are seen to by the preprocessing, so that model files tell them by column.
-        n_components=settings.components or None,
+        preprocessing=Scaling(n_components=settings.components or None),
         init=settings.init,
         max_epochs=settings.epochs,
         batch_size=settings.batch_size,
         learning_rate=settings.learning_rate,
-        schedule=settings.schedule,
+        training=Training(
+            schedule=settings.schedule,
+            trial_epochs=settings.trial_epochs or None,
+            patience=settings.patience or None,
+            dtype=settings.dtype,
+            compile=settings.compile,
+        ),
         n_init=settings.starts(n),
-        trial_epochs=settings.trial_epochs or None,
-        patience=settings.patience or None,
         penalties=_penalties(settings.penalty),
         random_state=settings.seed,
         device=settings.device,
-        dtype=settings.dtype,
-        compile=settings.compile,
     )
     try:
         _check_names_of_parts(settings)

@@ -18,6 +18,7 @@ from pollux.data.encoding import Category, Encoding, TableEncoding
 from pollux.data.sources import Part, gather, open_data
 from pollux.errors import InputError
 from pollux.report import Findings, as_pictures, principal_map
+from pollux.spec import flatten_params
 from pollux.training.problem import resolve_batch_size
 
 # Of files that were streamed, pages show a sample.
@@ -167,7 +168,7 @@ def _row_names(part: Part, preprocessing: Encoding, numbers: NDArray[np.int64], 
 
 
 def _for_people(settings: Settings, clustering: Any, preprocessing: Encoding, n: int) -> dict[str, str]:
-    parameters = clustering.get_params(deep=False)
+    parameters = flatten_params(clustering)
     network = " + ".join(map(str, parameters["hidden"])) if parameters["model"] == "mlp" else ""
     told = {
         "Data": settings.data,

@@ -121,7 +121,7 @@ def carry_out(
     with place as path:
         done = _epochs_done(path, settings)
         checkpoints = Checkpoints(_checkpoint_folder(path, settings), every=settings.checkpoint_every)
-        clustering.checkpoint = checkpoints
+        clustering.set_params(training__checkpoint=checkpoints)
         # Rows that are streamed are not read once more by a training that was stopped.
         checkpoints.stop_immediately = isinstance(rows, StreamedRows)
         if done:

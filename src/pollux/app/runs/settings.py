@@ -169,7 +169,8 @@ def _of_preset(name: Any, said: Mapping[str, Any]) -> dict[str, Any]:
     """The recipe of a preset as settings, to be used beside those that were said."""
     if not isinstance(name, str) or name not in PRESETS:
         raise InputError(f"preset is one of {', '.join(PRESETS)}; not {name!r}.")
-    recipe = {_CALLED.get(key, key): value for key, value in PRESETS[name].items() if value is not None}
+    own_names = {key.rpartition("__")[2]: value for key, value in PRESETS[name].items() if value is not None}
+    recipe = {_CALLED.get(key, key): value for key, value in own_names.items()}
     if "penalty" in recipe:
         recipe["penalty"] = [f"{penalty}={weight}" for penalty, weight in recipe["penalty"].items()]
     # Its kernel is of no use to an objective that compares by distances, or predictions only.

@@ -6,10 +6,11 @@ import os
 import sys
 import warnings
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
+import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
@@ -54,9 +55,9 @@ def describe_missing_folder() -> str:
     return f" ({VARIABLE} names {named}, and there is no such folder.)" if named and not named.is_dir() else ""
 
 
-def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """All arrays of an archive, by name."""
-    return _read_members(path, _read_array)
+def read_arrays(path: Path, names: Collection[str] | None = None) -> dict[str, NDArray[Any]]:
+    """All arrays of an archive, by name; those that are not among ``names`` are empty, because they are not read."""
+    return _read_members(path, _read_array, lambda name: names is None or name in names)
 
 
 def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
@@ -71,17 +72,22 @@ def require_arrays(arrays: dict[str, Any], path: Path, *names: str) -> None:
             raise InputError(f"{path} has no array called {name}, but {', '.join(arrays) or 'none at all'}.")
 
 
-def _read_members(path: Path, read: Callable[[IO[bytes]], T]) -> dict[str, T]:
+def _read_members(
+    path: Path, read: Callable[[IO[bytes]], T], is_wanted: Callable[[str], bool] = lambda name: True
+) -> dict[str, T | Any]:
     """Read every array of an archive; whatever the damage, one error that names the file."""
     try:
         with warnings.catch_warnings(), zipfile.ZipFile(path) as archive:
             # Of impossible sizes; the error that follows says so.
             warnings.simplefilter("ignore", RuntimeWarning)
-            found = {}
+            found: dict[str, T | Any] = {}
             for member in archive.namelist():
-                if member.endswith(".npy"):
+                name = member.removesuffix(".npy")
+                if name != member and is_wanted(name):
                     with archive.open(member) as stream:
-                        found[member.removesuffix(".npy")] = read(stream)
+                        found[name] = read(stream)
+                elif name != member:
+                    found[name] = np.empty(0)
             return found
     except MemoryError as error:
         raise InputError(
@@ -91,10 +97,17 @@ def _read_members(path: Path, read: Callable[[IO[bytes]], T]) -> dict[str, T]:
         # The error of a file that does not exist or may not be read names the file itself.
         if isinstance(error, OSError) and error.filename is not None:
             raise
+        if isinstance(error, zipfile.BadZipFile) and _is_array(path):
+            raise InputError(f"{path} is one array, not an .npz file of several: save them by numpy.savez.") from error
         raise InputError(
             f"{path} cannot be read as an .npz file ({error}): it is damaged or something else. Remove it, and fetch "
             "or copy it again."
         ) from error
+
+
+def _is_array(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX
 
 
 def _read_array(stream: IO[bytes]) -> NDArray[Any]:

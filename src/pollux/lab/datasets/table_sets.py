@@ -121,7 +121,7 @@ def _from_scikit_learn(name: str) -> TableSet:
 
 def _from_file(name: str, path: Path) -> TableSet:
     arrays = archives.read_arrays(path)
-    X = _sparse(arrays, path) if "indptr" in arrays else _dense(arrays, path)
+    X = features_of(arrays, path)
     archives.require_arrays(arrays, path, "y")
     y = _classes(arrays["y"], X.shape[0], path)
     class_names = _names("class_names", arrays, path, "", int(y.max()) + 1)
@@ -131,6 +131,11 @@ def _from_file(name: str, path: Path) -> TableSet:
     if len(feature_names) != X.shape[1]:
         raise InputError(f"{path}: X has {X.shape[1]} columns, but there are {len(feature_names)} feature_names.")
     return TableSet(name, X, y, class_names, feature_names)
+
+
+def features_of(arrays: dict[str, NDArray[Any]], path: Path) -> NDArray[np.float64] | scipy.sparse.csr_array:
+    """The table X (n, d) of a file: dense, or sparse where the file has the parts of a CSR matrix."""
+    return _sparse(arrays, path) if "indptr" in arrays else _dense(arrays, path)
 
 
 def _dense(arrays: dict[str, NDArray[Any]], path: Path) -> NDArray[np.float64]:

@@ -20,6 +20,7 @@ from pollux.lab.records import Record, Settings
 from pollux.lab.tables import typeset
 from pollux.report.canvas import clean_axes, new_figure
 from pollux.report.palette import INK, QUIET
+from pollux.spec import Training
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,7 +50,7 @@ def measure(settings: Settings, seed: int, context: RunContext) -> Mapping[str, 
         max_epochs=settings["epochs"],
         random_state=seed,
         callbacks=context.callbacks,
-        checkpoint=context.checkpoint(),
+        training=Training(checkpoint=context.checkpoint()),
     ).fit(X)
     context.save_model(clustering)
     return {**score(y, clustering.labels_), "objective": clustering.objective_, "epochs": clustering.n_iter_}

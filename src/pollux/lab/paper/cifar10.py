@@ -27,6 +27,7 @@ from pollux.lab.paper.experiment import OBJECTIVES, Experiment, Protocol, score,
 from pollux.lab.pretraining import load_encoder
 from pollux.lab.records import Record, Run, Settings
 from pollux.models import lenet5
+from pollux.spec import Training
 
 GEOMETRIC = ("mmd_ova", "mmd_ovo", "wasserstein_ova", "wasserstein_ovo")
 COLUMNS = (("kl_ova", ""), *((name, "pixels") for name in GEOMETRIC), *((name, "simclr") for name in GEOMETRIC))
@@ -115,7 +116,7 @@ def measure(settings: Settings, seed: int, context: RunContext) -> Mapping[str, 
         max_epochs=settings["epochs"],
         random_state=seed,
         # Features of another encoder are another training, which its checkpoints do not know.
-        checkpoint=context.checkpoint("-".join(["fit", *of_encoder.values()])),
+        training=Training(checkpoint=context.checkpoint("-".join(["fit", *of_encoder.values()]))),
         callbacks=context.callbacks,
     ).fit(data.train)
     return {**score_clustering(clustering, data.test, data.test_classes), **of_encoder}

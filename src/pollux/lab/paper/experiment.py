@@ -73,7 +73,7 @@ class Experiment:
     tables : callable
         From the records to the tables that stand beside the paper's.
     figures : callable, optional
-        From the records, and the folder of the models that they kept, to figures by name.
+        From the records, and the folder of the results, to figures by name.
     saves_model : callable
         Whether a run saves its model: then it is run again where the file is gone.
     outdated : callable

@@ -25,6 +25,7 @@ from pollux.lab.paper.experiment import (
     score_clustering,
 )
 from pollux.lab.records import Record, Settings
+from pollux.spec import MLP, Training
 
 # By objective: ARI and clusters in use of (MLP, 10), (LeNet-5, 10), (MLP, 15), (LeNet-5, 15).
 PUBLISHED: dict[str, tuple[tuple[float, int], ...]] = {
@@ -69,8 +70,7 @@ def clustering(settings: Settings, seed: int, context: RunContext, **options: An
     """The estimator of the paper's runs on MNIST."""
     return GeminiClustering(
         settings["clusters"],
-        model=settings["model"],
-        hidden=(1200,),
+        model=MLP(hidden=(1200,)) if settings["model"] == "mlp" else settings["model"],
         objective=objective_of(settings),
         geometry=settings.get("distance") or "auto",
         batch_size=250,
@@ -79,7 +79,7 @@ def clustering(settings: Settings, seed: int, context: RunContext, **options: An
         penalties={"vat": settings["vat"]} if settings["vat"] else None,
         random_state=seed,
         callbacks=context.callbacks,
-        checkpoint=context.checkpoint(),
+        training=Training(checkpoint=context.checkpoint()),
         **options,
     )
 
@@ -132,12 +132,12 @@ def _table(records: Sequence[Record], vat: float) -> ComparisonTable:
     rows = []
     for objective, name in OBJECTIVES.items():
         for addition, variant in variants(objective).items():
-            told = vat == 0 and variant.get("distance") != "euclidean"
+            is_published = vat == 0 and variant.get("distance") != "euclidean"
             cells = []
             for (model, clusters), (ari, used) in zip(COLUMNS, PUBLISHED[objective], strict=True):
                 wanted = {"objective": objective, "model": model, "clusters": clusters, "vat": vat, "clip": None}
                 measured = estimate(records, {**wanted, **variant})
-                cells.append(Comparison(Estimate(ari, clusters=used) if told else None, measured))
+                cells.append(Comparison(Estimate(ari, clusters=used) if is_published else None, measured))
             rows.append(ComparisonRow(name + addition, cells, further="clip" in variant))
     rows.append(_kmeans_row(records))
     return ComparisonTable(

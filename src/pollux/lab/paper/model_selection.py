@@ -61,9 +61,9 @@ def conclusion(records: Sequence[Record]) -> list[str]:
             for model, name in MODEL_NAMES.items()
             for wanted in ({"objective": objective, "model": model},)
         ]
-        told = [f"{used.mean:.0f} with {name} (ARI {ari.mean:.3f})" for used, ari, name in found if used and ari]
-        if told:
-            lines.append(f"Clusters in use by {OBJECTIVES[objective]}: {', '.join(told)}.")
+        parts = [f"{used.mean:.0f} with {name} (ARI {ari.mean:.3f})" for used, ari, name in found if used and ari]
+        if parts:
+            lines.append(f"Clusters in use by {OBJECTIVES[objective]}: {', '.join(parts)}.")
     return lines
 
 

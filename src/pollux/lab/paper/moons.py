@@ -19,6 +19,7 @@ from pollux.lab.paper.comparisons import Comparison, ComparisonRow, ComparisonTa
 from pollux.lab.paper.experiment import Experiment, Protocol, is_first_run, score_clustering
 from pollux.lab.records import Record, Settings
 from pollux.report.canvas import new_figure
+from pollux.spec import MLP, Training
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,9 +44,7 @@ def measure(settings: Settings, seed: int, context: RunContext) -> Mapping[str, 
     along_graph = settings.get("distance") == "shortest_path"
     clustering = GeminiClustering(
         settings["clusters"],
-        model="mlp",
-        hidden=(10,),
-        activation="tanh",
+        model=MLP(hidden=(10,), activation="tanh"),
         objective=settings["objective"],
         geometry=ShortestPath(quantile=0.05) if along_graph else settings.get("distance", "auto"),
         batch_size=100,
@@ -53,7 +52,7 @@ def measure(settings: Settings, seed: int, context: RunContext) -> Mapping[str, 
         max_epochs=settings["epochs"],
         random_state=seed,
         callbacks=context.callbacks,
-        checkpoint=context.checkpoint(),
+        training=Training(checkpoint=context.checkpoint()),
     ).fit(X)
     context.save_model(clustering)
     return score_clustering(clustering, X, y)

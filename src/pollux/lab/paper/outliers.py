@@ -33,6 +33,7 @@ from pollux.lab.records import Record, Run, Settings
 from pollux.metrics import renyi_entropy
 from pollux.report.canvas import clean_axes, colour_map, new_figure, over_the_plane
 from pollux.report.palette import QUIET
+from pollux.spec import MLP, Training
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -84,17 +85,15 @@ def measure(settings: Settings, seed: int, context: RunContext) -> Mapping[str, 
         return score(y, _baseline(settings, seed, X))
     clustering = GeminiClustering(
         settings["clusters"],
-        model="mlp",
-        hidden=(20, 20),
+        model=MLP(hidden=(20, 20), activation=("tanh", "identity")),
         # As the authors built it: nothing follows the second layer.
-        activation=("tanh", "identity"),
         objective=objective_of(settings),
         batch_size=100,
         learning_rate=1e-3,
         max_epochs=settings["epochs"],
         random_state=seed,
         callbacks=context.callbacks,
-        checkpoint=context.checkpoint(),
+        training=Training(checkpoint=context.checkpoint()),
     ).fit(X)
     context.save_model(clustering)
     return score_clustering(clustering, X, y)

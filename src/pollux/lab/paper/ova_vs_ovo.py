@@ -18,6 +18,7 @@ from pollux.lab.paper.comparisons import Comparison, ComparisonRow, ComparisonTa
 from pollux.lab.paper.experiment import Experiment, Protocol, is_first_run, score_clustering
 from pollux.lab.records import Record, Settings
 from pollux.report.canvas import new_figure
+from pollux.spec import MLP, Training
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,16 +39,14 @@ def measure(settings: Settings, seed: int, context: RunContext) -> Mapping[str, 
     X, y = samples()
     clustering = GeminiClustering(
         3,
-        model="mlp",
-        hidden=(10,),
-        activation="tanh",
+        model=MLP(hidden=(10,), activation="tanh"),
         objective=settings["objective"],
         batch_size=100,
         learning_rate=1e-2,
         max_epochs=settings["epochs"],
         random_state=seed,
         callbacks=context.callbacks,
-        checkpoint=context.checkpoint(),
+        training=Training(checkpoint=context.checkpoint()),
     ).fit(X)
     context.save_model(clustering)
     return score_clustering(clustering, X, y)
@@ -93,8 +92,8 @@ def draw_ova_vs_ovo(records: Sequence[Record], folder: Path) -> dict[str, Figure
         return {}
     figure = new_figure(7.2, 4.6)
     for (name, run), ax in zip(found.items(), figure.subplots(len(found), 1), strict=True):
-        told = f": {run.record.metrics['clusters']} clusters in use, {ari_label(run.record)}" if run else ""
-        draw_regions(ax, run, samples()[0], name + told)
+        score = f": {run.record.metrics['clusters']} clusters in use, {ari_label(run.record)}" if run else ""
+        draw_regions(ax, run, samples()[0], name + score)
     figure.set_label(
         "Decision regions of a perceptron on three clusters in a row, seed 0. The middle one lies at the mean of the "
         "data: one-vs-all cannot tell it from them, one-vs-one can."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import zipfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,11 +13,10 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from pollux.errors import DAMAGE, InputError, did_you_mean
+from pollux.errors import InputError, did_you_mean
 from pollux.lab.datasets import IMAGES, TABLES, archives, load_images, load_table, table_names
-from pollux.lab.datasets.archives import require_arrays
 from pollux.lab.datasets.image_sets import how_to_get, image_set_path
-from pollux.lab.datasets.table_sets import table_path
+from pollux.lab.datasets.table_sets import features_of, table_path
 
 DEVELOPMENT = (
     *("avila", "coil20", "dermatology", "glass", "house_votes84", "ionosphere", "movement_libras", "new_thyroid"),
@@ -32,8 +30,7 @@ GROUPS = ("development", "held out", GIVEN, "images")
 """Those that sets are of by their names; further ones are called like the folders that their sets are in."""
 
 USUAL_IMAGES = "mnist"
-_DENSE = ("X", "y")
-_SPARSE = ("data", "indices", "indptr", "shape", "y")
+_ARRAYS = ("X", "data", "indices", "indptr", "shape", "y")
 
 
 @dataclass(frozen=True)
@@ -210,80 +207,31 @@ def read_file(path: Path) -> Samples:
 
     Other arrays, such as names, are not looked at.
     """
-    arrays = _arrays(path)
-    X = _sparse(arrays, path) if "indptr" in arrays else _dense(arrays, path)
-    require_arrays(arrays, path, "y")
-    y = _classes(arrays["y"], X.shape[0], path)
-    return Samples(X, y)
+    arrays = archives.read_arrays(path, _ARRAYS)
+    X = features_of(arrays, path)
+    archives.require_arrays(arrays, path, "y")
+    X = _checked_sparse(X, path) if scipy.sparse.issparse(X) else _checked_dense(X, path)
+    return Samples(X, _classes(arrays["y"], X.shape[0], path))
 
 
-def _arrays(path: Path) -> dict[str, NDArray[Any]]:
-    try:
-        # Of a damaged archive, numpy would leave the file open.
-        with path.open("rb") as handle:
-            file = np.load(handle, allow_pickle=False)
-            if not isinstance(file, np.lib.npyio.NpzFile):
-                raise InputError(f"{path} is one array, not an .npz file of X and y: save both by numpy.savez.")
-            wanted = _SPARSE if "indptr" in file.files else _DENSE
-            found = {name: file[name] for name in wanted if name in file.files}
-            # For the complaint of what lacks: the names of the others are enough.
-            return found or dict.fromkeys(file.files, np.zeros(0))
-    except InputError:
-        raise
-    except (*DAMAGE, MemoryError, zipfile.LargeZipFile) as error:
-        raise InputError(
-            f"{path} cannot be read as an .npz file of plain arrays ({type(error).__name__}): it is damaged, or no "
-            "such file, or holds Python objects, which are not loaded. Save X and y again by numpy.savez, or take the "
-            "file out of the folder; --sets names those to compare on."
-        ) from error
-
-
-def _dense(arrays: dict[str, NDArray[Any]], path: Path) -> NDArray[np.float64]:
-    require_arrays(arrays, path, "X")
-    X = arrays["X"]
-    if X.ndim != 2 or X.dtype.kind not in "buif" or X.size == 0:
-        raise InputError(
-            f"{path}: X must be a table of numbers (n, d), not {X.dtype} {X.shape}. Put one row for each sample, and "
-            "text or more dimensions into columns of numbers."
-        )
-    X = X.astype(np.float64, copy=False)
+def _checked_dense(X: NDArray[np.float64], path: Path) -> NDArray[np.float64]:
     if np.isinf(X).any():
         raise InputError(f"{path}: X holds infinity. Missing values are NaN; replace infinite ones by these.")
-    if not np.nanmax(X, axis=0, initial=-np.inf, where=~np.isnan(X)).max() > -np.inf:
+    if np.isnan(X).all():
         raise InputError(f"{path}: X holds nothing but missing values.")
     return X
 
 
-def _sparse(arrays: dict[str, NDArray[Any]], path: Path) -> scipy.sparse.csr_matrix:
-    require_arrays(arrays, path, *_SPARSE[:-1])
-    try:
-        X = _csr(*(arrays[name] for name in _SPARSE[:-1]))
-    except (ValueError, TypeError, OverflowError) as error:
-        raise InputError(f"{path}: data, indices, indptr and shape are no CSR matrix ({error}).") from error
+def _checked_sparse(X: scipy.sparse.csr_array, path: Path) -> scipy.sparse.csr_matrix:
     if not np.isfinite(X.data).all():
         raise InputError(f"{path}: data holds NaN or infinity; a sparse set may not: leave such entries out.")
-    return X
-
-
-def _csr(
-    data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[Any], shape: NDArray[Any]
-) -> scipy.sparse.csr_matrix:
-    if data.dtype.kind not in "buif":
-        raise ValueError(f"data must be numbers, not {data.dtype}")
-    if any(array.dtype.kind not in "iu" for array in (indices, indptr, shape)):
-        raise ValueError("indices, indptr and shape must be whole numbers")
-    if shape.shape != (2,) or shape.min() < 1:
-        raise ValueError(f"shape must be the numbers of rows and columns, not {shape.tolist()}")
-    if max(shape.max(), len(data)) > np.iinfo(np.int32).max:
-        raise ValueError("it is too large for the methods that are compared, which count in 32 bits")
-    # A place beyond 32 bits must not come back as one within.
-    parts = [array.astype(np.int64) for array in (indices, indptr)]
-    X = scipy.sparse.csr_matrix((data.astype(np.float64), *parts), shape=tuple(shape.tolist()))
-    X.check_format(full_check=True)
-    X.sum_duplicates()
+    if max(*X.shape, X.nnz) > np.iinfo(np.int32).max:
+        raise InputError(f"{path} is too large for the methods that are compared, which count in 32 bits.")
+    matrix = scipy.sparse.csr_matrix(X)
+    matrix.sum_duplicates()
     # Several methods of scikit-learn refuse wider ones.
-    X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int32)
-    return X
+    matrix.indices, matrix.indptr = matrix.indices.astype(np.int32), matrix.indptr.astype(np.int32)
+    return matrix
 
 
 def _classes(y: NDArray[Any], n_rows: int, path: Path) -> NDArray[np.int64]:
@@ -294,7 +242,7 @@ def _classes(y: NDArray[Any], n_rows: int, path: Path) -> NDArray[np.int64]:
         raise InputError(f"{path}: y holds NaN or infinity. Leave rows without a class out.")
     values, codes = np.unique(y.reshape(-1), return_inverse=True)
     if y.dtype.kind == "f" and not np.array_equal(values, np.round(values)):
-        raise InputError(f"{path}: y holds fractions, so it is no list of classes: number these 0, 1, 2, ….")
+        raise InputError(f"{path}: y holds fractions, so it is not a list of classes: number these 0, 1, 2, ….")
     if not 2 <= len(values) < n_rows:
         raise InputError(
             f"{path}: y has {len(values)} classes in {n_rows} rows. A comparison needs at least two classes, and fewer "

@@ -26,7 +26,7 @@ TITLES = {
     "images": "Images, scored on test images",
 }
 SIZES = ("size", "K")
-"""Columns that tell of the set, not of methods."""
+"""Columns about the set, not about methods."""
 
 
 class SetInfo(NamedTuple):

@@ -114,7 +114,7 @@ def _spectral(X: Any, n_clusters: int, seed: int, context: RunContext) -> Any:
 
 
 def _hdbscan(X: Any, n_clusters: int, seed: int, context: RunContext) -> Any:
-    # The only one that is not told how many clusters there are: it has no such parameter.
+    # The only one without a number of clusters: it has no such parameter.
     return HDBSCAN(copy=True).fit(X)
 
 

@@ -1,0 +1,202 @@
+"""Parameters in groups: reached by their names, cloned, printed and pickled as scikit-learn's users expect."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.decomposition import PCA
+from sklearn.feature_extraction.text import TfidfTransformer
+from sklearn.impute import SimpleImputer
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from pollux import MLP, Gemini, GeminiClustering, Scaling, Training, load
+from pollux.errors import InputError
+from pollux.io.onnx import to_onnx
+from pollux.spec import GROUPS, Spec, flatten_params, nested_name
+
+pytestmark = pytest.mark.filterwarnings("ignore::pollux.clustering.CollapseWarning")
+
+random = np.random.default_rng(0)
+X = np.concatenate([random.normal(size=(20, 3)), random.normal(size=(20, 3)) + 6])
+KINDS = {"model": MLP, "preprocessing": Scaling, "training": Training}
+
+
+def clustering(**parameters: Any) -> GeminiClustering:
+    return GeminiClustering(2, max_epochs=3, random_state=0, **parameters)
+
+
+def test_there_are_few_parameters() -> None:
+    assert len(inspect.signature(GeminiClustering).parameters) == 16
+    assert tuple(KINDS) == GROUPS
+
+
+@pytest.mark.parametrize("group", KINDS)
+def test_the_parameters_of_a_bare_estimator_include_those_of_groups(group: str) -> None:
+    found = GeminiClustering().get_params()
+    for name, value in KINDS[group]().get_params().items():
+        assert found[f"{group}__{name}"] == value
+        assert nested_name(name) == f"{group}__{name}"
+    assert f"{group}__{name}" not in GeminiClustering().get_params(deep=False)
+
+
+def test_names_of_parameters_are_unique_so_that_each_can_be_said_alone() -> None:
+    names = [name for kind in KINDS.values() for name in kind().get_params()]
+    flat = [name for name in GeminiClustering().get_params(deep=False) if name not in ("preprocessing", "training")]
+    assert len({*names, *flat}) == len(names) + len(flat)
+    for model in ("mlp", "linear"):
+        assert set(flatten_params(GeminiClustering(model=model))) == {*names, *flat}
+    assert nested_name("n_init") == "n_init"
+
+
+def test_setting_a_parameter_makes_the_group_that_a_short_form_stands_for() -> None:
+    one = GeminiClustering().set_params(model__hidden=(5,), training__patience=2, preprocessing__scaling="standard")
+    assert isinstance(one.model, MLP)
+    assert one.model.hidden == (5,)
+    assert one.training.patience == 2
+    assert one.preprocessing.scaling == "standard"
+    assert GeminiClustering(preprocessing="global").set_params(preprocessing__missing="mean").get_params()[
+        "preprocessing__scaling"
+    ] == ("global")
+    assert GeminiClustering(model="linear").set_params(model="mlp", model__norm="batch").model.norm == "batch"
+    with pytest.raises(ValueError, match="Invalid parameter 'colour'"):
+        GeminiClustering().set_params(training__colour=1)
+    with pytest.raises((ValueError, AttributeError)):
+        GeminiClustering(model="linear").set_params(model__hidden=(5,))
+
+
+def test_groups_are_cloned_printed_and_pickled() -> None:
+    one = clustering(model=MLP(hidden=(4,)), training=Training(patience=2), preprocessing=Scaling("standard"))
+    other = clone(one)
+    assert other.training is not one.training
+    assert flatten_params(other) == flatten_params(one)
+    other.set_params(training__patience=9)
+    assert one.training.patience == 2
+    assert "training=Training(patience=2)" in " ".join(repr(one).split())
+    again = pickle.loads(pickle.dumps(one.fit(X)))
+    assert (again.predict(X) == one.labels_).all()
+    assert flatten_params(again) == flatten_params(one)
+
+
+def test_a_grid_search_reaches_the_groups_of_a_bare_estimator() -> None:
+    grid = {"training__optimiser": ["adam", "sgd"], "model__hidden": [(3,), (4,)], "preprocessing__scaling": ["none"]}
+    search = GridSearchCV(clustering(), grid, cv=2).fit(X)
+    assert len(search.cv_results_["params"]) == 4
+    assert search.best_estimator_.model.hidden in [(3,), (4,)]
+    pipeline = make_pipeline(StandardScaler(), clustering())
+    assert "geminiclustering__training__tol" in pipeline.get_params()
+
+
+def test_a_spec_is_frozen_and_resolved() -> None:
+    spec = Spec.of(clustering(objective="mi", penalties={"entropy": 0.5}))
+    assert spec.objective.name == "kl_ova"
+    assert spec.penalties[0][1] == 0.5
+    assert spec.model == "mlp"
+    with pytest.raises(AttributeError):
+        spec.n_clusters = 3  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"training": 3}, r"training is a Training\(…\) or None, not 3"),
+        ({"preprocessing": 3}, "preprocessing is None, a name .* or a transformer, not 3"),
+        ({"preprocessing": StandardScaler}, "or a transformer, not <class"),
+        ({"preprocessing": "centred"}, "Unknown scaling 'centred'. Valid names: none, auto"),
+        ({"training": Training(tol=-1)}, "tol must be a number of at least 0"),
+        ({"model": MLP(hidden=5)}, "hidden is a sequence"),  # type: ignore[arg-type]
+        ({"preprocessing": Scaling(n_components=0)}, "n_components must be a positive integer"),
+    ],
+)
+def test_groups_are_checked(parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
+        clustering(**parameters).fit(X)
+
+
+def test_a_name_of_a_scaling_is_a_preprocessing() -> None:
+    named, grouped = clustering(preprocessing="standard").fit(X), clustering(preprocessing=Scaling("standard")).fit(X)
+    assert named.objective_ == grouped.objective_
+    assert named.scaling_ is not None
+
+
+# Transformers of scikit-learn
+
+
+def test_a_transformer_is_cloned_fitted_and_used_on_new_samples() -> None:
+    transformer = PCA(2, random_state=0)
+    one = clustering(model="linear", preprocessing=transformer).fit(X)
+    assert not hasattr(transformer, "components_")
+    assert one.module_.in_features == 2 if isinstance(one.module_, torch.nn.Linear) else True
+    other = clustering(model="linear").fit(PCA(2, random_state=0).fit_transform(X))
+    np.testing.assert_allclose(one.predict_proba(X), other.predict_proba(PCA(2, random_state=0).fit_transform(X)))
+    assert one.score(X) == pytest.approx(other.score(PCA(2, random_state=0).fit_transform(X)))
+    assert one.n_features_in_ == 3
+    with pytest.raises(ValueError, match="is expecting 3 features"):
+        one.predict(X[:, :2])
+
+
+def test_a_pipeline_that_fills_gaps_is_a_preprocessing_too() -> None:
+    gaps = X.copy()
+    gaps[::7, 1] = np.nan
+    one = clustering(preprocessing=make_pipeline(SimpleImputer(), StandardScaler())).fit(gaps)
+    assert np.isfinite(one.predict_proba(gaps)).all()
+    weighted = clustering(preprocessing=StandardScaler()).fit(X, sample_weight=np.arange(len(X)))
+    assert len(weighted.labels_) == len(X)
+
+
+def test_a_transformer_may_return_sparse_samples() -> None:
+    counts = random.poisson(1.0, size=(30, 6)).astype(np.float64) + np.eye(30, 6)
+    assert clustering(preprocessing=TfidfTransformer()).fit(counts).n_clusters_ >= 1
+
+
+def test_what_a_transformer_cannot_do_is_said(tmp_path: Path) -> None:
+    one = clustering(preprocessing=StandardScaler()).fit(X)
+    with pytest.raises(InputError, match="cannot hold a transformer"):
+        one.save(tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+    with pytest.raises(InputError, match="cannot be exported"):
+        to_onnx(one, tmp_path / "model.onnx")
+    np.save(tmp_path / "X.npy", X.astype(np.float32))
+    with pytest.raises(InputError, match="must look at all of them"):
+        clustering(preprocessing=StandardScaler()).fit(tmp_path / "X.npy")
+
+
+# Recipes
+
+
+@pytest.mark.parametrize("objective", ["mmd_ovo", "mmd_ova", Gemini("mmd_ovo"), Gemini("mmd_ova", clip=1e-9)])
+def test_a_recipe_keeps_its_kernel_for_every_objective_that_needs_one(objective: Any) -> None:
+    assert GeminiClustering.for_tables(3, objective=objective).geometry == "mixtures"
+
+
+@pytest.mark.parametrize("objective", ["mi", "wasserstein_ova", Gemini("tv_ovo")])
+def test_other_objectives_do_not_take_the_kernel_of_a_recipe(objective: Any) -> None:
+    assert GeminiClustering.for_tables(3, objective=objective).geometry == "auto"
+
+
+def test_overrides_of_a_recipe_replace_a_part_of_a_group_or_all_of_it() -> None:
+    part = GeminiClustering.for_tables(3, training__dtype="float64")
+    assert (part.training.dtype, part.training.schedule) == ("float64", "cosine")
+    whole = GeminiClustering.for_tables(3, training=Training(dtype="float64"))
+    assert (whole.training.dtype, whole.training.schedule) == ("float64", "constant")
+    assert GeminiClustering.for_tables(3, model="linear").model == "linear"
+
+
+def test_groups_come_back_from_files(tmp_path: Path) -> None:
+    one = clustering(model=MLP(hidden=(4, 3)), training=Training(schedule="cosine"), preprocessing="standard").fit(X)
+    one.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    assert again.model.hidden == (4, 3)
+    assert again.training.schedule == "cosine"
+    assert flatten_params(again) == flatten_params(one)
+    bare = clustering().fit(X)
+    bare.save(tmp_path / "bare")
+    assert load(tmp_path / "bare").get_params(deep=False) == bare.get_params(deep=False)
