@@ -62,7 +62,7 @@ class Team:
             line.send((function, arguments))
         answers = []
         for line in self.lines:
-            assert line.poll(60), "a process does not answer"
+            assert line.poll(300), "a process does not answer"
             answers.append(line.recv())
         return answers
 
@@ -70,7 +70,7 @@ class Team:
         for line in self.lines:
             line.send(None)
         for process in self.processes:
-            process.join(20)
+            process.join(60)
             assert process.exitcode == 0
 
 
@@ -79,7 +79,7 @@ def _work(line: Connection, variables: dict[str, str]) -> None:
     os.environ.update(variables)
     while True:
         try:
-            with joining("cpu", timeout=30) as ranks:
+            with joining("cpu", timeout=300) as ranks:
                 while (task := line.recv()) is not None:
                     function, arguments = task
                     try:

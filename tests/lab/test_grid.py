@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from experiment_records import Spy, grid_of, perform_run, write_encoder
 from pollux.app import cli
@@ -222,7 +223,7 @@ def alive(number: int) -> bool:
     return False
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 90) -> None:
+def wait_until(condition: Callable[[], object], seconds: float = 300) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it takes too long"
@@ -249,6 +250,8 @@ class Started:
             code = 99
             try:
                 os.setsid()
+                # What it computes once all is done would wait for the threads that it has not.
+                torch.set_num_threads(1)
                 # The server that forks workers is this process's own.
                 multiprocessing.forkserver._forkserver._forkserver_pid = None  # type: ignore[attr-defined]
                 with Path("said").open("w", encoding="utf-8") as file:
