@@ -32,7 +32,7 @@ _IMPORTED = [
     *(
         "pollux.data.streams",
         "pollux.metrics",
-        "pollux.training.memory",
+        "pollux.training.memory_advice",
         "pyarrow.parquet",
         "pyarrow.csv",
         "torch._dynamo",

@@ -670,8 +670,8 @@ def test_a_launcher_that_is_asked_to_end_leaves_a_checkpoint(
 
 def finite_checkpoints(folder: Path) -> None:
     for path in folder.rglob("checkpoint-*.safetensors"):
-        course = unpack(*checked_tensors.read(path, FORMAT, [VERSION], "checkpoint"))["course"]
-        for tensor in course["model"]:
+        state = unpack(*checked_tensors.read(path, FORMAT, [VERSION], "checkpoint"))["state"]
+        for tensor in state["model"]:
             assert bool(tensor.isfinite().all()), path
 
 
