@@ -13,6 +13,9 @@ import pytest
 import torch
 from hypothesis import settings
 
+from data_files import FAST, frame, pixels, pollux
+from data_files import write_images as images_in
+from data_files import write_table as table_in
 from rank_processes import Team
 
 TEAMS = {2: "two", 3: "three"}
@@ -97,3 +100,26 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return TOGETHER.get(Path(nodeid.partition("::")[0]).name) or super()._split_scope(nodeid)
 
     return Scheduling(config, log)
+
+
+# Runs that the tests of all commands share
+
+
+@pytest.fixture(scope="session")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of a table, with what it was made of beside it."""
+    folder = tmp_path_factory.mktemp("runs")
+    table_in(folder, "plain.csv", frame())
+    answer = pollux("fit", folder / "plain.csv", *FAST, "--label", "class", "--out", folder / "run")
+    assert answer.code == 0, answer
+    return folder / "run"
+
+
+@pytest.fixture(scope="session")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of a folder of images."""
+    folder = tmp_path_factory.mktemp("pictures")
+    images_in(folder / "images", pixels(12, 8, 8), names=lambda index: f"{'ab'[index % 2]}/{index:02}.png")
+    answer = pollux("fit", folder / "images", *FAST, "--label", "folder", "--out", folder / "run")
+    assert answer.code == 0, answer
+    return folder / "run"

@@ -25,15 +25,14 @@ PATIENCE = 300.0
 _IMPORTED = [
     *(
         "pollux.clustering",
-        "pollux.app.runs.fitting",
-        "pollux.app.runs.streamed",
-        "pollux.app.runs.interrupts",
+        "pollux.app.run_training",
+        "pollux.app.fit",
         "pollux.app.cli",
     ),
     *(
         "pollux.data.streams",
         "pollux.metrics",
-        "pollux.training.memory",
+        "pollux.training.memory_advice",
         "pyarrow.parquet",
         "pyarrow.csv",
         "torch._dynamo",
@@ -235,15 +234,15 @@ def slow_steps(seconds: float) -> None:
 
 def slow_reading(seconds: float) -> None:
     """The data are at hand only after so long."""
-    from pollux.app.runs import fitting
+    from pollux.app import run_training
 
-    read_rows = fitting.read_rows
+    open_run_data = run_training.open_run_data
 
     def slowly(*arguments: Any) -> Any:
         time.sleep(seconds)
-        return read_rows(*arguments)
+        return open_run_data(*arguments)
 
-    fitting.read_rows = slowly
+    run_training.open_run_data = slowly
 
 
 SABOTAGE: dict[str, Callable[[Any], None]] = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
+import pollux
 from pollux.app.cli import main
 from pollux.data.shuffling import read_ahead
 from pollux.data.streams import open_stream
@@ -48,3 +51,22 @@ def test_the_context_ends_with_the_command() -> None:
     with pytest.raises(InputError), command_line():
         raise InputError("as a command may")
     assert option("missing") == "missing="
+
+
+def test_only_commands_spell_options_as_the_command_line_does() -> None:
+    """Whatever Python users can meet is spelled by ``option``."""
+    source = Path(pollux.__file__).parent
+    found = []
+    for path in sorted(source.rglob("*.py")):
+        module = path.relative_to(source)
+        if module.parts[0] in ("app", "lab") or str(module) == "errors.py":
+            continue
+        tree = ast.parse(path.read_text())
+        documents = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documents:
+                # Options of torchrun are its own.
+                text = re.sub(r"torchrun --[a-z-]+", "", node.value)
+                if re.search(r"(?<![\w-])--[a-z]", text):
+                    found.append(f"{module}:{node.lineno} {node.value}")
+    assert not found

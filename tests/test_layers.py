@@ -26,7 +26,7 @@ LAYERS = [
         "geometry",
     ),
     *("transport", "objectives", "spec", "training", "fitted"),
-    *("io.model_files", "recipes", "clustering", "io.onnx", "report", "app.runs", "selection", "app", "lab"),
+    *("io.model_files", "recipes", "clustering", "io.onnx", "report", "selection", "app", "lab"),
     "__main__",
 ]
 # Packages that only gather modules of several layers.

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from pollux import names
 from pollux.data.samples import Samples, StreamSamples
 from pollux.data.scaling import FittedScaling, FittedTransformer
-from pollux.errors import InputError
+from pollux.errors import InputError, option
 from pollux.geometry import Geometry, Kind, Precomputed, resolve
 from pollux.models import activations, build
 from pollux.objectives import DIVERGENCES, PENALTIES, Divergence, Gemini
@@ -346,7 +346,7 @@ class Spec:
     def check_streamable(self) -> None:
         """Raise an InputError where something must look at all samples, which streamed ones do not allow."""
         asked = self.preprocessing.describe_changes()
-        asked += [f"init={self.init!r}"] if self.init in ("kmeans", "graph") else []
+        asked += [option("init", self.init)] if self.init in ("kmeans", "graph") else []
         asked += [
             f"the penalty {name!r}"
             for (penalty, _), name in zip(self.penalties, self.penalty_names, strict=True)
@@ -464,15 +464,15 @@ def _check(estimator: Any) -> None:
         raise ValueError(f"learning_rate must be a positive number, not {learning_rate!r}.")
     _check_choice("init", estimator.init, names.INITS)
     if estimator.init == "kmeans++" and not (isinstance(estimator.model, str) and estimator.model == "free"):
-        raise ValueError("init='kmeans++' starts a free table only; for a network, use 'kmeans' or 'graph'.")
+        raise ValueError(f"{option('init', 'kmeans++')} starts a free table only; for a network, use kmeans or graph.")
     check_device(estimator.device)
 
 
 def _check_rounds(trial_epochs: Any, max_epochs: Any) -> None:
     if trial_epochs not in (None, "auto") and max_epochs != "auto" and trial_epochs >= max_epochs:
         raise ValueError(
-            f"Of max_epochs={max_epochs} the first trial_epochs are for all restarts and the rest for the best of "
-            f"them: trial_epochs={trial_epochs} leaves none."
+            f"Of {option('max_epochs', max_epochs)} the first are for all restarts and the rest for the best of them: "
+            f"{option('trial_epochs', trial_epochs)} leaves none."
         )
 
 

@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from commands import refused
 from data_files import FAST, Answer, delimited, frame, pixels, tree, write_bytes
 from data_files import pollux as answered
 from data_files import write_images as images_in
@@ -145,6 +146,30 @@ def test_whoever_has_seen_enough_may_leave(run: Path, tmp_path: Path) -> None:
     assert process.returncode == 0
 
 
+# Usage
+
+
+def test_without_a_command_there_is_help() -> None:
+    answer = answered()
+    assert answer.code == 2
+    assert "fit" in answer.err
+    assert "Start with" in answer.err
+
+
+def test_usage_is_explained() -> None:
+    for words in (
+        ["nothing"],
+        ["fit", "--nothing"],
+        ["predict"],
+        ["predict", "run"],
+        ["report"],
+        ["export", "run"],
+    ):
+        refused(*words)
+    refused("fit", says="pollux fit DATA")
+    refused("fit", "nowhere.csv", says="nowhere.csv")
+
+
 # Lightness
 
 
@@ -186,6 +211,25 @@ def modules_of(*words: str) -> set[str]:
 )
 def test_help_and_usage_come_at_once(words: list[str]) -> None:
     assert not modules_of(*words) & set(HEAVY)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["fit", "nowhere.csv"],
+        ["fit", "d.csv", "--model", "x"],
+        ["fit", "d.csv", "--clusters", "0"],
+        ["fit", "--config", "nowhere.toml"],
+        ["fit", "--resume", "nowhere"],
+        ["select", "nowhere.csv"],
+        ["predict", "nowhere", "d.csv"],
+        ["report", "nowhere"],
+        ["export", "nowhere", "--onnx", "m.onnx"],
+    ],
+    ids=" ".join,
+)
+def test_complaints_come_before_torch(words: list[str]) -> None:
+    assert not modules_of(*words) & {"torch", "sklearn"}
 
 
 def test_the_package_is_light() -> None:

@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from data_files import Answer, pollux
 from flat_parameters import make_clustering
 from pollux import GeminiClustering, load, open_stream
-from pollux.app.runs import Settings
-from pollux.app.runs import streamed as streamed_runs
+from pollux.app import run_data
+from pollux.app.settings import Settings
 from pollux.data import samples as streamed
 from pollux.data.chunks import FileChunks
 from pollux.data.dataset_chunks import DatasetChunks
@@ -241,6 +242,19 @@ def test_labels_are_predicted_when_they_are_asked_for(tmp_path: Path, monkeypatc
     assert fitted.labels_ is labels
     assert len(read) == 12
     np.testing.assert_array_equal(labels, fitted.predict(frame()))
+
+
+@pytest.mark.parametrize(("geometry", "sampled"), [("linear", 0), ("rbf", 12)])
+def test_chunks_are_read_for_what_is_needed_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, geometry: str, sampled: int
+) -> None:
+    """Twice to train and once to evaluate; only a bandwidth takes a sample of some."""
+    read: Counter[int] = Counter()
+    original = FileChunks.read
+    monkeypatch.setattr(FileChunks, "read", lambda self, chunk: (read.update([chunk]), original(self, chunk))[1])
+    clustering(max_epochs=2, geometry=geometry).fit(in_parquet(tmp_path / "rows.parquet"))
+    assert read.total() == 3 * 12 + sampled
+    assert read.keys() == set(range(12))
 
 
 def test_clusters_are_numbered_by_size(tmp_path: Path) -> None:
@@ -624,7 +638,7 @@ def test_a_streamed_run_has_a_row_for_each_row_in_their_order(table: Path) -> No
 def test_streaming_that_was_asked_for_equals_that_of_large_files(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fit(table, "--stream", "yes", "--out", "asked")
     fit(table, "--out", "held")
-    monkeypatch.setattr(streamed_runs, "_MOST_BYTES", 1_000)
+    monkeypatch.setattr(run_data, "_MOST_BYTES", 1_000)
     fit(table, "--out", "large")
     fit(table, "--stream", "no", "--out", "refused")
     assert (Path("asked") / "clusters.parquet").read_bytes() == (Path("large") / "clusters.parquet").read_bytes()
@@ -751,7 +765,7 @@ def test_folders_of_a_partition_are_columns(table: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (("--model", "free"), "A free table has a place for each row"),
+        (("--model", "free"), "A free table has a row of its own for each sample"),
         (("--geometry", "shortest_path", "--objective", "wasserstein_ova"), "must look at all rows"),
         (("--label", "knid"), "knid"),
         (("--id", "nmae"), "nmae"),

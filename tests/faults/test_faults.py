@@ -253,7 +253,7 @@ def test_a_run_killed_while_it_is_prolonged_ends_with_the_same_bits(
         load(folder / "run")
         if (folder / "run/unfinished").exists() or results(folder / "run") != expected:
             settings = folder / "run/unfinished/run.toml"
-            says_so = settings.exists() and "epochs = 3" in settings.read_text()
+            says_so = settings.exists() and "max_epochs = 3" in settings.read_text()
             ended = Child(folder, *(prolong[:3] if says_so else prolong)).end()
             assert ended.code == 0, (changes[number - 1], ended)
         assert results(folder / "run") == expected, changes[number - 1]
@@ -391,8 +391,8 @@ def test_no_damage_of_a_file_goes_unnoticed(unfinished: Path, tmp_path: Path) ->
     ("was", "becomes", "told"),
     [
         ("learning_rate = 0.01", "learning_rate = 0.02", "learning_rate was 0.01 and is 0.02"),
-        ("seed = 0", "seed = 1", "random_state was 0 and is 1"),
-        ("clusters = 3", "clusters = 4", "n_clusters was 3 and is 4"),
+        ("random_state = 0", "random_state = 1", "random_state was 0 and is 1"),
+        ("n_clusters = 3", "n_clusters = 4", "n_clusters was 3 and is 4"),
         ('objective = "mmd_ova"', 'objective = "mi"', "objective was"),
         ("batch_size = 16", "batch_size = 15", "batch_size was 16 and is 15"),
     ][: None if IS_FULL else 1],
@@ -671,8 +671,8 @@ def test_a_launcher_that_is_asked_to_end_leaves_a_checkpoint(
 
 def finite_checkpoints(folder: Path) -> None:
     for path in folder.rglob("checkpoint-*.safetensors"):
-        course = unpack(*checked_tensors.read(path, FORMAT, [VERSION], "checkpoint"))["course"]
-        for tensor in course["model"]:
+        state = unpack(*checked_tensors.read(path, FORMAT, [VERSION], "checkpoint"))["state"]
+        for tensor in state["model"]:
             assert bool(tensor.isfinite().all()), path
 
 

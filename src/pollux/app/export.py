@@ -22,11 +22,13 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from pollux.app.runs.folder import keep_apart, model_of
-    from pollux.app.runs.predicting import load_for
+    from pollux.app.predict import load_run
+    from pollux.app.run_folder import check_not_input, model_path
+
+    check_not_input(Path(options.onnx), model_path(options.run_folder))
+    # Imported late, because it brings torch.
     from pollux.io.onnx import to_onnx
 
-    keep_apart(Path(options.onnx), model_of(options.run_folder))
-    told = to_onnx(load_for(options.run_folder), options.onnx)
-    print(f"model written to {options.onnx}: {told}")
+    described = to_onnx(load_run(options.run_folder), options.onnx)
+    print(f"model written to {options.onnx}: {described}")
     return GOOD

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pollux.app.console import GOOD
+from pollux.errors import InputError
 from pollux.names import MISSING_IN_FILES
 
 
@@ -27,17 +28,19 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from pollux.app.runs.findings import findings
-    from pollux.app.runs.folder import REPORT, keep_apart, model_of
-    from pollux.errors import InputError
-    from pollux.report import write_page
+    from pollux.app.run_folder import REPORT, check_not_input, model_path
 
     run = Path(options.run_folder)
+    model = model_path(run)
     if options.out and Path(options.out).suffix.lower() not in (".html", ".htm"):
         raise InputError(f"The report is a page: give it a name that ends in .html, not {options.out}.")
-    found = findings(run, options.data, label=options.label, place=options.map, missing=options.missing)
+    # Imported late, because they bring torch.
+    from pollux.app.run_findings import gather_findings
+    from pollux.report import write_page
+
+    findings = gather_findings(run, options.data, label=options.label, axes=options.map, missing=options.missing)
     out = Path(options.out) if options.out else (run if run.is_dir() else run.parent) / REPORT
-    keep_apart(out, *([options.data] if options.data else []), model_of(run))
-    write_page(found, out)
+    check_not_input(out, *([options.data] if options.data else []), model)
+    write_page(findings, out)
     print(f"report written to {out}")
     return GOOD

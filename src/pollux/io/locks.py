@@ -23,7 +23,7 @@ def locked(folder: str | Path) -> Iterator[None]:
             handle = _lock(Path(folder))
         except BlockingIOError as error:
             raise BusyError(
-                f"Another run is using {folder}: wait for it, stop it, or choose another folder (--out)."
+                f"Another run is using {folder}: wait for it, stop it, or choose another folder."
             ) from error
         yield
     finally:

@@ -10,7 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pollux.app.console import GOOD, STOPPED, counted, nothing, say
+from pollux.app.console import GOOD, STOPPED, Console, counted, say
 
 if TYPE_CHECKING:
     from pollux.training import Checkpoints, Epoch
@@ -82,14 +82,15 @@ def _numbers(text: str) -> list[int]:
 
 
 def run(options: argparse.Namespace) -> int:
-    from pollux.app.runs.interrupts import heeded
+    from pollux.app.run_training import stop_on_signals
     from pollux.lab.pretraining import pretrain_simclr
     from pollux.lab.pretraining.image_arrays import read_images
     from pollux.lab.pretraining.simclr import checkpoint_folder
     from pollux.threads import at_most
     from pollux.training import Checkpoints
 
-    echo = nothing if getattr(options, "quiet", False) else print
+    console = Console(quiet=getattr(options, "quiet", False))
+    echo = console.echo
     out = Path(getattr(options, "out", None) or f"{Path(options.data).stem}-simclr.safetensors")
     checkpoints = Checkpoints(checkpoint_folder(out))
     _check(options, out, checkpoints.exist())
@@ -97,9 +98,9 @@ def run(options: argparse.Namespace) -> int:
     reading = {name: getattr(options, name, None) for name in ("array", "image_size")}
     images = read_images(options.data, **reading)
     echo(f"{len(images):,} images of {'×'.join(map(str, images.shape[1:]))}")
-    callbacks = [] if echo is nothing else [_progress(len(images))]
+    callbacks = [] if console.quiet else [_progress(len(images))]
     try:
-        with at_most(getattr(options, "threads", 0)), heeded(checkpoints):
+        with at_most(getattr(options, "threads", 0)), stop_on_signals(checkpoints):
             result = pretrain_simclr(
                 images,
                 **settings,

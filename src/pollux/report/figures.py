@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TRAINING = {"objective": "Objective (is maximised)", "clusters": "Clusters in use", "entropy": "Entropy (nats)"}
-# Blue and orange are told apart by any kind of colour vision.
+# Blue and orange can be distinguished with any kind of colour vision.
 DIFFERENCE = ("#23527c", "#7fa8cb", "#f7f7f5", "#e9ae79", "#a84f0a")
 UNCERTAIN, SHARE = ("#fbfaf8", "#cfc4e0", "#8a68ad", "#46246b"), ("#ffffff", "#2f6fb2")
 
@@ -137,7 +137,7 @@ def plot_profiles(
     top : int, default=8
         Features to show: those with the largest absolute difference in any cluster, the largest first.
     shares : collection of str
-        The names among them that are zeros and ones: their cells tell the share within the cluster instead.
+        The names among them that are zeros and ones: their cells hold the share within the cluster instead.
     ax : Axes, optional
         Where to draw, without a title.
     """

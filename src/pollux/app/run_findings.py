@@ -1,4 +1,4 @@
-"""``pollux report``: what a run has found, gathered for its page."""
+"""What the page of ``pollux report`` shows of a run, gathered from its folder and its data."""
 
 from __future__ import annotations
 
@@ -10,13 +10,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pollux.app.runs import folder
-from pollux.app.runs.data import classes_of, fingerprint, identifiers_of, in_units, without_gaps
-from pollux.app.runs.predicting import apart, load_for, probabilities_of
-from pollux.app.runs.settings import Settings
+from pollux.app import run_folder
+from pollux.app.predict import encoding_of, load_run, probabilities_of
+from pollux.app.run_data import (
+    classes_of,
+    describe_scaling,
+    drop_incomplete,
+    fingerprint,
+    identifiers_of,
+    reading_of,
+)
+from pollux.app.settings import Settings
 from pollux.data.encoding import Category, Encoding, TableEncoding
 from pollux.data.sources import Part, gather, open_data
-from pollux.errors import InputError
+from pollux.errors import InputError, option
 from pollux.report import Findings, as_pictures, principal_map
 from pollux.spec import flatten_params
 from pollux.training.problem import resolve_batch_size
@@ -25,12 +32,12 @@ from pollux.training.problem import resolve_batch_size
 _MOST_ROWS, _SHOWN_ROWS = 200_000, 100_000
 
 
-def findings(
+def gather_findings(
     run: str | Path,
     data: str | Path | None = None,
     *,
     label: str | None = None,
-    place: str | None = None,
+    axes: str | None = None,
     missing: str | None = None,
 ) -> Findings:
     """What the model of a run says of data: its own, or others.
@@ -43,48 +50,47 @@ def findings(
         The rows, if not those of the run.
     label : str, optional
         The column of known classes, if not that of the run; "" for none.
-    place : str, optional
-        Where the rows lie on the map: two columns, "a,b", or a .npy file (n, 2); else their principal components.
+    axes : str, optional
+        The axes of the map: two columns, "a,b", or a .npy file (n, 2); else principal components.
     missing : {"error", "mean", "drop"}, optional
         What to do with rows that lack values, if not what was done in training.
     """
     settings = _settings_for(run, data)
-    clustering, preprocessing = apart(load_for(run, missing, with_free=True))
+    clustering = load_run(run, missing, with_free=True)
+    encoding = encoding_of(clustering)
     file = settings.data if data is None else data
-    beside = [*preprocessing.identifiers, *filter(None, [settings.label, label]), *(place or "").split(",")]
+    beside = [*encoding.identifiers, *filter(None, [settings.label, label]), *(axes or "").split(",")]
     # As they are read for prediction: guessing types anew, from other rows, could find others.
-    summary = folder.summary_of(run) if Path(run).is_dir() else {}
-    parts = open_data(file, settings.reading).stream(preprocessing, beside)
+    summary = run_folder.read_summary(run) if Path(run).is_dir() else {}
+    parts = open_data(file, reading_of(settings)).stream(encoding, beside)
     whole, numbers, total = _shown(parts, summary if data is None else {})
-    part, kept = without_gaps(whole, preprocessing)
-    X = preprocessing.encode(part.rows, Counter())
+    part, kept = drop_incomplete(whole, encoding)
+    X = encoding.encode(part.rows, Counter())
     # Rows that were streamed are known by their files, and only some of them are looked at here.
     found = summary.get("fingerprint", "") if summary.get("streamed") else fingerprint(X)
-    if clustering.model != "free":
+    if not clustering.fitted_.is_free:
         probabilities = probabilities_of(clustering, X)
     elif len(clustering.labels_) == len(part) and summary.get("fingerprint", found) == found:
         probabilities = clustering.probabilities_
     else:
-        raise InputError("A free table tells only of the rows it was trained on, in their order, and these are others.")
-    points, axes = _points(place, X, part, kept)
+        raise InputError("A free table knows only the rows it was trained on, in their order, and these are others.")
+    points, axis_names = _points(axes, X, part, kept)
     is_image = X.ndim == 4
-    features, names = (None, []) if is_image else _features(preprocessing, part)
+    features, names = (None, []) if is_image else _features(encoding, part)
     return Findings(
         title=Path(file).name,
         probabilities=probabilities,
         points=points,
-        axes=axes,
+        axes=axis_names,
         features=features,
         feature_names=names,
-        shares=preprocessing.shares,
+        shares=encoding.shares,
         images=as_pictures(part.rows) if is_image else None,
-        row_names=_row_names(part, preprocessing, numbers[kept], total),
+        row_names=_row_names(part, encoding, numbers[kept], total),
         classes=classes_of(part, _label(label, settings.label, part)),
         history=clustering.history_,
-        settings=_for_people(settings, clustering, preprocessing, total),
-        notes=_notes(
-            preprocessing, summary, total, len(whole), len(part), found, data is not None or missing is not None
-        ),
+        settings=_described_settings(settings, clustering, encoding, summary),
+        notes=_notes(encoding, summary, total, len(whole), len(part), found, data is not None or missing is not None),
         command=settings.command() if settings.data else "",
     )
 
@@ -103,9 +109,9 @@ def _shown(parts: Iterable[Part], summary: Mapping[str, Any]) -> tuple[Part, NDA
 
 
 def _settings_for(run: str | Path, data: str | Path | None) -> Settings:
-    """The settings of a run, or the defaults for other data; an InputError where no data are at hand."""
-    folder.model_of(run)
-    settings = folder.settings_of(run) if Path(run).is_dir() else None
+    """The settings of a run, or the defaults for other data; an InputError without data."""
+    run_folder.model_path(run)
+    settings = run_folder.read_settings(run) if Path(run).is_dir() else None
     if data is None and settings is None:
         raise InputError(f"{run} does not say which data it was trained on: pass them, pollux report RUN DATA.")
     if data is None and settings is not None and not Path(settings.data).exists():
@@ -120,97 +126,106 @@ def _label(asked: str | None, own: str, part: Part) -> str:
     return own if own in part.names else ""
 
 
-def _features(preprocessing: Encoding, part: Part) -> tuple[NDArray[np.float64], list[str]]:
+def _features(encoding: Encoding, part: Part) -> tuple[NDArray[np.float64], list[str]]:
     """What the model reads, in its own units, and the names of it; of true and false, true is enough."""
-    names = preprocessing.feature_names
+    names = encoding.feature_names
     twins = set()
-    if isinstance(preprocessing, TableEncoding):
-        booleans = [column for column in preprocessing.columns if isinstance(column, Category) and column.boolean]
+    if isinstance(encoding, TableEncoding):
+        booleans = [column for column in encoding.columns if isinstance(column, Category) and column.boolean]
         twins = {f"{column.name}=false" for column in booleans if len(column.values) == 2}
     kept = [index for index, name in enumerate(names) if name not in twins]
-    told = [f"column {name}" if name.isdigit() else name for name in names]
-    return preprocessing.raw(part.rows)[:, kept], [told[index] for index in kept]
+    shown = [f"column {name}" if name.isdigit() else name for name in names]
+    return encoding.raw(part.rows)[:, kept], [shown[index] for index in kept]
 
 
 def _points(
-    place: str | None, X: NDArray[np.float32], part: Part, kept: NDArray[np.bool_]
+    axes: str | None, X: NDArray[np.float32], part: Part, kept: NDArray[np.bool_]
 ) -> tuple[NDArray[Any], tuple[str, str]]:
-    if place is None:
+    if axes is None:
         return principal_map(X.reshape(len(X), -1))
-    if place.endswith(".npy"):
-        rows = open_data(place).read().rows
+    if axes.endswith(".npy"):
+        rows = open_data(axes).read().rows
         if rows.shape != (len(kept), 2):
-            raise InputError(f"{place} has shape {rows.shape}; the map needs ({len(kept)}, 2).")
+            raise InputError(f"{axes} has shape {rows.shape}; the map needs ({len(kept)}, 2).")
         return np.asarray(rows[kept], dtype=np.float64), ("first coordinate", "second coordinate")
-    names = place.split(",")
+    names = axes.split(",")
     if len(names) != 2:
-        raise InputError(f"The map has two axes: --map COLUMN,COLUMN or a .npy file, not {place!r}.")
+        raise InputError(f"The map has two axes: {option('map')} COLUMN,COLUMN or a .npy file, not {axes!r}.")
     if isinstance(part.rows, np.ndarray) and part.rows.ndim == 2 and all(name.isdigit() for name in names):
         width = part.rows.shape[1]
         if max(map(int, names)) >= width:
-            raise InputError(f"There are columns 0 … {width - 1} for the map, not {place!r}.")
+            raise InputError(f"There are columns 0 … {width - 1} for the map, not {axes!r}.")
         columns = [part.rows[:, int(name)] for name in names]
     else:
         columns = [part.column(name) for name in names]
     try:
         points = np.stack([np.asarray(column, dtype=np.float64) for column in columns], axis=1)
     except (TypeError, ValueError) as error:
-        raise InputError(f"The columns of the map must hold numbers (--map {place}).") from error
+        raise InputError(f"The columns of the map must hold numbers ({option('map', axes)}).") from error
     # Where a value is missing the point lies in the middle.
     return np.where(np.isfinite(points), points, np.nanmean(points, axis=0)), (names[0], names[1])
 
 
-def _row_names(part: Part, preprocessing: Encoding, numbers: NDArray[np.int64], whole: int) -> list[str] | None:
-    identifiers = [name for name in identifiers_of(part, preprocessing) if name in part.names]
+def _row_names(part: Part, encoding: Encoding, numbers: NDArray[np.int64], whole: int) -> list[str] | None:
+    identifiers = [name for name in identifiers_of(part, encoding) if name in part.names]
     if identifiers:
         return [str(value) for value in part.column(identifiers[0])]
     return None if len(numbers) == whole else [f"row {number}" for number in numbers]
 
 
-def _for_people(settings: Settings, clustering: Any, preprocessing: Encoding, n: int) -> dict[str, str]:
+def _described_settings(
+    settings: Settings, clustering: Any, encoding: Encoding, summary: Mapping[str, Any]
+) -> dict[str, str]:
     parameters = flatten_params(clustering)
     network = " + ".join(map(str, parameters["hidden"])) if parameters["model"] == "mlp" else ""
-    told = {
+    described = {
         "Data": settings.data,
         "Clusters, at most": str(parameters["n_clusters"]),
         "Objective": str(parameters["objective"]),
         "Geometry": _geometry(settings, clustering),
         "Model": f"{parameters['model']}, {network} hidden units" if network else str(parameters["model"]),
         "Normalised by": parameters["norm"] or "",
-        "Numbers": _scaling(settings, preprocessing),
+        "Numbers": _scaling(settings, encoding),
         "Principal components": str(parameters["n_components"] or ""),
-        "Start": "" if parameters["init"] == "auto" else str(parameters["init"]),
+        "Initialisation": "" if parameters["init"] == "auto" else str(parameters["init"]),
         "Epochs": f"{clustering.n_iter_}{'' if (most := parameters['max_epochs']) == 'auto' else f' of {most}'}",
-        "Batch size": f"{resolve_batch_size(parameters['batch_size'], n):,}",
+        "Batch size": _batch_size(parameters["batch_size"], summary),
         "Learning rate": f"{parameters['learning_rate']:g}",
         "Schedule": "" if parameters["schedule"] == "constant" else str(parameters["schedule"]),
-        "Starts": str(parameters["n_init"]),
-        "Epochs of all starts": str(parameters["trial_epochs"] or ""),
-        "Agreement of the starts": "" if clustering.stability_ is None else f"{clustering.stability_:.2f}",
-        "Penalties": ", ".join(settings.penalty),
+        "Restarts": str(parameters["n_init"]),
+        "Epochs of all restarts": str(parameters["trial_epochs"] or ""),
+        "Agreement of the restarts": "" if clustering.stability_ is None else f"{clustering.stability_:.2f}",
+        "Penalties": ", ".join(f"{name}={weight:g}" for name, weight in (parameters["penalties"] or {}).items()),
         "Seed": str(parameters["random_state"]),
         "Missing values": settings.missing,
         "Objective reached": f"{clustering.objective_:.6g}",
     }
-    return {name: value for name, value in told.items() if value}
+    return {name: value for name, value in described.items() if value}
 
 
-def _scaling(settings: Settings, preprocessing: Encoding) -> str:
-    """What was done to numbers, where it is not what is always done."""
-    if settings.scaling == "auto" and len(preprocessing.scales) > 1:
-        return in_units(preprocessing)
+def _batch_size(batch_size: Any, summary: Mapping[str, Any]) -> str:
+    """Rows of a step of the training, whatever data the page shows."""
+    if batch_size is None or batch_size == "auto":
+        return f"{resolve_batch_size(batch_size, summary['rows']):,}" if "rows" in summary else str(batch_size or "all")
+    return f"{batch_size:,}"
+
+
+def _scaling(settings: Settings, encoding: Encoding) -> str:
+    """What was done to numbers, unless it is the default."""
+    if settings.scaling == "auto" and len(encoding.scales) > 1:
+        return describe_scaling(encoding)
     return {"global": "divided by one number", "none": "as they are"}.get(settings.scaling, "")
 
 
 def _geometry(settings: Settings, clustering: Any) -> str:
-    """The kernel or distance, also where it was left to us."""
+    """The kernel or distance, also where it is "auto"."""
     own = getattr(clustering.geometry_, "name", "")
     kind = getattr(clustering.geometry_, "kind", "")
     return f"{own if settings.geometry == 'auto' else settings.geometry} {kind}".strip() if own or kind else ""
 
 
 def _notes(
-    preprocessing: Encoding,
+    encoding: Encoding,
     summary: dict[str, Any],
     total: int,
     whole: int,
@@ -218,7 +233,7 @@ def _notes(
     found: str,
     other_data: bool,
 ) -> list[str]:
-    notes = [f"Column {name} was left out: {reason}." for name, reason in preprocessing.left_out.items()]
+    notes = [f"Column {name} was left out: {reason}." for name, reason in encoding.left_out.items()]
     if len(notes) > 12:
         notes = [*notes[:11], f"{len(notes) - 11} further columns were left out."]
     if whole < total:

@@ -1,4 +1,4 @@
-"""What is written of each row: its cluster, probabilities and entropy, beside what identifies it."""
+"""The rows of clusters.csv and of predictions: cluster, probabilities and entropy, beside identifiers."""
 
 from __future__ import annotations
 
@@ -19,54 +19,54 @@ from pollux.io.atomic import in_place
 FORMATS = (".csv", ".tsv", ".parquet", ".pq")
 
 
-def assignments(
+def assignment_columns(
     part: Part, numbers: NDArray[np.int64], probabilities: NDArray[Any], identifiers: Sequence[str]
 ) -> dict[str, Any]:
     """Columns by name: row, identifiers, cluster, p_0 … p_{K−1}, entropy (in nats).
 
     ``numbers`` (n,) are those of the rows in the file, from 0; ``probabilities`` are (n, K).
     """
-    told: dict[str, Any] = {"row": numbers}
+    columns: dict[str, Any] = {"row": numbers}
     results = {"cluster": probabilities.argmax(1)}
     results |= {f"p_{k}": probabilities[:, k] for k in range(probabilities.shape[1])}
     results["entropy"] = entr(probabilities).sum(1)
-    taken = {*told, *results}
+    taken = {*columns, *results}
     for name in identifiers:
         if name in part.names:
             # Of another meaning than ours, it gets another name.
-            told[f"{name}_in_file" if name in taken else name] = part.written(name)
-    return told | results
+            columns[f"{name}_in_file" if name in taken else name] = part.written(name)
+    return columns | results
 
 
 def row_numbers(part: Part, kept: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Numbers in the file of the rows of a part that are kept."""
+    """Numbers in the file of the selected rows of a part."""
     return np.asarray(part.first + np.flatnonzero(kept), dtype=np.int64)
 
 
 @contextmanager
-def writer(path: Path | None) -> Iterator[Any]:
+def open_writer(path: Path | None) -> Iterator[Any]:
     """A function that takes columns and writes them below the last ones: CSV, TSV or Parquet, by the file's name.
 
     The file appears when all is written. Without a path it is CSV on standard output.
     """
     if path is None:
-        with Rows(sys.stdout.buffer, ".csv") as rows:
+        with RowWriter(sys.stdout.buffer, ".csv") as rows:
             yield rows.write
         return
     if path.suffix.lower() not in FORMATS:
-        raise InputError(f"{path} ends in none of {', '.join(FORMATS)}: name a CSV, TSV or Parquet file.")
-    with in_place(path) as temporary, temporary.open("wb") as file, Rows(file, path.suffix.lower()) as rows:
+        raise InputError(f"{path} does not end in one of {', '.join(FORMATS)}: name a CSV, TSV or Parquet file.")
+    with in_place(path) as temporary, temporary.open("wb") as file, RowWriter(file, path.suffix.lower()) as rows:
         yield rows.write
 
 
-class Rows:
-    """Columns to a file, some rows at a time; the first decide on the types."""
+class RowWriter:
+    """Writes columns to a file, some rows at a time; the first decide on the types."""
 
     def __init__(self, file: Any, suffix: str) -> None:
         self._file, self._suffix = file, suffix
         self._writer: Any = None
 
-    def __enter__(self) -> Rows:
+    def __enter__(self) -> RowWriter:
         return self
 
     def write(self, columns: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from pollux.app.runs.settings import Settings, from_toml
+from pollux.app.settings import Settings, from_toml
 from pollux.data.sources import FORMATS
 from pollux.errors import InputError, NothingLearnedError
 from pollux.io.atomic import write_text
@@ -58,7 +58,7 @@ def check_idle(path: str | Path) -> None:
 
 
 @contextmanager
-def made(path: str | Path | None, data: str | Path, overwrite: bool = True) -> Iterator[Path]:
+def create_run_folder(path: str | Path | None, data: str | Path, overwrite: bool = True) -> Iterator[Path]:
     """The folder of a new run, made before work that would be lost without it; should that fail, it is gone again.
 
     Without a path it is named after the data. ``overwrite`` is whether it may hold an older run.
@@ -84,8 +84,8 @@ def made(path: str | Path | None, data: str | Path, overwrite: bool = True) -> I
             check_free(folder, overwrite)
             # Of a training that was given up.
             shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
-            _tidy(folder)
-            with _worth_keeping(folder):
+            _remove_leftovers(folder)
+            with _keep_checkpoints(folder):
                 yield folder
     except BaseException as error:
         if (folder / UNFINISHED).is_dir() or isinstance(error, BusyError):
@@ -108,7 +108,7 @@ def _candidates(data: Path) -> Iterator[Path]:
         yield Path("runs") / f"{name}-{number}"
 
 
-class Kept(KeyboardInterrupt):
+class StoppedWithCheckpoint(KeyboardInterrupt):
     """The run was stopped, and can go on from what is in its folder."""
 
     def __init__(self, folder: Path) -> None:
@@ -117,7 +117,7 @@ class Kept(KeyboardInterrupt):
 
 
 @contextmanager
-def _worth_keeping(folder: Path) -> Iterator[None]:
+def _keep_checkpoints(folder: Path) -> Iterator[None]:
     """A training in this folder: its checkpoints are gone again only where it ends before it has learned anything."""
     # The first one is written before the first step.
     before = max(_newest_checkpoint(folder), 1)
@@ -131,11 +131,11 @@ def _worth_keeping(folder: Path) -> Iterator[None]:
     except KeyboardInterrupt as error:
         if not (folder / UNFINISHED).is_dir():
             raise
-        raise Kept(folder) from error
+        raise StoppedWithCheckpoint(folder) from error
     except OSError as error:
         if not (folder / UNFINISHED).is_dir():
             raise
-        raise _safe(folder, error) from error
+        raise _still_safe(folder, error) from error
 
 
 def _newest_checkpoint(folder: Path) -> int:
@@ -144,7 +144,7 @@ def _newest_checkpoint(folder: Path) -> int:
     return int(found[-1].stem.rpartition("-")[2]) if found else 0
 
 
-def _safe(folder: Path, error: OSError) -> OSError:
+def _still_safe(folder: Path, error: OSError) -> OSError:
     return OSError(f"{error}. What was learned is safe: once that is mended, pollux fit --resume {folder}")
 
 
@@ -152,7 +152,7 @@ def begin_training(folder: Path, settings: str) -> Path:
     """Where the checkpoints of a training in this folder go, beside its settings."""
     place = folder / UNFINISHED
     if not place.is_dir():
-        with _appearing(place) as new:
+        with _appear_whole(place) as new:
             new.mkdir()
             write_text(new / SETTINGS, settings)
     elif not (place / SETTINGS).exists() or (place / SETTINGS).read_text(encoding="utf-8") != settings:
@@ -162,7 +162,7 @@ def begin_training(folder: Path, settings: str) -> Path:
 
 
 @contextmanager
-def _appearing(place: Path) -> Iterator[Path]:
+def _appear_whole(place: Path) -> Iterator[Path]:
     """A path for a folder that is in its place once it is whole."""
     new = place.with_name(f"{_NEW}{place.name}")
     try:
@@ -173,7 +173,7 @@ def _appearing(place: Path) -> Iterator[Path]:
         raise
 
 
-def _tidy(folder: Path) -> None:
+def _remove_leftovers(folder: Path) -> None:
     """Remove what a process that was killed has left half done."""
     for leftover in [*folder.glob(f"{_NEW}*"), *folder.glob(f"{UNFINISHED}/.{SETTINGS}.*")]:
         if leftover.is_dir():
@@ -183,28 +183,28 @@ def _tidy(folder: Path) -> None:
 
 
 @contextmanager
-def taken_up(path: Path) -> Iterator[Path]:
+def reopen_run_folder(path: Path) -> Iterator[Path]:
     """The folder of a run that goes on; what was finished stays as it is until there is more."""
     with locked(path):
-        _tidy(path)
+        _remove_leftovers(path)
         if (path / UNFINISHED).is_dir():
             # It is kept whatever happens.
             try:
                 yield path
             except KeyboardInterrupt as error:
-                raise Kept(path) from error
+                raise StoppedWithCheckpoint(path) from error
             except OSError as error:
-                raise _safe(path, error) from error
+                raise _still_safe(path, error) from error
             return
         if not any((path / CHECKPOINTS).glob("*.safetensors")):
             raise InputError(f"{path} has no checkpoints to go on from: start a new run, pollux fit --config.")
-        with _appearing(path / UNFINISHED) as new:
+        with _appear_whole(path / UNFINISHED) as new:
             shutil.copytree(path / CHECKPOINTS, new)
-        with _worth_keeping(path):
+        with _keep_checkpoints(path):
             yield path
 
 
-def left_by(path: str | Path | None, data: str, settings: Settings) -> Path | None:
+def find_unfinished(path: str | Path | None, data: str, settings: Settings) -> Path | None:
     """The folder in which a launcher that starts processes again finds the training of these settings, if there is any.
 
     Without a path it is one of those named after the data.
@@ -216,10 +216,10 @@ def left_by(path: str | Path | None, data: str, settings: Settings) -> Path | No
     return None
 
 
-def ended(path: str | Path | None, data: str, settings: Settings) -> Path | None:
+def find_finished(path: str | Path | None, data: str, settings: Settings) -> Path | None:
     """The folder in which the training of these settings has ended already, if there is any."""
     for folder in _newest_first(path, data):
-        if (folder / SUMMARY).is_file() and settings_of(folder) == settings:
+        if (folder / SUMMARY).is_file() and read_settings(folder) == settings:
             return folder
     return None
 
@@ -239,7 +239,7 @@ def end_training(folder: Path) -> None:
 
 
 @contextmanager
-def all_together(folder: Path, outdated: Sequence[str]) -> Iterator[Path]:
+def replace_results(folder: Path, outdated: Sequence[str]) -> Iterator[Path]:
     """A folder beside the files of a run: what is written there takes their places at the end, and not before.
 
     Then the files that it has made outdated are gone, and the training has ended.
@@ -247,7 +247,7 @@ def all_together(folder: Path, outdated: Sequence[str]) -> Iterator[Path]:
     new = Path(tempfile.mkdtemp(dir=folder, prefix=_NEW))
     try:
         yield new
-        with _undisturbed():
+        with _hold_interrupts():
             for file in sorted(new.iterdir()):
                 file.replace(folder / file.name)
             for name in outdated:
@@ -258,7 +258,7 @@ def all_together(folder: Path, outdated: Sequence[str]) -> Iterator[Path]:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
+def _hold_interrupts() -> Iterator[None]:
     """Ctrl-C waits, where the system has a way to say so."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
@@ -270,14 +270,14 @@ def _undisturbed() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def keep_apart(out: Path, *inputs: str | Path) -> None:
+def check_not_input(out: Path, *inputs: str | Path) -> None:
     """Raise an InputError where a file that is to be written is one of those that are read."""
     for path in inputs:
         if out.exists() and Path(path).exists() and out.samefile(path):
             raise InputError(f"{out} is read by this command, and would be lost: name another file (--out).")
 
 
-def model_of(run: str | Path) -> Path:
+def model_path(run: str | Path) -> Path:
     """The model file of a run folder; a model file itself will do."""
     path = Path(run)
     if path.is_file():
@@ -293,19 +293,19 @@ def model_of(run: str | Path) -> Path:
     return path / MODEL
 
 
-def settings_of(run: str | Path) -> Settings | None:
+def read_settings(run: str | Path) -> Settings | None:
     """The settings of a run folder, where there are any."""
     path = Path(run) / SETTINGS
     return from_toml(path, {}) if path.is_file() else None
 
 
-def settings_to_go_on(run: str | Path) -> Settings | None:
+def read_settings_to_resume(run: str | Path) -> Settings | None:
     """Those of the training in a run folder that has not ended, or else of the one that has."""
     path = Path(run) / UNFINISHED / SETTINGS
-    return from_toml(path, {}) if path.is_file() else settings_of(run)
+    return from_toml(path, {}) if path.is_file() else read_settings(run)
 
 
-def summary_of(run: str | Path) -> dict[str, Any]:
+def read_summary(run: str | Path) -> dict[str, Any]:
     """What a run has found, where its folder says so."""
     path = Path(run) / SUMMARY
     try:

@@ -1,0 +1,328 @@
+"""The rows of a run: in memory, or streamed from files that are read as they are needed."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pollux.app.assignments import assignment_columns, open_writer, row_numbers
+from pollux.app.settings import Settings
+from pollux.data.arrow import as_text
+from pollux.data.chunks import FileChunks
+from pollux.data.columns import Choices, split_names
+from pollux.data.encoding import Encoding, TableEncoding
+from pollux.data.shuffling import WINDOW_BYTES
+from pollux.data.sources import InMemory, Part, Reading, open_data
+from pollux.data.survey import learn_encoding
+from pollux.data.table_files import TableFiles
+from pollux.errors import InputError, option
+
+if TYPE_CHECKING:
+    from pollux.data.streams import Stream
+    from pollux.fitted import Fitted
+    from pollux.ranks import Ranks
+
+_MOST_BYTES = 1_000_000_000
+"""Encoded rows that take more memory than this are streamed."""
+_MOST_CLASSES = 1_000
+_SCORED_ROWS = 1_000_000
+
+Progress = Callable[[int, int], None]
+"""Called with the chunks of a file that have been read, and those there are."""
+
+
+@dataclass(frozen=True)
+class RunData:
+    """The rows that a run is trained on: without those that were dropped, encoded as numbers.
+
+    Either ``part`` holds them in memory, with their ``numbers`` (n,) in the file, or ``stream`` reads them.
+    """
+
+    settings: Settings
+    encoding: Encoding
+    n_dropped: int
+    part: Part | None = None
+    numbers: NDArray[np.int64] | None = None
+    stream: Stream | None = None
+
+    def __len__(self) -> int:
+        return len(self.samples if self.part is None else self.part)
+
+    @property
+    def is_streamed(self) -> bool:
+        return self.stream is not None
+
+    @cached_property
+    def samples(self) -> Any:
+        """What the estimator is fitted on: an array (n, …), or the stream."""
+        return self.stream if self.part is None else self.encoding.encode(self.part.rows)
+
+    @property
+    def n_features(self) -> int:
+        """Numbers of an encoded row."""
+        return math.prod(self.samples.shape if self.part is None else self.samples.shape[1:])
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one row in the file."""
+        return tuple(self.samples.shape if self.part is None else self.part.rows.shape[1:])
+
+    def fingerprint(self) -> str:
+        """Of the rows and their order."""
+        return self.stream.fingerprint() if self.stream is not None else fingerprint(self.samples)
+
+    def describe(self) -> list[str]:
+        """What the rows are read as, a line for each thing to say."""
+        names, left_out = self.encoding.feature_names, self.encoding.left_out
+        features = f"{len(names)} feature{'' if len(names) == 1 else 's'}"
+        lines = [f"{len(self):,} rows, " + (features if names else "images of " + "×".join(map(str, self.shape)))]
+        if names:
+            lines[0] += ": " + ", ".join(names[:8]) + (" …" if len(names) > 8 else "")
+        if self.is_streamed:
+            lines[0] += "; read as they are needed"
+        if len(left_out) > 8:
+            lines.append(f"left out {len(left_out)} columns, which summary.json lists")
+        else:
+            lines += [f"left out {name}: {reason}" for name, reason in left_out.items()]
+        if self.n_dropped:
+            lines.append(f"left out {self.n_dropped:,} rows that lack values")
+        if self.settings.scaling == "auto" and len(self.encoding.scales) > 1:
+            lines.append(f"numbers are {describe_scaling(self.encoding)}")
+        return lines
+
+    def parts(self) -> Iterator[tuple[Part, NDArray[np.int64], NDArray[np.float32]]]:
+        """The rows in the order of the file: as they are there, their numbers, and encoded."""
+        if self.part is not None and self.numbers is not None:
+            yield self.part, self.numbers, self.samples
+            return
+        beside = [*self.encoding.identifiers, *filter(None, [self.settings.label])]
+        for whole in open_data(self.settings.data, reading_of(self.settings)).stream(self.encoding, beside):
+            part, kept = drop_incomplete(whole, self.encoding)
+            if len(part):
+                yield part, row_numbers(part, kept), self.encoding.encode(part.rows, Counter())
+
+    def sample(self, n: int, seed: int) -> tuple[NDArray[Any], NDArray[np.str_] | None]:
+        """At most n rows (n, d), flat, drawn at random, and their classes where these are known."""
+        chosen = np.sort(np.random.RandomState(seed).permutation(len(self))[:n])
+        if self.stream is None:
+            assert self.part is not None
+            X, classes = self.samples[chosen], classes_of(self.part, self.settings.label)
+        elif self.settings.label:
+            raise InputError(
+                f"Classes of streamed rows are not read ({option('label')}): leave it out, or use "
+                f"{option('stream', 'no')}."
+            )
+        else:
+            X, classes = np.concatenate(list(_chosen_rows(self.stream, chosen))), None
+        return X.reshape(len(X), -1), None if classes is None else classes[chosen]
+
+    def write_assignments(self, path: Path, fitted: Fitted) -> dict[str, Any]:
+        """Write the cluster of each row, and return what the summary says of the rows."""
+        metrics = _ClusterMetrics(len(fitted.order), max(1, len(self) // _SCORED_ROWS))
+        with open_writer(path) as write:
+            for part, numbers, X in self.parts():
+                probabilities = fitted.free_probabilities() if fitted.is_free else fitted.probabilities(X)
+                write(assignment_columns(part, numbers, probabilities, identifiers_of(part, self.encoding)))
+                metrics.update(probabilities, classes_of(part, self.settings.label))
+        described = {"streamed": True} if self.is_streamed else {}
+        return {
+            "rows": len(self),
+            "rows_dropped": self.n_dropped,
+            **described,
+            "fingerprint": self.fingerprint(),
+            **metrics.summary(fitted.n_clusters),
+        }
+
+
+class _ClusterMetrics:
+    """Size and confidence of clusters, from parts of the rows; scores are those of every so-manieth row."""
+
+    def __init__(self, n_clusters: int, stride: int) -> None:
+        self._rows = np.zeros(n_clusters, dtype=np.int64)
+        self._confidence = np.zeros(n_clusters)
+        self._entropy = 0.0
+        self._stride = stride
+        self._classes: list[NDArray[np.str_]] = []
+        self._labels: list[NDArray[np.int64]] = []
+
+    def update(self, probabilities: NDArray[Any], classes: NDArray[np.str_] | None) -> None:
+        from pollux.metrics import conditional_entropy
+
+        labels = probabilities.argmax(1)
+        self._rows += np.bincount(labels, minlength=len(self._rows))
+        self._confidence += np.bincount(labels, probabilities.max(1), minlength=len(self._rows))
+        self._entropy += conditional_entropy(probabilities) * len(probabilities)
+        if classes is not None:
+            self._classes.append(classes[:: self._stride])
+            self._labels.append(labels[:: self._stride])
+
+    def summary(self, n_clusters: int) -> dict[str, Any]:
+        clusters = [
+            {"cluster": k, "rows": int(self._rows[k]), "confidence": float(self._confidence[k] / self._rows[k])}
+            for k in range(n_clusters)
+            if self._rows[k]
+        ]
+        return {
+            "clusters": clusters,
+            "entropy": self._entropy / max(1, int(self._rows.sum())),
+            "scores": _scores(np.concatenate(self._classes), np.concatenate(self._labels)) if self._classes else None,
+        }
+
+
+def _scores(classes: NDArray[np.str_], labels: NDArray[np.int64]) -> dict[str, float] | None:
+    """Scores of the rows whose class is known, and how many these are."""
+    from pollux.metrics import LABEL_METRICS
+
+    if not (known := classes != "").any():
+        return None
+    found = {name: metric(classes[known], labels[known]) for name, metric in LABEL_METRICS.items()}
+    return {**found, "rows_with_a_class": int(known.sum())}
+
+
+# How a file is opened
+
+
+def open_run_data(settings: Settings, ranks: Ranks | None = None, progress: Progress | None = None) -> RunData:
+    """The rows of the data file: in memory, unless they are to be streamed."""
+    return _stream(settings, ranks, progress) if is_streamed(settings) else _read(settings)
+
+
+def is_streamed(settings: Settings) -> bool:
+    """Whether rows are read as they are needed: if it was asked for, or they would take much memory."""
+    path = Path(settings.data)
+    if settings.stream == "no" or not path.exists():
+        return False
+    if settings.stream == "yes":
+        return True
+    if path.suffix.lower() == ".npy":
+        try:
+            return 4 * int(np.load(path, mmap_mode="r", allow_pickle=False).size) > _MOST_BYTES
+        except (ValueError, OSError, EOFError):
+            # Whoever reads it says what is wrong with it.
+            return False
+    source = open_data(path, reading_of(settings))
+    return isinstance(source, TableFiles) and source.size_in_memory() > _MOST_BYTES
+
+
+def _read(settings: Settings) -> RunData:
+    source = open_data(settings.data, reading_of(settings))
+    part = source.read()
+    choices = replace(choices_of(settings), identifiers=split_names(settings.id, part.names))
+    check_nameable(part, [*choices.identifiers, *filter(None, [settings.label])])
+    # Means, and which columns vary, are those of the rows that remain.
+    encoding, _ = learn_encoding(InMemory(part.rows, part.feature_names, source.path), choices)
+    part, kept = drop_incomplete(part, encoding)
+    numbers = row_numbers(part, kept)
+    part = source.as_written(part, encoding.identifiers, numbers)
+    if len(part) < 2:
+        raise InputError(f"{settings.data} has {len(part)} row to cluster; there must be at least 2.")
+    return RunData(settings, encoding, int((~kept).sum()), part=part, numbers=numbers)
+
+
+def _stream(settings: Settings, ranks: Ranks | None, progress: Progress | None) -> RunData:
+    """How the rows are read is decided by reading them once, which several processes share."""
+    from pollux.data.streams import Stream
+
+    if settings.model == "free":
+        raise InputError(
+            f"A free table has a row of its own for each sample: it cannot be streamed ({option('stream', 'no')}, or "
+            f"another {option('model')})."
+        )
+    source = open_data(settings.data, reading_of(settings))
+    blocks, choices = source.blocks(), choices_of(settings)
+    if blocks.shape is None:
+        choices = choices.among(blocks.names)
+        named = [*choices.identifiers, *filter(None, [settings.label])]
+        if named:
+            # The first rows show whether these columns can name rows or classes.
+            check_nameable(next(source.stream(TableEncoding(()), named)), named)
+    elif settings.label or settings.id:
+        raise InputError(
+            f"An .npy file has no columns beside its rows: leave out {option('label')} and {option('id')}."
+        )
+    encoding, lengths = learn_encoding(blocks, choices, progress, ranks)
+    dtype = "float64" if settings.dtype == "float64" else "float32"
+    chunks = FileChunks(blocks, encoding=encoding, dtype=dtype, lengths=lengths)
+    stream = Stream(chunks, encoding, WINDOW_BYTES, settings.data)
+    return RunData(settings, encoding, int(blocks.lengths.sum()) - len(stream), stream=stream)
+
+
+def _chosen_rows(stream: Stream, chosen: NDArray[np.int64]) -> Iterator[NDArray[Any]]:
+    """The chosen rows of a stream; chunks without any are not read."""
+    chunks = stream.chunks
+    ends = np.cumsum(chunks.lengths)
+    for number, (end, length) in enumerate(zip(ends, chunks.lengths, strict=True)):
+        wanted = chosen[(chosen >= end - length) & (chosen < end)] - (end - length)
+        if len(wanted):
+            yield np.asarray(chunks.read(number))[wanted]
+
+
+# What training, prediction and reports share
+
+
+def choices_of(settings: Settings) -> Choices:
+    """What the settings say of columns."""
+    columns = (settings.columns, settings.drop, settings.categories, settings.id, settings.label or None)
+    return Choices(*columns, settings.missing, settings.scaling)
+
+
+def reading_of(settings: Settings) -> Reading:
+    """What the settings say of files."""
+    delimiter, array, size = settings.delimiter or None, settings.array or None, settings.image_size or None
+    return Reading(delimiter, settings.header, settings.na, array, size)
+
+
+def drop_incomplete(part: Part, encoding: Encoding) -> tuple[Part, NDArray[np.bool_]]:
+    """The rows to be read, and which of the part they are: those that lack values may have to be dropped."""
+    kept = np.ones(len(part), dtype=bool)
+    if encoding.missing == "drop":
+        kept = encoding.complete(part.rows)
+    return part if kept.all() else part.kept(kept), kept
+
+
+def check_nameable(part: Part, names: Sequence[str]) -> None:
+    """Raise an InputError where a column does not exist, or holds what cannot name rows or classes."""
+    for name in names:
+        part.column(name)
+        kind = str(getattr(part.written(name), "type", ""))
+        if kind.startswith(("list", "large_list", "fixed_size", "struct", "map", "binary", "large_binary")):
+            raise InputError(f"Column {name!r} holds values of type {kind}, which cannot name rows or classes.")
+
+
+def classes_of(part: Part, label: str) -> NDArray[np.str_] | None:
+    """Known classes (n,) as text, "" where one is not known; None without a label."""
+    if not label:
+        return None
+    values = part.column(label)
+    if label not in part.beside:
+        values = as_text(part.written(label)).to_pylist()
+    classes = np.array(["" if value is None or value != value else str(value) for value in values])
+    if len(set(classes)) > _MOST_CLASSES:
+        raise InputError(f"Column {label!r} has more than {_MOST_CLASSES:,} different values: these are not classes.")
+    return classes
+
+
+def identifiers_of(part: Part, encoding: Encoding) -> list[str]:
+    """The columns that tell rows apart: identifiers of a table, names of images."""
+    return [*encoding.identifiers, *(["file"] if "file" in part.beside else [])]
+
+
+def describe_scaling(encoding: Encoding) -> str:
+    """What "auto" has done to numbers."""
+    if len(set(encoding.scales)) == 1:
+        return "divided by one number, as their ranges are alike"
+    return "standardised, as their ranges differ"
+
+
+def fingerprint(X: NDArray[np.float32]) -> str:
+    """Of rows in memory and their order."""
+    return hashlib.sha256(np.ascontiguousarray(X).data).hexdigest()

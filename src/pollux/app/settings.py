@@ -1,0 +1,431 @@
+"""The settings of ``pollux fit``: each is declared once, for the command line, run.toml, the checks and the help."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import shlex
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from pollux import names
+from pollux.errors import InputError, did_you_mean, option
+
+COLUMNS, READING, SCALING, TRAINING, OUTPUT = GROUPS = ("columns", "reading", "scaling", "training", "output")
+
+FILE_DEFAULTS: dict[str, Any] = {"scaling": "standard", "n_init": "auto", "random_state": 0, "dtype": "float32"}
+"""Defaults that differ from those of Python: columns of files come in any units, and a command gives the same twice."""
+
+_FEW_ROWS = 10_000
+_WIDEST, _MOST_RESTARTS = 100_000, 1_000
+
+
+@dataclass(frozen=True)
+class Option:
+    """How a setting is given, and which values it takes; its type is that of its default."""
+
+    group: str
+    help: str
+    metavar: str | None = None
+    choices: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    """As choices, and a name that is nearly right is guessed."""
+    least: int | None = None
+    most: int | None = None
+    none: Any = None
+    """What stands for None, which TOML lacks."""
+    auto: bool = False
+    """Whether "auto" may stand for a number."""
+    short: str = ""
+    """A short spelling on the command line; older run.toml files have it as the key."""
+
+
+def setting(default: Any, group: str, help: str, **how: Any) -> Any:
+    """A field of :class:`Settings`."""
+    if isinstance(default, Mapping):
+        return field(default_factory=dict, metadata={"option": Option(group, help, **how)})
+    return field(default=default, metadata={"option": Option(group, help, **how)})
+
+
+def _of(listed: Sequence[str]) -> str:
+    return f"of {', '.join(listed)}"
+
+
+_KERNELS = ", ".join((*names.KERNELS, *names.KERNELS_OF_ALL_SAMPLES))
+_DISTANCES = ", ".join((*names.DISTANCES, *names.DISTANCES_OF_ALL_SAMPLES))
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A field for each option of ``pollux fit``, called as the parameter of Python; the order is that of run.toml."""
+
+    data: str = ""
+    columns: tuple[str, ...] = setting((), COLUMNS, "use these columns only", metavar="A,B")
+    drop: tuple[str, ...] = setting((), COLUMNS, "leave these columns out", metavar="A,B")
+    categories: tuple[str, ...] = setting((), COLUMNS, "numbers in these columns are names", metavar="A,B")
+    id: tuple[str, ...] = setting((), COLUMNS, "these columns identify rows, and are not used", metavar="A,B")
+    label: str = setting("", COLUMNS, "known classes: never used for training, only to score it", metavar="COLUMN")
+    missing: str = setting(
+        "error",
+        READING,
+        "missing values: refuse them (default), fill in the means, or drop their rows",
+        choices=names.MISSING_IN_FILES,
+    )
+    scaling: str = setting(
+        FILE_DEFAULTS["scaling"],
+        SCALING,
+        "numbers: each column standardised (default); all divided by one number where their ranges are alike, as those "
+        "of pixels are, else standardised (auto); by one number in any case (global); as they are (none)",
+        choices=names.SCALINGS,
+    )
+    n_components: int = setting(
+        0, SCALING, "principal components to keep (default: 0, all)", metavar="N", least=0, none=0, short="components"
+    )
+    na: tuple[str, ...] = setting((), READING, "what else stands for a missing value, such as ?", metavar="TEXT")
+    delimiter: str = setting("", READING, "between values of a CSV file (default: guessed)", metavar="C")
+    header: bool = setting(True, READING, "whether a CSV file begins with a line of names (default: yes)")
+    array: str = setting("", READING, "which array of an .npz file to cluster", metavar="NAME")
+    image_size: int = setting(0, READING, "scale images to N × N", metavar="N", least=0)
+    n_clusters: int = setting(10, TRAINING, "most clusters to find", metavar="N", least=1, short="clusters")
+    objective: str = setting(
+        "mmd_ova", TRAINING, f"what is maximised; {_of(names.OBJECTIVES)}", metavar="NAME", names=names.OBJECTIVES
+    )
+    geometry: str = setting(
+        "auto",
+        TRAINING,
+        f"kernel (mmd: {_KERNELS}) or distance (wasserstein: {_DISTANCES}), with parameters as in rbf:gamma=0.5 or "
+        "graph:neighbours=20 (default: auto, linear or euclidean)",
+        metavar="NAME",
+    )
+    model: str = setting("mlp", TRAINING, _of(names.MODELS), metavar="NAME", names=names.MODELS)
+    hidden: tuple[int, ...] = setting(
+        (100,), TRAINING, "hidden layers of the mlp (default: 100)", metavar="N,N", least=1, most=_WIDEST
+    )
+    activation: str = setting("relu", TRAINING, "of the hidden layers of the mlp", choices=names.ACTIVATIONS)
+    norm: str = setting("none", TRAINING, "of the hidden layers of the mlp", choices=names.NORMS, none="none")
+    init: str = setting(
+        "auto",
+        TRAINING,
+        "where models start: at random, or at the clusters that k-means finds, in the features of the geometry or in "
+        "those of a neighbour graph; kmeans++: a free table at such seeds (default: auto, at random, and a free table "
+        "at seeds)",
+        choices=names.INITS,
+    )
+    max_epochs: int | str = setting(
+        200,
+        TRAINING,
+        "passes over the data (default: 200); auto: those of about 500 steps, and at least 15",
+        metavar="N",
+        least=1,
+        auto=True,
+        short="epochs",
+    )
+    batch_size: int | str = setting("auto", TRAINING, "rows of a step", metavar="N", least=1, auto=True)
+    reshuffle_every: int | str = setting(
+        "auto", TRAINING, "epochs for which batches keep their rows", metavar="N", least=1, auto=True
+    )
+    optimiser: str = setting("adam", TRAINING, "the optimiser", choices=names.OPTIMISERS)
+    learning_rate: float = setting(0.01, TRAINING, "the learning rate", metavar="X")
+    schedule: str = setting(
+        "constant",
+        TRAINING,
+        "whether the learning rate stays (default), or falls to zero",
+        choices=names.SCHEDULES,
+    )
+    n_init: int | str = setting(
+        FILE_DEFAULTS["n_init"],
+        TRAINING,
+        "restarts, of which the best is kept (default: auto, 5; 1 for more than 10,000 rows, lenet5 and resnet18)",
+        metavar="N",
+        least=1,
+        most=_MOST_RESTARTS,
+        auto=True,
+        short="restarts",
+    )
+    trial_epochs: int | str = setting(
+        0,
+        TRAINING,
+        "after N epochs the best two restarts alone go on (default: 0, all do); auto: after a quarter of them",
+        metavar="N",
+        least=0,
+        none=0,
+        auto=True,
+    )
+    tol: float = setting(
+        1e-4, TRAINING, "relative rise of the objective that counts, for --patience", metavar="X", least=0
+    )
+    patience: int = setting(
+        0, TRAINING, "stop after N epochs without a rise (default: 0, never)", metavar="N", least=0, none=0
+    )
+    penalties: Mapping[str, float] = setting(
+        {}, TRAINING, f"added to the loss; {_of(names.PENALTIES)}", metavar="NAME=X", none={}, short="penalty"
+    )
+    random_state: int = setting(
+        FILE_DEFAULTS["random_state"], TRAINING, "seed of all randomness", metavar="N", least=0, short="seed"
+    )
+    device: str = setting("cpu", TRAINING, "cpu or cuda", metavar="NAME")
+    dtype: str = setting(
+        FILE_DEFAULTS["dtype"], TRAINING, "arithmetic; bfloat16 for matrix products only", choices=names.DTYPES
+    )
+    compile: bool = setting(False, TRAINING, "let torch compile the model: for large ones")
+    threads: int = setting(0, TRAINING, "most threads of the training (default: 0, one a core)", metavar="N", least=0)
+    stream: str = setting(
+        "auto",
+        READING,
+        "read rows as they are needed, and never hold all in memory: tables and .npy files (default: auto, where "
+        "they would take more than 1 GB)",
+        choices=("auto", "yes", "no"),
+    )
+    checkpoint_every: str = setting(
+        "60 s",
+        OUTPUT,
+        "how often all that the training needs to go on is written: 5 minutes, 1 epoch, 100 steps",
+        metavar="T",
+    )
+
+    def __post_init__(self) -> None:
+        for name, default in DEFAULTS.items():
+            object.__setattr__(self, name, _checked(name, getattr(self, name), default))
+        if "\0" in self.data or not _is_text(self.data):
+            raise InputError(f"{self.data!r} cannot be the name of a file here: rename it.")
+        if self.delimiter == r"\t":
+            object.__setattr__(self, "delimiter", "\t")
+        if len(self.delimiter) > 1 or not self.delimiter.isascii() or self.delimiter in ("\r", "\n", '"'):
+            raise InputError(f"The delimiter is one plain character such as ; or |, not {self.delimiter!r}.")
+        if not 0 < self.learning_rate < math.inf:
+            raise InputError(f"{_spelled('learning_rate')} must be a positive number, not {self.learning_rate}.")
+        if self.checkpoint_every != DEFAULTS["checkpoint_every"]:
+            # Imported late, because it brings torch.
+            from pollux.training.checkpoints import parse_every
+
+            parse_every(self.checkpoint_every)
+        epochs, trial = self.max_epochs, self.trial_epochs
+        if isinstance(epochs, int) and isinstance(trial, int) and trial >= epochs:
+            raise InputError(
+                f"Of {epochs} epochs, the first {trial} would be for all restarts ({option('trial_epochs')}) and "
+                "none for the best of them: ask for fewer of those, 0 for none, or more epochs."
+            )
+
+    def parameter(self, name: str) -> Any:
+        """A setting as the parameter of Python."""
+        value = getattr(self, name)
+        return None if name in OPTIONS and value == OPTIONS[name].none else value
+
+    def restarts_of(self, n: int) -> int:
+        """How many restarts for n rows: five where they take little, else one."""
+        if isinstance(self.n_init, int):
+            return self.n_init
+        return 5 if n <= _FEW_ROWS and self.model in ("free", "linear", "mlp") else 1
+
+    def changed(self) -> dict[str, Any]:
+        """The settings that differ from the defaults, but for the data."""
+        values = {name: getattr(self, name) for name in NAMES if name != "data"}
+        return {name: value for name, value in values.items() if value != DEFAULTS[name]}
+
+    def command(self) -> str:
+        """The command that repeats the run."""
+        # A name that begins with a dash would be read as an option.
+        words = ["pollux", "fit", *([] if self.data.startswith("-") else [self.data])]
+        for name, value in self.changed().items():
+            spelled = f"--{name.replace('_', '-')}"
+            if isinstance(value, bool):
+                words.append(spelled if value else f"--no-{name}")
+            else:
+                for item in _as_words(name, value):
+                    words += [f"{spelled}={item}"] if item.startswith("-") else [spelled, item]
+        return shlex.join([*words, *(["--", self.data] if self.data.startswith("-") else [])])
+
+    def to_toml(self) -> str:
+        """A file for ``pollux fit --config``."""
+        return "".join(f"{name} = {_as_toml(value)}\n" for name, value in asdict(self).items())
+
+
+OPTIONS: dict[str, Option] = {field.name: field.metadata["option"] for field in fields(Settings) if field.metadata}
+DEFAULTS: dict[str, Any] = {
+    field.name: {} if field.name == "penalties" else field.default for field in fields(Settings)
+}
+NAMES = tuple(DEFAULTS)
+OLD_KEYS = {option.short: name for name, option in OPTIONS.items() if option.short}
+"""Keys of run.toml files that older versions have written, and what they are called now."""
+
+
+def add_options(parser: argparse.ArgumentParser, *groups: str) -> dict[str, Any]:
+    """Declare the options of these groups; the groups, so that more can join them."""
+    found = {group: parser.add_argument_group(group) for group in groups}
+    for name, each in OPTIONS.items():
+        if each.group in groups:
+            spellings = [f"--{name.replace('_', '-')}", *([f"--{each.short}"] if each.short else [])]
+            found[each.group].add_argument(*spellings, dest=name, help=_help(name), **_how(name))
+    return found
+
+
+def _help(name: str) -> str:
+    text, default = OPTIONS[name].help, DEFAULTS[name]
+    is_told = "(default" in text or isinstance(default, bool) or default in ("", (), {}, 0)
+    return (text if is_told else f"{text} (default: {default})").replace("%", "%%")
+
+
+def _how(name: str) -> dict[str, Any]:
+    """How argparse reads an option."""
+    each, default = OPTIONS[name], DEFAULTS[name]
+    if isinstance(default, bool):
+        return {"action": argparse.BooleanOptionalAction}
+    if name == "hidden":
+        return {"type": _whole_numbers, "metavar": each.metavar}
+    if isinstance(default, tuple | dict):
+        return {"action": "append", "metavar": each.metavar}
+    if each.choices:
+        return {"choices": each.choices}
+    return {"type": _count_or_auto if each.auto else type(default), "metavar": each.metavar}
+
+
+def _count_or_auto(text: str) -> int | str:
+    if text != "auto" and not text.isdigit():
+        raise argparse.ArgumentTypeError(f"a whole number or auto, not {text!r}")
+    return text if text == "auto" else int(text)
+
+
+def _whole_numbers(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"whole numbers such as 200,100, not {text!r}") from None
+
+
+def _as_words(name: str, value: Any) -> list[str]:
+    """A value as the command line takes it: a word, or one for each time that the option is given."""
+    if name == "hidden":
+        return [",".join(map(str, value))]
+    if isinstance(value, Mapping):
+        return [f"{key}={weight}" for key, weight in value.items()]
+    return [str(item) for item in value] if isinstance(value, tuple) else [str(value)]
+
+
+def _as_toml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_as_toml(key)} = {_as_toml(item)}" for key, item in value.items()) + "}"
+    # What JSON writes of these values is TOML too, but for one character.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def resolve_settings(given: Mapping[str, Any]) -> Settings:
+    """The settings that were given; where a "preset" is among them, the others come from its recipe."""
+    own = {name: value for name, value in given.items() if name != "preset"}
+    return Settings(**{**(_recipe(given["preset"], own) if "preset" in given else {}), **own})
+
+
+def _recipe(preset: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The recipe of a preset as settings, to be used beside those that were given."""
+    from pollux.recipes import RECIPES
+
+    if not isinstance(preset, str) or preset not in RECIPES:
+        raise InputError(f"{option('preset')} is one of {', '.join(RECIPES)}; not {preset!r}.")
+    recipe = {name.rpartition("__")[2]: value for name, value in RECIPES[preset].items()}
+    # Its kernel is of no use to an objective that compares by distances, or predictions only.
+    if not str(given.get("objective", recipe["objective"])).startswith("mmd"):
+        recipe.pop("geometry", None)
+    return recipe
+
+
+def from_toml(path: str | Path, over: Mapping[str, Any]) -> Settings:
+    """The settings in a TOML file, with those of ``over`` in their place, and a preset's below both."""
+    path = Path(path)
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise InputError(f"There is no file {path} ({option('config')}).") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise InputError(f"{path} is not a TOML file: {error}") from error
+    values = {OLD_KEYS.get(name, name): value for name, value in values.items()}
+    known = (*NAMES, "preset")
+    unknown = [name for name in values if name not in known]
+    if unknown:
+        raise InputError(f"{path} has settings that are not known: {', '.join(unknown)}. Known are {', '.join(known)}.")
+    if isinstance(values.get("data"), str) and not Path(values["data"]).is_absolute():
+        # As everywhere in such files: beside the file, wherever the command is given.
+        values["data"] = str(path.parent / values["data"])
+    return resolve_settings({**values, **over})
+
+
+def with_path(settings: Settings) -> Settings:
+    """The settings with the place of the data spelt out."""
+    return replace(settings, data=str(Path(settings.data).resolve()))
+
+
+def _is_text(name: str) -> bool:
+    """Whether a name can be written in UTF-8."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _checked(name: str, value: Any, default: Any) -> Any:
+    """The value in the type of its default, or an InputError that names the setting."""
+    how = OPTIONS.get(name, Option("", ""))
+    value = _converted(name, value, default, how)
+    if how.choices and value not in how.choices:
+        raise InputError(f"{_spelled(name)} is one of {', '.join(how.choices)}; not {value!r}.")
+    # A name that is refused for a reason of its own, as chi2_ovo, is told that reason elsewhere.
+    if how.names and value not in how.names and value != "chi2_ovo":
+        alike = did_you_mean(value, how.names)
+        raise InputError(f"Unknown {name} {value!r}.{alike} Valid names: {', '.join(how.names)}.")
+    for number in value if isinstance(value, tuple) else (value,):
+        if how.least is not None and number != "auto" and not number >= how.least:
+            raise InputError(f"{_spelled(name)} must be at least {how.least}, not {number}.")
+        if how.most is not None and number != "auto" and number > how.most:
+            raise InputError(f"{_spelled(name)} can be at most {how.most:,}, not {number:,}.")
+    return value
+
+
+def _converted(name: str, value: Any, default: Any, how: Option) -> Any:
+    if how.auto:
+        if value != "auto" and type(value) is not int:
+            raise InputError(f"{_spelled(name)} is a whole number or 'auto', not {value!r}.")
+        return value
+    if isinstance(default, dict):
+        return _weights(value)
+    if isinstance(default, tuple):
+        items = [value] if isinstance(value, str) else value
+        kind = int if name == "hidden" else str
+        if not isinstance(items, Sequence) or not all(type(item) is kind for item in items):
+            wanted = "whole numbers" if kind is int else "names"
+            raise InputError(f"{_spelled(name)} is a list of {wanted}, not {value!r}.")
+        return tuple(items)
+    if isinstance(default, float) and type(value) is int:
+        value = float(value)
+    if type(value) is not type(default):
+        expected = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}[type(default)]
+        raise InputError(f"{_spelled(name)} is {expected}, not {value!r}.")
+    return value
+
+
+def _weights(penalties: Any) -> dict[str, float]:
+    """{"vat": 1.0} from itself, or from a list of "vat=1.0" or "vat"."""
+    given = {}
+    items = (
+        penalties.items() if isinstance(penalties, Mapping) else [str(item).partition("=")[::2] for item in penalties]
+    )
+    for name, weight in items:
+        if name not in names.PENALTIES:
+            alike = did_you_mean(str(name), names.PENALTIES)
+            raise InputError(f"Unknown penalty {name!r}.{alike} Valid names: {', '.join(names.PENALTIES)}.")
+        try:
+            given[str(name)] = 1.0 if weight == "" else float(weight)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"A penalty is a name and a weight, such as vat=1.0; not {name}={weight}.") from error
+        if not 0 <= given[name] < math.inf:
+            raise InputError(f"The weight of penalty {name!r} must be a number of at least 0, not {weight}.")
+    return given
+
+
+def _spelled(name: str) -> str:
+    """The option in the reader's words; on the command line with its short spelling."""
+    spelled = option(name).removesuffix("=")
+    how = OPTIONS.get(name)
+    return f"{spelled}/--{how.short}" if how and how.short and spelled.startswith("--") else spelled

@@ -1,0 +1,289 @@
+"""``pollux predict``: any file is predicted as it was trained."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as parquet
+import pytest
+
+from commands import good, refused, same_rows
+from data_files import FAST, TABLES, as_table, delimited, frame, pixels, write_bytes
+from data_files import write_images as images_in
+from data_files import write_table as table_in
+from pollux import GeminiClustering
+from pollux.app import cli
+from pollux.data import array_files, image_folder, table_files
+
+PROBABILITIES = ["p_0", "p_1", "p_2"]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_any_format_is_predicted_as_it_was_trained(run: Path, name: str) -> None:
+    table_in(Path(), name, frame())
+    good("predict", run, name, "--out", "new.csv")
+    same_rows("new.csv", run / "clusters.csv")
+
+
+def test_predictions_are_written_in_every_format(run: Path) -> None:
+    data = run.parent / "plain.csv"
+    answer = good("predict", run, data, "--out", "new.csv")
+    assert answer == (0, "30 rows written to new.csv\n", "")
+    expected = pd.read_csv("new.csv")
+    good("predict", run, data, "--out", "new.tsv")
+    pd.testing.assert_frame_equal(pd.read_csv("new.tsv", sep="\t"), expected)
+    for name in ("new.parquet", "new.pq"):
+        good("predict", run, data, "--out", name)
+        found = pd.read_parquet(name)
+        pd.testing.assert_frame_equal(found.astype(expected.dtypes), expected, rtol=1e-6)
+    printed = good("predict", run, data)
+    assert printed.out == Path("new.csv").read_text()
+    assert printed.err == ""
+    answer = good("predict", run, data, "--out", "new.csv", "--json")
+    assert json.loads(answer.out) == {"rows": 30, "left_out": 0, "unseen": {}, "out": "new.csv"}
+    refused("predict", run, data, "--json", says="--out")
+    refused("predict", run, data, "--out", "new.xlsx", says="new.xlsx")
+    refused("predict", run, data, "--out", "nowhere/new.csv", says="nowhere")
+    Path("folder.csv").mkdir()
+    refused("predict", run, data, "--out", "folder.csv", says="folder.csv")
+
+
+@pytest.mark.parametrize("name", ["plain.csv", "table.parquet", "stream.arrow"])
+def test_parts_of_any_size_give_the_same(run: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    table_in(Path(), name, frame())
+    for size in (1, 7, 30):
+        monkeypatch.setattr(table_files, "ROWS_AT_ONCE", size)
+        for out in ("new.csv", "new.parquet"):
+            good("predict", run, name, "--out", out)
+        same_rows("new.csv", run / "clusters.csv")
+        pd.read_parquet("new.parquet").to_csv("parquet.csv", index=False)
+        same_rows("parquet.csv", run / "clusters.csv")
+
+
+def test_parts_of_arrays_and_images_give_the_same(pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image_folder, "ROWS_AT_ONCE", 5)
+    good("predict", pictures, pictures.parent / "images", "--out", "new.csv")
+    same_rows("new.csv", pictures / "clusters.csv")
+    X = np.random.default_rng(0).normal(size=(20, 3))
+    np.save("array.npy", X)
+    np.savez("array.npz", X=X)
+    good("fit", "array.npy", *FAST, "--out", "run")
+    monkeypatch.setattr(array_files, "ROWS_AT_ONCE", 7)
+    for name in ("array.npy", "array.npz"):
+        good("predict", "run", name, "--out", "new.csv")
+        same_rows("new.csv", "run/clusters.csv")
+
+
+def test_images_of_another_size_are_scaled_to_that_of_training(pictures: Path) -> None:
+    images_in(Path("larger"), pixels(4, 20, 12, 3))
+    good("predict", pictures, "larger", "--out", "new.csv")
+    assert list(pd.read_csv("new.csv")["file"]) == [f"{index:02}.png" for index in range(4)]
+
+
+def test_columns_are_matched_by_name(run: Path) -> None:
+    data = frame()
+    table_in(Path(), "plain.csv", data[data.columns[::-1]].assign(more="x"))
+    good("predict", run, "plain.csv", "--out", "new.csv")
+    same_rows("new.csv", run / "clusters.csv")
+    table_in(Path(), "plain.csv", data[["alive", "colour", "count", "weight", "size"]])
+    good("predict", run, "plain.csv", "--out", "new.csv")
+    assert list(pd.read_csv("new.csv")) == ["row", "cluster", *PROBABILITIES, "entropy"]
+    for name in ("plain.csv", "table.parquet", "stream.arrow"):
+        table_in(Path(), name, data.drop(columns=["size", "colour"]))
+        refused("predict", run, name, says="'size', 'colour'")
+
+
+def test_further_identifiers_are_written(run: Path) -> None:
+    good("predict", run, run.parent / "plain.csv", "--id", "unit,size", "--id", "count", "--out", "new.csv")
+    found = pd.read_csv("new.csv")
+    assert list(found)[:5] == ["row", "name", "unit", "size", "count"]
+    np.testing.assert_array_equal(found["size"], frame()["size"])
+    refused("predict", run, run.parent / "plain.csv", "--id", "nothing", says="'nothing'")
+
+
+def test_values_that_training_has_not_seen_are_noted(run: Path) -> None:
+    data = frame()
+    data.loc[[3, 4], "colour"] = "purple"
+    table_in(Path(), "plain.csv", data)
+    answer = good("predict", run, "plain.csv", "--out", "new.csv")
+    assert (
+        answer.err == "note: 2 values of column 'colour' were not seen in training; they count as none of its values\n"
+    )
+    answer = good("predict", run, "plain.csv", "--out", "new.csv", "--json")
+    assert json.loads(answer.out)["unseen"] == {"colour": 2}
+    assert answer.err == ""
+
+
+def test_rows_that_lack_values_are_refused_filled_or_left_out(run: Path) -> None:
+    data = frame()
+    data.loc[[3, 4], "size"] = np.nan
+    for name in ("plain.csv", "table.parquet"):
+        table_in(Path(), name, data)
+        refused("predict", run, name, "--out", "new.csv", says="'size' (2)")
+        good("predict", run, name, "--out", "filled.csv", "--missing", "mean")
+        assert len(pd.read_csv("filled.csv")) == 30
+        answer = good("predict", run, name, "--out", "dropped.csv", "--missing", "drop")
+        assert answer.err == "note: 2 rows lack values and were left out\n"
+        whole, dropped = pd.read_csv(run / "clusters.csv"), pd.read_csv("dropped.csv")
+        expected = whole.drop(index=[3, 4]).reset_index(drop=True)
+        pd.testing.assert_frame_equal(dropped, expected, rtol=1e-5)
+        Path("filled.csv").unlink()
+        Path("dropped.csv").unlink()
+
+
+def test_what_was_done_about_missing_values_in_training_is_done_again() -> None:
+    data = frame()
+    data.loc[[3, 4], "size"] = np.nan
+    table_in(Path(), "plain.csv", data)
+    for missing in ("mean", "drop"):
+        good("fit", "plain.csv", *FAST, "--missing", missing, "--out", missing)
+        good("predict", missing, "plain.csv", "--out", "new.csv")
+        same_rows("new.csv", Path(missing, "clusters.csv"))
+
+
+def test_marks_of_missing_values_are_known_from_training() -> None:
+    data = frame().astype({"size": object})
+    data.loc[[3, 4], "size"] = "?"
+    table_in(Path(), "plain.csv", data)
+    good("fit", "plain.csv", *FAST, "--na", "?", "--missing", "mean", "--out", "run")
+    good("predict", "run", "plain.csv", "--out", "new.csv")
+    same_rows("new.csv", "run/clusters.csv")
+
+
+def test_a_file_without_rows_has_no_predictions(run: Path) -> None:
+    write_bytes(Path("none.csv"), delimited(frame()).splitlines()[0] + "\n")
+    for out in ("new.csv", "new.parquet"):
+        assert good("predict", run, "none.csv", "--out", out).out == f"0 rows written to {out}\n"
+    assert list(pd.read_csv("new.csv")) == ["row", "name", "cluster", *PROBABILITIES, "entropy"]
+
+
+@pytest.mark.parametrize("case", ["gap in numbers", "first rows dropped", "first names missing"])
+def test_identifiers_may_have_gaps_in_any_part(run: Path, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+    monkeypatch.setattr(table_files, "ROWS_AT_ONCE", 7)
+    data = frame()
+    options: list[str] = []
+    if case == "gap in numbers":
+        data["number"] = pd.array([*range(20), *[None] * 10], dtype="Int64")
+        options = ["--id", "number"]
+    elif case == "first rows dropped":
+        data.loc[:8, "size"] = np.nan
+        options = ["--missing", "drop"]
+    else:
+        data.loc[:8, "name"] = None
+    parquet.write_table(as_table(data), "gaps.parquet")
+    good("predict", run, "gaps.parquet", "--out", "new.parquet", *options)
+
+
+@pytest.mark.parametrize("out", ["old.csv", "old.parquet"])
+def test_an_error_in_mid_file_leaves_the_old_file(run: Path, out: str) -> None:
+    data = pd.concat([frame()] * 100)
+    write_bytes(Path("long.csv"), delimited(data) + "x,no number,1,1,red,True,cm,1\n")
+    good("predict", run, run.parent / "plain.csv", "--out", out)
+    refused("predict", run, "long.csv", "--out", out, says="no number")
+    refused("predict", run, "long.csv", "--out", f"new{out}", says="no number")
+
+
+def test_an_error_after_rows_were_written_leaves_the_old_file(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_files, "ROWS_AT_ONCE", 7)
+    data = frame()
+    data.loc[29, "size"] = np.inf
+    parquet.write_table(as_table(data), "late.parquet")
+    for out in ("old.csv", "old.parquet"):
+        good("predict", run, run.parent / "plain.csv", "--out", out)
+        refused("predict", run, "late.parquet", "--out", out, says="'size'")
+
+
+@pytest.mark.parametrize("name", ["plain.csv", "table.parquet"])
+def test_the_data_are_not_overwritten(run: Path, name: str) -> None:
+    table_in(Path(), name, frame())
+    refused("predict", run, name, "--out", name, says=name)
+
+
+def test_a_file_gets_the_permissions_of_any_new_file(run: Path) -> None:
+    write_bytes(Path("usual"), "x")
+    good("predict", run, run.parent / "plain.csv", "--out", "new.csv")
+    assert Path("new.csv").stat().st_mode == Path("usual").stat().st_mode
+
+
+def test_a_model_file_is_as_good_as_a_run(run: Path) -> None:
+    good("predict", run / "model.safetensors", run.parent / "plain.csv", "--out", "new.csv")
+    same_rows("new.csv", run / "clusters.csv")
+
+
+def test_files_without_a_header_are_read_as_in_training() -> None:
+    write_bytes(Path("bare.csv"), "".join(f"{index * index % 17},{index % 5}\n" for index in range(20)))
+    good("fit", "bare.csv", *FAST, "--no-header", "--out", "run")
+    good("predict", "run", "bare.csv", "--out", "new.csv")
+    same_rows("new.csv", "run/clusters.csv")
+
+
+def test_the_delimiter_of_training_is_remembered() -> None:
+    write_bytes(Path("spaces.csv"), "a b\n" + "".join(f"{index * index % 17} {index % 5}\n" for index in range(20)))
+    good("fit", "spaces.csv", *FAST, "--delimiter", " ", "--out", "run")
+    good("predict", "run", "spaces.csv", "--out", "new.csv")
+
+
+def test_another_delimiter_than_in_training_is_seen() -> None:
+    good("fit", table_in(Path(), "pipes.txt", frame()), *FAST, "--delimiter", "|", "--out", "run")
+    good("predict", "run", table_in(Path(), "plain.csv", frame()), "--out", "new.csv")
+    same_rows("new.csv", "run/clusters.csv")
+
+
+def test_what_cannot_be_predicted_is_said(run: Path, pictures: Path) -> None:
+    data = run.parent / "plain.csv"
+    np.save("array.npy", np.ones((3, 3)))
+    refused("predict", run, "array.npy", says="trained on a table")
+    refused("predict", run, pictures.parent / "images", says="not trained on images")
+    refused("predict", pictures, data, says="is a table")
+    refused("predict", pictures, "array.npy", says="shape")
+    refused("predict", run, "nowhere.csv", says="nowhere.csv")
+    refused("predict", "nowhere", data, says="nowhere")
+    refused("predict", ".", data, says="not the folder of a run")
+    refused("predict", data, data, says="not a run")
+    for name in ("plain.csv", "table.parquet"):
+        table_in(Path(), name, frame().assign(size="word"))
+    refused("predict", run, "plain.csv", says="'word'")
+    refused("predict", run, "table.parquet", says="'size'")
+
+
+def test_a_column_that_holds_no_numbers_is_named(run: Path) -> None:
+    table_in(Path(), "plain.csv", frame().assign(size="word"))
+    refused("predict", run, "plain.csv", says="'size'")
+
+
+def test_a_free_table_and_a_model_from_python_are_refused(run: Path) -> None:
+    data = run.parent / "plain.csv"
+    good("fit", data, *FAST, "--model", "free", "--out", "free")
+    refused("predict", "free", data, says="free table")
+    refused("export", "free", "--onnx", "new.onnx", says="free table")
+    GeminiClustering(3, max_epochs=2).fit(np.random.default_rng(0).normal(size=(20, 4))).save("own")
+    refused("predict", "own", data, says="from Python")
+
+
+def test_standard_output_may_be_closed(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever read it has seen enough."""
+
+    class Closed(io.RawIOBase):
+        def writable(self) -> bool:
+            return True
+
+        def write(self, _: Any) -> int:
+            raise BrokenPipeError
+
+        def fileno(self) -> int:
+            return number
+
+    with Path("somewhere").open("wb") as somewhere:
+        number = somewhere.fileno()
+        monkeypatch.setattr("sys.stdout", io.TextIOWrapper(Closed()))  # type: ignore[arg-type]
+        assert cli.main(["predict", str(run), str(run.parent / "plain.csv")]) == 0

@@ -1,0 +1,122 @@
+"""``pollux report`` and ``pollux export``; the contents of what they write are tested elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from commands import good, refused
+from data_files import FAST, frame, pixels, write_bytes
+from data_files import write_table as table_in
+from pollux.app.run_findings import gather_findings
+
+PROBABILITIES = ["p_0", "p_1", "p_2"]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_report_is_written(run: Path) -> None:
+    data = run.parent / "plain.csv"
+    np.save("map.npy", np.random.default_rng(0).normal(size=(30, 2)))
+    for options in (
+        [],
+        [data],
+        ["--label", "colour"],
+        ["--label", ""],
+        ["--map", "size,weight"],
+        ["--map", "map.npy"],
+        [table_in(Path(), "table.parquet", frame(12, seed=1))],
+        [table_in(Path(), "tabs.tsv", frame(12, seed=1).drop(columns=["class", "name"]))],
+    ):
+        answer = good("report", run, *options, "--out", "new.html")
+        assert answer == (0, "report written to new.html\n", "")
+        assert "<html" in Path("new.html").read_text()[:500]
+        Path("new.html").unlink()
+    good("report", run / "model.safetensors", data, "--out", "new.html")
+
+
+def test_a_report_lies_in_the_run(run: Path) -> None:
+    good("fit", run.parent / "plain.csv", *FAST, "--out", "new")
+    good("report", "new")
+    assert Path("new/report.html").stat().st_size > 1000
+
+
+def test_reports_of_arrays_images_and_free_tables_are_written(run: Path, pictures: Path) -> None:
+    good("report", pictures, "--out", "images.html")
+    X = np.random.default_rng(0).normal(size=(20, 3))
+    np.savez("array.npz", X=X, y=np.arange(20) % 3)
+    good("fit", "array.npz", *FAST, "--label", "y", "--out", "new")
+    good("report", "new", "--map", "0,2")
+    refused("report", "new", "--map", "0,3", says="0,3")
+    np.save("coloured.npy", pixels(12, 8, 8, 3))
+    good("fit", "coloured.npy", *FAST, "--out", "coloured")
+    good("report", "coloured")
+    good("fit", run.parent / "plain.csv", *FAST, "--model", "free", "--out", "free")
+    good("report", "free")
+    refused("report", "free", table_in(Path(), "plain.csv", frame(12)), says="free table")
+
+
+def test_reports_of_rows_that_lack_values_are_written() -> None:
+    data = frame()
+    data.loc[[3, 4], "size"] = np.nan
+    table_in(Path(), "plain.csv", data)
+    np.save("map.npy", np.random.default_rng(0).normal(size=(30, 2)))
+    for missing in ("mean", "drop"):
+        good("fit", "plain.csv", *FAST, "--missing", missing, "--out", missing)
+        good("report", missing)
+        good("report", missing, "--map", "map.npy")
+        good("report", missing, "--map", "size,weight")
+
+
+def test_what_cannot_be_reported_is_said(run: Path) -> None:
+    np.save("map.npy", np.ones((3, 2)))
+    refused("report", run, "--map", "size", says="two axes")
+    refused("report", run, "--map", "size,nothing", says="'nothing'")
+    refused("report", run, "--map", "size,colour", says="numbers")
+    refused("report", run, "--map", "map.npy", says="(30, 2)")
+    refused("report", run, "--map", "nowhere.npy", says="nowhere.npy")
+    refused("report", run, "--label", "nothing", says="'nothing'")
+    refused("report", run, "nowhere.csv", says="nowhere.csv")
+    refused("report", run / "model.safetensors", says="pollux report RUN DATA")
+    refused("report", run, "--out", "nowhere/new.html", says="nowhere")
+
+
+def test_a_run_that_is_not_there_is_said_to_be_missing() -> None:
+    refused("report", "nowhere", says="no run nowhere")
+
+
+def test_a_run_whose_data_have_gone_says_so() -> None:
+    good("fit", table_in(Path(), "plain.csv", frame()), *FAST, "--out", "run")
+    Path("plain.csv").unlink()
+    refused("report", "run", says="plain.csv")
+
+
+def test_a_model_is_exported(run: Path, pictures: Path) -> None:
+    for folder in (run, run / "model.safetensors", pictures):
+        answer = good("export", folder, "--onnx", "new.onnx")
+        assert answer.out.startswith("model written to new.onnx")
+        assert answer.err == ""
+        assert Path("new.onnx").stat().st_size > 1000
+        Path("new.onnx").unlink()
+    refused("export", "nowhere", "--onnx", "new.onnx", says="nowhere")
+    refused("export", run, "--onnx", "nowhere/new.onnx", says="nowhere")
+
+
+def test_a_broken_run_is_said_to_be(run: Path) -> None:
+    good("fit", run.parent / "plain.csv", *FAST, "--out", "broken")
+    write_bytes(Path("broken/run.toml"), "nonsense = 1")
+    refused("predict", "broken", run.parent / "plain.csv", says="nonsense")
+    write_bytes(Path("broken/model.safetensors"), b"rubbish")
+    refused("predict", "broken", run.parent / "plain.csv", says="model")
+
+
+def test_the_batch_size_is_that_of_the_training(run: Path) -> None:
+    """Whatever rows the page shows."""
+    few = table_in(Path(), "plain.csv", frame(12))
+    assert gather_findings(run).settings["Batch size"] == gather_findings(run, few).settings["Batch size"] == "30"
+    assert gather_findings(run / "model.safetensors", few).settings["Batch size"] == "auto"

@@ -1,0 +1,59 @@
+"""The command line, called within this process and checked."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+
+from data_files import Answer, pollux, tree
+from pollux.app.settings import NAMES
+from pollux.io import model_files as persistence
+
+IN_PYTHON = re.compile(rf"\b({'|'.join(NAMES)})=")
+
+
+def good(*arguments: object) -> Answer:
+    answer = pollux(*arguments)
+    assert answer.code == 0, answer
+    return answer
+
+
+def refused(*arguments: object, says: str = "") -> str:
+    """The complaint: one line without a traceback, after which nothing has changed."""
+    before = tree(Path())
+    answer = pollux(*arguments)
+    assert answer.code == 2, answer
+    assert answer.err.splitlines()[-1].startswith("pollux")
+    assert "Traceback" not in answer.err
+    assert says in answer.err
+    assert not IN_PYTHON.search(answer.err), "an option is spelled as in Python"
+    assert tree(Path()) == before
+    if not answer.err.startswith("usage"):
+        assert answer.err.count("\n") == 1
+    return answer.err
+
+
+def summary_of(folder: Path | str) -> dict[str, Any]:
+    summary: dict[str, Any] = json.loads((Path(folder) / "summary.json").read_text())
+    return summary
+
+
+def same_run(a: Path | str, b: Path | str) -> None:
+    """Bit for bit; but for the model file, which keeps its parts in no order."""
+    for name in ("clusters.csv", "run.toml"):
+        assert (Path(a) / name).read_bytes() == (Path(b) / name).read_bytes()
+    left, right = (persistence.read(Path(folder) / "model.safetensors") for folder in (a, b))
+    assert left[1] == right[1]
+    for name in left[0] | right[0]:
+        assert torch.equal(left[0][name], right[0][name])
+
+
+def same_rows(a: Path | str, b: Path | str) -> None:
+    """Clusters are the same, and probabilities but for the order in which sums are rounded."""
+    left, right = (pd.read_csv(path, dtype={"name": str}) for path in (a, b))
+    pd.testing.assert_frame_equal(left, right, rtol=1e-5, atol=1e-7)
