@@ -214,7 +214,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         **overrides
             Parameters that are to differ from the recipe's.
         """
-        return cls(n_clusters).set_params(**copy.deepcopy(apply_recipe(IMAGES, overrides)))
+        return cls(n_clusters).set_params(**apply_recipe(copy.deepcopy(IMAGES), overrides))
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The parameters by name; ``deep``: those of groups too, also of a group that stands for its defaults."""

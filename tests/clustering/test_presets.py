@@ -304,3 +304,21 @@ SCALED = GeminiClustering(
 @parametrize_with_checks([SCALED])
 def test_every_check_of_scikit_learn_passes_with_a_scaling(estimator: GeminiClustering, check: Any) -> None:
     check(estimator)
+
+
+@every_recipe
+def test_what_replaces_parts_of_a_recipe_is_not_copied(name: str) -> None:
+    class Recorder:
+        def __call__(self, epoch: Any) -> None:
+            pass
+
+    recorder, state = Recorder(), np.random.RandomState(0)
+    made = recipe(name, callbacks=[recorder], random_state=state)
+    assert made.callbacks[0] is recorder
+    assert made.random_state is state
+
+
+def test_recipes_share_nothing_that_can_be_changed() -> None:
+    made = GeminiClustering.for_images(3)
+    made.penalties["vat"] = 1.0
+    assert GeminiClustering.for_images(3).penalties == presets.IMAGES["penalties"] != made.penalties
