@@ -164,3 +164,8 @@ def seeds(ranks: Ranks) -> float:
 
 def fit_with_different_data(ranks: Ranks) -> None:
     estimator().fit(rows() + ranks.rank)
+
+
+def fit_with_different_affinities(ranks: Ranks) -> None:
+    X = rows()
+    estimator().fit(X, affinity=(1 + ranks.rank) * X @ X.T)

@@ -258,9 +258,10 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         with session(self.random_state, spec.device) as run:
             samples = self._open(X, spec, sample_weight, in_memory=affinity is not None or spec.is_free)
             if run.ranks is not None:
-                run.ranks.agree(samples.summary(), "have different rows")
+                run.ranks.agree(samples.summary(None if given is None else given.values), "have different rows")
             scaling = spec.preprocessing.fit(samples)
-            geometry = spec.resolve_geometry(_select_affinity(affinity, spec, samples))
+            geometry = spec.resolve_geometry(given)
+            given = _select_affinity(affinity, spec, samples)
             problem = pose_problem(spec, samples, scaling, geometry, run.ranks)
             best = train_restarts(start(spec, problem, run, spec.n_init), problem, spec, run, samples)
             fitted = Fitted.of(spec, samples, scaling, problem, best)

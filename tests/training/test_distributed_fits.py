@@ -160,8 +160,8 @@ def test_processes_without_a_seed_draw_the_same_one(team: Team) -> None:
 
 
 def test_processes_that_have_different_rows_say_so(team: Team) -> None:
-    answers = team.run(fits.fit_with_different_data)
-    assert all("have different rows" in str(answer) for answer in answers)
+    for fit in (fits.fit_with_different_data, fits.fit_with_different_affinities):
+        assert all("have different rows" in str(answer) for answer in team.run(fit))
 
 
 def test_batches_that_are_too_small_are_refused(team: Team) -> None:

@@ -59,9 +59,9 @@ class ArraySamples:
         stored: np.dtype[Any] = self.X.dtype
         return stored
 
-    def summary(self) -> str:
+    def summary(self, affinity: Tensor | None = None) -> str:
         """What the samples of all processes have in common: everything."""
-        return self.fingerprint()
+        return self.fingerprint(affinity)
 
     def fingerprint(self, affinity: Tensor | None = None) -> str:
         """A checksum of the samples, of their weights, and of the affinity that the user gave."""
@@ -132,7 +132,7 @@ class StreamSamples:
     def feature_names(self) -> tuple[str, ...]:
         return tuple(self.source.feature_names or ()) if self.encoding is None else ()
 
-    def summary(self) -> str:
+    def summary(self, affinity: Tensor | None = None) -> str:
         """What the samples of all processes have in common."""
         return self.source.form()
 

@@ -61,6 +61,11 @@ class Precomputed(Geometry):
     def gives_features(self) -> bool:
         return isinstance(self.affinity, Features)
 
+    @property
+    def values(self) -> Tensor:
+        """The features, or the matrix."""
+        return self.affinity.values if isinstance(self.affinity, Features) else self.affinity
+
     def bind(self, X: Any) -> Block:
         rows = as_rows(X)
         if len(self.affinity) != len(rows):

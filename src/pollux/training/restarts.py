@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from pollux.data.samples import Samples
 from pollux.errors import InputError
 from pollux.geometry import Precomputed
-from pollux.geometry.affinity import Features
 from pollux.ranks import is_first
 from pollux.spec import Spec, as_plain_data, digest_weights
 from pollux.training.batches import Batches
@@ -301,11 +300,10 @@ def _identity(
     """What tells this training from others, as plain data."""
     layers = repr([(name, *value.shape, str(value.dtype)) for name, value in module.state_dict().items()])
     given = getattr(problem, "geometry", None)
-    affinity = given.affinity if isinstance(given, Precomputed) else None
     return {
         **spec.fingerprint(),
         "layers": hashlib.sha256(layers.encode()).hexdigest()[:16],
-        "data": samples.fingerprint(affinity.values if isinstance(affinity, Features) else affinity),
+        "data": samples.fingerprint(given.values if isinstance(given, Precomputed) else None),
         # A share of all epochs as the number that it is.
         "trial_epochs": as_plain_data(rounds[0].epochs) if len(rounds) > 1 else None,
         "processes": 1 if run.ranks is None else run.ranks.size,
