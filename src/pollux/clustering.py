@@ -222,16 +222,20 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         if deep:
             for name in GROUPS:
                 group = as_group(name, parameters[name])
-                if hasattr(group, "get_params"):
+                if group is not parameters[name]:
                     parameters |= {f"{name}__{key}": value for key, value in group.get_params(deep=True).items()}
         return parameters
 
     def set_params(self, **parameters: Any) -> Self:
         """Set parameters by name, those of groups as ``training__patience``."""
         for name in GROUPS:
-            if any(key.startswith(f"{name}__") for key in parameters):
+            nested = [key for key in parameters if key.startswith(f"{name}__")]
+            if nested:
                 # A group that stands for its defaults becomes one of its own.
-                parameters[name] = as_group(name, parameters.get(name, getattr(self, name)))
+                parameters[name] = group = as_group(name, parameters.get(name, getattr(self, name)))
+                if not hasattr(group, "set_params"):
+                    key = nested[0].removeprefix(f"{name}__")
+                    raise ValueError(f"{name}={group!r} has no parameter {key!r}: set {name} too, to what has it.")
         super().set_params(**parameters)
         return self
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import math
 import numbers
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -118,8 +119,8 @@ class Transformer:
         return [f"preprocessing={self.transformer!r}"]
 
     def get_params(self) -> dict[str, Any]:
-        """For the fingerprint of a training: the transformer as it prints itself."""
-        return {"preprocessing": repr(self.transformer)}
+        """For the fingerprint of a training: the kind of transformer and its parameters, those of its parts too."""
+        return {"preprocessing": [type(self.transformer), self.transformer.get_params()]}
 
     def fit(self, samples: Samples) -> FittedTransformer:
         """A fitted clone, as a map of samples; weights are not known to it."""
@@ -417,10 +418,13 @@ def check_device(device: Any) -> None:
 
 def as_plain_data(value: Any) -> Any:
     """A parameter as plain data, which differs where two trainings could differ in it."""
+    if isinstance(value, float) and not math.isfinite(value):
+        # NaN is not equal to itself.
+        return str(value)
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    if isinstance(value, np.generic):
-        return value.item()
+    if isinstance(value, np.generic | np.ndarray):
+        return as_plain_data(value.tolist())
     if isinstance(value, Mapping):
         return {str(as_plain_data(key)): as_plain_data(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
