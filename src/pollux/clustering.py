@@ -261,11 +261,11 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         spec = Spec.of(self)
         with session(self.random_state, spec.device) as run:
             samples = self._open(X, spec, sample_weight, in_memory=affinity is not None or spec.is_free)
+            given = _select_affinity(affinity, spec, samples)
             if run.ranks is not None:
                 run.ranks.agree(samples.summary(None if given is None else given.values), "have different rows")
             scaling = spec.preprocessing.fit(samples)
             geometry = spec.resolve_geometry(given)
-            given = _select_affinity(affinity, spec, samples)
             problem = pose_problem(spec, samples, scaling, geometry, run.ranks)
             best = train_restarts(start(spec, problem, run, spec.n_init), problem, spec, run, samples)
             fitted = Fitted.of(spec, samples, scaling, problem, best)
@@ -292,10 +292,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             )
             fitted = replace(Fitted.of(spec, samples, scaling, problem, best), optimiser_state=state)
             if earlier is not None:
-                history = {name: values + fitted.history[name] for name, values in earlier.history.items()}
-                fitted = replace(
-                    fitted, history=history, encoding=earlier.encoding, feature_names=earlier.feature_names
-                )
+                fitted = fitted.after(earlier)
         return self._take(fitted)
 
     def _take(self, fitted: Fitted) -> Self:
@@ -410,7 +407,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
 
     @property
     def _n_features_out(self) -> int:
-        return self.n_clusters
+        return len(self.fitted_.order)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -25,7 +25,7 @@ from pollux.training.restarts import BestRestart
 _PREDICTED_ROWS = 10_000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Fitted:
     """A trained model p(y|x), the order of its clusters, what is done to samples before it sees them, and its history.
 
@@ -114,6 +114,18 @@ class Fitted:
         if isinstance(samples, StreamSamples):
             return fitted
         return replace(fitted, given_labels=fitted._label(samples, best.evaluation))
+
+    def after(self, earlier: Fitted) -> Fitted:
+        """The same after a further epoch of an earlier model, with all that the epoch does not learn anew."""
+        return replace(
+            self,
+            history={name: values + self.history[name] for name, values in earlier.history.items()},
+            stability=earlier.stability,
+            geometry=earlier.geometry,
+            encoding=earlier.encoding,
+            feature_names=earlier.feature_names,
+            missing=earlier.missing,
+        )
 
     def _label(self, samples: ArraySamples, evaluation: Evaluation) -> NDArray[np.int64]:
         """Clusters of all samples that were given; those of weight zero are predicted, if the model can."""

@@ -10,6 +10,7 @@ import os
 import pickle
 import stat
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.datasets import make_blobs
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -1392,3 +1394,41 @@ def test_a_model_is_saved_whatever_the_path_is(tmp_path: Path) -> None:
 def test_a_buffer_is_not_a_path() -> None:
     with pytest.raises(TypeError):
         clustering().fit(X).save(io.BytesIO())  # type: ignore[arg-type]
+
+
+def test_a_partial_fit_keeps_what_it_does_not_learn_anew() -> None:
+    one = make_clustering(3, model="linear", n_init=2, max_epochs=2, random_state=0).fit(
+        pd.DataFrame(X).add_prefix("x")
+    )
+    stability, names = one.stability_, one.feature_names_in_
+    frame = pd.DataFrame(X, columns=names)
+    one.partial_fit(frame)
+    assert stability is not None
+    assert one.stability_ == stability
+    assert np.array_equal(one.feature_names_in_, names)
+    # Gaps cannot be filled by a model whose fit has not learned with what.
+    one.set_params(preprocessing__missing="mean").partial_fit(frame)
+    with pytest.raises(ValueError, match="contains NaN"):
+        one.predict(frame.mask(frame > 1))
+
+
+def test_an_objective_without_a_geometry_for_a_while_does_not_lose_it() -> None:
+    one = make_clustering(3, model="linear", objective="mmd_ova", max_epochs=2, random_state=0).fit(X)
+    one.set_params(objective="mi").partial_fit(X)
+    assert np.isfinite(one.set_params(objective="mmd_ova").score(X))
+
+
+def test_features_are_named_after_the_clusters_of_the_fit() -> None:
+    one = make_clustering(3, model="linear", max_epochs=2, random_state=0).set_output(transform="pandas").fit(X)
+    one.set_params(n_clusters=5)
+    assert list(one.get_feature_names_out()) == list(one.transform(X).columns)
+    with pytest.raises(NotFittedError):
+        clone(one).get_feature_names_out()
+
+
+def test_whether_a_training_diverged_is_in_its_file(tmp_path: Path) -> None:
+    one = make_clustering(3, model="linear", max_epochs=2, random_state=0).fit(X)
+    for diverged in (True, False):
+        one.fitted_ = replace(one.fitted_, diverged=diverged)
+        one.save(tmp_path / "model")
+        assert load(tmp_path / "model").diverged_ is diverged

@@ -78,6 +78,7 @@ def save(clustering: Any, path: str | Path) -> None:
         "objective": fitted.objective,
         "n_clusters": fitted.n_clusters,
         "stability": fitted.stability,
+        "diverged": fitted.diverged,
         "streamed": labels is None,
         "preprocessing": None if fitted.encoding is None else fitted.encoding.as_json(),
     }
@@ -181,6 +182,7 @@ def _fitted(clustering: Any, tensors: dict[str, Tensor], description: dict[str, 
         objective=float(description["objective"]),
         n_clusters=int(description["n_clusters"]),
         stability=None if stability is None else float(stability),
+        diverged=bool(description.get("diverged", False)),
         # A matrix or a function is not in the file, and the first files of version 1 did not say.
         geometry=_geometry(clustering, description) if description.get("geometry_known", False) else None,
         scaling=fitted_scaling,
