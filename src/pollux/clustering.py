@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from pollux.data.samples import ArraySamples, Samples, StreamSamples, open_samples, select_samples, validate_samples
+from pollux.errors import warn
 from pollux.fitted import Fitted
 from pollux.geometry import Geometry, Precomputed
 from pollux.io import model_files
@@ -298,7 +299,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     def _take(self, fitted: Fitted) -> Self:
         """Set all attributes of a fit: the one place that does."""
         if fitted.n_clusters == 1 < len(fitted.order):
-            warnings.warn(COLLAPSED, CollapseWarning, stacklevel=3)
+            warn(COLLAPSED, CollapseWarning)
         for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
             delattr(self, name)
         self.fitted_ = fitted

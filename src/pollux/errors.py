@@ -1,7 +1,9 @@
 """What is wrong with what the user gave, apart from what is wrong with us."""
 
 import struct
+import sys
 import tokenize
+import warnings
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
@@ -25,6 +27,19 @@ class InputError(ValueError):
 
 class NothingLearnedError(InputError):
     """A training whose numbers were not finite from the start."""
+
+
+def warn(message: str, category: type[Warning]) -> None:
+    """Warn at the user's line: the nearest call that is not made by this package or by scikit-learn."""
+    level, frame = 2, sys._getframe(1)
+    # contextlib enters the context managers of this package.
+    while frame.f_back is not None and _package(frame.f_globals) in ("pollux", "sklearn", "contextlib"):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)
+
+
+def _package(namespace: dict[str, Any]) -> str:
+    return str(namespace.get("__name__", "")).partition(".")[0]
 
 
 def did_you_mean(name: str, valid: Iterable[str]) -> str:

@@ -264,3 +264,11 @@ def test_a_network_that_fails_says_on_what() -> None:
         clustering(model=nn.Linear(5, 3)).fit(X)
     with pytest.raises(ValueError, match="no parameters"):
         clustering(model=nn.Flatten()).fit(X[:, :3])
+
+
+@pytest.mark.parametrize("method", ["fit", "fit_predict", "fit_transform", "partial_fit"])
+def test_warnings_point_at_the_line_of_the_user(method: str) -> None:
+    one = GeminiClustering(3, model="linear", max_epochs=1, random_state=0)
+    with pytest.warns(CollapseWarning) as caught:
+        getattr(one, method)(np.zeros((5, 2)))
+    assert [warning.filename for warning in caught] == [__file__]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 
 from pollux.data.arrow import as_arrow, as_numbers, as_text, is_missing, numbers_as_text, pyarrow_library, quoted
 from pollux.data.moments import parts_of
-from pollux.errors import InputError, did_you_mean, option
+from pollux.errors import InputError, did_you_mean, option, warn
 from pollux.names import MISSING_IN_FILES
 
 Matrix = NDArray[np.float32]
@@ -237,7 +236,7 @@ class TableEncoding(Encoding):
             unseen.update(others)
         for name, count in others.items() if unseen is None else ():
             message = f"{count:,} values of column {name!r} were not seen in training."
-            warnings.warn(message, UnseenWarning, stacklevel=2)
+            warn(message, UnseenWarning)
         _check_finite(X, self.feature_names)
         return X
 

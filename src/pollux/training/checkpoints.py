@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from pollux.errors import InputError
+from pollux.errors import InputError, warn
 from pollux.io import tensors as checked_tensors
 from pollux.io.locks import locked
 from pollux.ranks import Ranks, is_first
@@ -201,11 +201,10 @@ class Checkpoints:
                 # Once is enough.
                 return
             self._has_failed = True
-            warnings.warn(
+            warn(
                 f"A checkpoint could not be written into {self.folder} ({error}). Training goes on; the last good one "
                 f"is {self._newest_name()}.",
                 CheckpointWarning,
-                stacklevel=2,
             )
 
     def write(self, state: Any) -> None:
@@ -249,9 +248,7 @@ class Checkpoints:
                 problems.append(str(error))
                 continue
             if problems:
-                warnings.warn(
-                    f"{problems[0]} The one before it, {path.name}, is good.", CheckpointWarning, stacklevel=4
-                )
+                warn(f"{problems[0]} The one before it, {path.name}, is good.", CheckpointWarning)
             return _number_of(path), tree
         if problems:
             raise InputError(

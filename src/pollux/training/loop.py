@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import math
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
-from pollux.errors import InputError
+from pollux.errors import InputError, warn
 from pollux.ranks import Ranks
 from pollux.threads import threads_for
 from pollux.training.batches import Batches
@@ -58,11 +57,10 @@ class NotFiniteError(ValueError):
 
 def warn_not_finite() -> None:
     """Warn that a training went back to its last good weights."""
-    warnings.warn(
+    warn(
         "The objective or the weights were no longer finite: training stopped, and the last good weights were kept. A "
         "smaller learning rate or scaled data may help.",
         NumericalWarning,
-        stacklevel=3,
     )
 
 
