@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -39,6 +42,34 @@ settings.register_profile("same_examples", derandomize=True)
 settings.load_profile("same_examples")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="run the tests of a file, and the files, in any order")
+
+
+def pytest_configure() -> None:
+    """Ctrl-C is heeded, by what tests start too, though a shell has its processes in the background ignore it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The longest files first, or in any order.
+
+    Tests of a file stay together, so that what they share is made once; the same seed shuffles all workers alike.
+    """
+    if config.getoption("shuffle") is None:
+        ranks = {name: rank for rank, name in enumerate(LONGEST_FIRST)}
+        items.sort(key=lambda item: ranks.get(item.path.name, len(ranks)))
+        return
+    random = Random(config.getoption("shuffle"))
+    files = [list(found) for _, found in groupby(items, lambda item: item.path)]
+    random.shuffle(files)
+    for found in files:
+        random.shuffle(found)
+    items[:] = [item for found in files for item in found]
+
+
 @pytest.fixture(autouse=True)
 def same_random_numbers() -> None:
     """Users' modules take their first weights from torch's generator, whatever tests ran before in the process."""
@@ -64,13 +95,6 @@ def _ended(team: Team) -> Iterator[Team]:
 def team(request: pytest.FixtureRequest) -> Team:
     found: Team = request.getfixturevalue(TEAMS[request.param])
     return found
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest first; other plugins may still put them into another order."""
-    ranks = {name: rank for rank, name in enumerate(LONGEST_FIRST)}
-    items.sort(key=lambda item: ranks.get(item.path.name, len(ranks)))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -20,7 +20,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NamedTuple
 
-PATIENCE = 120.0
+PATIENCE = 300.0
 # All that runs import, in the process that they are forked from.
 _IMPORTED = [
     *(
@@ -32,7 +32,7 @@ _IMPORTED = [
     *(
         "pollux.data.streams",
         "pollux.metrics",
-        "pollux.training.memory",
+        "pollux.training.memory_advice",
         "pyarrow.parquet",
         "pyarrow.csv",
         "torch._dynamo",

@@ -26,8 +26,7 @@ from pollux.objectives import Divergence, Gemini
 from pollux.objectives.penalties import Penalty
 from pollux.recipes import IMAGES, TABLES, apply_recipe
 from pollux.spec import GROUPS, MLP, Scaling, Spec, Training, as_group, geometry_of_new_samples, resolve_objective
-from pollux.training import Callback, NotFiniteError
-from pollux.training.fit import fit_best, fit_one_epoch, start
+from pollux.training import Callback, NotFiniteError, start, train_one_epoch, train_restarts
 from pollux.training.problem import MemoryProblem, pose_problem
 from pollux.training.session import session
 
@@ -263,7 +262,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             scaling = spec.preprocessing.fit(samples)
             geometry = spec.resolve_geometry(_select_affinity(affinity, spec, samples))
             problem = pose_problem(spec, samples, scaling, geometry, run.ranks)
-            best = fit_best(start(spec, problem, run, spec.n_init), problem, spec, run, samples)
+            best = train_restarts(start(spec, problem, run, spec.n_init), problem, spec, run, samples)
             fitted = Fitted.of(spec, samples, scaling, problem, best)
         return self._take(fitted)
 
@@ -278,12 +277,12 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
                 samples = self._open(X, spec, sample_weight, fewest=1, in_memory=True)
                 scaling = spec.preprocessing.fit(samples)
                 problem = pose_problem(spec, samples, scaling, spec.resolve_geometry())
-                (module,), earlier = start(spec, problem, run, 1), None
+                (module,), earlier = start(spec, problem, run, 1, resumes=False), None
             else:
                 earlier = self.fitted_
                 samples, problem = self._pose(X, spec, sample_weight, is_trained=True)
                 scaling, module = earlier.scaling, earlier.module
-            best, state = fit_one_epoch(
+            best, state = train_one_epoch(
                 module, problem, spec, run, None if earlier is None else earlier.optimiser_state
             )
             fitted = replace(Fitted.of(spec, samples, scaling, problem, best), optimiser_state=state)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 
 import torch
+from torch import nn
+
+# Multiplications that one core does in about a millisecond.
+_SMALL = 4_000_000
 
 _allowed: ContextVar[int | None] = ContextVar("allowed", default=None)
 
@@ -14,6 +18,14 @@ _allowed: ContextVar[int | None] = ContextVar("allowed", default=None)
 def allowed() -> int:
     """The threads that the user grants, which is what torch was given outside ``torch_on_one``."""
     return _allowed.get() or torch.get_num_threads()
+
+
+def threads_for(module: nn.Module, rows: int) -> AbstractContextManager[None]:
+    """One thread where passing so many rows through the module takes no large matrix product, else all of them."""
+    parameters = list(module.parameters())
+    # Weights of more than two dimensions are those of convolutions, which use each many times.
+    is_small = rows * sum(each.numel() for each in parameters) <= _SMALL and all(each.ndim <= 2 for each in parameters)
+    return torch_on_one() if is_small else nullcontext()
 
 
 @contextmanager

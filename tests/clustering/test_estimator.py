@@ -48,10 +48,8 @@ from pollux.training import (
     make_optimiser,
     train,
 )
-from pollux.training.dense import DenseModels, has_closed_form
-from pollux.training.optimisers import elementwise
-from pollux.training.steps import ClosedFormStep
-from pollux.training.trainable import stackable
+from pollux.training.steps import ClosedFormStep, is_elementwise
+from pollux.training.trainable import DenseModels, has_closed_form, stackable
 
 # Small and odd data do fall into one cluster; that it is said so has a test of its own.
 pytestmark = pytest.mark.filterwarnings("ignore::pollux.clustering.CollapseWarning")
@@ -542,7 +540,7 @@ def test_a_module_with_the_wrong_number_of_outputs_is_explained(n_init: int) -> 
 
 # Restarts
 
-ELEMENTWISE = [name for name in OPTIMISERS if elementwise(make_optimiser(name, [torch.zeros(1)], 0.1))]
+ELEMENTWISE = [name for name in OPTIMISERS if is_elementwise(make_optimiser(name, [torch.zeros(1)], 0.1))]
 
 
 def test_the_usual_optimisers_train_restarts_together() -> None:

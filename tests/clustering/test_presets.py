@@ -27,7 +27,7 @@ from pollux.errors import InputError
 from pollux.geometry import Mixed, Mixtures, NeighbourGraph, centres, mixtures
 from pollux.metrics import adjusted_rand_index
 from pollux.spec import Spec, flatten_params
-from pollux.training import warm
+from pollux.training import starting
 
 pytestmark = pytest.mark.filterwarnings("ignore::pollux.clustering.CollapseWarning")
 
@@ -57,7 +57,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
             return centres.k_means(*arguments)
 
     monkeypatch.setattr(mixtures, "k_means", k_means)
-    monkeypatch.setattr(warm, "_FEWEST_STEPS", 40)
+    monkeypatch.setattr(starting, "_FEWEST_STEPS", 40)
 
 
 def with_gaps(X: NDArray[Any]) -> NDArray[Any]:
@@ -167,7 +167,7 @@ def test_data_frames_keep_the_names_of_their_columns() -> None:
 
 @pytest.mark.parametrize("shape", [(-1, 64), (-1, 1, 8, 8)])
 def test_images_are_found_in_either_shape(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(warm, "_FEWEST_STEPS", 100)
+    monkeypatch.setattr(starting, "_FEWEST_STEPS", 100)
     # Of three digits, in few steps of a small network.
     chosen = NUMBERS < 3
     X, classes = DIGITS[chosen][:200].reshape(shape), NUMBERS[chosen][:200]

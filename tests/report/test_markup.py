@@ -45,11 +45,11 @@ def test_a_template_cannot_print_what_does_not_exist_nor_turn_escaping_off() -> 
         assert not re.search(r"\bsafe\b|autoescape|Markup", path.read_text(encoding="utf-8")), path.name
 
 
-def test_templates_and_assets_are_part_of_the_distribution() -> None:
+def test_all_templates_and_assets_are_part_of_the_distribution() -> None:
     pyproject = Path(pollux.__file__).parents[2] / "pyproject.toml"
     globs = tomllib.loads(pyproject.read_text(encoding="utf-8"))["tool"]["setuptools"]["package-data"]["pollux"]
     package = Path(pollux.__file__).parent
     packaged = {path for pattern in globs for path in package.glob(pattern)}
-    parts = [path for path in (package / "report").rglob("*") if path.suffix in (".html", ".css", ".js")]
+    parts = [path for path in package.rglob("*") if path.suffix in (".html", ".css", ".js")]
     assert {"page.html", "page.css", "page.js"} <= {path.name for path in parts}
     assert packaged >= set(parts)

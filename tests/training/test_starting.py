@@ -36,16 +36,14 @@ from pollux.training import (
     learn_labels,
     make_optimiser,
     restarts,
-    warm,
+    starting,
 )
-from pollux.training import fit as fit_module
 from pollux.training.batches import Batch, RowBatches
-from pollux.training.dense import DenseModels, has_closed_form
+from pollux.training.loop import TrainingState
 from pollux.training.problem import measure_spacing
 from pollux.training.starting import initial_labels
-from pollux.training.state import TrainingState
 from pollux.training.steps import ClosedFormStep
-from pollux.training.trainable import stackable
+from pollux.training.trainable import DenseModels, has_closed_form, stackable
 
 pytestmark = pytest.mark.filterwarnings("ignore::pollux.clustering.CollapseWarning")
 
@@ -65,7 +63,7 @@ def same_weights(one: GeminiClustering, other: GeminiClustering) -> bool:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Starts that are not as good as they could be."""
-    monkeypatch.setattr(warm, "_FEWEST_STEPS", 50)
+    monkeypatch.setattr(starting, "_FEWEST_STEPS", 50)
 
 
 # --- Labels to start at ---------------------------------------------------------------------------------------
@@ -261,13 +259,13 @@ def test_a_training_that_is_taken_up_is_not_started_again(
     whole = small(**given, max_epochs=3).fit(X)
     small(**given, max_epochs=3, checkpoint=tmp_path).fit(X)
     called: list[int] = []
-    original = fit_module.initial_labels
+    original = starting.initial_labels
 
     def counted(*arguments: Any) -> Any:
         called.append(1)
         return original(*arguments)
 
-    monkeypatch.setattr(fit_module, "initial_labels", counted)
+    monkeypatch.setattr(starting, "initial_labels", counted)
     assert same_weights(small(**given, max_epochs=3, checkpoint=tmp_path).fit(X), whole)
     assert len(called) == (starts > 1)
     called.clear()
@@ -289,7 +287,7 @@ every_way = pytest.mark.parametrize("options", WAYS.values(), ids=WAYS)
 @every_way
 @pytest.mark.parametrize("going_on", [1, 2])
 def test_the_best_of_a_trial_go_on(options: dict[str, Any], going_on: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fit_module, "_GOING_ON", going_on)
+    monkeypatch.setattr(restarts, "_GOING_ON", going_on)
     given = {"n_init": 4, "batch_size": 25, "n_clusters": 5, **options}
     trial = small(**given, max_epochs=2).fit(X)
     seen: list[tuple[int, int]] = []
@@ -419,7 +417,7 @@ def test_a_later_round_that_explodes_leaves_the_earlier_one(options: dict[str, A
 
 def test_starts_that_are_not_finite_do_not_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
-    planned = restarts._plan
+    planned = restarts._plan_models
 
     def plan(modules: Any, *arguments: Any) -> Any:
         seen.append(len(modules))
@@ -428,7 +426,7 @@ def test_starts_that_are_not_finite_do_not_go_on(monkeypatch: pytest.MonkeyPatch
                 nn.init.constant_(next(module.parameters()), torch.nan)
         return planned(modules, *arguments)
 
-    monkeypatch.setattr(restarts, "_plan", plan)
+    monkeypatch.setattr(restarts, "_plan_models", plan)
     assert small(n_init=4, trial_epochs=2, max_epochs=5).fit(X).n_iter_ == 5
     assert seen == [4, 1]
 
@@ -452,8 +450,8 @@ def test_a_trial_that_is_a_share_of_all_epochs_is_not_prolonged_unless_it_is_nam
 
 
 def test_epochs_that_are_left_to_us_are_some_number_of_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fit_module, "_AUTO_STEPS", 100)
-    monkeypatch.setattr(fit_module, "_AUTO_EPOCHS", 4)
+    monkeypatch.setattr(restarts, "_AUTO_STEPS", 100)
+    monkeypatch.setattr(restarts, "_AUTO_EPOCHS", 4)
     options = {"max_epochs": "auto", "batch_size": 15}
     assert small(**options).fit(X).n_iter_ == 100 / 5
     assert small(max_epochs="auto", batch_size=2).fit(X).n_iter_ == 4

@@ -200,7 +200,7 @@ class Settings:
             raise InputError(f"{_spelled('learning_rate')} must be a positive number, not {self.learning_rate}.")
         if self.checkpoint_every != DEFAULTS["checkpoint_every"]:
             # Imported late, because it brings torch.
-            from pollux.training.intervals import parse_every
+            from pollux.training.checkpoints import parse_every
 
             parse_every(self.checkpoint_every)
         epochs, trial = self.max_epochs, self.trial_epochs

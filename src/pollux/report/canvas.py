@@ -190,7 +190,7 @@ def colour_map(ramp: Sequence[str]) -> Colormap:
 
 
 def shortened(name: object, most: int) -> str:
-    """At most so many characters on one line; names that begin alike often differ at their ends."""
+    """At most ``most`` characters on one line; names that begin alike often differ at their ends."""
     text = " ".join(str(name).split())
     text = text if len(text) <= most else f"{text[: most - most // 3 - 1]}…{text[-(most // 3) :]}"
     return text.replace("$", r"\$")

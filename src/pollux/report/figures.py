@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TRAINING = {"objective": "Objective (is maximised)", "clusters": "Clusters in use", "entropy": "Entropy (nats)"}
-# Blue and orange are told apart by any kind of colour vision.
+# Blue and orange can be distinguished with any kind of colour vision.
 DIFFERENCE = ("#23527c", "#7fa8cb", "#f7f7f5", "#e9ae79", "#a84f0a")
 UNCERTAIN, SHARE = ("#fbfaf8", "#cfc4e0", "#8a68ad", "#46246b"), ("#ffffff", "#2f6fb2")
 
@@ -137,7 +137,7 @@ def plot_profiles(
     top : int, default=8
         Features to show: those with the largest absolute difference in any cluster, the largest first.
     shares : collection of str
-        The names among them that are zeros and ones: their cells tell the share within the cluster instead.
+        The names among them that are zeros and ones: their cells hold the share within the cluster instead.
     ax : Axes, optional
         Where to draw, without a title.
     """
@@ -153,7 +153,7 @@ def plot_profiles(
     shown = [shortened(names[j], 30) + (" (share)" if names[j] in shares else "") for j in chosen]
     highest = float(np.clip(strength.max(), 1, 3))
     pairs, title = np.stack([means, differences.round(1) + 0.0], axis=2), "What sets the clusters apart"
-    cells = [[f"{m:.0%}" if names[j] in shares else f"{z:+.1f}" for m, z in pairs[:, j]] for j in chosen]
+    cells = [[f"{m:z.0%}" if names[j] in shares else f"{z:+.1f}" for m, z in pairs[:, j]] for j in chosen]
     ax = heat_map(ax, title, differences[:, chosen].T, (DIFFERENCE, -highest, highest), shown, groups, cells)
     colour_bar(ax, "deviations from the mean", extend="both" if strength.max() > highest else "neither")
     return ax.figure.figure

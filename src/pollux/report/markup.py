@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import html
 import json
 import math
 import re
@@ -74,11 +73,6 @@ def shortened(value: object, most: int) -> str:
     """At most ``most`` characters, the last of them an ellipsis where something was cut off."""
     whole = plain(value)
     return whole if len(whole) <= most else whole[: most - 1].rstrip() + "…"
-
-
-def escaped(value: object) -> str:
-    """Text for between tags or between quotes."""
-    return html.escape(plain(value), quote=True)
 
 
 def script_data(value: object) -> Markup:

@@ -1,16 +1,34 @@
-"""Training: batches, the loop, its checkpoints, restarts, callbacks."""
+"""Training: batches, steps, the loop, its checkpoints, restarts, evaluation, callbacks."""
 
 from pollux.training.batches import Batch, Batches, RowBatches
 from pollux.training.callbacks import Callback, Epoch, Interruptible, ProgressBar, TensorBoard
 from pollux.training.checkpoints import Checkpoints, CheckpointWarning, Stopped
+from pollux.training.epoch_metrics import ClusterMetrics, EpochMetrics
 from pollux.training.evaluation import Evaluation, evaluate, evaluate_batches, log_probabilities
-from pollux.training.loop import SCHEDULES, TrainingResult, train
-from pollux.training.optimisers import OPTIMISERS, make_optimiser
-from pollux.training.restarts import BestRestart, RandomStreams, Round, StepOptions, evaluate_finite, train_restarts
-from pollux.training.state import History, NotFiniteError, NumericalWarning, Patience
-from pollux.training.steps import AutogradStep, ClosedFormStep, Step, Trainable
-from pollux.training.trainable import SingleModel, StackedModels
-from pollux.training.warm import learn_labels
+from pollux.training.loop import (
+    SCHEDULES,
+    History,
+    NanGuard,
+    NotFiniteError,
+    NumericalWarning,
+    Patience,
+    TrainingResult,
+    TrainingState,
+    train,
+)
+from pollux.training.restarts import BestRestart, Round, train_one_epoch, train_restarts
+from pollux.training.session import Session
+from pollux.training.starting import initial_labels, learn_labels, start
+from pollux.training.steps import (
+    OPTIMISERS,
+    AutogradStep,
+    ClosedFormStep,
+    LabelStep,
+    OptimiserStep,
+    Step,
+    make_optimiser,
+)
+from pollux.training.trainable import DenseModels, SingleModel, StackedModels, Trainable
 
 __all__ = [
     "OPTIMISERS",
@@ -23,31 +41,39 @@ __all__ = [
     "CheckpointWarning",
     "Checkpoints",
     "ClosedFormStep",
+    "ClusterMetrics",
+    "DenseModels",
     "Epoch",
+    "EpochMetrics",
     "Evaluation",
     "History",
     "Interruptible",
+    "LabelStep",
+    "NanGuard",
     "NotFiniteError",
     "NumericalWarning",
+    "OptimiserStep",
     "Patience",
     "ProgressBar",
-    "RandomStreams",
     "Round",
     "RowBatches",
+    "Session",
     "SingleModel",
     "StackedModels",
     "Step",
-    "StepOptions",
     "Stopped",
     "TensorBoard",
     "Trainable",
     "TrainingResult",
+    "TrainingState",
     "evaluate",
     "evaluate_batches",
-    "evaluate_finite",
+    "initial_labels",
     "learn_labels",
     "log_probabilities",
     "make_optimiser",
+    "start",
     "train",
+    "train_one_epoch",
     "train_restarts",
 ]

@@ -1,4 +1,4 @@
-"""Batches: what the loop joins in one step."""
+"""Batches: samples, an epoch at a time, in an order that can be resumed in the middle."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pollux.ranks import Ranks
 class Batch(NamedTuple):
     """Samples of one step: what the model sees, how they relate, and their weights.
 
-    Of several processes each has its own samples, and features of these; a matrix is of the samples of all.
+    Each of several processes has its own samples, and their features; a matrix is of the samples of all.
     """
 
     inputs: Tensor
@@ -27,10 +27,12 @@ class Batch(NamedTuple):
     """How many samples each process has, where that is known."""
     spacing: Tensor | None = None
     """How far each sample is from its 10th nearest neighbour, where a penalty asks for it."""
+    targets: Tensor | None = None
+    """The labels that a supervised step learns."""
 
 
 class Batches(Protocol):
-    """Samples in batches, an epoch at a time, in an order that can be taken up again in the middle.
+    """Samples in batches, an epoch at a time, in an order that can be resumed in the middle.
 
     Attributes
     ----------
@@ -43,14 +45,14 @@ class Batches(Protocol):
     batch_size: int
     n_batches: int | None = None
 
-    def epoch(self, generator: torch.Generator | None = None, start: int = 0) -> Iterator[Batch]:
-        """Each sample once. An epoch that was broken off is taken up after ``start`` batches, if these are any."""
+    def epoch(self, generator: torch.Generator | None = None, start: int = 0) -> Iterator[Any]:
+        """Each sample once. Where ``start`` is above zero, an interrupted epoch is resumed after so many batches."""
 
-    def example(self, rows: int) -> Batch:
+    def example(self, rows: int) -> Any:
         """At most so many samples, to try a model on."""
 
     def forget(self) -> None:
-        """Drop whatever an objective has learned about batches; unless they say otherwise, nothing is kept."""
+        """Drop what an objective has learned about batches. By default nothing is stored."""
         return
 
     @property
@@ -62,7 +64,7 @@ class Batches(Protocol):
         """What :meth:`load_state` needs so that ``epoch(generator, start)`` goes on as if nothing had happened."""
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Take up the epoch that a state was taken in."""
+        """Resume the epoch of a :meth:`state`."""
 
 
 class RowBatches(Batches):
@@ -90,6 +92,8 @@ class RowBatches(Batches):
         all are then not needed.
     spacing : Tensor of shape (n,), optional
         How far each sample is from its 10th nearest neighbour.
+    targets : Tensor of shape (n,), optional
+        The labels that a supervised step learns.
     """
 
     n_batches: int
@@ -105,15 +109,15 @@ class RowBatches(Batches):
         ranks: Ranks | None = None,
         own_features: Callable[[Tensor], Affinity] | None = None,
         spacing: Tensor | None = None,
+        targets: Tensor | None = None,
     ) -> None:
         self.n = n
         self.batch_size = min(n, batch_size)
         self.n_batches = math.ceil(n / batch_size)
         if ranks is not None and n // self.n_batches < ranks.size:
             raise ValueError(f"{ranks.size} processes share batches of {n // self.n_batches} rows: use larger ones.")
-        self._inputs = inputs
-        self._block = block
-        self._sample_weight, self._spacing = sample_weight, spacing
+        self._inputs, self._block = inputs, block
+        self._of_samples = (sample_weight, spacing, targets)
         self._ranks, self._own_features = ranks, own_features
         self._whole: Batch | None = None
         self._version = 0
@@ -123,33 +127,30 @@ class RowBatches(Batches):
         self._parts: tuple[Tensor, ...] = ()
         self._affinities: dict[int, Affinity | None] = {}
         # From where the random numbers of the samples of batches, and of their order in this epoch, were drawn.
-        self._parts_from = self._order_from = _state_of(None)
+        self._parts_from = self._order_from = torch.get_rng_state()
 
     def epoch(self, generator: torch.Generator | None = None, start: int = 0) -> Iterator[Batch]:
         """Each sample once; a single batch is always the same one."""
         if self.n_batches == 1:
             if not start:
-                yield self._whole_batch()
+                # Made once, or again where a model has written into its inputs.
+                if self._whole is None or _version(self._whole.inputs) != self._version:
+                    self._whole = self._batch(torch.arange(self.n))
+                    self._version = _version(self._whole.inputs)
+                yield self._whole
             return
         self._is_under_way = True
-        for part in itertools.islice(self._order(generator, start > 0), start, None):
+        for part in itertools.islice(self._order(generator, resumed=start > 0), start, None):
             yield self._batch(self._parts[part], part)
         self._is_under_way = False
 
-    def _whole_batch(self) -> Batch:
-        # Made once, or again where a model has written into its inputs.
-        if self._whole is None or _version(self._whole.inputs) != self._version:
-            self._whole = self._batch(torch.arange(self.n))
-            self._version = _version(self._whole.inputs)
-        return self._whole
-
-    def _order(self, generator: torch.Generator | None, is_taken_up: bool) -> Iterable[int]:
-        """The numbers of the batches in this epoch, which is drawn, or taken up again."""
-        if is_taken_up:
+    def _order(self, generator: torch.Generator | None, resumed: bool) -> Iterable[int]:
+        """The numbers of the batches in this epoch, which is drawn, or resumed."""
+        if resumed:
             self._epochs -= 1
             generator = _generator_at(self._order_from)
         else:
-            self._order_from = _state_of(generator)
+            self._order_from = torch.get_rng_state() if generator is None else generator.get_state()
         is_first = self._epochs % self._reshuffle_every == 0
         self._epochs += 1
         if is_first:
@@ -189,14 +190,14 @@ class RowBatches(Batches):
         if self._ranks is not None:
             parts = index.tensor_split(self._ranks.size)
             own, sizes = parts[self._ranks.rank], tuple(map(len, parts))
-        # The inputs are asked for first: the rows of a batch are kept for the affinity.
+        # The inputs come first: the affinity uses the rows that were read for them.
         inputs = self._inputs(own)
         affinity = self._affinity(index, part) if self._own_features is None else self._own_features(own)
         if self._ranks is not None and self._own_features is None and isinstance(affinity, Features):
             values = affinity.values.tensor_split(self._ranks.size)[self._ranks.rank]
             affinity = Features(values, affinity.centred)
-        weight, spacing = (None if of_all is None else of_all[own] for of_all in (self._sample_weight, self._spacing))
-        return Batch(inputs, affinity, weight, sizes, spacing)
+        weight, spacing, targets = (None if of_all is None else of_all[own] for of_all in self._of_samples)
+        return Batch(inputs, affinity, weight, sizes, spacing, targets)
 
     @torch.no_grad()
     def _affinity(self, index: Tensor, part: int) -> Affinity | None:
@@ -206,10 +207,6 @@ class RowBatches(Batches):
         if self._reshuffle_every > 1:
             self._affinities[part] = affinity
         return affinity
-
-
-def _state_of(generator: torch.Generator | None) -> Tensor:
-    return torch.get_rng_state() if generator is None else generator.get_state()
 
 
 def _generator_at(state: Tensor) -> torch.Generator:

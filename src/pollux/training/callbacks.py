@@ -60,14 +60,16 @@ class ProgressBar:
     ----------
     describe : callable, optional
         From an :class:`Epoch` to the text that is shown; by default all metrics by name.
+    title : str
+        Stands before the number of the epoch.
     """
 
-    def __init__(self, describe: Callable[[Epoch], str] = describe_metrics) -> None:
-        self._describe = describe
+    def __init__(self, describe: Callable[[Epoch], str] = describe_metrics, title: str = "epoch") -> None:
+        self._describe, self._title = describe, title
 
     def __enter__(self) -> ProgressBar:
         self._progress = Progress(
-            TextColumn("epoch"),
+            TextColumn(self._title),
             MofNCompleteColumn(),
             BarColumn(bar_width=24),
             TextColumn("{task.fields[metrics]}"),
@@ -99,20 +101,18 @@ class ProgressBar:
 
 
 class Interruptible:
-    """Ctrl-C ends the training, and what was learned by then is kept; a second one is let through. Of use for one fit.
+    """Ctrl-C ends the training and keeps what was learned by then; a second one is raised. Serves one fit.
 
     Attributes
     ----------
     interrupted : bool
         Whether the training was ended.
-    begun, in_training : bool
-        Whether a training has begun, and whether one is under way.
     stop_requested : bool
         Set it to end the training after its epoch.
     """
 
     def __init__(self) -> None:
-        self.interrupted = self.begun = self.in_training = self.stop_requested = False
+        self.interrupted = self.stop_requested = False
 
     def __call__(self, epoch: Epoch) -> bool:
         """Whether to end the training here."""
@@ -121,13 +121,11 @@ class Interruptible:
         return self.stop_requested
 
     def __enter__(self) -> Interruptible:
-        self.begun = self.in_training = True
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        self.in_training = False
         if not isinstance(error, KeyboardInterrupt) or self.stop_requested:
             return False
         self.interrupted = self.stop_requested = True
@@ -135,7 +133,7 @@ class Interruptible:
 
 
 class TensorBoard:
-    """Writes the metrics of each epoch for TensorBoard (``pip install pollux[tensorboard]``).
+    """Writes the metrics of each epoch to TensorBoard (``pip install pollux[tensorboard]``).
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Checkpoints: all that a training needs to go on, in files that survive whatever ends it."""
+"""Checkpoints: all that a training needs to be resumed, in files that survive whatever ends it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -19,21 +19,24 @@ from pollux.errors import InputError
 from pollux.io import tensors as checked_tensors
 from pollux.io.locks import locked
 from pollux.ranks import Ranks, is_first
-from pollux.training.intervals import parse_every
 
-FORMAT, VERSION = "pollux-checkpoint", "1"
+FORMAT, VERSION = "pollux-checkpoint", "2"
 
 _KEPT = 2
+# How often several processes ask each other whether to stop.
+_SECONDS_BETWEEN, _MOST_STEPS_BETWEEN = 0.1, 1_000
+_EVERY = re.compile(r"(\d+(?:\.\d+)?)\s*(s|seconds?|m|minutes?|h|hours?|epochs?|steps?)")
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 _NAME = "checkpoint-{:012d}.safetensors"
 _LEFTOVER = re.compile(r"\.checkpoint-\d{12}\.safetensors\..*|\.tmp[A-Za-z0-9]{6}")
 
 
 class CheckpointWarning(UserWarning):
-    """A checkpoint could not be written, or could not be read and an older one was taken."""
+    """A checkpoint could not be written, or could not be read and an older one was used."""
 
 
 class Stopped(KeyboardInterrupt):
-    """A training was asked to stop; its checkpoint has all that it needs to go on."""
+    """A training was asked to stop; it can be resumed from its checkpoint."""
 
     def __init__(self, epochs: int) -> None:
         super().__init__(f"stopped after {epochs} whole epochs")
@@ -43,8 +46,8 @@ class Stopped(KeyboardInterrupt):
 class Checkpoints:
     """The checkpoints of one training, in a folder of its own; the last two are kept.
 
-    A training with the same settings on the same data that finds some there goes on from the last good one, and ends
-    with the same bits as if nothing had happened. Of another training they are refused.
+    A training with the same settings on the same data that finds some there resumes from the last good one, and ends
+    with the same bits as if it had not been interrupted. Checkpoints of another training are refused.
 
     Parameters
     ----------
@@ -58,13 +61,13 @@ class Checkpoints:
     stop_requested : bool
         Set it, for instance in a signal handler, and the training writes a checkpoint after its step and ends.
     stop_immediately : bool
-        Whether a training that was asked to stop leaves by raising ``Stopped``, without looking at its data once more.
+        Whether a training that was asked to stop raises ``Stopped``, without evaluating its data once more.
     stopped : bool
-        Whether the training was ended so.
+        Whether the training was stopped.
     is_training : bool
         Whether a training that writes these is under way.
     finished : list
-        What earlier starts of a training have left, where several are trained one after the other.
+        The results of earlier stages, where restarts are trained one after the other.
 
     Examples
     --------
@@ -87,13 +90,11 @@ class Checkpoints:
         self.finished: list[Any] = []
         self._found: dict[str, Any] | None = None
 
-    # What the training asks, in its order.
-
     @contextmanager
-    def of(self, identity: Mapping[str, Any], ranks: Ranks | None = None) -> Iterator[None]:
-        """The training that this identity tells from others; what was found of it is taken up.
+    def open(self, identity: Mapping[str, Any], ranks: Ranks | None = None) -> Iterator[None]:
+        """Lock the folder and read the last checkpoint; one of a training with another identity is refused.
 
-        No other process may write into the folder as long as it lasts. Of several processes the first reads and writes.
+        Of several processes the first reads and writes.
         """
         self._identity = dict(identity)
         self.stopped = False
@@ -103,10 +104,10 @@ class Checkpoints:
                 self.folder.mkdir(parents=True, exist_ok=True)
                 stack.enter_context(locked(self.folder))
                 self._remove_leftovers()
-            self._take(self._read_last() if leads else None, ranks)
+            self._resume(self._read_last() if leads else None, ranks)
             if leads:
-                self._put_aside_after(self._number)
-            self.seen_to()
+                self._move_damaged(after=self._number)
+            self.restart_timer()
             self.is_training = True
             try:
                 yield
@@ -118,36 +119,32 @@ class Checkpoints:
                 self.finished, self._found = [], None
                 self.stop_requested = self.is_training = False
 
-    def _take(self, found: tuple[int, dict[str, Any]] | None, ranks: Ranks | None) -> None:
-        """What was found, in all processes."""
+    def _resume(self, found: tuple[int, dict[str, Any]] | None, ranks: Ranks | None) -> None:
+        """Give all processes what the first has read."""
         if ranks is not None:
             found = ranks.broadcast_object(found)
         self._number, self.finished, self._found = 0, [], None
         if found is not None:
             self._number, tree = found
             _check_same(tree["identity"], self._identity, self.folder)
-            self.finished, self._found = tree["finished"], tree["course"]
+            self.finished, self._found = tree["finished"], tree["state"]
 
     def _remove_leftovers(self) -> None:
-        """Of a process that was killed while it wrote: what we call so, and what safetensors does."""
+        """Remove files of a process that was killed while it wrote: those that we name, and those of safetensors."""
         for path in self.folder.iterdir():
             if _LEFTOVER.fullmatch(path.name) and path.is_file():
                 path.unlink(missing_ok=True)
 
     def epochs_done(self) -> int:
-        """Whole epochs that the training under way has had by its last good checkpoint."""
+        """Whole epochs that the current stage has had by its last good checkpoint."""
         with warnings.catch_warnings():
-            # Of what is damaged is told when the training goes on.
+            # The training that resumes warns of damaged files.
             warnings.simplefilter("ignore", CheckpointWarning)
             found = self._read_last()
-        if found is None:
-            return 0
-        course = found[1]["course"]
-        objective = course["history"]["objective"]
-        return int(course.get("before", 0)) + (0 if objective is None else len(objective))
+        return 0 if found is None else int(found[1]["state"]["before"]) + int(found[1]["state"]["epochs"])
 
     def exist(self) -> bool:
-        """Whether there are any in the folder, good ones or damaged: a training goes on from them or is refused."""
+        """Whether the folder has any, good or damaged: a training resumes from them, or is refused."""
         return bool(self._files())
 
     def remove(self) -> None:
@@ -162,13 +159,13 @@ class Checkpoints:
         with suppress(OSError):
             self.folder.rmdir()
 
-    def take_up(self) -> Any:
-        """What the course of the stage under way was, once; None where it has not begun."""
+    def pop_state(self) -> Any:
+        """The state of the current stage, once; None where it has not begun."""
         found, self._found = self._found, None
         return found
 
     def is_due(self, after_epoch: bool) -> bool:
-        """Whether it is time for one, after a step or after an epoch; each is to be asked once."""
+        """Whether one is due, after a step or after an epoch; to be called once for each."""
         if after_epoch:
             self._epochs += 1
         else:
@@ -179,20 +176,20 @@ class Checkpoints:
             return not after_epoch and self._steps % self._count == 0
         return time.monotonic() - self._last >= self._count
 
-    def seen_to(self) -> None:
-        """The next one is due an interval from now; of several processes all must say so, though one writes."""
+    def restart_timer(self) -> None:
+        """The next one is due an interval from now; of several processes all must call it, though one writes."""
         self._last = time.monotonic()
 
-    def save(self, course: Any) -> None:
+    def save(self, state: Any) -> None:
         """Write one, in the background; a disk that is full for a while is no reason to lose the training."""
         self.wait()
-        tensors, skeleton = self._pack(course)
+        tensors, skeleton = self._pack(state)
         # Copies, because training goes on meanwhile.
         copies = {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
         self._writing = self._thread().submit(self._write, copies, skeleton)
 
     def wait(self) -> None:
-        """Until what is being written is in its place."""
+        """Wait until the checkpoint that is being written is in its place."""
         writing, self._writing = self._writing, None
         if writing is None:
             return
@@ -211,12 +208,12 @@ class Checkpoints:
                 stacklevel=2,
             )
 
-    def write(self, course: Any) -> None:
+    def write(self, state: Any) -> None:
         """Write one at once, or raise the OSError that says why not."""
-        self._write(*self._pack(course))
+        self._write(*self._pack(state))
 
-    def _pack(self, course: Any) -> tuple[dict[str, Tensor], Any]:
-        return pack({"identity": self._identity, "finished": self.finished, "course": course})
+    def _pack(self, state: Any) -> tuple[dict[str, Tensor], Any]:
+        return pack({"identity": self._identity, "finished": self.finished, "state": state})
 
     def _write(self, tensors: Mapping[str, Tensor], skeleton: Any) -> None:
         """Older ones are gone only after the new one is in its place."""
@@ -246,7 +243,7 @@ class Checkpoints:
         for path in reversed(files):
             try:
                 tree = unpack(*checked_tensors.read(path, FORMAT, [VERSION], "checkpoint"))
-                if not isinstance(tree, dict) or tree.keys() != {"identity", "finished", "course"}:
+                if not isinstance(tree, dict) or tree.keys() != {"identity", "finished", "state"}:
                     raise ValueError(f"{path} is not a whole checkpoint.")
             except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
                 problems.append(str(error))
@@ -263,16 +260,121 @@ class Checkpoints:
             )
         return None
 
-    def _put_aside_after(self, number: int) -> None:
-        """Damaged ones are out of the way, so that they do not count as those that are kept."""
+    def _move_damaged(self, after: int) -> None:
+        """Rename damaged ones, so that they do not count among the two that are kept."""
         for damaged in self._files():
-            if _number_of(damaged) > number:
+            if _number_of(damaged) > after:
                 aside = damaged.with_suffix(".damaged")
                 if aside.is_dir():
                     shutil.rmtree(aside)
                 else:
                     aside.unlink(missing_ok=True)
                 damaged.replace(aside)
+
+
+class Resumable(Protocol):
+    """What a schedule needs of a training."""
+
+    def state(self) -> Any:
+        """All that changes in it; of several processes all must call it."""
+
+    def load_state(self, state: Any) -> None:
+        """Continue from a :meth:`state`."""
+
+    def can_be_saved(self) -> bool:
+        """Whether the state is worth resuming from."""
+
+    @property
+    def remembers(self) -> bool:
+        """Whether the next step depends on something that is not in the state."""
+
+
+class CheckpointSchedule:
+    """Writes the checkpoints of a training, at steps from which it can be resumed with the same bits."""
+
+    def __init__(self, training: Resumable, checkpoints: Checkpoints, ranks: Ranks | None) -> None:
+        self._training, self._checkpoints, self._ranks = training, checkpoints, ranks
+        self._is_due, self._steps, self._steps_between, self._asked_at = False, 0, 1, time.monotonic()
+        state = checkpoints.pop_state()
+        if state is not None:
+            training.load_state(state)
+        else:
+            # There is one from the beginning: a training that is resumed never starts anew unnoticed.
+            state = training.state()
+            if is_first(ranks):
+                checkpoints.write(state)
+
+    def after_step(self) -> bool:
+        """Write one if it is due; whether the training was asked to stop."""
+        return self._look(after_epoch=False)
+
+    def after_epoch(self, is_last: bool = False) -> bool:
+        """The same after an epoch; after the last one there is nothing to stop."""
+        return self._look(after_epoch=True, is_last=is_last)
+
+    def end(self) -> None:
+        """Write the last one, from which a longer training can be resumed."""
+        self._save()
+        self._checkpoints.wait()
+
+    def _look(self, after_epoch: bool, is_last: bool = False) -> bool:
+        self._is_due |= self._checkpoints.is_due(after_epoch)
+        due, stop = self._is_due, self._checkpoints.stop_requested
+        if self._ranks is not None:
+            self._steps += 1
+            if self._steps < self._steps_between and not after_epoch:
+                return False
+            due, stop = self._ask(self._ranks)
+        stop = stop and not is_last
+        # Where a step depends on more than the state, the next place will do.
+        if stop or (due and not self._training.remembers):
+            self._save()
+            self._is_due = False
+            self._checkpoints.restart_timer()
+        if stop:
+            self._checkpoints.stopped = True
+        return bool(stop)
+
+    def _ask(self, ranks: Ranks) -> tuple[bool, bool]:
+        """Whether one is due, or to stop, in any of the processes: clocks and signals differ, and they act together.
+
+        They ask each other about every tenth of a second, not after each step.
+        """
+        now = time.monotonic()
+        seconds = (now - self._asked_at) / self._steps
+        flags = (self._is_due, self._checkpoints.stop_requested, self._checkpoints.stop_immediately)
+        due, stop, immediately, seconds = ranks.maximum(torch.tensor([*flags, seconds], dtype=torch.float64)).tolist()
+        self._checkpoints.stop_immediately = bool(immediately)
+        self._steps_between = max(1, min(_MOST_STEPS_BETWEEN, int(_SECONDS_BETWEEN / max(seconds, 1e-9))))
+        self._steps, self._asked_at = 0, now
+        return bool(due), bool(stop)
+
+    def _save(self) -> None:
+        if not self._training.can_be_saved():
+            return
+        state = self._training.state()
+        if is_first(self._ranks):
+            self._checkpoints.save(state)
+
+
+def as_checkpoints(checkpoint: str | Path | Checkpoints | None) -> Checkpoints | None:
+    """The checkpoints of a folder, or as they are given."""
+    return Checkpoints(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
+
+
+def parse_every(every: Any) -> tuple[float, str]:
+    """(60, "second") from "60 s"; also "5 minutes", "1 epoch", "100 steps"."""
+    match = _EVERY.fullmatch(every.strip()) if isinstance(every, str) else None
+    if match is None:
+        raise InputError(
+            f"Checkpoints are written every '60 s', '5 minutes', '1 epoch', '100 steps' or the like; not {every!r}."
+        )
+    count, unit = float(match[1]), match[2]
+    if unit.startswith(("epoch", "step")):
+        if count < 1 or count % 1:
+            raise InputError(f"Checkpoints are written every whole number of epochs or steps, not {every!r}.")
+        return count, unit.removesuffix("s")
+    return count * _SECONDS[unit[0]], "second"
 
 
 def _number_of(path: Path) -> int:
@@ -287,13 +389,13 @@ def _check_same(found: Mapping[str, Any], own: Mapping[str, Any], folder: Path) 
             f"and is {own.get('processes')}. Start as many as then (torchrun --nproc-per-node …)."
         )
     if differing:
-        told = "; ".join(f"{name} was {_short(found.get(name))} and is {_short(own.get(name))}" for name in differing)
+        changes = [f"{name} was {_short(found.get(name))} and is {_short(own.get(name))}" for name in differing]
         trial = found.get("trial_epochs") if differing == ["trial_epochs"] else None
         # A share of all epochs is another number where these are others.
         named = "" if trial is None else f" To have another number of epochs, name the trial: trial_epochs={trial}."
         raise InputError(
-            f"The checkpoints in {folder} are of another training ({told}).{named} Go on with the settings and the "
-            "data that they were made with, or name another folder."
+            f"The checkpoints in {folder} are of another training ({'; '.join(changes)}).{named} Go on with the "
+            "settings and the data that they were made with, or name another folder."
         )
 
 
@@ -340,28 +442,3 @@ def unpack(tensors: Mapping[str, Tensor], skeleton: Any) -> Any:
         return {key: unpack(tensors, item) for key, item in value}
     items = [unpack(tensors, item) for item in value]
     return tuple(items) if kind == "tuple" else items
-
-
-def random_states(generators: Mapping[str, torch.Generator | None], device: torch.device) -> dict[str, Any]:
-    """Where random numbers stand: torch's own, those of the device, and these."""
-    states: dict[str, Any] = {name: generator.get_state() for name, generator in generators.items() if generator}
-    states["torch"] = torch.get_rng_state()
-    if device.type == "cuda":
-        states["cuda"] = torch.cuda.get_rng_state(device)
-    elif device.type == "mps":
-        states["mps"] = torch.mps.get_rng_state()
-    return states
-
-
-def load_random_states(
-    states: Mapping[str, Any], generators: Mapping[str, torch.Generator | None], device: torch.device
-) -> None:
-    """Put random numbers where they stood."""
-    for name, generator in generators.items():
-        if generator is not None and name in states:
-            generator.set_state(states[name])
-    torch.set_rng_state(states["torch"])
-    if device.type == "cuda" and "cuda" in states:
-        torch.cuda.set_rng_state(states["cuda"], device)
-    elif device.type == "mps" and "mps" in states:
-        torch.mps.set_rng_state(states["mps"])

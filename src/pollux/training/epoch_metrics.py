@@ -27,45 +27,45 @@ class EpochMetrics:
     def __init__(self) -> None:
         self._values: list[Tensor] = []
         self._earlier: Tensor | None = None
-        self._earlier_batches = 0
+        self._n_earlier = 0
 
     def update(self, outputs: Tensor, values: Tensor) -> None:
         """Outputs and objectives (…) of a step."""
         self._values.append(values)
 
-    def stretch(self) -> Tensor:
-        """Mean objective (R,) of the steps since the last call, which are from then on kept as a sum only."""
+    def mean_since_last(self) -> Tensor:
+        """Mean objective (R,) of the steps since the last call, of which only the sum is kept."""
         values = torch.stack(self._values)
         total = values.sum(0)
         self._earlier = total if self._earlier is None else self._earlier + total
-        self._earlier_batches += len(values)
+        self._n_earlier += len(values)
         self._values = []
         return values.mean(0).reshape(-1)
 
-    def objective(self) -> Tensor:
-        """Mean over the steps, (R,)."""
+    def mean(self) -> Tensor:
+        """Mean objective (R,) of all steps."""
         if self._earlier is None:
             return torch.stack(self._values).mean(0).reshape(-1)
         total = self._earlier + torch.stack(self._values).sum(0) if self._values else self._earlier
-        return (total / (self._earlier_batches + len(self._values))).reshape(-1)
+        return (total / (self._n_earlier + len(self._values))).reshape(-1)
 
     def compute(self, ranks: Ranks | None = None) -> dict[str, Tensor]:
         """The metrics (R,) by name."""
-        return {"objective": self.objective()}
+        return {"objective": self.mean()}
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint."""
         return {
             "values": torch.stack(self._values) if self._values else None,
             "earlier": self._earlier,
-            "earlier_batches": self._earlier_batches,
+            "n_earlier": self._n_earlier,
         }
 
     def load_state(self, state: Mapping[str, Any], device: torch.device) -> None:
-        """Go on from a checkpoint."""
+        """Continue from a :meth:`state`."""
         self._values = [] if state["values"] is None else list(state["values"].to(device).unbind(0))
         self._earlier = on_device(state["earlier"], device)
-        self._earlier_batches = state["earlier_batches"]
+        self._n_earlier = state["n_earlier"]
 
 
 class ClusterMetrics(EpochMetrics):

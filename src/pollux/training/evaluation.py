@@ -1,4 +1,4 @@
-"""What a trained module says of samples, without gradients."""
+"""What a trained module predicts for samples, without gradients."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from pollux.geometry.affinity import Affinity, Block
 from pollux.objectives.gemini import Gemini
 from pollux.ranks import Ranks
+from pollux.threads import threads_for
 from pollux.training.trainable import run
 
 ROWS_AT_ONCE = 10_000
@@ -19,9 +20,9 @@ _IMAGES_AT_ONCE = 500
 
 
 class Evaluation(NamedTuple):
-    """The objective on all samples, the weight of each cluster (K,), and the cluster each sample prefers (n,).
+    """The objective on all samples, the weight of each cluster (K,), and the cluster of each sample (n,).
 
-    Of samples that are not at hand there are no preferences.
+    Streamed samples have no clusters of their own.
     """
 
     objective: float
@@ -34,8 +35,9 @@ def log_probabilities(module: nn.Module, inputs: Tensor, n_clusters: int) -> Ten
     """log p(y|x), (n, K), of the module in evaluation mode."""
     module.eval()
     # Layers of an image network hold many times the numbers of its input.
-    parts = torch.split(inputs, _IMAGES_AT_ONCE if inputs.ndim > 2 else max(1, len(inputs)))
-    return torch.cat([run(module, part, n_clusters) for part in parts]).log_softmax(-1)
+    parts = torch.split(inputs, _IMAGES_AT_ONCE) if inputs.ndim > 2 else (inputs,)
+    with threads_for(module, len(parts[0])):
+        return torch.cat([run(module, part, n_clusters) for part in parts]).log_softmax(-1)
 
 
 @torch.no_grad()
@@ -51,7 +53,7 @@ def evaluate(
     *,
     rows_at_once: int = ROWS_AT_ONCE,
 ) -> Evaluation:
-    """The objective of the module on n samples.
+    """The objective of the module on n samples in memory.
 
     It is exact up to ``rows_at_once`` samples; beyond that it is the mean over random batches of about that size,
     always the same ones, so that models can be compared. Several processes share the batches out.
@@ -59,20 +61,39 @@ def evaluate(
     order = torch.arange(n)
     if n > rows_at_once:
         order = torch.randperm(n, generator=torch.Generator().manual_seed(0))
+    parts = order.tensor_split(-(-n // rows_at_once))
     choice = torch.zeros(n, dtype=torch.long)
     shares = torch.ones(n) if sample_weight is None else sample_weight.cpu() / sample_weight.max().cpu()
     mean = Mean()
-    parts = order.tensor_split(-(-n // rows_at_once))
-    for index in parts if ranks is None else parts[ranks.rank :: ranks.size]:
-        log_p = log_probabilities(module, inputs(index), n_clusters)
-        weight = None if sample_weight is None else sample_weight[index]
-        mean.add(objective, log_p, None if block is None else block(index), weight, float(shares[index].sum()))
-        choice[index] = log_p.argmax(-1).cpu()
+    with threads_for(module, len(parts[0])):
+        for index in parts if ranks is None else parts[ranks.rank :: ranks.size]:
+            log_p = log_probabilities(module, inputs(index), n_clusters)
+            weight = None if sample_weight is None else sample_weight[index]
+            mean.add(objective, log_p, None if block is None else block(index), weight, float(shares[index].sum()))
+            choice[index] = log_p.argmax(-1).cpu()
     value = mean.over(ranks)
     if ranks is not None:
         choice = ranks.sum(choice)
     weights = None if sample_weight is None else sample_weight.cpu()
     return Evaluation(value, torch.bincount(choice, weights, minlength=n_clusters), choice)
+
+
+@torch.no_grad()
+def evaluate_batches(
+    module: nn.Module,
+    n_clusters: int,
+    batches: Iterable[tuple[Tensor, Affinity | None]],
+    objective: Gemini,
+    ranks: Ranks | None = None,
+) -> Evaluation:
+    """The objective of the module on streamed samples in batches, with their affinity; each process has its own."""
+    mean, sizes = Mean(), torch.zeros(n_clusters, dtype=torch.long)
+    for inputs, affinity in batches:
+        with threads_for(module, len(inputs)):
+            log_p = log_probabilities(module, inputs, n_clusters)
+            mean.add(objective, log_p, affinity, None, float(len(inputs)))
+            sizes += torch.bincount(log_p.argmax(-1).cpu(), minlength=n_clusters)
+    return Evaluation(mean.over(ranks), sizes if ranks is None else ranks.sum(sizes), None)
 
 
 class Mean:
@@ -83,12 +104,7 @@ class Mean:
         self._generator = torch.Generator().manual_seed(0)
 
     def add(
-        self,
-        objective: Gemini,
-        log_p: Tensor,
-        affinity: Affinity | None,
-        sample_weight: Tensor | None,
-        share: float,
+        self, objective: Gemini, log_p: Tensor, affinity: Affinity | None, sample_weight: Tensor | None, share: float
     ) -> None:
         """One more batch, of so much weight."""
         value = float(objective(log_p, affinity, sample_weight=sample_weight, generator=self._generator))
@@ -101,20 +117,3 @@ class Mean:
             return self._mean
         total, seen = ranks.sum(torch.tensor([self._mean * self._seen, self._seen], dtype=torch.float64)).tolist()
         return float(total / seen) if seen else 0.0
-
-
-@torch.no_grad()
-def evaluate_batches(
-    module: nn.Module,
-    n_clusters: int,
-    batches: Iterable[tuple[Tensor, Affinity | None]],
-    objective: Gemini,
-    ranks: Ranks | None = None,
-) -> Evaluation:
-    """The objective of the module on samples that come in batches, with their affinity; each process has its own."""
-    mean, sizes = Mean(), torch.zeros(n_clusters, dtype=torch.long)
-    for inputs, affinity in batches:
-        log_p = log_probabilities(module, inputs, n_clusters)
-        mean.add(objective, log_p, affinity, None, float(len(inputs)))
-        sizes += torch.bincount(log_p.argmax(-1).cpu(), minlength=n_clusters)
-    return Evaluation(mean.over(ranks), sizes if ranks is None else ranks.sum(sizes), None)

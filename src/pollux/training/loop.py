@@ -1,51 +1,96 @@
-"""The training loop: epochs of steps, their metrics, and when to stop."""
+"""The training loop: epochs of steps, their metrics, and when to stop.
+
+It knows nothing of clustering: a step is anything that returns an objective to be raised, and what metrics are computed
+from. Clustering, the start at labels and self-supervised pretraining use it alike.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
-import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, TypeAlias
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
+from torch import Tensor
 
 from pollux.errors import InputError
-from pollux.ranks import Ranks, is_first
-from pollux.threads import torch_on_one
+from pollux.ranks import Ranks
+from pollux.threads import threads_for
 from pollux.training.batches import Batches
 from pollux.training.callbacks import Callback, Epoch
-from pollux.training.checkpoints import Checkpoints
-from pollux.training.state import History, TrainingState
-from pollux.training.steps import Step, Trainable
+from pollux.training.checkpoints import Checkpoints, CheckpointSchedule
+from pollux.training.session import load_random_states, random_states
+from pollux.training.steps import Step
+from pollux.training.trainable import Trainable
+
+# Steps after which the objective is checked to be finite, where an epoch has more.
+_CHECKED_EVERY = 1_000
+# Epochs after which a training with checkpoints forgets what an objective has learned about batches, as one that is
+# resumed does.
+_REMEMBERED_EPOCHS = 50
 
 Schedule: TypeAlias = Callable[[int, float], float]
+SCHEDULES: dict[str, Schedule] = {
+    "constant": lambda max_epochs, epochs: 1.0,
+    # Slow at both ends.
+    "cosine": lambda max_epochs, epochs: (1 + math.cos(math.pi * min(epochs / max_epochs, 1.0))) / 2,
+}
+"""The share of the learning rate after so many of all epochs, which need not be whole."""
 
-# Multiplications of a step that one core does in about a millisecond.
-_SHORT_STEP = 4_000_000
-# Steps after which numbers are looked at, where an epoch has more.
-_STRETCH = 1_000
-# How often several processes ask each other whether to stop.
-_SECONDS_BETWEEN, _MOST_STEPS_BETWEEN = 0.1, 1_000
-# Epochs after which a training with checkpoints forgets what an objective has learned about batches: one that goes on
-# from a checkpoint has nothing to remember.
-_REMEMBERED_EPOCHS = 50
+
+class NumericalWarning(RuntimeWarning):
+    """Training stopped because the objective was no longer finite; the last good weights were kept."""
+
+
+class NotFiniteError(ValueError):
+    """The objective is NaN or infinite, and there are no good weights to go back to."""
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+        super().__init__(
+            f"The objective is {value}: nothing can be learned. Either X holds values too large for this arithmetic "
+            f"(scale them, for instance with StandardScaler), or the learning rate is far too large, or the kernel or "
+            f"distance holds NaN, or the model itself returns NaN."
+        )
+
+
+def warn_not_finite() -> None:
+    """Warn that a training went back to its last good weights."""
+    warnings.warn(
+        "The objective or the weights were no longer finite: training stopped, and the last good weights were kept. A "
+        "smaller learning rate or scaled data may help.",
+        NumericalWarning,
+        stacklevel=3,
+    )
 
 
 class TrainingResult(NamedTuple):
-    """What training leaves: its metrics, the way back to the last good weights, and how it ended.
+    """How a training went.
 
-    ``interrupted`` says that an exception was swallowed, ``stopped`` that it was asked to stop and can go on from a
-    checkpoint, ``diverged`` that its numbers were no longer finite, ``ended`` that a callback has ended it.
+    Attributes
+    ----------
+    history : History
+        The metrics of its epochs.
+    restore : callable
+        Goes back to the last good weights.
+    interrupted : bool
+        Whether a callback has swallowed an exception, such as Ctrl-C.
+    stopped : bool
+        Whether it was asked to stop, and can be resumed from its checkpoint.
+    diverged : bool
+        Whether the objective was no longer finite.
+    ended_by_callback : bool
+        Whether a callback has returned True.
     """
 
     history: History
     restore: Callable[[], None]
-    interrupted: bool
+    interrupted: bool = False
     stopped: bool = False
     diverged: bool = False
-    ended: bool = False
+    ended_by_callback: bool = False
 
 
 def train(
@@ -66,49 +111,58 @@ def train(
 ) -> TrainingResult:
     """Train the model by steps on batches, for at most ``max_epochs``.
 
-    With ``patience``, training ends after that many epochs in which the objective has not risen by the
-    share ``tol`` of its best value. A callback that is a context manager may swallow an exception, such as Ctrl-C: the
-    weights are then those of the last whole epoch. With ``checkpoints`` it goes on where the last one was written. The
-    learning rate follows the ``schedule``, a name or a function such as those of ``SCHEDULES``. The model has had
-    ``before`` epochs in earlier rounds: they count on.
+    Parameters
+    ----------
+    model, step, batches
+        What is trained, how, and on what.
+    max_epochs : int
+        Epochs, unless something ends the training earlier.
+    tol, patience
+        With ``patience``, training ends after so many epochs in which no objective has risen by the share ``tol``.
+    callbacks : sequence of callable
+        Called after each epoch, see :mod:`pollux.training.callbacks`. One that swallows an exception, such as Ctrl-C,
+        leaves the weights of the last whole epoch.
+    generator, noise : torch.Generator, optional
+        Draw the order of batches, and what each process draws for itself.
+    ranks : Ranks, optional
+        The processes that train together.
+    checkpoints : Checkpoints, optional
+        The training resumes from the last one, and writes more.
+    schedule : str or callable
+        The share of the learning rate, see :data:`SCHEDULES`.
+    before : int
+        Epochs that the model has had in earlier rounds; callbacks are told their sum.
     """
-    training = TrainingState(
-        model, step, batches, tol, patience, {"generator": generator, "noise": noise}, ranks, before
-    )
-    saving = None if checkpoints is None else CheckpointSchedule(training, checkpoints, ranks)
-    if training.epochs > max_epochs:
+    state = TrainingState(model, step, batches, tol, patience, {"generator": generator, "noise": noise}, ranks, before)
+    saving = None if checkpoints is None else CheckpointSchedule(state, checkpoints, ranks)
+    if state.epochs > max_epochs:
         raise InputError(
-            f"The training in the checkpoints has had {before + training.epochs} epochs already, more than "
+            f"The training in the checkpoints has had {before + state.epochs} epochs already, more than "
             f"{before + max_epochs}: ask for at least as many, or name another folder."
         )
+    if state.epochs == max_epochs and state.position:
+        # The checkpoint is of an epoch that is no longer asked for; a longer training can still be resumed from it.
+        state.to_last_epoch()
+        saving = None
+    factor = None if schedule == "constant" else SCHEDULES[schedule] if isinstance(schedule, str) else schedule
+    watchers = [callback.after_step for callback in callbacks if hasattr(callback, "after_step")]
     model.train()
-    if training.epochs == max_epochs and training.position:
-        # The checkpoint is of an epoch that is no longer asked for.
-        training.to_last_epoch()
-    share = SCHEDULES[schedule] if isinstance(schedule, str) else schedule
-    watch = _step_watchers(callbacks, before, max_epochs)
     interrupted, stopped, diverged, ended = True, False, False, False
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_threads_for(model, batches))
+        stack.enter_context(threads_for(model.modules[0], len(model.modules) * batches.batch_size))
         for callback in callbacks:
             if isinstance(callback, contextlib.AbstractContextManager):
                 stack.enter_context(callback)
-        for number in range(training.epochs + 1, max_epochs + 1):
-            if training.patient.is_over:
-                break
-            diverged, stopped = _epoch(training, generator, saving, functools.partial(share, max_epochs), watch)
+        while state.epochs < max_epochs and not (state.patience.is_over or diverged or stopped or ended):
+            diverged, stopped = _run_epoch(state, max_epochs, generator, saving, factor, watchers)
             if diverged or stopped:
                 break
-            epoch = _best_metrics(training.history, before + number, before + max_epochs)
+            epoch = Epoch(before + state.epochs, before + max_epochs, state.history.best_of_last())
             # Each callback is told of each epoch, also when an earlier one asks to stop.
-            stops = [bool(callback(epoch)) for callback in callbacks]
-            if ranks is not None:
-                # What one process is told to end, all do.
-                stops = [bool(ranks.maximum(torch.tensor(int(any(stops)))))]
-            stopped = saving is not None and saving.after_epoch(number == max_epochs)
-            ended = any(stops)
-            if ended or stopped:
-                break
+            answers = [bool(callback(epoch)) for callback in callbacks]
+            # What ends one process ends all.
+            ended = any(answers) if ranks is None else bool(ranks.maximum(torch.tensor(int(any(answers)))))
+            stopped = saving is not None and saving.after_epoch(is_last=state.epochs == max_epochs)
         interrupted = False
     if interrupted and ranks is not None:
         raise InputError(
@@ -116,144 +170,277 @@ def train(
             "and set their stop_requested."
         )
     if interrupted:
-        training.to_last_epoch()
+        state.to_last_epoch()
     elif saving is not None and not (stopped or diverged):
         saving.end()
     model.train(False)
     model.sync()
-    return TrainingResult(training.history, training.guard.restore, interrupted, stopped, diverged, ended)
+    return TrainingResult(state.history, state.guard.restore, interrupted, stopped, diverged, ended)
 
 
-def _constant(max_epochs: int, epochs: float) -> float:
-    return 1.0
-
-
-def _cosine(max_epochs: int, epochs: float) -> float:
-    """From one down to zero, slowly at both ends."""
-    return (1 + math.cos(math.pi * min(epochs / max_epochs, 1.0))) / 2
-
-
-SCHEDULES: dict[str, Schedule] = {"constant": _constant, "cosine": _cosine}
-"""The share of the learning rate after so many of all epochs, which need not be whole."""
-
-
-def _epoch(
-    training: TrainingState,
+def _run_epoch(
+    state: TrainingState,
+    max_epochs: int,
     generator: torch.Generator | None,
     saving: CheckpointSchedule | None,
-    pace: Callable[[float], float],
-    watch: Callable[[float], None] | None,
+    factor: Schedule | None,
+    watchers: Sequence[Callable[[float, int], None]],
 ) -> tuple[bool, bool]:
-    """The rest of an epoch; whether numbers were no longer finite, and whether it was asked to stop."""
-    whole, steps = training.epochs, training.batches.n_batches
-    for batch in training.batches.epoch(generator, training.position):
-        training.step.scale_learning_rate(pace(whole if steps is None else whole + training.position / steps))
-        training.metrics.update(*training.step(batch))
-        training.position += 1
-        if watch is not None and steps is not None:
-            watch(whole + training.position / steps)
-        if training.position % _STRETCH == 0 and not training.is_sound():
-            return training.give_up(), False
+    """The rest of an epoch; whether it has diverged, and whether it was asked to stop."""
+    step, metrics, n_batches = state.step, state.metrics, state.batches.n_batches
+    for batch in state.batches.epoch(generator, state.position):
+        if factor is not None:
+            done = state.epochs if n_batches is None else state.epochs + state.position / n_batches
+            step.scale_learning_rate(factor(max_epochs, done))
+        metrics.update(*step(batch))
+        state.position += 1
+        if watchers and n_batches is not None:
+            for watcher in watchers:
+                watcher(state.before + state.epochs + state.position / n_batches, state.before + max_epochs)
+        if state.position % _CHECKED_EVERY == 0 and not state.guard.passes(metrics.mean_since_last()):
+            return state.give_up(), False
         if saving is not None and saving.after_step():
             return False, True
-    if not training.end_epoch():
-        return training.give_up(), False
-    if saving is not None and training.epochs % _REMEMBERED_EPOCHS == 0:
-        training.batches.forget()
+    if not state.end_epoch():
+        return state.give_up(), False
+    if saving is not None and state.epochs % _REMEMBERED_EPOCHS == 0:
+        state.batches.forget()
     return False, False
 
 
-def _step_watchers(callbacks: Sequence[Callback], before: int, max_epochs: int) -> Callable[[float], None] | None:
-    """Calls ``after_step`` of those callbacks that have it, or None where none has."""
-    watchers = [callback.after_step for callback in callbacks if hasattr(callback, "after_step")]
+class TrainingState:
+    """All that changes in a training: what a checkpoint holds.
 
-    def watch(epochs: float) -> None:
-        for watcher in watchers:
-            watcher(before + epochs, before + max_epochs)
+    Parameters
+    ----------
+    model, step, batches, tol, patience, ranks, before
+        See :func:`train`.
+    generators : mapping
+        The sources of its random numbers, by name.
+    """
 
-    return watch if watchers else None
+    def __init__(
+        self,
+        model: Trainable,
+        step: Step,
+        batches: Batches,
+        tol: float,
+        patience: int | None,
+        generators: Mapping[str, torch.Generator | None],
+        ranks: Ranks | None,
+        before: int = 0,
+    ) -> None:
+        self.model, self.step, self.batches, self.before = model, step, batches, before
+        self.metrics = step.new_metrics()
+        self.history, self.guard, self.patience = History(self.metrics.names), NanGuard(model), Patience(tol, patience)
+        self.epochs = self.position = 0
+        self._generators, self._ranks = generators, ranks
 
-
-class CheckpointSchedule:
-    """Writes the checkpoints of a training, at places from which it can go on with the same bits."""
-
-    def __init__(self, training: TrainingState, checkpoints: Checkpoints, ranks: Ranks | None) -> None:
-        self._course, self._checkpoints, self._ranks = training, checkpoints, ranks
-        self._is_due, self._steps, self._steps_between, self._asked_at = False, 0, 1, time.monotonic()
-        state = checkpoints.take_up()
-        if state is not None:
-            training.load_state(state)
-        else:
-            # From the beginning there is one: a training that is taken up again never starts anew unnoticed.
-            state = training.state()
-            if is_first(ranks):
-                checkpoints.write(state)
-
-    def after_step(self) -> bool:
-        """Write one if it is time; whether the training was asked to stop."""
-        return self._look(after_epoch=False)
-
-    def after_epoch(self, is_last: bool = False) -> bool:
-        """The same after an epoch; after the last one there is nothing to stop."""
-        return self._look(after_epoch=True, is_last=is_last)
-
-    def end(self) -> None:
-        """Write the last one, from which a longer training can go on."""
-        self._save()
-        self._checkpoints.wait()
-
-    def _look(self, after_epoch: bool, is_last: bool = False) -> bool:
-        self._is_due |= self._checkpoints.is_due(after_epoch)
-        due, asked = self._is_due, self._checkpoints.stop_requested
+    def end_epoch(self) -> bool:
+        """Take the metrics of an epoch whose steps are done; whether its objective was finite."""
+        metrics = self.metrics.compute(self._ranks)
+        values = metrics["objective"]
         if self._ranks is not None:
-            self._steps += 1
-            if self._steps < self._steps_between and not after_epoch:
-                return False
-            due, asked = self._ask(self._ranks)
-        # What an objective remembers of its batches is in no checkpoint; the next place without it will do.
-        asked = asked and not is_last
-        if asked or (due and not self._course.batches.remembers):
-            self._save()
-            self._is_due = False
-            self._checkpoints.seen_to()
-        if asked:
-            self._checkpoints.stopped = True
-        return bool(asked)
+            # Unlike machines may differ in the last digits, and must not drift apart.
+            for tensor in (values, *self.model.state()):
+                self._ranks.broadcast(tensor)
+        if not self.guard.passes(values):
+            return False
+        self.history.append(metrics)
+        self.epochs += 1
+        self.patience.update(values)
+        self.metrics, self.position = self.step.new_metrics(), 0
+        return True
 
-    def _ask(self, ranks: Ranks) -> tuple[bool, bool]:
-        """Whether it is time, or to stop, for any of the processes: clocks and signals differ, and they act together.
+    def give_up(self) -> bool:
+        """Go back to the last good weights, with a warning, or raise an error where there are none; True."""
+        self.guard.restore(warn=self.guard.has_good)
+        if not self.guard.has_good:
+            raise NotFiniteError(float(self.metrics.mean()[0]))
+        return True
 
-        They ask each other about every tenth of a second, not after each step.
-        """
-        now = time.monotonic()
-        seconds = (now - self._asked_at) / self._steps
-        flags = (self._is_due, self._checkpoints.stop_requested, self._checkpoints.stop_immediately)
-        due, asked, stop_immediately, seconds = ranks.maximum(
-            torch.tensor([*flags, seconds], dtype=torch.float64)
-        ).tolist()
-        self._checkpoints.stop_immediately = bool(stop_immediately)
-        self._steps_between = max(1, min(_MOST_STEPS_BETWEEN, int(_SECONDS_BETWEEN / max(seconds, 1e-9))))
-        self._steps, self._asked_at = 0, now
-        return bool(due), bool(asked)
+    def to_last_epoch(self) -> None:
+        """Go back to the end of the last epoch, or of the last steps that were checked."""
+        self.guard.to_last_checked()
+        self.history.truncate(self.epochs)
 
-    def _save(self) -> None:
-        if not self._course.is_finite():
-            return
-        state = self._course.state()
-        if is_first(self._ranks):
-            self._checkpoints.save(state)
+    def can_be_saved(self) -> bool:
+        """Whether the weights of at least one model are finite."""
+        if len(self.model.modules) > 1:
+            return any(
+                all(bool(part.isfinite().all()) for part in parts) for parts in zip(*self.model.state(), strict=True)
+            )
+        return all(bool(tensor.isfinite().all()) for tensor in self.model.state() if tensor.is_floating_point())
+
+    @property
+    def remembers(self) -> bool:
+        """Whether the next step depends on what an objective has learned about its batch, which no checkpoint holds."""
+        return self.batches.remembers
+
+    def state(self) -> dict[str, Any]:
+        """Plain data and tensors, for a checkpoint."""
+        own = {
+            "random": random_states(self._generators, self.model.state()[0].device),
+            # The first of several processes, which writes, may not have the device that this one is on.
+            "metrics": self.metrics.state() if self._ranks is None else _on_cpu(self.metrics.state()),
+            "batches": self.batches.state(),
+        }
+        return {
+            "model": self.model.state(),
+            "step": self.step.state(),
+            "before": self.before,
+            "epochs": self.epochs,
+            "position": self.position,
+            "history": self.history.state(),
+            "guard": self.guard.state(),
+            "patience": self.patience.state(),
+            "processes": [own] if self._ranks is None else self._ranks.gather_objects(own),
+        }
+
+    @torch.no_grad()
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Continue from a :meth:`state`."""
+        for tensor, saved in zip(self.model.state(), state["model"], strict=True):
+            tensor.copy_(saved)
+        self.step.load_state(state["step"])
+        self.epochs, self.position = state["epochs"], state["position"]
+        device = self.model.state()[0].device
+        self.history.load_state(state["history"], device)
+        self.guard.load_state(state["guard"])
+        self.patience.load_state(state["patience"], device)
+        own = state["processes"][0 if self._ranks is None else self._ranks.rank]
+        self.batches.load_state(own["batches"])
+        self.metrics.load_state(own["metrics"], device)
+        load_random_states(own["random"], self._generators, device)
 
 
-@contextlib.contextmanager
-def _threads_for(model: Trainable, batches: Batches) -> Iterator[None]:
-    """One thread for steps so short that sharing them out, and waiting for each other, takes longer."""
-    work = sum(tensor.numel() for tensor in model.state()) * batches.batch_size
-    # Weights of more than two dimensions are those of convolutions, which use each many times.
-    reused = any(parameter.ndim > 2 for parameter in model.modules[0].parameters())
-    with torch_on_one() if work <= _SHORT_STEP and not reused else contextlib.nullcontext():
-        yield
+class History:
+    """Metrics of each epoch by name, a row an epoch and a column a model: (epochs, R)."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.metrics: dict[str, list[Tensor]] = {name: [] for name in names}
+
+    def __len__(self) -> int:
+        return min(map(len, self.metrics.values()))
+
+    def append(self, metrics: Mapping[str, Tensor]) -> None:
+        """One more epoch, with the metrics (R,) of each model."""
+        for name, rows in self.metrics.items():
+            rows.append(metrics[name])
+
+    def truncate(self, epochs: int) -> None:
+        """Back to so many epochs."""
+        for rows in self.metrics.values():
+            del rows[epochs:]
+
+    def best_of_last(self) -> dict[str, float]:
+        """The metrics of the last epoch, of the model with the highest objective in it."""
+        best = int(self.metrics["objective"][-1].nan_to_num(-float("inf")).argmax())
+        return {name: rows[-1][best].item() for name, rows in self.metrics.items()}
+
+    def of_model(self, r: int) -> dict[str, list[float]]:
+        """The metrics of model r, by name."""
+        return {name: [row[r].item() for row in rows] for name, rows in self.metrics.items()}
+
+    def state(self) -> dict[str, Tensor | None]:
+        """For a checkpoint."""
+        return {name: torch.stack(rows) if rows else None for name, rows in self.metrics.items()}
+
+    def load_state(self, state: Mapping[str, Tensor | None], device: torch.device | str = "cpu") -> None:
+        """Continue from a :meth:`state`."""
+        for name, rows in state.items():
+            self.metrics[name] = [] if rows is None else list(rows.to(device).unbind(0))
 
 
-def _best_metrics(history: History, number: int, of: int) -> Epoch:
-    best = int(history.metrics["objective"][-1].nan_to_num(-float("inf")).argmax())
-    return Epoch(number, of, {name: rows[-1][best].item() for name, rows in history.metrics.items()})
+class NanGuard:
+    """Keeps the last good weights, for a training whose objective is no longer finite.
+
+    Weights are good once some steps that began with them had a finite objective.
+    """
+
+    def __init__(self, model: Trainable) -> None:
+        self._model = model
+        self._candidate = self._good = self._copy()
+        self.has_good = False
+
+    def _copy(self) -> list[Tensor]:
+        return [tensor.detach().clone() for tensor in self._model.state()]
+
+    def passes(self, values: Tensor) -> bool:
+        """Whether the steps since the last call had a finite objective (R,) for at least one model."""
+        if not bool(values.isfinite().any()):
+            return False
+        self._good, self._candidate, self.has_good = self._candidate, self._copy(), True
+        return True
+
+    def to_last_checked(self) -> None:
+        """Go back to the weights of the last call that passed."""
+        self._load(self._candidate)
+
+    def restore(self, warn: bool = True) -> None:
+        """Go back to the last good weights."""
+        self._load(self._good)
+        if warn:
+            warn_not_finite()
+
+    @torch.no_grad()
+    def _load(self, weights: list[Tensor]) -> None:
+        for tensor, saved in zip(self._model.state(), weights, strict=True):
+            tensor.copy_(saved)
+        self._model.sync()
+
+    def state(self) -> dict[str, Any]:
+        """For a checkpoint; weights that are those of the model are not stored twice."""
+        same = all(torch.equal(*pair) for pair in zip(self._candidate, self._model.state(), strict=True))
+        alike = all(torch.equal(*pair) for pair in zip(self._candidate, self._good, strict=True))
+        return {
+            "good": None if alike else self._good,
+            "candidate": None if same else self._candidate,
+            "has_good": self.has_good,
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Continue from a :meth:`state`, with a model that has its weights already."""
+        own = self._copy()
+        self._candidate = own if state["candidate"] is None else _like(state["candidate"], own)
+        self._good = self._candidate if state["good"] is None else _like(state["good"], own)
+        self.has_good = state["has_good"]
+
+
+class Patience:
+    """Ends a training when no model has risen by the share ``tol`` for ``patience`` epochs; None: never."""
+
+    def __init__(self, tol: float, patience: int | None) -> None:
+        self._tol, self._patience = tol, patience
+        self._best: Tensor | None = None
+        self._waited = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the training ends here."""
+        return self._patience is not None and self._waited >= self._patience
+
+    def update(self, values: Tensor) -> None:
+        """One more epoch, with these objectives (R,)."""
+        if self._best is None or bool((values > self._best + self._tol * self._best.abs()).any()):
+            self._best = values if self._best is None else torch.fmax(values, self._best)
+            self._waited = 0
+        else:
+            self._waited += 1
+
+    def state(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        return {"best": self._best, "waited": self._waited}
+
+    def load_state(self, state: Mapping[str, Any], device: torch.device | str = "cpu") -> None:
+        """Continue from a :meth:`state`."""
+        self._best = None if state["best"] is None else state["best"].to(device)
+        self._waited = state["waited"]
+
+
+def _on_cpu(state: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value.cpu() if isinstance(value, Tensor) else value for name, value in state.items()}
+
+
+def _like(tensors: list[Tensor], others: list[Tensor]) -> list[Tensor]:
+    return [tensor.to(other.device) for tensor, other in zip(tensors, others, strict=True)]

@@ -1,68 +1,41 @@
-"""Several restarts, the best kept: trained together as one batched model where that can be done."""
+"""Several restarts, of which the best is kept: trained together as one batched model where that can be done."""
 
 from __future__ import annotations
 
+import copy
+import hashlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from pollux.data.samples import Samples
 from pollux.errors import InputError
-from pollux.objectives.gemini import Gemini
-from pollux.objectives.penalties import Penalty
-from pollux.ranks import Ranks
+from pollux.geometry import Precomputed
+from pollux.geometry.affinity import Features
+from pollux.ranks import is_first
+from pollux.spec import Spec, as_plain_data, digest_weights
 from pollux.training.batches import Batches
-from pollux.training.checkpoints import Checkpoints, Stopped
-from pollux.training.dense import DenseModels, has_closed_form
+from pollux.training.callbacks import Callback, ProgressBar
+from pollux.training.checkpoints import Checkpoints, Stopped, as_checkpoints
 from pollux.training.evaluation import Evaluation
-from pollux.training.loop import TrainingResult
-from pollux.training.optimisers import Factory, elementwise, make_optimiser
-from pollux.training.state import History, NotFiniteError, warn_not_finite
-from pollux.training.steps import AutogradStep, ClosedFormStep, Step, Trainable
-from pollux.training.trainable import SingleModel, try_stack
+from pollux.training.loop import History, NotFiniteError, TrainingResult, train, warn_not_finite
+from pollux.training.memory_advice import MEMORY_ERRORS, explain_memory_error
+from pollux.training.problem import Problem
+from pollux.training.session import Session
+from pollux.training.steps import AutogradStep, ClosedFormStep, Step, is_elementwise, make_optimiser
+from pollux.training.trainable import DenseModels, SingleModel, Trainable, has_closed_form, try_stack
 
 _TRIED_ROWS = 64
-
-
-class StepOptions(NamedTuple):
-    """How models are trained.
-
-    ``allow_closed_form`` says that the modules are the library's own: a user's may carry hooks that must run.
-    """
-
-    objective: Gemini
-    optimiser: str | Factory
-    learning_rate: float
-    penalties: Sequence[tuple[Penalty, float]]
-    allow_closed_form: bool
-    autocast: torch.dtype | None = None
-    compiled: bool = False
-
-
-class RandomStreams(NamedTuple):
-    """Where random numbers come from, and the processes that must draw the same ones.
-
-    ``generator`` is the same in all processes; ``noise``, where there are several, is each one's own.
-    """
-
-    generator: torch.Generator | None = None
-    noise: torch.Generator | None = None
-    ranks: Ranks | None = None
-
-
-class BestRestart(NamedTuple):
-    """The best module, what it says of the samples, the metrics of its epochs, and whether its numbers exploded.
-
-    ``choices`` are the clusters (n,) that each start has led to, where samples are at hand.
-    """
-
-    module: nn.Module
-    evaluation: Evaluation
-    history: dict[str, list[float]]
-    diverged: bool = False
-    choices: tuple[Tensor, ...] = ()
+# About so many steps are taken where the number of epochs is left to us, in at least so many epochs.
+_AUTO_STEPS, _AUTO_EPOCHS = 500, 15
+# The part of the epochs that all restarts have, where that is left to us, and how many go on after it: which is the
+# best is seen late.
+_AUTO_TRIAL, _GOING_ON = 0.25, 2
 
 
 class Round(NamedTuple):
@@ -74,164 +47,294 @@ class Round(NamedTuple):
     before: int = 0
 
 
+class BestRestart(NamedTuple):
+    """The best module, its evaluation, the metrics of its epochs, and whether its objective was no longer finite.
+
+    ``choices`` are the clusters (n,) that each restart has found, of samples in memory.
+    """
+
+    module: nn.Module
+    evaluation: Evaluation
+    history: dict[str, list[float]]
+    diverged: bool = False
+    choices: tuple[Tensor, ...] = ()
+
+
 def train_restarts(
-    modules: Sequence[nn.Module],
-    n_clusters: int,
-    batches: Batches,
-    options: StepOptions,
-    train: Callable[[Trainable, Step, Batches, Round], TrainingResult],
-    evaluate: Callable[[nn.Module], Evaluation],
-    random_streams: RandomStreams,
-    rounds: Sequence[Round],
-    checkpoints: Checkpoints | None = None,
+    modules: Sequence[nn.Module], problem: Problem, spec: Spec, run: Session, samples: Samples
 ) -> BestRestart:
     """Train every module and keep the one with the highest objective on the samples.
 
-    In the first round all are trained; the best of a round go on to the next. One that a later round leads to nothing
-    is as it was before it.
+    In the first round all are trained; the best of a round go on to the next. One that diverges in a later round is
+    kept as it was before it. A fingerprint of the samples tells checkpoints from those of other trainings.
     """
-    stages = _Stages(batches, train, evaluate, checkpoints)
-    best: list[BestRestart] = []
-    choices: tuple[Tensor, ...] = ()
-    for number, each in enumerate(rounds):
-        sound = [fitted for fitted in best[: each.models] if math.isfinite(fitted.evaluation.objective)]
-        going_on = [_GoingOn(fitted) for fitted in sound]
-        plan = list(_plan([fitted.module for fitted in sound] or modules, n_clusters, batches, options, random_streams))
-        results = stages.train(plan, each, is_last=number == len(rounds) - 1)
-        if not number:
-            choices = tuple(result.evaluation.choice for result in results if result.evaluation.choice is not None)
-        else:
-            # A module is trained where it stands: it tells which training went on.
-            later = {id(fitted.module): fitted for fitted in results}
-            results = [start.after(later.get(id(start.earlier.module)), stages.failed) for start in going_on]
-        # A restart whose numbers are not finite is compared as the worst.
-        best = sorted(results, key=lambda fitted: _or_worst(fitted.evaluation.objective), reverse=True)
-        if stages.is_over:
-            break
-    return best[0]._replace(choices=choices)
+    if run.ranks is not None:
+        run.ranks.agree(digest_weights(modules), "start from different weights or models")
+        run.diverge_ranks()
+    checkpoints = as_checkpoints(spec.training.checkpoint)
+    batches = problem.batches(spec.batch_size, spec.training.reshuffle_every, spec.n_transport_problems)
+    rounds = _plan_rounds(spec, len(modules), batches)
+    identity = {} if checkpoints is None else _identity(spec, modules[0], problem, run, samples, rounds)
+    with nullcontext() if checkpoints is None else checkpoints.open(identity, run.ranks):
+        try:
+            return _Restarts(problem, batches, spec, run, checkpoints).run(modules, rounds)
+        except MEMORY_ERRORS as error:
+            advice = explain_memory_error(error, modules[0], spec.n_clusters, batches, spec.objective)
+            if advice is error:
+                raise
+            raise advice from None
 
 
-class _GoingOn:
-    """A start that goes on to another round, and its weights before that."""
+def train_one_epoch(
+    module: nn.Module, problem: Problem, spec: Spec, run: Session, earlier: dict[str, Any] | None
+) -> tuple[BestRestart, dict[str, Any]]:
+    """Train a copy of the module for one epoch, with the optimiser and random numbers where the last one left them."""
+    model = SingleModel(copy.deepcopy(module), spec.n_clusters, spec.autocast, spec.training.compile)
+    optimiser = make_optimiser(spec.training.optimiser, model.parameters(), spec.learning_rate)
+    if earlier is not None:
+        optimiser.load_state_dict(copy.deepcopy(earlier["optimiser"]))
+        run.generator.set_state(earlier["generator"])
+        torch.set_rng_state(earlier["torch"])
+    step = AutogradStep(model, spec.objective, optimiser, spec.penalties, run.generator)
+    batches = problem.batches(spec.batch_size)
+    result = train(model, step, batches, max_epochs=1, callbacks=_callbacks(spec, run), generator=run.generator)
+    state = {
+        "optimiser": optimiser.state_dict(),
+        "generator": run.generator.get_state(),
+        "torch": torch.get_rng_state(),
+    }
+    (evaluation,), was_spoilt = _evaluate_finite(model, result, problem, spec)
+    diverged = result.diverged or was_spoilt
+    return BestRestart(model.modules[0], evaluation, result.history.of_model(0), diverged), state
 
-    def __init__(self, earlier: BestRestart) -> None:
-        self.earlier = earlier
-        self._weights = [tensor.detach().clone() for tensor in self._state()]
 
-    def _state(self) -> list[Tensor]:
-        return [*self.earlier.module.parameters(), *self.earlier.module.buffers()]
+class _Restarts:
+    """Rounds of trainings one after the other, each a stage; those that an earlier process has finished are loaded."""
+
+    def __init__(
+        self, problem: Problem, batches: Batches, spec: Spec, run: Session, checkpoints: Checkpoints | None
+    ) -> None:
+        self._problem, self._batches, self._spec, self._run = problem, batches, spec, run
+        self._checkpoints, self._callbacks = checkpoints, _callbacks(spec, run)
+        self._stage = 0
+        self._have_learned = self._is_over = False
+        self._failed: list[nn.Module] = []
+
+    def run(self, modules: Sequence[nn.Module], rounds: Sequence[Round]) -> BestRestart:
+        """The best module after all rounds."""
+        best: list[BestRestart] = []
+        choices: tuple[Tensor, ...] = ()
+        for number, each in enumerate(rounds):
+            finite = [restart for restart in best[: each.models] if math.isfinite(restart.evaluation.objective)]
+            weights = [_copy_weights(restart.module) for restart in finite]
+            results = self._train_round(
+                [restart.module for restart in finite] or modules, each, is_last=number == len(rounds) - 1
+            )
+            if not number:
+                choices = tuple(result.evaluation.choice for result in results if result.evaluation.choice is not None)
+            else:
+                # A module is trained in place: it tells which restart a result is of.
+                later = {id(result.module): result for result in results}
+                pairs = zip(finite, weights, strict=True)
+                results = [self._joined(restart, kept, later.get(id(restart.module))) for restart, kept in pairs]
+            best = sorted(results, key=_objective, reverse=True)
+            if self._is_over:
+                break
+        return best[0]._replace(choices=choices)
 
     @torch.no_grad()
-    def after(self, later: BestRestart | None, failed: Sequence[nn.Module]) -> BestRestart:
-        """With the metrics of all its epochs; as it was, where the round has led to nothing."""
-        earlier = self.earlier
+    def _joined(self, earlier: BestRestart, weights: list[Tensor], later: BestRestart | None) -> BestRestart:
+        """A restart after a later round, with the metrics of all its epochs; as it was, where that round has failed."""
         if later is not None:
             history = {name: values + later.history[name] for name, values in earlier.history.items()}
             return later._replace(history=history, diverged=earlier.diverged or later.diverged)
-        for tensor, kept in zip(self._state(), self._weights, strict=True):
+        for tensor, kept in zip((*earlier.module.parameters(), *earlier.module.buffers()), weights, strict=True):
             tensor.copy_(kept)
         earlier.module.eval()
-        has_failed = any(module is earlier.module for module in failed)
+        has_failed = any(module is earlier.module for module in self._failed)
         if has_failed:
             warn_not_finite()
         return earlier._replace(diverged=earlier.diverged or has_failed)
 
-
-class _Stages:
-    """Trainings one after the other, each of one model or of several as one; those that an earlier process has done
-    are not done again."""
-
-    def __init__(
-        self,
-        batches: Batches,
-        train: Callable[[Trainable, Step, Batches, Round], TrainingResult],
-        evaluate: Callable[[nn.Module], Evaluation],
-        checkpoints: Checkpoints | None,
-    ) -> None:
-        self._batches, self._train, self._evaluate, self._checkpoints = batches, train, evaluate, checkpoints
-        self._stage = 0
-        self._have_learned = False
-        self.is_over = False
-        self.failed: list[nn.Module] = []
-
-    def train(self, plan: Sequence[tuple[Trainable, Step]], each: Round, is_last: bool) -> list[BestRestart]:
-        """What the models of a round have become; of those that failed, nothing."""
+    def _train_round(self, modules: Sequence[nn.Module], each: Round, is_last: bool) -> list[BestRestart]:
+        """Results of a round; of models that failed, none."""
         results: list[BestRestart] = []
         failure: NotFiniteError | None = None
+        plan = list(_plan_models(modules, self._batches, self._spec, self._run))
         for number, (model, step) in enumerate(plan):
-            ends = is_last and number == len(plan) - 1
+            # The last stage is in its own checkpoint.
+            is_final = is_last and number == len(plan) - 1
             try:
-                trained = self._one(model, step, each)
-                if (trained.interrupted or trained.stopped) and not len(trained.history) and self._have_learned:
+                result = self._train_stage(model, step, each)
+                if (result.interrupted or result.stopped) and not len(result.history) and self._have_learned:
                     # It has learned nothing, and others have, or it has in an earlier round.
-                    self.is_over = True
+                    self._is_over = True
                     break
                 random = torch.get_rng_state()
-                evaluations, was_spoilt = evaluate_finite(model, trained, self._evaluate)
+                evaluations, was_spoilt = _evaluate_finite(model, result, self._problem, self._spec)
             except NotFiniteError as error:
-                # One start may fail where another does not.
+                # One restart may fail where another does not.
                 failure = error
-                self.failed += model.modules
-                self._finish({"failed": error.value}, each, ends)
+                self._failed += model.modules
+                self._finish({"failed": error.value}, each, is_final)
                 continue
-            self._finish(_ended(model, trained, random), each, ends)
+            self._finish({} if self._checkpoints is None else _stage_state(model, result, random), each, is_final)
             results += [
-                BestRestart(module, evaluations[r], trained.history.of_model(r), trained.diverged or was_spoilt)
+                BestRestart(module, evaluations[r], result.history.of_model(r), result.diverged or was_spoilt)
                 for r, module in enumerate(model.modules)
             ]
             self._have_learned = True
-            # Where a callback has ended it, the other starts have their turn, and no further round begins.
-            self.is_over |= trained.interrupted or trained.stopped or trained.ended
-            if trained.interrupted or trained.stopped:
+            # Where a callback has ended one, the other restarts are trained, and no further round begins.
+            self._is_over |= result.interrupted or result.stopped or result.ended_by_callback
+            if result.interrupted or result.stopped:
                 break
         if failure is not None and not self._have_learned:
             raise failure
         return results
 
-    def _one(self, model: Trainable, step: Step, each: Round) -> TrainingResult:
+    def _train_stage(self, model: Trainable, step: Step, each: Round) -> TrainingResult:
         """Train a model, unless an earlier process has done so."""
-        checkpoints = self._checkpoints
+        checkpoints, spec, run = self._checkpoints, self._spec, self._run
         if checkpoints is not None and self._stage < len(checkpoints.finished):
             done = checkpoints.finished[self._stage]
             if done["max_epochs"] != each.epochs:
                 raise InputError(
-                    f"Starts that are trained one after the other cannot be prolonged, from {done['max_epochs']} to "
+                    f"Restarts that are trained one after the other cannot be prolonged, from {done['max_epochs']} to "
                     f"{each.epochs} epochs: name another folder for the checkpoints (a new run, pollux fit)."
                 )
-            return _as_it_ended(model, done)
+            return _load_stage(model, step, done)
         if checkpoints is not None and self._stage:
-            # Those before it have ended, and nothing of them is under way.
+            # A process that resumes here knows nothing of the batches of earlier stages.
             self._batches.forget()
-        trained = self._train(model, step, self._batches, each)
-        epochs = len(trained.history)
-        if (
-            checkpoints is not None
-            and trained.stopped
-            and (checkpoints.stop_immediately or not (epochs or self._have_learned))
-        ):
-            raise Stopped(each.before + epochs)
-        return trained
+        result = train(
+            model,
+            step,
+            self._batches,
+            max_epochs=each.epochs,
+            tol=spec.training.tol,
+            patience=spec.training.patience,
+            callbacks=self._callbacks,
+            generator=run.generator,
+            noise=run.noise,
+            ranks=run.ranks,
+            checkpoints=checkpoints,
+            schedule=each.schedule,
+            before=each.before,
+        )
+        has_learned = bool(len(result.history)) or self._have_learned
+        if checkpoints is not None and result.stopped and (checkpoints.stop_immediately or not has_learned):
+            raise Stopped(each.before + len(result.history))
+        return result
 
-    def _finish(self, done: dict[str, Any], each: Round, ends: bool) -> None:
-        """Keep what a stage has led to, for those after it; the last one is in its own checkpoint."""
-        if self._checkpoints is not None and self._stage == len(self._checkpoints.finished) and not ends:
+    def _finish(self, done: dict[str, Any], each: Round, is_final: bool) -> None:
+        """Keep the result of a stage for the checkpoints of later ones."""
+        if self._checkpoints is not None and self._stage == len(self._checkpoints.finished) and not is_final:
             self._checkpoints.finished.append({**done, "max_epochs": each.epochs})
         self._stage += 1
 
 
-def _ended(model: Trainable, trained: TrainingResult, random: Tensor) -> dict[str, Any]:
-    """A stage for a checkpoint, with the random numbers that its evaluation began with."""
+def _evaluate_finite(
+    model: Trainable, result: TrainingResult, problem: Problem, spec: Spec
+) -> tuple[list[Evaluation], bool]:
+    """Evaluations of the trained modules, and whether the last step had spoilt the weights of all of them.
+
+    In that case the last good weights are restored and evaluated.
+    """
+    evaluations = [problem.evaluate(module, spec.n_clusters, spec.objective) for module in model.modules]
+    was_spoilt = not any(math.isfinite(evaluation.objective) for evaluation in evaluations)
+    if was_spoilt:
+        result.restore()
+        evaluations = [problem.evaluate(module, spec.n_clusters, spec.objective) for module in model.modules]
+    if not any(math.isfinite(evaluation.objective) for evaluation in evaluations):
+        raise NotFiniteError(evaluations[0].objective)
+    return evaluations, was_spoilt
+
+
+def _plan_rounds(spec: Spec, restarts: int, batches: Batches) -> list[Round]:
+    """All restarts for some epochs, and the best of them for the rest; or all to the end."""
+    epochs, trial = spec.max_epochs, spec.training.trial_epochs
+    if epochs == "auto":
+        least = int(trial) + 1 if isinstance(trial, Integral) else 2
+        epochs = max(_AUTO_EPOCHS, math.ceil(_AUTO_STEPS / (batches.n_batches or 1)), least)
+    epochs = int(epochs)
+    if trial == "auto":
+        trial = math.ceil(_AUTO_TRIAL * epochs) if epochs > 1 else None
+    if trial is None or restarts <= _GOING_ON:
+        return [Round(restarts, epochs, spec.training.schedule)]
+    trial = int(trial)
+    return [Round(restarts, trial), Round(_GOING_ON, epochs - trial, spec.training.schedule, trial)]
+
+
+def _plan_models(
+    modules: Sequence[nn.Module], batches: Batches, spec: Spec, run: Session
+) -> Iterator[tuple[Trainable, Step]]:
+    """All modules as one model where possible, else one by one; in closed form where there is one."""
+    objective, optimiser, learning_rate = spec.objective, spec.training.optimiser, spec.learning_rate
+    autocast, compiled = spec.autocast, spec.training.compile
+    # A network of the user's may carry hooks that must run.
+    is_plain = isinstance(spec.model, str) and not (spec.penalties or autocast or compiled or run.ranks)
+    if is_plain and optimiser == "adam" and has_closed_form(modules[0], spec.n_clusters):
+        dense = DenseModels(modules, learning_rate)
+        yield dense, ClosedFormStep(dense, objective, run.generator)
+        return
+    further = (spec.penalties, run.generator, run.ranks, run.noise)
+    if len(modules) > 1 and not compiled:
+        stacked = try_stack(modules, spec.n_clusters, batches.example(_TRIED_ROWS).inputs, autocast)
+        if stacked is not None:
+            together = make_optimiser(optimiser, stacked.parameters(), learning_rate)
+            if is_elementwise(together):
+                yield stacked, AutogradStep(stacked, objective, together, *further)
+                return
+    for module in modules:
+        single = SingleModel(module, spec.n_clusters, autocast, compiled)
+        alone = make_optimiser(optimiser, single.parameters(), learning_rate)
+        yield single, AutogradStep(single, objective, alone, *further)
+
+
+def _callbacks(spec: Spec, run: Session) -> tuple[Callback, ...]:
+    return (*([ProgressBar()] if spec.verbose and is_first(run.ranks) else []), *spec.callbacks)
+
+
+def _identity(
+    spec: Spec, module: nn.Module, problem: Problem, run: Session, samples: Samples, rounds: list[Round]
+) -> dict[str, Any]:
+    """What tells this training from others, as plain data."""
+    layers = repr([(name, *value.shape, str(value.dtype)) for name, value in module.state_dict().items()])
+    given = getattr(problem, "geometry", None)
+    affinity = given.affinity if isinstance(given, Precomputed) else None
+    return {
+        **spec.fingerprint(),
+        "layers": hashlib.sha256(layers.encode()).hexdigest()[:16],
+        "data": samples.fingerprint(affinity.values if isinstance(affinity, Features) else affinity),
+        # A share of all epochs as the number that it is.
+        "trial_epochs": as_plain_data(rounds[0].epochs) if len(rounds) > 1 else None,
+        "processes": 1 if run.ranks is None else run.ranks.size,
+    }
+
+
+def _objective(restart: BestRestart) -> float:
+    """The objective to compare by; one that is not finite is the worst."""
+    value = restart.evaluation.objective
+    return value if math.isfinite(value) else -math.inf
+
+
+def _copy_weights(module: nn.Module) -> list[Tensor]:
+    return [tensor.detach().clone() for tensor in (*module.parameters(), *module.buffers())]
+
+
+def _stage_state(model: Trainable, result: TrainingResult, random: Tensor) -> dict[str, Any]:
+    """A finished stage for a checkpoint, with the random numbers that its evaluation began with."""
     return {
         "weights": model.state(),
-        "history": trained.history.state(),
-        "diverged": trained.diverged,
-        "ended": trained.ended,
+        "history": result.history.state(),
+        "diverged": result.diverged,
+        "ended_by_callback": result.ended_by_callback,
         "random": random,
     }
 
 
 @torch.no_grad()
-def _as_it_ended(model: Trainable, done: dict[str, Any]) -> TrainingResult:
+def _load_stage(model: Trainable, step: Step, done: dict[str, Any]) -> TrainingResult:
     if "failed" in done:
         raise NotFiniteError(done["failed"])
 
@@ -243,55 +346,6 @@ def _as_it_ended(model: Trainable, done: dict[str, Any]) -> TrainingResult:
 
     restore()
     torch.set_rng_state(done["random"])
-    history, ended = History.from_state(done["history"]), done.get("ended", False)
-    return TrainingResult(history, restore, interrupted=False, diverged=done["diverged"], ended=ended)
-
-
-def evaluate_finite(
-    model: Trainable, trained: TrainingResult, evaluate: Callable[[nn.Module], Evaluation]
-) -> tuple[list[Evaluation], bool]:
-    """Evaluations of the modules trained, and whether the last step had spoilt all their weights: the last good ones
-    are evaluated then."""
-    evaluations = [evaluate(module) for module in model.modules]
-    was_spoilt = not any(math.isfinite(evaluation.objective) for evaluation in evaluations)
-    if was_spoilt:
-        trained.restore()
-        evaluations = [evaluate(module) for module in model.modules]
-    if not any(math.isfinite(evaluation.objective) for evaluation in evaluations):
-        raise NotFiniteError(evaluations[0].objective)
-    return evaluations, was_spoilt
-
-
-def _plan(
-    modules: Sequence[nn.Module],
-    n_clusters: int,
-    batches: Batches,
-    options: StepOptions,
-    random_streams: RandomStreams,
-) -> Iterator[tuple[Trainable, Step]]:
-    """All modules as one model where possible, else one by one; without a tape where none is needed."""
-    objective, optimiser, learning_rate, penalties, allow_closed_form, autocast, compiled = options
-    ranks, generator = random_streams.ranks, random_streams.generator
-    plain = allow_closed_form and not penalties and autocast is None and not compiled and ranks is None
-    if plain and optimiser == "adam" and has_closed_form(modules[0], n_clusters):
-        dense = DenseModels(modules, learning_rate)
-        yield dense, ClosedFormStep(dense, objective, generator)
-        return
-    if len(modules) > 1 and not compiled:
-        stacked = try_stack(modules, n_clusters, batches.example(_TRIED_ROWS).inputs, autocast)
-        if stacked is not None:
-            together = make_optimiser(optimiser, stacked.parameters(), learning_rate)
-            if elementwise(together):
-                yield (
-                    stacked,
-                    AutogradStep(stacked, objective, together, penalties, generator, ranks, random_streams.noise),
-                )
-                return
-    for module in modules:
-        single = SingleModel(module, n_clusters, autocast, compiled)
-        alone = make_optimiser(optimiser, single.parameters(), learning_rate)
-        yield single, AutogradStep(single, objective, alone, penalties, generator, ranks, random_streams.noise)
-
-
-def _or_worst(value: float) -> float:
-    return value if math.isfinite(value) else -math.inf
+    history = History(step.new_metrics().names)
+    history.load_state(done["history"])
+    return TrainingResult(history, restore, diverged=done["diverged"], ended_by_callback=done["ended_by_callback"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -11,20 +11,20 @@ import torch
 from sklearn.utils import check_random_state
 
 from pollux.ranks import Ranks, joined
-from pollux.training.restarts import RandomStreams
 
 
 @dataclass(frozen=True)
 class Session:
-    """Where random numbers come from, and the processes that train one model."""
+    """Where random numbers come from, and the processes that train one model.
+
+    ``generator`` is the same in all processes; ``noise``, where there are several, is each one's own.
+    """
 
     seed: int
     device: str
-    streams: RandomStreams
-
-    @property
-    def ranks(self) -> Ranks | None:
-        return self.streams.ranks
+    generator: torch.Generator
+    noise: torch.Generator | None = None
+    ranks: Ranks | None = None
 
     def diverge_ranks(self) -> None:
         """From here on each process draws random numbers of its own, for instance for dropout."""
@@ -45,7 +45,7 @@ def session(random_state: Any, device: str, *, distributed: bool = True) -> Iter
     with torch.random.fork_rng(devices=[device] if torch.device(device).type == "cuda" else []):
         _seed_torch(seed, device)
         noise = None if ranks is None else torch.Generator().manual_seed(seed + 1 + ranks.rank)
-        yield Session(seed, device, RandomStreams(torch.Generator().manual_seed(seed), noise, ranks))
+        yield Session(seed, device, torch.Generator().manual_seed(seed), noise, ranks)
 
 
 def _seed_torch(seed: int, device: str) -> None:
@@ -54,3 +54,28 @@ def _seed_torch(seed: int, device: str) -> None:
     if torch.device(device).type == "cuda":
         with torch.cuda.device(device):
             torch.cuda.manual_seed(seed)
+
+
+def random_states(generators: Mapping[str, torch.Generator | None], device: torch.device) -> dict[str, Any]:
+    """The state of torch's own random numbers, of those of the device, and of generators by name."""
+    states: dict[str, Any] = {name: generator.get_state() for name, generator in generators.items() if generator}
+    states["torch"] = torch.get_rng_state()
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device)
+    elif device.type == "mps":
+        states["mps"] = torch.mps.get_rng_state()
+    return states
+
+
+def load_random_states(
+    states: Mapping[str, Any], generators: Mapping[str, torch.Generator | None], device: torch.device
+) -> None:
+    """Continue from :func:`random_states`."""
+    for name, generator in generators.items():
+        if generator is not None and name in states:
+            generator.set_state(states[name])
+    torch.set_rng_state(states["torch"])
+    if device.type == "cuda" and "cuda" in states:
+        torch.cuda.set_rng_state(states["cuda"], device)
+    elif device.type == "mps" and "mps" in states:
+        torch.mps.set_rng_state(states["mps"])

@@ -1,20 +1,106 @@
-"""Where models start: at clusters that k-means finds, in the features of the geometry or of a neighbour graph."""
+"""Where models start: at random, or at clusters that k-means finds in features of the geometry or a neighbour graph."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from sklearn.cluster import kmeans_plusplus
+from sklearn.metrics import pairwise_distances_argmin
+from torch import Tensor, nn
 
 from pollux.data.rows import Rows
 from pollux.geometry import KERNELS, Geometry, NeighbourGraph, k_means, unit_rows
 from pollux.geometry.affinity import Block, Features
+from pollux.models import FreeTable
+from pollux.ranks import is_first
+from pollux.spec import Spec
+from pollux.training.batches import RowBatches
+from pollux.training.callbacks import ProgressBar
+from pollux.training.checkpoints import as_checkpoints
+from pollux.training.loop import NotFiniteError, train
+from pollux.training.problem import MemoryProblem, StreamProblem, resolve_batch_size
+from pollux.training.session import Session
+from pollux.training.steps import LabelStep, make_optimiser
+from pollux.training.trainable import SingleModel
 
-# Eigenvectors for each cluster that starts differ in: no number of them is the best for all data.
+# Eigenvectors for each cluster that restarts differ in: no number of them is the best for all data.
 _EIGENVECTORS = (1.5, 2.0, 3.0, 2.5, 4.0, 1.0)
+_FEWEST_STEPS = 100
+# Labels of k-means are often wrong: a model that is sure of them has little left to learn.
+_LABEL_SMOOTHING = 0.1
+
+
+def start(
+    spec: Spec, problem: MemoryProblem | StreamProblem, run: Session, count: int, *, resumes: bool = True
+) -> list[nn.Module]:
+    """So many modules at the place where training starts: at random, or near the clusters that ``init`` names.
+
+    ``resumes`` says that the training continues from its checkpoints, where there are some.
+    """
+    if isinstance(problem, StreamProblem):
+        return spec.build(tuple(problem.source.shape), problem.dtype, count)
+    rows = problem.rows
+    modules = spec.build((problem.n,) if spec.is_free else rows.shape, rows.dtype, count)
+    if spec.is_free and spec.init in ("auto", "kmeans++"):
+        random = np.random.RandomState(run.seed)
+        for module in modules:
+            _lean(module, _nearest_seeds(rows.flat(), spec.n_clusters, random))
+    if spec.init not in ("kmeans", "graph"):
+        return modules
+    checkpoints = as_checkpoints(spec.training.checkpoint) if resumes else None
+    # A single restart that is resumed gets the weights of its checkpoint. Of several some may not have begun, and of
+    # several processes some may not see the folder.
+    is_resumed = checkpoints is not None and count == 1 and run.ranks is None and checkpoints.exist()
+    if not is_resumed:
+        _start_at_labels(modules, spec, problem, run)
+    return modules
+
+
+def _start_at_labels(modules: list[nn.Module], spec: Spec, problem: MemoryProblem, run: Session) -> None:
+    weight = problem.sample_weight
+    labels = initial_labels(
+        spec.init, problem.rows, problem.geometry, problem.block, spec.n_clusters, len(modules), run.seed, weight
+    )
+    if spec.is_free:
+        for module, own in zip(modules, labels, strict=True):
+            _lean(module, own)
+    else:
+        learn_labels(
+            modules,
+            spec.n_clusters,
+            labels,
+            problem.inputs,
+            resolve_batch_size(spec.batch_size, problem.n),
+            spec.learning_rate,
+            weight,
+            torch.Generator().manual_seed(run.seed),
+            show_progress=spec.verbose and is_first(run.ranks),
+        )
+    if run.ranks is not None:
+        # Unlike machines may find other labels, or differ in the last digits of what they learn from them.
+        for tensor in (tensor for module in modules for tensor in module.state_dict().values()):
+            run.ranks.broadcast(tensor)
+
+
+def _nearest_seeds(X: Any, n_clusters: int, random: np.random.RandomState) -> Tensor:
+    """The nearest of k-means++ seeds for each of the samples X (n, d)."""
+    samples = X.astype(np.float64)
+    # Of unit size, their squares can be summed whatever the units of X.
+    samples = samples / (abs(samples).max() or 1.0)
+    seeds, _ = kmeans_plusplus(samples, min(n_clusters, samples.shape[0]), random_state=random)
+    return torch.from_numpy(np.asarray(pairwise_distances_argmin(samples, seeds), dtype=np.int64))
+
+
+@torch.no_grad()
+def _lean(table: nn.Module, labels: Tensor) -> None:
+    """Lean each row of a free table towards its label."""
+    assert isinstance(table, FreeTable)
+    table.logits.add_(torch.nn.functional.one_hot(labels, table.logits.shape[1]).to(table.logits.device))
 
 
 def initial_labels(
@@ -27,37 +113,36 @@ def initial_labels(
     seed: int,
     sample_weight: Tensor | None = None,
 ) -> list[Tensor]:
-    """Labels (n,) for each of so many starts.
+    """Labels (n,) for each of so many restarts.
 
     Parameters
     ----------
     init : {"kmeans", "graph"}
         k-means in the features of the geometry, or in those of the samples where it has none; or in the leading
-        eigenvectors of the neighbour graph, of which each start takes another number.
+        eigenvectors of the neighbour graph, of which each restart takes another number.
     rows : Rows
         The samples.
     geometry, block : Geometry, callable, optional
         The geometry, and what it gives of these samples.
     n_clusters, count, seed : int
-        Clusters, starts, and what their random numbers come from.
+        Clusters, restarts, and what their random numbers come from.
     sample_weight : Tensor of shape (n,), optional
-        What each sample counts for k-means; a graph knows no weights.
+        The weights of samples in k-means; a graph has none.
     """
     if init == "graph":
         graph = geometry if isinstance(geometry, NeighbourGraph) else NeighbourGraph()
-        widths = [_width(start, n_clusters, len(rows)) for start in range(count)]
+        widths = [_n_eigenvectors(restart, n_clusters, len(rows)) for restart in range(count)]
         _, vectors = graph.vectors(rows, max(widths))
         features = [unit_rows(vectors[:, :width]) for width in widths]
     else:
         features = [_features(rows, geometry, block)] * count
     # In any unit: equal ones are as good as none.
     weight = None if sample_weight is None else (sample_weight / sample_weight.max()).cpu().numpy()
-    return [_labels(each, n_clusters, seed + start, weight) for start, each in enumerate(features)]
+    return [_labels(each, n_clusters, seed + restart, weight) for restart, each in enumerate(features)]
 
 
-def _width(start: int, n_clusters: int, n: int) -> int:
-    """The number of eigenvectors that a start looks at."""
-    return min(n, max(2, round(_EIGENVECTORS[start % len(_EIGENVECTORS)] * n_clusters)))
+def _n_eigenvectors(restart: int, n_clusters: int, n: int) -> int:
+    return min(n, max(2, round(_EIGENVECTORS[restart % len(_EIGENVECTORS)] * n_clusters)))
 
 
 def _features(rows: Rows, geometry: Geometry | None, block: Block | None) -> Any:
@@ -75,3 +160,31 @@ def _labels(features: Any, n_clusters: int, seed: int, sample_weight: NDArray[np
     features = features / (max(float(features.max()), -float(features.min())) or 1.0)
     count = min(n_clusters, features.shape[0])
     return torch.from_numpy(k_means(features, count, seed % 2**32, sample_weight, in_place=True))
+
+
+def learn_labels(
+    modules: Sequence[nn.Module],
+    n_clusters: int,
+    labels: Sequence[Tensor],
+    inputs: Callable[[Tensor], Tensor],
+    batch_size: int,
+    learning_rate: float,
+    sample_weight: Tensor | None = None,
+    generator: torch.Generator | None = None,
+    show_progress: bool = False,
+) -> None:
+    """Train each module to predict its own labels (n,), by cross-entropy: an epoch, or 100 steps where it has fewer."""
+    for module, own in zip(modules, labels, strict=True):
+        model = SingleModel(module, n_clusters)
+        optimiser = make_optimiser("adam", model.parameters(), learning_rate)
+        batches = RowBatches(len(own), batch_size, inputs, sample_weight=sample_weight, targets=own)
+        # A module whose loss is not finite stays as it was: the training itself says what is wrong.
+        with suppress(NotFiniteError):
+            train(
+                model,
+                LabelStep(model, optimiser, _LABEL_SMOOTHING),
+                batches,
+                max_epochs=max(1, -(-_FEWEST_STEPS // batches.n_batches)),
+                callbacks=[ProgressBar(title="start at labels, epoch")] if show_progress else [],
+                generator=generator,
+            )

@@ -2,58 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pollux.objectives.gemini import Gemini
-from pollux.objectives.gradients import SPREAD_FORMS, value_and_gradient
+from pollux.objectives.gradients import DISTRIBUTED_FORMS, value_and_gradient
 from pollux.objectives.penalties import Penalty
 from pollux.ranks import Ranks
 from pollux.training.batches import Batch
-from pollux.training.dense import DenseModels
 from pollux.training.epoch_metrics import ClusterMetrics, EpochMetrics
-from pollux.training.trainable import SingleModel, StackedModels
+from pollux.training.trainable import DenseModels, SingleModel, StackedModels
 
-Trainable: TypeAlias = SingleModel | StackedModels | DenseModels
+Factory = Callable[..., torch.optim.Optimizer]
+
+OPTIMISERS: dict[str, Factory] = {
+    "adam": partial(torch.optim.Adam, fused=True),
+    "adamw": partial(torch.optim.AdamW, fused=True),
+    "sgd": torch.optim.SGD,
+    "rmsprop": torch.optim.RMSprop,
+    "lbfgs": torch.optim.LBFGS,
+}
+# These treat each number by itself, so models stacked into one are trained as they would be alone.
+_ELEMENTWISE = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.RMSprop)
 
 
 class Step(Protocol):
-    """One step on one batch, and the optimiser's memory of those before it."""
+    """One step on one batch, and the optimiser's state."""
 
-    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Predictions (…, n, K), up to a constant for each sample, and the objective (…) that rises."""
+    def __call__(self, batch: Any) -> tuple[Tensor, Tensor]:
+        """What metrics are computed from, and the objective (…) that rises, of each model.
+
+        Steps of a clustering return predictions (…, n, K), up to a constant for each sample.
+        """
 
     def new_metrics(self) -> EpochMetrics:
         """Gathers the metrics of an epoch from what the steps return."""
         return ClusterMetrics()
 
-    def scale_learning_rate(self, pace: float) -> None:
-        """Go on at this share of the learning rate."""
+    def scale_learning_rate(self, factor: float) -> None:
+        """Continue at this share of the learning rate."""
 
     def state(self) -> Any:
-        """What the optimiser remembers, as plain data and tensors."""
+        """The optimiser's state, as plain data and tensors."""
 
     def load_state(self, state: Any) -> None:
-        """Make the optimiser remember this."""
+        """Continue from a :meth:`state`."""
 
 
 class OptimiserStep(Step):
-    """Steps of an optimiser of torch: its learning rates and its state."""
+    """A step whose state is that of a torch optimiser."""
 
     def __init__(self, optimiser: torch.optim.Optimizer) -> None:
         self._optimiser = optimiser
-        self._rates, self._pace = [group["lr"] for group in optimiser.param_groups], 1.0
+        self._rates, self._factor = [group["lr"] for group in optimiser.param_groups], 1.0
 
-    def scale_learning_rate(self, pace: float) -> None:
-        if pace == self._pace:
+    def scale_learning_rate(self, factor: float) -> None:
+        if factor == self._factor:
             # A user's optimiser may change its rates by itself.
             return
-        self._pace = pace
+        self._factor = factor
         for group, rate in zip(self._optimiser.param_groups, self._rates, strict=True):
-            group["lr"] = pace * rate
+            group["lr"] = factor * rate
 
     def state(self) -> Any:
         return self._optimiser.state_dict()
@@ -106,51 +119,42 @@ class AutogradStep(OptimiserStep):
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
         seen: list[tuple[Tensor, Tensor]] = []
 
-        def loss() -> Any:
+        def closure() -> Any:
             self._optimiser.zero_grad()
             log_p = self._model(batch.inputs)
-            if self._has_spread_form(batch):
-                values, total = self._without_tape(batch, log_p)
-            else:
-                values, total = self._with_tape(batch, log_p)
+            values, loss = self._backward(batch, log_p)
             seen.append((log_p.detach(), values.detach()))
             if self._ranks is None:
-                return total.detach()
-            return add_gradients(self._model.parameters(), total.detach(), self._ranks)
+                return loss.detach()
+            return add_gradients(self._model.parameters(), loss.detach(), self._ranks)
 
-        self._optimiser.step(loss)
+        self._optimiser.step(closure)
         if self._ranks is not None:
-            self._model.share_statistics(self._ranks)
-        # An optimiser may look more than once; the first look is at the weights the step began with.
+            self._model.broadcast_statistics(self._ranks)
+        # An optimiser may evaluate the closure more than once; the first time is at the weights the step began with.
         return seen[0]
 
-    def _with_tape(self, batch: Batch, log_p: Tensor) -> tuple[Tensor, Tensor]:
+    def _backward(self, batch: Batch, log_p: Tensor) -> tuple[Tensor, Tensor]:
         """Objective and loss, after their backward pass."""
+        is_plain = not self._penalties and batch.sample_weight is None and batch.sizes is not None
+        if self._ranks is not None and is_plain and self._objective.name in DISTRIBUTED_FORMS:
+            # The closed form sends fewer messages than autograd would.
+            with torch.no_grad():
+                values, gradient = value_and_gradient(
+                    self._objective, log_p, batch.affinity, None, self._generator, self._ranks, batch.sizes
+                )
+            # Logarithms of probabilities are logits too.
+            log_p.backward(gradient.neg())  # type: ignore[no-untyped-call]
+            return values, -values.sum() / self._ranks.size
         values = self._objective(
             log_p, batch.affinity, sample_weight=batch.sample_weight, generator=self._generator, ranks=self._ranks
         )
-        total = self._loss(batch, log_p, values)
-        total.backward()  # type: ignore[no-untyped-call]
-        return values, total
-
-    def _has_spread_form(self, batch: Batch) -> bool:
-        """Whether several processes can do with fewer messages than a tape sends."""
-        plain = not self._penalties and batch.sample_weight is None and batch.sizes is not None
-        return self._ranks is not None and plain and self._objective.name in SPREAD_FORMS
-
-    def _without_tape(self, batch: Batch, log_p: Tensor) -> tuple[Tensor, Tensor]:
-        """The same, with the gradient of the objective in closed form."""
-        assert self._ranks is not None
-        with torch.no_grad():
-            values, gradient = value_and_gradient(
-                self._objective, log_p, batch.affinity, None, self._generator, self._ranks, batch.sizes
-            )
-        # Logarithms of probabilities are logits too.
-        log_p.backward(gradient.neg())  # type: ignore[no-untyped-call]
-        return values, -values.sum() / self._ranks.size
+        loss = self._loss(batch, log_p, values)
+        loss.backward()  # type: ignore[no-untyped-call]
+        return values, loss
 
     def _loss(self, batch: Batch, log_p: Tensor, values: Tensor) -> Tensor:
-        """What is made small; of several processes, the part of this one: together they are the loss of the batch."""
+        """The loss; of several processes, the part of this one: together they are the loss of the batch."""
         total, share = -values.sum(), 1.0
         if self._ranks is not None:
             total = total / self._ranks.size
@@ -182,14 +186,57 @@ class ClosedFormStep(Step):
         self._model.descend(gradient.neg_())
         return logits, values
 
-    def scale_learning_rate(self, pace: float) -> None:
-        self._model.adam.pace = pace
+    def scale_learning_rate(self, factor: float) -> None:
+        self._model.adam.lr_factor = factor
 
     def state(self) -> Any:
         return self._model.adam.state()
 
     def load_state(self, state: Any) -> None:
         self._model.adam.load_state(state)
+
+
+class LabelStep(OptimiserStep):
+    """Steps towards given labels, by cross-entropy; the labels are the ``targets`` of a batch."""
+
+    def __init__(self, model: SingleModel, optimiser: torch.optim.Optimizer, label_smoothing: float = 0.0) -> None:
+        super().__init__(optimiser)
+        self._model, self._smoothing = model, label_smoothing
+
+    def new_metrics(self) -> EpochMetrics:
+        return EpochMetrics()
+
+    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        assert batch.targets is not None
+        log_p = self._model(batch.inputs)
+        losses = nn.functional.cross_entropy(
+            log_p, batch.targets.to(log_p.device), reduction="none", label_smoothing=self._smoothing
+        )
+        weight = torch.ones_like(losses) if batch.sample_weight is None else batch.sample_weight.to(losses)
+        loss = (losses * weight).sum() / weight.sum()
+        self._optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._optimiser.step()
+        return log_p.detach(), -loss.detach()
+
+
+def make_optimiser(
+    optimiser: str | Factory, parameters: Iterable[Tensor], learning_rate: float
+) -> torch.optim.Optimizer:
+    """The named optimiser, or ``optimiser(parameters, lr=learning_rate)``."""
+    if isinstance(optimiser, str):
+        if optimiser not in OPTIMISERS:
+            raise ValueError(f"Unknown optimiser {optimiser!r}. Valid names: {', '.join(OPTIMISERS)}.")
+        optimiser = OPTIMISERS[optimiser]
+    parameters = list(parameters)
+    if not parameters:
+        raise ValueError("The model has no parameters that could be trained.")
+    return optimiser(parameters, lr=learning_rate)
+
+
+def is_elementwise(optimiser: torch.optim.Optimizer) -> bool:
+    """Whether it treats each number by itself; of a user's subclass that is not known."""
+    return type(optimiser) in _ELEMENTWISE
 
 
 @torch.no_grad()

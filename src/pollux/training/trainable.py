@@ -1,11 +1,11 @@
-"""What the loop trains: one module, or several restarts of it as one batched model."""
+"""What the loop trains: one module, several restarts as one batched model, or small dense networks in closed form."""
 
 from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -13,12 +13,45 @@ from torch.func import functional_call, stack_module_state, vmap
 
 from pollux.ranks import Ranks
 
+# With more parameters the work outweighs the recording of a step, and torch's fused optimiser is faster.
+_MOST_DENSE_PARAMETERS = 50_000
 
-class SingleModel:
+# Each activation of a dense network, and its derivative as a function of its output.
+_ACTIVATIONS: dict[type[nn.Module], tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
+    nn.ReLU: (torch.relu, lambda output: (output > 0).to(output.dtype)),
+    nn.Tanh: (torch.tanh, lambda output: 1 - output * output),
+    nn.Identity: (lambda inputs: inputs, torch.ones_like),
+    nn.Sigmoid: (torch.sigmoid, lambda output: output * (1 - output)),
+}
+
+
+class Trainable(Protocol):
+    """What the loop needs of a model."""
+
+    modules: list[nn.Module]
+    """The R modules that are trained."""
+
+    def state(self) -> list[Tensor]:
+        """All that training changes: parameters and running statistics."""
+
+    def train(self, mode: bool = True) -> None:
+        """Training mode, or evaluation mode."""
+
+    def sync(self) -> None:
+        """Write what was learned to the modules."""
+
+
+class SingleModel(Trainable):
     """One module: inputs (n, …) → log-probabilities (n, K).
 
-    ``autocast`` is the type that matrix products are computed in, where it is not that of the weights; ``compiled``
-    has torch compile the module.
+    Parameters
+    ----------
+    module, n_clusters
+        The module, and the number K of its logits.
+    autocast : torch.dtype, optional
+        The type of matrix products, where it is not that of the weights.
+    compiled : bool
+        Whether torch compiles the module.
     """
 
     def __init__(
@@ -41,8 +74,8 @@ class SingleModel:
         return full(logits, self._autocast).log_softmax(-1)
 
     def each(self, inputs: Tensor) -> Tensor:
-        """The same for inputs that are no data of the training: a penalty's own."""
-        # Moved inputs are not data: the running statistics of normalisation layers must not see them.
+        """Log-probabilities of inputs that a penalty has made."""
+        # They are not data: the running statistics of normalisation layers must not see them.
         with _frozen_statistics(self.modules[0]):
             return self(inputs)
 
@@ -51,23 +84,21 @@ class SingleModel:
         return [parameter for parameter in self.modules[0].parameters() if parameter.requires_grad]
 
     def state(self) -> list[Tensor]:
-        """All that training changes: parameters and running statistics."""
         return [*self.modules[0].parameters(), *self.modules[0].buffers()]
 
     def train(self, mode: bool = True) -> None:
-        """Training mode, or evaluation mode."""
         self.modules[0].train(mode)
 
-    def share_statistics(self, ranks: Ranks) -> None:
-        """Let all processes have the running statistics of the first."""
+    def broadcast_statistics(self, ranks: Ranks) -> None:
+        """Give all processes the running statistics of the first."""
         for buffer in self.modules[0].buffers():
             ranks.broadcast(buffer)
 
     def sync(self) -> None:
-        """Make the modules hold what was learned: they always do."""
+        """The module is trained in place."""
 
 
-class StackedModels:
+class StackedModels(Trainable):
     """R modules of one architecture as one: inputs (n, …) → log-probabilities (R, n, K).
 
     Parameters are stacked along a first dimension, and each optimiser that works element by element trains
@@ -96,7 +127,7 @@ class StackedModels:
         return log_p
 
     def each(self, inputs: Tensor) -> Tensor:
-        """The same for inputs (R, n, …), each model its own."""
+        """Log-probabilities of inputs (R, n, …), each model its own."""
         log_p: Tensor = self._each(self._stacked, inputs)
         return log_p
 
@@ -105,19 +136,16 @@ class StackedModels:
         return list(self._stacked.values())
 
     def state(self) -> list[Tensor]:
-        """All that training changes."""
         return self.parameters()
 
     def train(self, mode: bool = True) -> None:
-        """Training mode, or evaluation mode."""
         self._skeleton.train(mode)
 
-    def share_statistics(self, ranks: Ranks) -> None:
+    def broadcast_statistics(self, ranks: Ranks) -> None:
         """Modules with running statistics are not stacked."""
 
     @torch.no_grad()
     def sync(self) -> None:
-        """Make the modules hold what was learned."""
         for r, module in enumerate(self.modules):
             for name, parameter in module.named_parameters():
                 parameter.copy_(self._stacked[name][r])
@@ -158,6 +186,142 @@ def try_stack(
     return stacked if autocast is None else StackedModels(modules, n_clusters, autocast)
 
 
+class _Layer(NamedTuple):
+    """Views of the parameters of one layer, (…, h, d) and (…, 1, h), and of their gradients."""
+
+    weight: Tensor
+    bias: Tensor
+    weight_gradient: Tensor
+    bias_gradient: Tensor
+
+
+class DenseModels(Trainable):
+    """R dense networks of one architecture: inputs (n, d) → logits (R, n, K), or (n, K) for a single one.
+
+    The work of a step is less than the cost of recording it for autograd: forward pass, gradient and Adam step are
+    written out as a few matrix products. The results are those of :class:`~pollux.training.AutogradStep`.
+    """
+
+    def __init__(self, modules: Sequence[nn.Module], learning_rate: float) -> None:
+        self.modules = list(modules)
+        self._linears = [_dense_layers(module)[::2] for module in modules]
+        self._activations = [_ACTIVATIONS[type(layer)] for layer in _dense_layers(modules[0])[1::2]]
+        flat = [
+            torch.cat([part.detach().flatten() for linear in own for part in (linear.weight, linear.bias)])
+            for own in self._linears
+        ]
+        self.adam = Adam(torch.stack(flat), learning_rate)
+        self._layers = _views(self._linears[0], self.adam.parameters, self.adam.gradients)
+        self._outputs: list[Tensor] = []
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Logits; what the gradient needs is stored."""
+        output = inputs.flatten(1)
+        self._outputs = [output]
+        for depth, layer in enumerate(self._layers):
+            if layer.weight.ndim == 2:
+                output = torch.addmm(layer.bias, output, layer.weight.mT)
+            else:
+                output = output @ layer.weight.mT + layer.bias
+            if depth < len(self._activations):
+                output = self._activations[depth][0](output)
+                self._outputs.append(output)
+        return output
+
+    def descend(self, gradient: Tensor) -> None:
+        """One step of Adam against the gradient (…, n, K) of the loss with respect to the logits."""
+        for depth in reversed(range(len(self._layers))):
+            layer, inputs = self._layers[depth], self._outputs[depth]
+            torch.matmul(gradient.mT, inputs, out=layer.weight_gradient)
+            torch.sum(gradient, -2, keepdim=True, out=layer.bias_gradient)
+            if depth:
+                _, derivative = self._activations[depth - 1]
+                gradient = (gradient @ layer.weight).mul_(derivative(inputs))
+        self.adam.step()
+
+    def state(self) -> list[Tensor]:
+        return [self.adam.parameters]
+
+    def train(self, mode: bool = True) -> None:
+        """The layers are the same in training and in evaluation."""
+
+    @torch.no_grad()
+    def sync(self) -> None:
+        for r, linears in enumerate(self._linears):
+            for linear, layer in zip(linears, self._layers, strict=True):
+                linear.weight.copy_(layer.weight.reshape(-1, *layer.weight.shape[-2:])[r])
+                linear.bias.copy_(layer.bias.reshape(-1, layer.bias.shape[-1])[r])
+
+
+class Adam:
+    """Adam on one matrix of parameters (R, P), in the six operations that it is."""
+
+    def __init__(self, parameters: Tensor, learning_rate: float, beta1: float = 0.9, beta2: float = 0.999) -> None:
+        self.parameters = parameters
+        self.gradients = torch.zeros_like(parameters)
+        self._mean = torch.zeros_like(parameters)
+        self._square = torch.zeros_like(parameters)
+        self._learning_rate, self._beta1, self._beta2 = learning_rate, beta1, beta2
+        self._steps = 0
+        self.lr_factor = 1.0
+
+    def step(self) -> None:
+        """Move the parameters against the gradients."""
+        self._steps += 1
+        self._mean.lerp_(self.gradients, 1 - self._beta1)
+        self._square.mul_(self._beta2).addcmul_(self.gradients, self.gradients, value=1 - self._beta2)
+        # The corrections of both moments, drawn out of the element-wise work.
+        correction = (1 - self._beta2**self._steps) ** 0.5
+        rate = self.lr_factor * self._learning_rate * correction / (1 - self._beta1**self._steps)
+        self.parameters.addcdiv_(self._mean, self._square.sqrt().add_(1e-8 * correction), value=-rate)
+
+    def state(self) -> dict[str, Any]:
+        """Moments and number of steps."""
+        return {"mean": self._mean, "square": self._square, "steps": self._steps}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Continue from a :meth:`state`."""
+        self._mean.copy_(state["mean"])
+        self._square.copy_(state["square"])
+        self._steps = state["steps"]
+
+
+def has_closed_form(module: nn.Module, n_clusters: int) -> bool:
+    """Whether the module is a small stack of linear layers with known activations, ending in n_clusters."""
+    layers, parameters = _dense_layers(module), list(module.parameters())
+    return (
+        len(layers) % 2 == 1
+        and all(type(layer) is nn.Linear and layer.bias is not None for layer in layers[::2])
+        and all(type(layer) in _ACTIVATIONS for layer in layers[1::2])
+        and layers[-1].out_features == n_clusters
+        and all(parameter.requires_grad for parameter in parameters)
+        and sum(parameter.numel() for parameter in parameters) <= _MOST_DENSE_PARAMETERS
+    )
+
+
+def _dense_layers(module: nn.Module) -> list[Any]:
+    """The layers in their order, without a leading nn.Flatten."""
+    layers = list(module) if type(module) is nn.Sequential else [module]
+    return layers[1:] if layers and type(layers[0]) is nn.Flatten else layers
+
+
+def _views(linears: Sequence[nn.Linear], parameters: Tensor, gradients: Tensor) -> list[_Layer]:
+    layers: list[_Layer] = []
+    start = 0
+    for linear in linears:
+        d, h = linear.in_features, linear.out_features
+        middle, end = start + d * h, start + d * h + h
+        views: list[Tensor] = []
+        for matrix in (parameters, gradients):
+            weight = matrix[:, start:middle].reshape(-1, h, d)
+            bias = matrix[:, middle:end].reshape(-1, 1, h)
+            # A single model goes without the leading dimension: plain matrix products are faster.
+            views += [weight[0], bias[0]] if len(matrix) == 1 else [weight, bias]
+        layers.append(_Layer(*views))
+        start = end
+    return layers
+
+
 def casting(dtype: torch.dtype | None, device: torch.device) -> contextlib.AbstractContextManager[Any]:
     """Matrix products in another type than that of the weights, or as they are."""
     return contextlib.nullcontext() if dtype is None else torch.autocast(device.type, dtype)
@@ -179,6 +343,7 @@ def run(module: nn.Module, inputs: Tensor, n_clusters: int) -> Tensor:
 
 
 def check_logits(logits: Tensor, n: int, n_clusters: int) -> None:
+    """Raise a ValueError unless there is a floating-point logit for each sample and cluster."""
     shape = tuple(getattr(logits, "shape", ()))
     if not isinstance(logits, Tensor) or shape != (n, n_clusters) or not logits.is_floating_point():
         raise ValueError(

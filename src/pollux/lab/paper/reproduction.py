@@ -22,7 +22,7 @@ from pollux.lab.progress import progress_display
 from pollux.lab.records import Record, Run
 from pollux.lab.results import Report, check_records, duration, publish, results_folder, with_figures
 from pollux.lab.unfinished import CHECKPOINT_EVERY
-from pollux.training.intervals import parse_every
+from pollux.training.checkpoints import parse_every
 
 
 @dataclass(frozen=True)

@@ -253,7 +253,7 @@ class _Training:
             Path(self._out).resolve().parent.mkdir(parents=True, exist_ok=True)
             callbacks = [self._write_epoch, *callbacks]
         identity = self._settings.identity(self._images)
-        with nullcontext() if checkpoints is None else checkpoints.of(identity):
+        with nullcontext() if checkpoints is None else checkpoints.open(identity):
             if checkpoints is not None:
                 _write_settings(checkpoints, self._settings)
             trained = self._train(checkpoints, callbacks)

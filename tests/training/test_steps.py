@@ -15,9 +15,8 @@ from pollux.geometry.affinity import Affinity, Features
 from pollux.objectives import GEMINIS
 from pollux.objectives.gradients import CLOSED_FORMS, value_and_gradient
 from pollux.training.batches import Batch
-from pollux.training.dense import DenseModels, has_closed_form
 from pollux.training.steps import AutogradStep, ClosedFormStep
-from pollux.training.trainable import SingleModel
+from pollux.training.trainable import DenseModels, SingleModel, has_closed_form
 
 
 def random_logits(*shape: int, scale: float = 2.0, seed: int = 0) -> Tensor:
