@@ -1,6 +1,7 @@
 # make demo            clusters scikit-learn's digits, prints what was found and writes a report into demo/
 # make test            all tests; those of the report in a browser only where Chromium is installed
 # make test-faults     all tests of kills, signals, damaged files, full disks, lost processes, and others that take long
+# make test-portable   all tests twice, as on other machines: processors, threads, order, user, busy cores
 # make test-laws       the laws that hold for any data, on random data that no run has tried before
 # make test-browser    installs Chromium (Debian, Ubuntu) and runs those
 # make check           style, types
@@ -19,7 +20,7 @@ BIN := .venv/bin
 # Two test processes share the cores; one thread each, and none that spins while it waits, keeps them from fighting.
 PYTEST := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n 2 --dist loadgroup -q
 
-.PHONY: demo test test-faults test-laws test-browser check bench bench-transport bench-files bench-scale bench-accuracy bench-quality bench-selection reproduction clean
+.PHONY: demo test test-faults test-portable test-laws test-browser check bench bench-transport bench-files bench-scale bench-accuracy bench-quality bench-selection reproduction clean
 
 NATIVE := $(wildcard src/pollux/transport/native/*)
 
@@ -36,6 +37,9 @@ test: .venv/installed-dev
 
 test-faults: .venv/installed-dev
 	POLLUX_FAULTS=full $(PYTEST) tests/faults tests/docs tests/geometry/test_neighbours.py tests/app/test_command_line.py
+
+test-portable: .venv/installed-dev
+	$(BIN)/python tests/portable.py
 
 test-laws: .venv/installed-dev
 	$(PYTEST) -m hypothesis --hypothesis-profile=new_examples

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -26,11 +29,45 @@ TOGETHER = {
     "test_search.py": "selection",
     "test_result.py": "selection",
 }
+# Files with single tests of several seconds: begun last, one of them would keep a worker busy when all others are idle.
+LONGEST_FIRST = (
+    *("test_examples.py", "test_precision.py", "test_grid.py", "test_readme.py", "test_estimator_checks.py"),
+    *("test_charts.py", "test_transport_engine.py", "test_streamed_fits.py", "test_chunks.py"),
+    *("test_model_files.py", "test_onnx.py", "test_figures.py", "test_pictures.py", "test_vision_models.py"),
+)
 
 # A run of the tests finds the same as the one before it; `make test-laws` looks for problems nobody has tried yet.
 settings.register_profile("new_examples", derandomize=False)
 settings.register_profile("same_examples", derandomize=True)
 settings.load_profile("same_examples")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="run the tests of a file, and the files, in any order")
+
+
+def pytest_configure() -> None:
+    """Ctrl-C is heeded, by what tests start too, though a shell has its processes in the background ignore it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The longest files first, or in any order.
+
+    Tests of a file stay together, so that what they share is made once; the same seed shuffles all workers alike.
+    """
+    if config.getoption("shuffle") is None:
+        ranks = {name: rank for rank, name in enumerate(LONGEST_FIRST)}
+        items.sort(key=lambda item: ranks.get(item.path.name, len(ranks)))
+        return
+    random = Random(config.getoption("shuffle"))
+    files = [list(found) for _, found in groupby(items, lambda item: item.path)]
+    random.shuffle(files)
+    for found in files:
+        random.shuffle(found)
+    items[:] = [item for found in files for item in found]
 
 
 @pytest.fixture(autouse=True)

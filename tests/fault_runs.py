@@ -20,7 +20,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NamedTuple
 
-PATIENCE = 120.0
+PATIENCE = 300.0
 # All that runs import, in the process that they are forked from.
 _IMPORTED = [
     *(

@@ -21,7 +21,7 @@ from pollux.geometry.affinity import Affinity, Features, Paths
 from pollux.objectives import GEMINIS, Divergence, Gemini, f_divergence, sinkhorn
 from pollux.objectives.gradients import value_and_gradient
 from pollux.ranks import Ranks, joining
-from pollux.transport.cost import remembered
+from pollux.transport.cost import known_costs
 
 Array = NDArray[np.float64]
 K = 4
@@ -62,7 +62,7 @@ class Team:
             line.send((function, arguments))
         answers = []
         for line in self.lines:
-            assert line.poll(60), "a process does not answer"
+            assert line.poll(300), "a process does not answer"
             answers.append(line.recv())
         return answers
 
@@ -70,7 +70,7 @@ class Team:
         for line in self.lines:
             line.send(None)
         for process in self.processes:
-            process.join(20)
+            process.join(60)
             assert process.exitcode == 0
 
 
@@ -79,7 +79,7 @@ def _work(line: Connection, variables: dict[str, str]) -> None:
     os.environ.update(variables)
     while True:
         try:
-            with joining("cpu", timeout=30) as ranks:
+            with joining("cpu", timeout=300) as ranks:
                 while (task := line.recv()) is not None:
                     function, arguments = task
                     try:
@@ -293,11 +293,11 @@ def remembered_problems(ranks: Ranks, objective: str, pairs: int | None) -> tupl
     points = numbers(6, 2, seed=1)
     distances = torch.cdist(points, points)
     gemini = Gemini(objective, sampled_pairs=pairs)
-    before = len(remembered)
+    before = len(known_costs)
     for step in range(3):
         gemini(numbers(6 // ranks.size, K, seed=step).log_softmax(-1), distances, ranks=ranks)
-    known = remembered.recall(distances, (distances._version, distances.data_ptr()), lambda: None)
-    return sorted(known.states), len(remembered) - before
+    known = known_costs.get(distances, (distances._version, distances.data_ptr()), lambda: None)
+    return sorted(known.states), len(known_costs) - before
 
 
 def tapeless(ranks: Ranks | None, objective: str) -> tuple[Array, Array]:

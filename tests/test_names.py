@@ -2,12 +2,12 @@
 
 import subprocess
 import sys
-from inspect import signature
 
 import pytest
 
 from pollux import GeminiClustering, geometry, models, names, objectives, training
 from pollux.objectives import gemini
+from pollux.spec import flatten_params
 
 
 @pytest.mark.parametrize(
@@ -16,8 +16,8 @@ from pollux.objectives import gemini
         (names.OBJECTIVES, (*gemini.ALIASES, *objectives.GEMINIS)),
         (names.KERNELS, geometry.KERNELS),
         (names.DISTANCES, geometry.DISTANCES),
-        (names.KERNELS_OF_ALL_SAMPLES, geometry.SPANNING["kernel"]),
-        (names.DISTANCES_OF_ALL_SAMPLES, geometry.SPANNING["distance"]),
+        (names.KERNELS_OF_ALL_SAMPLES, geometry.OF_ALL_SAMPLES["kernel"]),
+        (names.DISTANCES_OF_ALL_SAMPLES, geometry.OF_ALL_SAMPLES["distance"]),
         (names.MODELS, models.MODELS),
         (names.ACTIVATIONS, models.ACTIVATIONS),
         (names.NORMS, [norm or "none" for norm in models.NORMS]),
@@ -32,7 +32,7 @@ def test_names_are_those_of_the_registry(listed: tuple[str, ...], registry: obje
 
 
 def test_defaults_of_the_estimator_are_among_the_names() -> None:
-    defaults = {name: parameter.default for name, parameter in signature(GeminiClustering).parameters.items()}
+    defaults = flatten_params(GeminiClustering())
     for option, listed in {"init": names.INITS, "dtype": names.DTYPES, "objective": names.OBJECTIVES}.items():
         assert defaults[option] in listed
 

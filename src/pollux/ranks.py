@@ -1,4 +1,4 @@
-"""Several processes that train one model together, and what they tell each other.
+"""Several processes that train one model together, and the collectives between them.
 
 Each process r has its own loss L_r, and what is minimised is their sum Σ_r L_r. Every differentiable collective has
 the exact adjoint of that: a parameter's gradient, added over all processes, is that of the sum. A value V that all
@@ -26,7 +26,7 @@ from pollux.errors import InputError
 
 __all__ = ["Ranks", "is_first", "is_lost", "joined", "joining"]
 
-_SAID_OF_LOSS = re.compile(r"connection (closed|reset)|broken pipe|gloo|nccl", re.IGNORECASE)
+_LOST_MESSAGES = re.compile(r"connection (closed|reset)|broken pipe|gloo|nccl", re.IGNORECASE)
 _LAUNCHER = "torchrun sets it: torchrun --nproc-per-node 4 your_program.py"
 
 
@@ -188,7 +188,7 @@ def joined() -> Ranks | None:
 def joining(device: str | torch.device = "cpu", *, timeout: float = 600) -> Iterator[Ranks | None]:
     """Join the processes that torchrun started, for as long as the context lasts; None where this one is alone.
 
-    A group that exists already is taken as it is, and left to whoever made it.
+    A group that exists already is used as it is, and not destroyed.
 
     Parameters
     ----------
@@ -220,22 +220,22 @@ def joining(device: str | torch.device = "cpu", *, timeout: float = 600) -> Iter
 
 
 def is_first(ranks: Ranks | None) -> bool:
-    """Whether this process is the one that writes and tells: the first of several, or alone."""
+    """Whether this process is the one that writes and prints: the first of several, or the only one."""
     return ranks is None or ranks.rank == 0
 
 
 def is_lost(error: BaseException) -> bool:
     """Whether an error says that another process has gone while this one waited for it."""
-    return isinstance(error, dist.DistError) or _SAID_OF_LOSS.search(str(error)) is not None
+    return isinstance(error, dist.DistError) or _LOST_MESSAGES.search(str(error)) is not None
 
 
 def _join(device: torch.device, size: int | None, rank: int | None, timeout: float) -> None:
     needed = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", *(["LOCAL_RANK"] if device.type == "cuda" else []))
-    lacking = [name for name in needed if not os.environ.get(name)]
-    if lacking or size is None or rank is None:
-        raise InputError(f"To join other processes, the variable {', '.join(lacking)} is needed ({_LAUNCHER}).")
+    missing = [name for name in needed if not os.environ.get(name)]
+    if missing or size is None or rank is None:
+        raise InputError(f"To join other processes, the variable {', '.join(missing)} is needed ({_LAUNCHER}).")
     if not 0 <= rank < size:
-        raise InputError(f"RANK={rank} is no process of WORLD_SIZE={size}: they are numbered from 0 to {size - 1}.")
+        raise InputError(f"RANK={rank} is not a process of WORLD_SIZE={size}: they are numbered from 0 to {size - 1}.")
     _number("MASTER_PORT")
     own = None
     if device.type == "cuda":

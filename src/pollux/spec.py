@@ -266,7 +266,15 @@ class Spec:
     random_state: Any
     verbose: bool
     callbacks: tuple[Any, ...]
-    penalty_names: tuple[Any, ...] = ()
+    penalty_names: tuple[Any, ...]
+    is_free: bool
+    """Whether the model is a free table of probabilities, which cannot predict new samples."""
+    autocast: torch.dtype | None
+    """The type of matrix products, where it is not that of the weights."""
+    uses_spacing: bool
+    """Whether a penalty needs to know how far samples are from their neighbours."""
+    n_transport_problems: int
+    """How many transport problems a batch poses: one for each cluster or pair of them, and each restart."""
 
     @staticmethod
     def of(estimator: Any) -> Spec:
@@ -281,11 +289,14 @@ class Spec:
             if isinstance(group, MLP | Scaling | Training):
                 group.check()
         _check_rounds(training.trial_epochs, estimator.max_epochs)
+        objective, penalties = resolve_objective(estimator.objective), resolve_penalties(estimator.penalties)
+        pairs = estimator.n_clusters * (estimator.n_clusters - 1) // 2
+        transports = pairs if objective.one_vs_one else estimator.n_clusters
         return Spec(
             n_clusters=int(estimator.n_clusters),
             model="mlp" if isinstance(model, MLP) else model,
             mlp=mlp,
-            objective=resolve_objective(estimator.objective),
+            objective=objective,
             geometry=estimator.geometry,
             preprocessing=_as_preprocessing(preprocessing),
             init=estimator.init,
@@ -293,37 +304,20 @@ class Spec:
             max_epochs=estimator.max_epochs,
             batch_size=estimator.batch_size,
             learning_rate=estimator.learning_rate,
-            penalties=resolve_penalties(estimator.penalties),
+            penalties=penalties,
             training=training,
             device=estimator.device,
             random_state=estimator.random_state,
             verbose=bool(estimator.verbose),
             callbacks=resolve_callbacks(estimator.callbacks),
             penalty_names=tuple(estimator.penalties or ()),
+            is_free=isinstance(model, str) and model == "free",
+            autocast=torch.bfloat16 if training.dtype == "bfloat16" else None,
+            uses_spacing=any(getattr(penalty, "uses_spacing", False) for penalty, _ in penalties),
+            n_transport_problems=estimator.n_init * transports
+            if objective.divergence == DIVERGENCES["wasserstein"]
+            else 0,
         )
-
-    @property
-    def is_free(self) -> bool:
-        """Whether the model is a free table of probabilities, which cannot predict new samples."""
-        return isinstance(self.model, str) and self.model == "free"
-
-    @property
-    def autocast(self) -> torch.dtype | None:
-        """The type of matrix products, where it is not that of the weights."""
-        return torch.bfloat16 if self.training.dtype == "bfloat16" else None
-
-    @property
-    def uses_spacing(self) -> bool:
-        """Whether a penalty needs to know how far samples are from their neighbours."""
-        return any(getattr(penalty, "uses_spacing", False) for penalty, _ in self.penalties)
-
-    @property
-    def n_transport_problems(self) -> int:
-        """How many transport problems a batch poses: one for each cluster or pair of them, and each restart."""
-        if self.objective.divergence != DIVERGENCES["wasserstein"]:
-            return 0
-        pairs = self.n_clusters * (self.n_clusters - 1) // 2
-        return self.n_init * (pairs if self.objective.one_vs_one else self.n_clusters)
 
     def torch_dtype(self, stored: np.dtype[Any]) -> torch.dtype:
         """The precision of weights and samples; "auto" is that of the data, or the one that holds them."""

@@ -17,7 +17,7 @@ from commands import good, refused, same_rows, same_run, summary_of
 from data_files import FAST, TABLES, frame, pixels, pollux, write_bytes
 from data_files import write_table as table_in
 from pollux import GeminiClustering, geometry, recipes
-from pollux.app import run_training
+from pollux.app import run_data, run_training
 from pollux.app.estimator import make_estimator
 from pollux.app.settings import Settings, from_toml, resolve_settings
 from pollux.errors import InputError, command_line
@@ -327,7 +327,7 @@ def test_what_needs_all_rows_is_refused_before_a_stream_is_read(
     def never(*_: Any) -> None:
         raise AssertionError("the rows are read")
 
-    monkeypatch.setattr(run_training, "open_run_data", never)
+    monkeypatch.setattr(run_data, "learn_encoding", never)
     told = refused("fit", "table.parquet", "--stream", "yes", "--clusters", 3, *options, says=says)
     assert "--stream no" in told
 

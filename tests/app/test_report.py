@@ -119,4 +119,4 @@ def test_the_batch_size_is_that_of_the_training(run: Path) -> None:
     """Whatever rows the page shows."""
     few = table_in(Path(), "plain.csv", frame(12))
     assert gather_findings(run).settings["Batch size"] == gather_findings(run, few).settings["Batch size"] == "30"
-    assert gather_findings(run / "model.safetensors", few).settings["Batch size"] == "auto"
+    assert gather_findings(run / "model.safetensors", few).settings["Batch size"] == "30"

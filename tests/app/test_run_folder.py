@@ -15,14 +15,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from data_files import FAST, frame, pollux, tree, write_bytes, write_table
+from data_files import FAST, frame, pollux, tree, write_table
 from pollux import load
 from pollux.app import run_folder, run_training
-from pollux.app.run_data import RunData, classes_of, open_run_data
+from pollux.app.run_data import RunData
 from pollux.app.run_training import start_run
 from pollux.app.settings import Settings
-from pollux.data.sources import open_data
-from pollux.errors import InputError, did_you_mean
+from pollux.errors import did_you_mean
 from pollux.io.atomic import in_place
 from pollux.training import Checkpoints, Interruptible
 
@@ -192,58 +191,6 @@ def test_a_folder_is_loaded_as_its_model_is(data: Path) -> None:
     np.testing.assert_array_equal(load("run").predict(rows), load("run/model.safetensors").predict(rows))
 
 
-# Classes, codes and names
-
-
-def test_rows_without_a_class_are_not_scored(data: Path) -> None:
-    rows = pd.read_csv(data)
-    whole = start_run(settings(data, label="class"), "whole").summary["scores"]
-    assert whole["rows_with_a_class"] == len(rows)
-    known = np.arange(len(rows)) % 3 > 0
-    rows.loc[~known, "class"] = None
-    rows.to_csv("part.csv", index=False)
-    outcome = start_run(settings(Path("part.csv"), label="class"), "part")
-    assert outcome.summary["scores"]["rows_with_a_class"] == known.sum()
-    labels = pd.read_csv("part/clusters.csv")["cluster"][known]
-    from pollux.metrics import adjusted_rand_index
-
-    expected = adjusted_rand_index(rows["class"][known].astype(str), labels)
-    assert outcome.summary["scores"]["adjusted_rand_index"] == pytest.approx(expected)
-
-
-def test_dates_are_classes_as_they_are_written() -> None:
-    write_bytes(Path("d.csv"), "x,day\n" + "".join(f"{i * i % 7},2020-01-0{1 + i % 2}\n" for i in range(12)))
-    data = open_run_data(Settings(data="d.csv", label="day"))
-    classes = classes_of(data.part, "day")
-    assert classes is not None
-    assert set(classes) == {"2020-01-01", "2020-01-02"}
-
-
-def test_thousands_of_values_are_no_classes() -> None:
-    write_bytes(Path("many.csv"), "x,who\n" + "".join(f"{i % 7},w{i}\n" for i in range(1500)))
-    data = open_run_data(Settings(data="many.csv", label="who"))
-    with pytest.raises(InputError, match="not classes"):
-        classes_of(data.part, "who")
-
-
-def test_numbers_that_begin_with_zero_are_codes() -> None:
-    write_bytes(Path("zip.csv"), "zip,x\n" + "".join(f"{['01067', '10115'][i % 2]},{i * i % 5}\n" for i in range(12)))
-    assert open_run_data(Settings(data="zip.csv")).encoding.feature_names == ["zip=01067", "zip=10115", "x"]
-
-
-def test_a_decimal_comma_is_seen_before_any_line_end() -> None:
-    write_bytes(Path("c.csv"), "k;v\r\n" + "".join(f"{i},5;{i * i % 7},25\r\n" for i in range(12)))
-    assert open_data("c.csv").read().rows.column("v").to_pylist()[3] == 2.25
-
-
-def test_arrays_may_bring_the_names_of_their_columns() -> None:
-    random = np.random.default_rng(0)
-    np.savez("named.npz", X=random.normal(size=(20, 2)), feature_names=np.array(["width", "height"]))
-    outcome = start_run(settings(Path("named.npz")), "run")
-    assert load(outcome.folder).encoding_.feature_names == ["width", "height"]
-    assert open_run_data(Settings(data="named.npz", columns=("height",))).encoding.feature_names == ["height"]
-
-
 @pytest.mark.parametrize(
     ("name", "valid", "found"),
     [("incom", ["income", "age"], "'income'"), ("INCOME", ["income"], "'income'"), ("zebra", ["income"], "")],
@@ -263,61 +210,6 @@ def test_threads_are_limited_for_the_training_only(data: Path) -> None:
         assert torch.get_num_threads() == 1
     assert torch.get_num_threads() == before
     assert start_run(settings(data, threads=1), "run").summary["epochs"] == 3
-
-
-# Identifiers
-
-
-@pytest.mark.parametrize("first", ["100", "0000", "12345678901234567890"], ids=["numbers", "codes", "many digits"])
-@pytest.mark.parametrize("missing", ["mean", "drop"])
-def test_identifiers_of_any_look_are_written_as_they_are(first: str, missing: str) -> None:
-    names = [str(int(first) + i).zfill(len(first)) for i in range(30)]
-    rows = "".join(f"{name},{'' if i % 7 == 3 else i * i % 11},{i % 5}\n" for i, name in enumerate(names))
-    write_bytes(Path("d.csv"), "id,x,y\n" + rows)
-    outcome = start_run(settings(Path("d.csv"), missing=missing), "run")
-    assert outcome.summary["identifiers"] == ["id"]
-    written = pd.read_csv("run/clusters.csv", dtype={"id": str})
-    assert written["id"].tolist() == [names[row] for row in written["row"]]
-    assert pollux("predict", "run", "d.csv").out == Path("run/clusters.csv").read_text()
-
-
-def test_codes_are_seen_wherever_they_stand() -> None:
-    late = "".join(f"{1 + i % 5},{i % 7}\n" for i in range(20_000)) + "01,3\n05,4\n"
-    write_bytes(Path("late.csv"), "code,x\n" + late)
-    assert "code=05" in open_run_data(Settings(data="late.csv")).encoding.feature_names
-
-
-def test_a_class_that_is_no_number_is_none() -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as parquet
-
-    labels = [float("nan") if i % 3 == 0 else float(i % 2) for i in range(30)]
-    parquet.write_table(pa.table({"x": np.arange(30) ** 2 % 11, "y": labels}), "d.parquet")
-    classes = classes_of(open_run_data(Settings(data="d.parquet", label="y")).part, "y")
-    assert classes is not None
-    assert set(classes) == {"", "0", "1"}
-
-
-def test_values_not_seen_in_training_are_warned_of(data: Path) -> None:
-    start_run(settings(data), "run")
-    rows = pd.read_csv(data)
-    text = next(name for name in rows if load("run").encoding_.names.count(name) and rows[name].dtype == "str")
-    with pytest.warns(UserWarning, match=f"column '{text}' were not seen"):
-        load("run").predict(rows.assign(**{text: "never"}))
-
-
-@pytest.mark.parametrize("command", ["fit", "predict"])
-def test_lists_cannot_name_rows(command: str) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as parquet
-
-    parquet.write_table(pa.table({"x": np.arange(30) ** 2 % 11, "y": [[i] for i in range(30)]}), "d.parquet")
-    start_run(settings(Path("d.parquet")), "run")
-    words = ["fit", "d.parquet", *FAST] if command == "fit" else ["predict", "run", "d.parquet"]
-    answer = pollux(*words, "--id", "y")
-    assert answer.code == 2
-    assert "'y'" in answer.err
-    assert not answer.out
 
 
 # Reports and resumed runs
@@ -375,15 +267,3 @@ def test_an_interrupt_between_two_metrics_leaves_whole_epochs(monkeypatch: pytes
     X = np.random.default_rng(0).normal(size=(20, 2))
     clustering = GeminiClustering(2, max_epochs=9, callbacks=[Interruptible()], random_state=0).fit(X)
     assert {len(values) for values in clustering.history_.values()} == {2}
-
-
-def test_a_quote_that_is_not_closed_is_said() -> None:
-    write_bytes(Path("q.csv"), '"x,y\n' + "1,2\n" * 60_000)
-    answer = pollux("fit", "q.csv")
-    assert answer.code == 2
-    assert "quote" in answer.err
-
-
-def test_commas_between_thousands_are_no_decimal_commas() -> None:
-    write_bytes(Path("t.csv"), "a;b\n" + "".join(f"{i},234;{i}.5\n" for i in range(9)))
-    assert open_data("t.csv").read().rows.column("b").to_pylist()[3] == 3.5

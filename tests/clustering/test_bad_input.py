@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import NotFittedError
 from torch import Tensor, nn
 
+from coverings import all_pairs
 from flat_parameters import make_clustering
 from pollux import Gemini, GeminiClustering, f_divergence
 from pollux.geometry import DISTANCES, KERNELS, Features
@@ -39,7 +40,8 @@ SAFE = 1e100
 SCALE = r"(?i)scale|too large"
 
 every_objective = pytest.mark.parametrize("objective", GEMINIS)
-every_model = pytest.mark.parametrize("model", ["linear", "mlp", "free"])
+MODEL_NAMES = ("linear", "mlp", "free")
+every_model = pytest.mark.parametrize("model", MODEL_NAMES)
 # A training that stopped early, with its last good weights, is a valid result: its warning is the report.
 stopped_early_is_fine = pytest.mark.filterwarnings("ignore::pollux.training.NumericalWarning")
 
@@ -99,9 +101,7 @@ DEGENERATE = {
 }
 
 
-@every_objective
-@every_model
-@pytest.mark.parametrize("name", DEGENERATE)
+@pytest.mark.parametrize(("name", "model", "objective"), all_pairs(DEGENERATE, MODEL_NAMES, GEMINIS))
 def test_degenerate_data_give_a_valid_result(name: str, model: str, objective: str) -> None:
     rows = DEGENERATE[name]
     check_valid(clustering(model=model, objective=objective).fit(rows), rows)
@@ -119,9 +119,7 @@ HUGE = {
 
 
 @stopped_early_is_fine
-@every_objective
-@every_model
-@pytest.mark.parametrize("name", HUGE)
+@pytest.mark.parametrize(("name", "model", "objective"), all_pairs(HUGE, MODEL_NAMES, GEMINIS))
 def test_huge_values_give_a_valid_result_or_the_advice_to_scale(name: str, model: str, objective: str) -> None:
     check_valid_or_explained(clustering(model=model, objective=objective), HUGE[name])
 

@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from torch.nn.utils import prune
 
 import pollux
+from coverings import all_pairs
 from flat_parameters import make_clustering
 from pollux import Gemini, GeminiClustering, f_divergence, geometry, load
 from pollux.geometry import DISTANCES, KERNELS, Encoded, Features, ShortestPath
@@ -581,10 +582,10 @@ class Course:
                 assert torch.allclose(dict(one.named_parameters())[name], parameter, rtol=1e-7, atol=1e-9), name
 
 
-@pytest.mark.parametrize("batch_size", [len(X), 16])
-@pytest.mark.parametrize("model", ["linear", "mlp", "free"])
-@pytest.mark.parametrize("objective", ["mmd_ovo", "kl_ova", "wasserstein_ova"])
-@pytest.mark.parametrize("optimiser", ELEMENTWISE)
+@pytest.mark.parametrize(
+    ("optimiser", "objective", "model", "batch_size"),
+    all_pairs(ELEMENTWISE, ("mmd_ovo", "kl_ova", "wasserstein_ova"), ("linear", "mlp", "free"), (len(X), 16)),
+)
 def test_restarts_trained_together_are_restarts_trained_alone(
     optimiser: str, objective: str, model: str, batch_size: int
 ) -> None:

@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -241,6 +242,19 @@ def test_labels_are_predicted_when_they_are_asked_for(tmp_path: Path, monkeypatc
     assert fitted.labels_ is labels
     assert len(read) == 12
     np.testing.assert_array_equal(labels, fitted.predict(frame()))
+
+
+@pytest.mark.parametrize(("geometry", "sampled"), [("linear", 0), ("rbf", 12)])
+def test_chunks_are_read_for_what_is_needed_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, geometry: str, sampled: int
+) -> None:
+    """Twice to train and once to evaluate; only a bandwidth takes a sample of some."""
+    read: Counter[int] = Counter()
+    original = FileChunks.read
+    monkeypatch.setattr(FileChunks, "read", lambda self, chunk: (read.update([chunk]), original(self, chunk))[1])
+    clustering(max_epochs=2, geometry=geometry).fit(in_parquet(tmp_path / "rows.parquet"))
+    assert read.total() == 3 * 12 + sampled
+    assert read.keys() == set(range(12))
 
 
 def test_clusters_are_numbered_by_size(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def test_an_example_runs(
     words = [str(example), *SMALL.get(example.stem, [])]
     if example.stem in ALONE:
         command = [sys.executable, "-W", "error::DeprecationWarning:pollux", *words]
-        run = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+        run = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
         assert run.returncode == 0, run.stderr[-2000:]
         assert run.stdout
         return

@@ -22,7 +22,7 @@ from pollux.data.rows import Rows, as_rows
 from pollux.geometry import (
     DISTANCES,
     KERNELS,
-    SPANNING,
+    OF_ALL_SAMPLES,
     Encoded,
     Geometry,
     Pairwise,
@@ -387,7 +387,7 @@ EVERY_GEOMETRY: list[tuple[str, Geometry]] = [
     ("polynomial kernel of a high degree", resolve("polynomial", degree=14)),
     ("polynomial kernel that is not positive", resolve("polynomial", coef0=-1.0)),
     *((f"{name} distance", distance) for name, distance in DISTANCES.items()),
-    *((name, make()) for named in SPANNING.values() for name, make in named.items()),
+    *((name, make()) for named in OF_ALL_SAMPLES.values() for name, make in named.items()),
     ("encoded features", resolve("cosine", encoder=lambda x: 2 * x)),
     ("encoded monomials", resolve("polynomial", encoder=lambda x: x.repeat(1, 9))),
     ("encoded paths", resolve("shortest_path", "distance", encoder=lambda x: 2 * x)),

@@ -280,7 +280,7 @@ def test_loading_executes_imports_and_writes_nothing(model: Path, tmp_path: Path
         print(sorted(events))
     """
     run = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True, timeout=120
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True, timeout=300
     )
     assert run.stdout == "[]\n"
     assert not (tmp_path / "sprung").exists()

@@ -292,14 +292,24 @@ def test_empty_text_may_be_a_value(tmp_path: Path) -> None:
     assert_same(runner(tmp_path / "m.onnx")(**inputs), clustering, frame)
 
 
-def test_arrays_with_columns_that_are_not_used(tmp_path: Path) -> None:
-    X = normal(100, 5) * 10 + 3
+@pytest.mark.parametrize("scaling", ["standard", "none"])
+def test_arrays_with_columns_that_are_not_used(tmp_path: Path, scaling: str) -> None:
+    X = normal(100, 5) * 2 + 3
     X[:, 1] = 7
     X[2, 3] = np.nan
     np.save(tmp_path / "data.npy", X)
-    clustering = run_of(tmp_path / "data.npy", missing="mean", drop=("4",))
+    clustering = run_of(tmp_path / "data.npy", missing="mean", scaling=scaling, drop=("4",))
     assert assert_exported(clustering, tmp_path / "m.onnx", X) == "5 numbers in, 3 probabilities out"
     assert json.loads(metadata(tmp_path / "m.onnx")["ignored"]) == ["1", "4"]
+
+
+def test_gaps_of_columns_that_are_not_scaled(tmp_path: Path) -> None:
+    frame = pandas.DataFrame(normal(50, 3) + np.array([0, 5, 50]), columns=list("abc"))
+    frame.iloc[3, 1] = np.nan
+    frame.to_csv(tmp_path / "data.csv", index=False)
+    clustering = run_of(tmp_path / "data.csv", missing="mean", scaling="none")
+    to_onnx(clustering, tmp_path / "m.onnx")
+    assert_same(runner(tmp_path / "m.onnx")(numbers=frame.to_numpy()), clustering, frame)
 
 
 def test_images_in_bytes(tmp_path: Path) -> None:

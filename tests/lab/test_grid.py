@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from experiment_records import Spy, grid_of, perform_run, write_encoder
 from pollux.app import cli
@@ -222,7 +223,7 @@ def alive(number: int) -> bool:
     return False
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 90) -> None:
+def wait_until(condition: Callable[[], object], seconds: float = 300) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it takes too long"
@@ -249,6 +250,8 @@ class Started:
             code = 99
             try:
                 os.setsid()
+                # What it computes once all is done would wait for the threads that it has not.
+                torch.set_num_threads(1)
                 # The server that forks workers is this process's own.
                 multiprocessing.forkserver._forkserver._forkserver_pid = None  # type: ignore[attr-defined]
                 with Path("said").open("w", encoding="utf-8") as file:
@@ -287,6 +290,16 @@ def workers_of(parent: int) -> set[int]:
     return {number for number in below if b"multiprocessing.forkserver" in command_of(number)}
 
 
+def begun_since(start: float) -> bool:
+    """Whether a worker has begun a run."""
+    for path in Path("results", "unfinished").glob("*/run.json"):
+        # It may have ended meanwhile.
+        with contextlib.suppress(OSError):
+            if path.stat().st_mtime > start:
+                return True
+    return False
+
+
 @needs_proc
 def test_whatever_ends_a_grid_what_was_done_is_kept_and_the_rest_is_done_later(
     request: pytest.FixtureRequest,
@@ -305,8 +318,10 @@ def test_whatever_ends_a_grid_what_was_done_is_kept_and_the_rest_is_done_later(
     first = recorded_keys()
     assert 1 <= len(first) < len(runs)
 
+    start = time.time()
     with Started(*GRID, "--jobs", "1") as stopped:
-        wait_until(lambda: workers_of(stopped.pid) or not alive(stopped.pid))
+        # Before a worker has begun, what libraries start on import may be taken for it.
+        wait_until(lambda: begun_since(start) or not alive(stopped.pid))
         (doomed,) = workers_of(stopped.pid)
         os.kill(doomed, signal.SIGKILL)
         # Another one takes its place.
@@ -318,10 +333,10 @@ def test_whatever_ends_a_grid_what_was_done_is_kept_and_the_rest_is_done_later(
     assert code == 130, lines
     wait_until(lambda: not any(map(alive, below)))
     assert not any("Traceback" in line for line in lines)
-    lost = next(run for run in runs if run.key not in first)
     assert lines[0] == f"ova-vs-ovo: {len(runs) - len(first)} runs to do"
-    assert f"{lost}: FAILED, its process was killed" in lines[1]
-    assert all(": ARI " in line for line in lines[2:-1])
+    (failed,) = (line for line in lines if "FAILED, its process was killed" in line)
+    (lost,) = (run for run in runs if f"{run}:" in failed)
+    assert all(": ARI " in line for line in lines[1:-1] if line != failed)
     assert lines[-1] == "Stopped. What has ended is recorded in results; the same command goes on from there."
     second = recorded_keys()
     assert second[: len(first)] == first
@@ -344,9 +359,9 @@ def test_whatever_ends_a_grid_what_was_done_is_kept_and_the_rest_is_done_later(
 @needs_proc
 def test_a_run_that_is_killed_goes_on_from_its_checkpoint_to_the_same_record(request: pytest.FixtureRequest) -> None:
     """Kill -9 in the middle of a run: what is left of it is done, not all, and no bit of the metrics differs."""
-    words = ["ova-vs-ovo", "--runs", "1", "--set", "epochs=2000", "--only", "objective=mmd_ovo"]
+    words = ["ova-vs-ovo", "--runs", "1", "--set", "epochs=1000", "--only", "objective=mmd_ovo"]
     command = ["reproduce", *words, "--jobs", "1", "--checkpoint-every", "20 epochs"]
-    (run,) = choose(["ova-vs-ovo"], "quick", ["objective=mmd_ovo"], ["epochs=2000"], 1)[0][1].all_runs("ova-vs-ovo")
+    (run,) = choose(["ova-vs-ovo"], "quick", ["objective=mmd_ovo"], ["epochs=1000"], 1)[0][1].all_runs("ova-vs-ovo")
     folder = unfinished_path(Path("results"), run.key)
     with Started(*command) as killed:
         wait_until(lambda: len(list(folder.glob("fit/checkpoint-*[1-9]?.safetensors"))) or not alive(killed.pid))
@@ -356,14 +371,14 @@ def test_a_run_that_is_killed_goes_on_from_its_checkpoint_to_the_same_record(req
     wait_until(lambda: not any(map(alive, below)))
     assert not recorded_keys()
     done = Checkpoints(folder / "fit").epochs_done()
-    assert 100 < done < 2000
+    assert 100 < done < 1000
     before = json.loads((folder / "run.json").read_text())
 
     request.getfixturevalue("jobs")
     request.getfixturevalue("monkeypatch").setattr(grid, "_SECONDS_BETWEEN_NEWS", -1.0)
     spy: Spy = request.getfixturevalue("spy")
     (found,), _ = execute(EXPERIMENTS["ova-vs-ovo"], [run], Path("results"))
-    assert spy.epochs == list(range(done + 1, 2001))
+    assert spy.epochs == list(range(done + 1, 1001))
     assert found.seconds > before["seconds"]
     assert not Path("results", "unfinished").exists()
     assert perform_run(run, Path("elsewhere")).metrics == found.metrics

@@ -374,7 +374,7 @@ def test_a_run_that_hangs_or_is_killed_costs_that_run_alone(monkeypatch: pytest.
     data = describe_set("mine", "given", write_set())
     spy, path = Spy(), Path("some.jsonl")
     tasks = [QualityTask(data, method, 0) for method in (HANGING, KILLED, BROKEN, GOOD, LEAVING)]
-    failures = run_grid(tasks, path, Limits(2, 1, 1.0), spy)
+    failures = run_grid(tasks, path, Limits(2, 1, 5.0), spy)
     assert {name_of(failure.task): failure.reason for failure in failures} == {
         "killed": grid.DIED,
         "leaving": "its process ended without an answer (exit code 3)",
@@ -382,7 +382,7 @@ def test_a_run_that_hangs_or_is_killed_costs_that_run_alone(monkeypatch: pytest.
     }
     assert "quality_methods.py" in next(failure.trace for failure in failures if name_of(failure.task) == "broken")
     found = records.read(path)
-    assert found[tasks[0].run.key].metrics["timeout"] == 1.0
+    assert found[tasks[0].run.key].metrics["timeout"] == 5.0
     assert found[tasks[3].run.key].metrics["adjusted_rand_index"] == 1
     assert len(found) == 2
     assert ("epoch", "good") in [(kind, name_of(task)) for kind, task in spy.events]
@@ -398,7 +398,7 @@ def test_a_run_that_hangs_or_is_killed_costs_that_run_alone(monkeypatch: pytest.
     with pytest.raises(KeyboardInterrupt):
         run_grid([tasks[0], QualityTask(data, GOOD, 1)], path, Limits(2, 1, 600.0), Impatient())
     assert len(records.read(path)) == 3
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     # Other tests of this process may have children of their own.
     while set(multiprocessing.active_children()) - others and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -805,7 +805,7 @@ def test_help_comes_without_what_is_slow() -> None:
         finally:
             print([name for name in ("torch", "numpy", "rich", "sklearn") if name in sys.modules], file=sys.stderr)
     """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0
     assert done.stderr == "[]\n"
 

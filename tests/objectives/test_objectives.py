@@ -16,9 +16,9 @@ from pollux import Divergence, Gemini, f_divergence
 from pollux.geometry import resolve
 from pollux.geometry.affinity import Features
 from pollux.objectives import DIVERGENCES, GEMINIS, PENALTIES
+from pollux.objectives.batch_samples import LOCAL
 from pollux.objectives.divergences import _Gram
 from pollux.objectives.gradients import CLOSED_FORMS, value_and_gradient
-from pollux.objectives.samples import HERE
 from pollux.training.trainable import SingleModel, StackedModels
 
 both_modes = pytest.mark.parametrize("mode", ["ova", "ovo"])
@@ -172,7 +172,7 @@ def test_gram_gradient_with_respect_to_rows_and_kernel() -> None:
     rows = random_logits(2, 3, 4).requires_grad_()
     root = random_logits(4, 4, seed=1).requires_grad_()
     # The kernel is symmetric, as the function may assume.
-    assert torch.autograd.gradcheck(lambda r, a: _Gram.apply(r, a @ a.mT, HERE), (rows, root))
+    assert torch.autograd.gradcheck(lambda r, a: _Gram.apply(r, a @ a.mT, LOCAL), (rows, root))
 
 
 @both_modes

@@ -4,6 +4,7 @@ import io
 import subprocess
 import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import matplotlib
@@ -14,7 +15,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from pollux.metrics import renyi_entropy
-from pollux.report import canvas
+from pollux.report import canvas, figures
 from pollux.report.canvas import GREY
 from pollux.report.figures import (
     plot_confusion,
@@ -231,6 +232,14 @@ def test_shares_are_written_as_shares() -> None:
     ax = plot_profiles(X, LABELS, ["left", "kind=b"], shares={"kind=b"}).axes[0]
     assert [tick.get_text() for tick in ax.get_yticklabels()] == ["kind=b (share)", "left"]
     assert texts(ax)[:3] == ["0%", "100%", "0%"]
+
+
+def test_a_share_that_rounding_takes_below_nothing_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums of zeros and ones about their mean may miss 0 on either side, as the processor has it."""
+    found = SimpleNamespace(from_mean=np.array([[1.0, -2.0], [-1.0, 2.0]]), inside=np.array([[0.5, -1e-17], [0.5, 1]]))
+    monkeypatch.setattr(figures, "compare_clusters", lambda *_: found)
+    ax = plot_profiles(np.eye(2), [0, 1], ["left", "kind=b"], shares={"kind=b"}).axes[0]
+    assert texts(ax)[:2] == ["0%", "100%"]
 
 
 def test_one_cluster_differs_in_nothing() -> None:

@@ -278,9 +278,9 @@ def test_ten_thousand_rows_take_less_than_three_megabytes() -> None:
 
 def test_fifty_thousand_rows_are_rendered_soon() -> None:
     findings = make_findings(n=50_000, d=20, K=12, used=12)
-    began = time.perf_counter()
+    began = time.process_time()
     render_page(findings)
-    assert time.perf_counter() - began < 6
+    assert time.process_time() - began < 6
 
 
 def test_many_rows_need_few_copies_of_the_features() -> None:
@@ -297,10 +297,10 @@ def test_many_rows_need_few_copies_of_the_features() -> None:
         feature_names=[f"feature {j}" for j in range(d)],
         classes=np.array(["", "a", "b"])[generator.integers(0, 3, n)],
     )
-    began = time.perf_counter()
+    began = time.process_time()
     tracemalloc.start()
     render_page(findings)
-    assert time.perf_counter() - began < 15
+    assert time.process_time() - began < 15
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 3 * X.nbytes

@@ -239,14 +239,14 @@ import torch
 from pathlib import Path
 from pollux import Gemini
 from pollux.ranks import joined, joining
-with joining("cpu", timeout=30) as ranks:
+with joining("cpu", timeout=300) as ranks:
     log_p = torch.eye(2)[[ranks.rank]].log()
     with joining("cpu") as again:
         assert repr(again) == repr(joined()) == repr(ranks)
     value = Gemini("hellinger_ova")(log_p, ranks=ranks)
     Path(sys.argv[1], f"{ranks.rank}.txt").write_text(f"{ranks} {value:.3f}")
 assert joined() is None
-with joining("cpu", timeout=30) as ranks:
+with joining("cpu", timeout=300) as ranks:
     assert ranks.sizes(ranks.rank) == [0, 1]
 """
 
@@ -260,7 +260,7 @@ def test_torchrun(tmp_path: Path) -> None:
         [*launcher, program, tmp_path],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         env=environment | {"OMP_NUM_THREADS": "1"},
         check=False,
     )

@@ -624,36 +624,36 @@ def test_costs_made_in_inference_mode_are_not_remembered(states: list[State | No
 @pytest.mark.parametrize("form", ["tensor", "paths"])
 def test_what_is_remembered_goes_with_the_cost(form: str) -> None:
     gc.collect()
-    before = len(module.remembered)
+    before = len(module.known_costs)
     p, q, matrix = problem_tensors()
     cost = matrix if form == "tensor" else paths_of()
     for _ in range(3):
         transport_cost(p, q, cost)
-    assert len(module.remembered) == before + 1
+    assert len(module.known_costs) == before + 1
     del cost, matrix
     gc.collect()
-    assert len(module.remembered) == before
+    assert len(module.known_costs) == before
 
 
 def test_a_fit_leaves_nothing_behind() -> None:
     """Each batch has paths of its own."""
     gc.collect()
-    before = len(module.remembered)
+    before = len(module.known_costs)
     X = np.random.default_rng(0).normal(size=(60, 2))
     settings = {"objective": "wasserstein_ova", "geometry": ShortestPath(neighbours=5), "batch_size": 20}
     make_clustering(3, model="linear", max_epochs=2, random_state=0, **settings).fit(X)
     gc.collect()
-    assert len(module.remembered) == before
+    assert len(module.known_costs) == before
 
 
 def test_costs_come_and_go_in_a_long_loop() -> None:
     """New costs take the place, and often the identity, of old ones; none may meet what was learned of another."""
-    before = len(module.remembered)
+    before = len(module.known_costs)
     for seed in range(200):
         p, q, cost = problem_tensors(n=4, seed=seed)
         values = transport_cost(p, q, cost)
         np.testing.assert_allclose(values, solve(p.numpy(), q.numpy(), cost.numpy()).values, rtol=1e-9, atol=1e-12)
-    assert len(module.remembered) <= before + 1
+    assert len(module.known_costs) <= before + 1
 
 
 def test_a_prepared_cost_is_prepared() -> None:

@@ -766,7 +766,7 @@ def test_costs_are_described() -> None:
 # --- Other processes: crashes, Ctrl-C and engines that are missing ------------------------------------------
 
 
-def in_a_process(*bodies: Callable[[], None], seconds: float = 60, **environment: str) -> str:
+def in_a_process(*bodies: Callable[[], None], seconds: float = 300, **environment: str) -> str:
     """What a new interpreter prints that runs the bodies of the functions, which must bring their imports."""
     code = "\n".join(textwrap.dedent(inspect.getsource(body).split("\n", 1)[1]) for body in bodies)
     path = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -835,7 +835,7 @@ def test_numbers_that_make_no_sense_never_crash_or_hang() -> None:
 
 
 def slow() -> None:
-    # A grid that keeps one core busy for some ten seconds, without much memory.
+    # A grid that keeps one core busy for minutes, without much memory.
     import numpy as np
     import scipy.sparse
     import torch
@@ -843,7 +843,7 @@ def slow() -> None:
     from pollux.geometry.affinity import Paths
     from pollux.transport import prepare, solve
 
-    random, side = np.random.default_rng(0), 250
+    random, side = np.random.default_rng(0), 400
     place = np.arange(side**2).reshape(side, side)
     a = np.append(place[1:].ravel(), place[:, 1:].ravel())
     b = np.append(place[:-1].ravel(), place[:, :-1].ravel())
@@ -854,8 +854,8 @@ def slow() -> None:
     # One hard problem among easy ones: the thread of the caller, the last to start, has to wait for the first.
     easy_p = np.concatenate([hard_p[:1], hard_q[1:]])
     for p, q, threads in ((hard_p, hard_q, 1), (hard_p, hard_q, 2), (easy_p, hard_q, 8)):
-        print("solving", flush=True)
         try:
+            print("solving", flush=True)
             solve(p, q, ground, threads=threads)
             print("solved", flush=True)
         except KeyboardInterrupt:
@@ -877,7 +877,8 @@ def test_ctrl_c_stops_the_engine() -> None:
                 asked = time.monotonic()
                 assert process.stdout.readline() == "interrupted\n"
                 waited.append(time.monotonic() - asked)
-                assert waited[-1] < 2, waited
+                # Far less than the minutes, whatever else the machine has to do.
+                assert waited[-1] < 20, waited
         finally:
             process.kill()
 

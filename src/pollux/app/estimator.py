@@ -83,7 +83,7 @@ def _instead(settings: Settings, clustering: GeminiClustering) -> dict[str, str]
 
 def _geometry(settings: Settings, needs: Any) -> Any:
     """A named geometry, as "rbf", or with parameters, "rbf:gamma=0.5"."""
-    from pollux.geometry import SPANNING, resolve
+    from pollux.geometry import OF_ALL_SAMPLES, resolve
 
     name, _, rest = settings.geometry.partition(":")
     if needs is None:
@@ -112,7 +112,7 @@ def _geometry(settings: Settings, needs: Any) -> Any:
         if not isinstance(value, int | float):
             raise InputError(f"Parameters of a geometry are numbers, as in rbf:gamma=0.5; {item!r} is not one.")
         # Where there can be several, each is given by itself.
-        takes_several = isinstance(getattr(SPANNING[needs].get(name), key, None), tuple)
+        takes_several = isinstance(getattr(OF_ALL_SAMPLES[needs].get(name), key, None), tuple)
         parameters[key] = (*parameters.get(key, ()), value) if takes_several else value
     geometry = resolve(name, needs, **parameters)
     return geometry if parameters else name

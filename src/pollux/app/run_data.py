@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pollux.app.assignments import assignment_columns, open_writer, row_numbers
+from pollux.app.estimator import check_streamable
 from pollux.app.settings import Settings
 from pollux.data.arrow import as_text
 from pollux.data.chunks import FileChunks
@@ -237,6 +238,7 @@ def _stream(settings: Settings, ranks: Ranks | None, progress: Progress | None) 
             f"A free table has a row of its own for each sample: it cannot be streamed ({option('stream', 'no')}, or "
             f"another {option('model')})."
         )
+    check_streamable(settings)
     source = open_data(settings.data, reading_of(settings))
     blocks, choices = source.blocks(), choices_of(settings)
     if blocks.shape is None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pollux.app import run_folder
-from pollux.app.predict import encoding_of, load_run, probabilities_of
+from pollux.app.predict import encoding_of, load_run
 from pollux.app.run_data import (
     classes_of,
     describe_scaling,
@@ -21,12 +22,13 @@ from pollux.app.run_data import (
     reading_of,
 )
 from pollux.app.settings import Settings
-from pollux.data.encoding import Category, Encoding, TableEncoding
+from pollux.data.encoding import Encoding, UnseenWarning
 from pollux.data.sources import Part, gather, open_data
 from pollux.errors import InputError, option
-from pollux.report import Findings, as_pictures, principal_map
-from pollux.spec import flatten_params
-from pollux.training.problem import resolve_batch_size
+from pollux.report import Findings, describe, describe_training
+
+if TYPE_CHECKING:
+    from pollux.clustering import GeminiClustering
 
 # Of files that were streamed, pages show a sample.
 _MOST_ROWS, _SHOWN_ROWS = 200_000, 100_000
@@ -65,34 +67,33 @@ def gather_findings(
     parts = open_data(file, reading_of(settings)).stream(encoding, beside)
     whole, numbers, total = _shown(parts, summary if data is None else {})
     part, kept = drop_incomplete(whole, encoding)
-    X = encoding.encode(part.rows, Counter())
+    if not len(part):
+        raise InputError(f"{file} has no rows to show.")
     # Rows that were streamed are known by their files, and only some of them are looked at here.
-    found = summary.get("fingerprint", "") if summary.get("streamed") else fingerprint(X)
-    if not clustering.fitted_.is_free:
-        probabilities = probabilities_of(clustering, X)
-    elif len(clustering.labels_) == len(part) and summary.get("fingerprint", found) == found:
-        probabilities = clustering.probabilities_
-    else:
+    is_known = "fingerprint" in summary and not summary.get("streamed")
+    is_other = is_known and fingerprint(encoding.encode(part.rows, Counter())) != summary["fingerprint"]
+    if is_other and clustering.fitted_.is_free:
         raise InputError("A free table knows only the rows it was trained on, in their order, and these are others.")
-    points, axis_names = _points(axes, X, part, kept)
-    is_image = X.ndim == 4
-    features, names = (None, []) if is_image else _features(encoding, part)
-    return Findings(
-        title=Path(file).name,
-        probabilities=probabilities,
-        points=points,
-        axes=axis_names,
-        features=features,
-        feature_names=names,
-        shares=encoding.shares,
-        images=as_pictures(part.rows) if is_image else None,
-        row_names=_row_names(part, encoding, numbers[kept], total),
-        classes=classes_of(part, _label(label, settings.label, part)),
-        history=clustering.history_,
-        settings=_described_settings(settings, clustering, encoding, summary),
-        notes=_notes(encoding, summary, total, len(whole), len(part), found, data is not None or missing is not None),
-        command=settings.command() if settings.data else "",
-    )
+    points, axis_names = _points(axes, part, kept)
+    other_data = data is not None or missing is not None
+    try:
+        with warnings.catch_warnings():
+            # Predictions warn of such values; the page need not.
+            warnings.simplefilter("ignore", UnseenWarning)
+            return describe(
+                clustering,
+                part.rows,
+                title=Path(file).name,
+                classes=classes_of(part, _label(label, settings.label, part)),
+                points=points,
+                axes=axis_names,
+                row_names=_row_names(part, encoding, numbers[kept], total),
+                settings=_describe_settings(settings, clustering, summary),
+                notes=_notes(encoding, summary, total, len(whole), len(part), is_other, other_data),
+                command=settings.command() if settings.data else "",
+            )
+    except ValueError as error:
+        raise InputError(str(error)) from error
 
 
 def _shown(parts: Iterable[Part], summary: Mapping[str, Any]) -> tuple[Part, NDArray[np.int64], int]:
@@ -126,28 +127,18 @@ def _label(asked: str | None, own: str, part: Part) -> str:
     return own if own in part.names else ""
 
 
-def _features(encoding: Encoding, part: Part) -> tuple[NDArray[np.float64], list[str]]:
-    """What the model reads, in its own units, and the names of it; of true and false, true is enough."""
-    names = encoding.feature_names
-    twins = set()
-    if isinstance(encoding, TableEncoding):
-        booleans = [column for column in encoding.columns if isinstance(column, Category) and column.boolean]
-        twins = {f"{column.name}=false" for column in booleans if len(column.values) == 2}
-    kept = [index for index, name in enumerate(names) if name not in twins]
-    shown = [f"column {name}" if name.isdigit() else name for name in names]
-    return encoding.raw(part.rows)[:, kept], [shown[index] for index in kept]
-
-
 def _points(
-    axes: str | None, X: NDArray[np.float32], part: Part, kept: NDArray[np.bool_]
-) -> tuple[NDArray[Any], tuple[str, str]]:
+    axes: str | None, part: Part, kept: NDArray[np.bool_]
+) -> tuple[NDArray[np.float64] | None, tuple[str, str]]:
+    """Coordinates (n, 2) for the map and what they are; None for principal components."""
+    coordinates = ("first coordinate", "second coordinate")
     if axes is None:
-        return principal_map(X.reshape(len(X), -1))
+        return None, coordinates
     if axes.endswith(".npy"):
         rows = open_data(axes).read().rows
         if rows.shape != (len(kept), 2):
             raise InputError(f"{axes} has shape {rows.shape}; the map needs ({len(kept)}, 2).")
-        return np.asarray(rows[kept], dtype=np.float64), ("first coordinate", "second coordinate")
+        return np.asarray(rows[kept], dtype=np.float64), coordinates
     names = axes.split(",")
     if len(names) != 2:
         raise InputError(f"The map has two axes: {option('map')} COLUMN,COLUMN or a .npy file, not {axes!r}.")
@@ -173,41 +164,14 @@ def _row_names(part: Part, encoding: Encoding, numbers: NDArray[np.int64], whole
     return None if len(numbers) == whole else [f"row {number}" for number in numbers]
 
 
-def _described_settings(
-    settings: Settings, clustering: Any, encoding: Encoding, summary: Mapping[str, Any]
-) -> dict[str, str]:
-    parameters = flatten_params(clustering)
-    network = " + ".join(map(str, parameters["hidden"])) if parameters["model"] == "mlp" else ""
+def _describe_settings(settings: Settings, clustering: GeminiClustering, summary: Mapping[str, Any]) -> dict[str, str]:
     described = {
         "Data": settings.data,
-        "Clusters, at most": str(parameters["n_clusters"]),
-        "Objective": str(parameters["objective"]),
-        "Geometry": _geometry(settings, clustering),
-        "Model": f"{parameters['model']}, {network} hidden units" if network else str(parameters["model"]),
-        "Normalised by": parameters["norm"] or "",
-        "Numbers": _scaling(settings, encoding),
-        "Principal components": str(parameters["n_components"] or ""),
-        "Initialisation": "" if parameters["init"] == "auto" else str(parameters["init"]),
-        "Epochs": f"{clustering.n_iter_}{'' if (most := parameters['max_epochs']) == 'auto' else f' of {most}'}",
-        "Batch size": _batch_size(parameters["batch_size"], summary),
-        "Learning rate": f"{parameters['learning_rate']:g}",
-        "Schedule": "" if parameters["schedule"] == "constant" else str(parameters["schedule"]),
-        "Restarts": str(parameters["n_init"]),
-        "Epochs of all restarts": str(parameters["trial_epochs"] or ""),
-        "Agreement of the restarts": "" if clustering.stability_ is None else f"{clustering.stability_:.2f}",
-        "Penalties": ", ".join(f"{name}={weight:g}" for name, weight in (parameters["penalties"] or {}).items()),
-        "Seed": str(parameters["random_state"]),
+        **describe_training(clustering, summary.get("rows")),
+        "Numbers": _scaling(settings, encoding_of(clustering)),
         "Missing values": settings.missing,
-        "Objective reached": f"{clustering.objective_:.6g}",
     }
     return {name: value for name, value in described.items() if value}
-
-
-def _batch_size(batch_size: Any, summary: Mapping[str, Any]) -> str:
-    """Rows of a step of the training, whatever data the page shows."""
-    if batch_size is None or batch_size == "auto":
-        return f"{resolve_batch_size(batch_size, summary['rows']):,}" if "rows" in summary else str(batch_size or "all")
-    return f"{batch_size:,}"
 
 
 def _scaling(settings: Settings, encoding: Encoding) -> str:
@@ -217,20 +181,13 @@ def _scaling(settings: Settings, encoding: Encoding) -> str:
     return {"global": "divided by one number", "none": "as they are"}.get(settings.scaling, "")
 
 
-def _geometry(settings: Settings, clustering: Any) -> str:
-    """The kernel or distance, also where it is "auto"."""
-    own = getattr(clustering.geometry_, "name", "")
-    kind = getattr(clustering.geometry_, "kind", "")
-    return f"{own if settings.geometry == 'auto' else settings.geometry} {kind}".strip() if own or kind else ""
-
-
 def _notes(
     encoding: Encoding,
     summary: dict[str, Any],
     total: int,
     whole: int,
     shown: int,
-    found: str,
+    is_other: bool,
     other_data: bool,
 ) -> list[str]:
     notes = [f"Column {name} was left out: {reason}." for name, reason in encoding.left_out.items()]
@@ -243,7 +200,7 @@ def _notes(
     rows = summary.get("rows", 0) + summary.get("rows_dropped", 0)
     if not other_data and rows and rows != total:
         notes.append(f"The file had {rows:,} rows when the model was trained, and has {total:,} now.")
-    elif not other_data and summary.get("fingerprint", found) != found:
+    elif not other_data and is_other:
         notes.append("The file has changed since the model was trained.")
     if summary.get("resumed_after"):
         stops = ", ".join(map(str, summary["resumed_after"]))

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from pollux.app import run_folder
 from pollux.app.console import SILENT, Console
-from pollux.app.estimator import check_streamable, make_estimator
-from pollux.app.run_data import RunData, is_streamed, open_run_data
+from pollux.app.estimator import make_estimator
+from pollux.app.run_data import RunData, open_run_data
 from pollux.app.settings import Settings, with_path
 from pollux.errors import InputError, NothingLearnedError, option
 from pollux.io.atomic import write_text
@@ -150,7 +150,8 @@ def run_training(
     """Read, train and write. Only the first process has a folder; ``resumed_after`` are epochs of earlier breaks."""
     clock = _Clock()
     with _explain_memory_errors(settings):
-        data = _open(settings, ranks, console)
+        with console.live_line() as show:
+            data = open_run_data(settings, ranks, lambda done, of: show(f"reading rows: {done:,} of {of:,} parts"))
         clock.lap("reading")
         clustering = make_estimator(settings, len(data))
         clock.lap("importing")
@@ -178,14 +179,6 @@ def run_training(
                 return None
             training = _Training(checkpoints.stopped, notes, [*resumed_after, *([done] if done else [])])
             return write_results(folder, data, clustering, training, clock)
-
-
-def _open(settings: Settings, ranks: Ranks | None, console: Console) -> RunData:
-    if not is_streamed(settings):
-        return open_run_data(settings)
-    check_streamable(settings)
-    with console.live_line() as show:
-        return open_run_data(settings, ranks, lambda done, of: show(f"reading all rows once: {done:,} of {of:,} parts"))
 
 
 @contextmanager

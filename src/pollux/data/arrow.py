@@ -76,7 +76,7 @@ def plain(values: Any) -> Any:
 
 
 def is_missing(values: Any) -> NDArray[np.bool_]:
-    """Where a column of an Arrow table has no value, (n,); NaN is none."""
+    """Where a column of an Arrow table has no value, (n,); NaN counts as missing."""
     return np.asarray(values.is_null(nan_is_null=True).to_numpy(zero_copy_only=False), dtype=bool)
 
 

@@ -153,7 +153,7 @@ def _hashes(values: Any) -> NDArray[np.uint64]:
 
 @dataclass
 class Column:
-    """A column so far. ``asked`` tells that the user named it, ``category`` that its values are names."""
+    """A column so far. ``asked`` says that the user named it, ``category`` that its values are names."""
 
     name: str
     asked: bool = False
@@ -164,7 +164,7 @@ class Column:
     moments: Moments | None = None
     counts: Counts = field(default_factory=Counts)
     different: Different = field(default_factory=Different)
-    # Value less number of row, one for all of them if rows are numbered one by one; None if they are not.
+    # Value minus number of row: a single one if rows are numbered one by one; None if they are not.
     numbered: set[int] | None = field(default_factory=set)
     # Among the first thousand rows, how many there were and how many of them are numbers.
     looked_at: int = 0

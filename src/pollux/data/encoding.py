@@ -29,7 +29,7 @@ class Encoding(ABC):
     """How rows of a table, an array or images become the samples that a model reads.
 
     ``missing`` says what is done with rows that lack values: they are refused ("error"), filled in with means of
-    training ("mean"), or left out by whoever encodes ("drop"). ``identifiers`` are columns that tell rows apart, and
+    training ("mean"), or left out by whoever encodes ("drop"). ``identifiers`` are columns that name rows, and
     ``left_out`` gives the reasons why others are not read.
     """
 

@@ -69,7 +69,7 @@ class Rows:
         else:
             batch = torch.from_numpy(self._source[index.numpy()].toarray())
         if self._prepare is not None:
-            # Before digits are dropped: of values far from zero, those are what tells them apart.
+            # Before digits are dropped: of values far from zero, those distinguish them.
             batch = self._prepare(batch.to(torch.float64 if batch.dtype in _WIDE else self.dtype))
         batch = batch.to(self.device, self.dtype)
         # Tensors made in inference mode do not count what is written to them.

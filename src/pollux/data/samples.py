@@ -17,8 +17,6 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from pollux.data.encoding import Encoding
-from pollux.data.rows import Rows
-from pollux.data.scaling import FittedScaling, FittedTransformer, prepared
 from pollux.data.shuffling import in_order, shards
 from pollux.data.streams import Stream, open_stream
 from pollux.errors import InputError, option
@@ -60,10 +58,6 @@ class ArraySamples:
     def dtype(self) -> np.dtype[Any]:
         stored: np.dtype[Any] = self.X.dtype
         return stored
-
-    def mapped(self, scaling: FittedScaling | FittedTransformer | None, dtype: torch.dtype, device: str) -> Rows:
-        """The samples as the model and the geometry see them."""
-        return prepared(self.X, scaling, dtype, device)
 
     def summary(self) -> str:
         """What the samples of all processes have in common: everything."""
@@ -182,11 +176,7 @@ def open_samples(
     """
     if is_streamed(X) and sample_weight is None and not in_memory:
         return StreamSamples(open_source(X, "float64" if dtype == "float64" else "float32", fewest))
-    if _must_be_streamed(X):
-        raise InputError(
-            "Streamed samples are not in memory: leave out sample_weight and affinity, and use another model than a "
-            "free table; or pass an array."
-        )
+    _check_in_memory(X)
     encoding = None
     if isinstance(X, EncodedSamples):
         X, encoding = X.values, X.encoding
@@ -224,11 +214,7 @@ def validate_samples(
 
     scikit-learn's checks write the number and the names of features to the estimator on ``reset``.
     """
-    if _must_be_streamed(X):
-        raise InputError(
-            f"Only fit reads samples as they are needed: pass an array or a data frame, not {type(X).__name__}. "
-            "The command line predicts files of any length: pollux predict."
-        )
+    _check_in_memory(X)
     if encoding is not None:
         X = encoding.encode(X)
     _check_columns(X)
@@ -280,6 +266,15 @@ def _is_large_map(X: Any) -> bool:
 
 def _must_be_streamed(X: Any) -> bool:
     return isinstance(X, str | Path | Stream | Dataset | DataLoader)
+
+
+def _check_in_memory(X: Any) -> None:
+    if _must_be_streamed(X):
+        raise InputError(
+            f"Only fit reads samples as they are needed: pass an array or a data frame, not {type(X).__name__}; or for "
+            "fit leave out sample_weight and affinity, and use another model than a free table. The command line "
+            "predicts files of any length: pollux predict."
+        )
 
 
 def open_source(X: Any, dtype: str, fewest: int = 2) -> Source:

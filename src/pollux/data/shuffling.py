@@ -99,7 +99,7 @@ def shuffled(
     n, before = int(chunks.lengths[own].sum()), _before(sizes, start)
     if _before(sizes, len(sizes)) != n:
         raise ValueError(f"the sizes of batches make {_before(sizes, len(sizes)):,} rows, but there are {n:,}")
-    # Not itself a generator, so that what is wrong is told at once.
+    # Not itself a generator, so that wrong sizes are an error at once.
     return _batches(chunks, sizes, start, before, _windows(chunks, own, seed, window_bytes), seed)
 
 

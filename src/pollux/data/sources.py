@@ -124,7 +124,7 @@ class Blocks(Protocol):
         """The place of a block, or of a row of it, for people."""
 
     def identity(self) -> Any:
-        """Plain data that tell whether the files are still the same, and read in the same way."""
+        """Plain data that change with the files, and with how they are read."""
 
 
 class Source(ABC):
@@ -272,7 +272,7 @@ def at_once(most: int, numbers: int) -> int:
 
 
 def describe_files(files: Iterable[Path], root: Path) -> list[tuple[str, int, int]]:
-    """Name, size and time of the last change of each, which tell whether they are still the same."""
+    """Name, size and time of the last change of each, which change with it."""
     found = []
     for file in files:
         facts = file.stat()

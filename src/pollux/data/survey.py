@@ -159,7 +159,7 @@ def survey_for(blocks: Blocks, choices: Choices) -> Survey:
 class TableSurvey(Survey):
     """What is known of the columns of a table.
 
-    Identifiers are told by all rows where these are few, and by the first million where they are not.
+    Identifiers are recognised by all rows where these are few, and by the first million where they are not.
     """
 
     def __init__(self, there: Sequence[str], choices: Choices | None = None) -> None:

@@ -3,7 +3,7 @@
 from pollux.geometry.affinity import Affinity, Features, Paths
 from pollux.geometry.centres import k_means
 from pollux.geometry.distances import DISTANCES
-from pollux.geometry.geometry import SPANNING, Precomputed, check_affinity, resolve
+from pollux.geometry.geometry import OF_ALL_SAMPLES, Precomputed, check_affinity, resolve
 from pollux.geometry.graphs import ShortestPath
 from pollux.geometry.kernels import KERNELS
 from pollux.geometry.mixtures import Mixtures
@@ -14,7 +14,7 @@ from pollux.geometry.spectral import Mixed, NeighbourGraph, eigenvectors, unit_r
 __all__ = [
     "DISTANCES",
     "KERNELS",
-    "SPANNING",
+    "OF_ALL_SAMPLES",
     "Affinity",
     "Encoded",
     "Features",

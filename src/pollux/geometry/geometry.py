@@ -21,11 +21,11 @@ from pollux.geometry.mixtures import Mixtures
 from pollux.geometry.pairwise import Encoded, Geometry, Kind, Pairwise, is_whole
 from pollux.geometry.spectral import Mixed, NeighbourGraph
 
-SPANNING: dict[Kind, dict[str, type[ShortestPath | NeighbourGraph | Mixed | Mixtures]]] = {
+OF_ALL_SAMPLES: dict[Kind, dict[str, type[ShortestPath | NeighbourGraph | Mixed | Mixtures]]] = {
     "kernel": {"graph": NeighbourGraph, "mixed": Mixed, "mixtures": Mixtures},
     "distance": {"shortest_path": ShortestPath},
 }
-"""Geometries that span all samples, by kind and name."""
+"""Geometries that need all samples in memory, by kind and name."""
 
 DEFAULTS: dict[Kind, str] = {"kernel": "linear", "distance": "euclidean"}
 _CHECKED_ROWS = 256
@@ -98,7 +98,7 @@ def resolve(
     Parameters
     ----------
     geometry : str, callable or Geometry
-        The name of a kernel or distance (``pollux.geometry.KERNELS``, ``DISTANCES``, ``SPANNING``),
+        The name of a kernel or distance (``pollux.geometry.KERNELS``, ``DISTANCES``, ``OF_ALL_SAMPLES``),
         ``"precomputed"``, ``"auto"``; or a function of x (n, d) and y (m, d) that returns (n, m).
     kind : {"kernel", "distance"}
         What the objective needs.
@@ -132,9 +132,9 @@ def _find(geometry: str | Geometry | Callable[..., Tensor], kind: Kind, paramete
         named = KERNELS if kind == "kernel" else DISTANCES
         if name in named:
             return named[name].with_parameters(**parameters)
-        if name in SPANNING[kind]:
-            return _spanning(name, kind, parameters)
-        valid = [*named, *SPANNING[kind], "precomputed"]
+        if name in OF_ALL_SAMPLES[kind]:
+            return _of_all_samples(name, kind, parameters)
+        valid = [*named, *OF_ALL_SAMPLES[kind], "precomputed"]
         raise ValueError(f"The objective needs a {kind}: {', '.join(valid)}, or a function. Not one of them: {name!r}.")
     if parameters:
         raise TypeError(f"Parameters {sorted(parameters)} belong to a named geometry; bind them yourself.")
@@ -145,8 +145,8 @@ def _find(geometry: str | Geometry | Callable[..., Tensor], kind: Kind, paramete
     raise TypeError(f"A geometry is a name, a function or a Geometry, not {type(geometry).__name__}.")
 
 
-def _spanning(name: str, kind: Kind, parameters: dict[str, Any]) -> Geometry:
-    make = SPANNING[kind][name]
+def _of_all_samples(name: str, kind: Kind, parameters: dict[str, Any]) -> Geometry:
+    make = OF_ALL_SAMPLES[kind][name]
     valid = [parameter.name for parameter in fields(make) if parameter.init]
     unknown = sorted(set(parameters) - set(valid))
     if unknown:
@@ -158,7 +158,7 @@ def _spanning(name: str, kind: Kind, parameters: dict[str, Any]) -> Geometry:
 
 
 def _check_whole(name: str, annotation: str, value: Any) -> None:
-    """Raise a ValueError where a parameter is annotated as one or several whole numbers and is none."""
+    """Raise a ValueError where a parameter that is annotated as one or several whole numbers is not."""
     if annotation.startswith("tuple[int"):
         if isinstance(value, str) or not (isinstance(value, Iterable) and all(map(is_whole, value))):
             raise ValueError(f"{name} is a sequence of whole numbers, not {value!r}.")

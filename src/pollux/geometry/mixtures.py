@@ -42,7 +42,7 @@ class Mixtures(Geometry):
     half of it from the one start and half from the others: near 0 or 1 where all agree, in between where they do not.
 
     Features that are standardised, each having a unit of its own, are first made as symmetric as a power can make them
-    (Yeo–Johnson): what is skewed is no Gaussian.
+    (Yeo–Johnson): a skewed feature is not Gaussian.
 
     Parameters
     ----------

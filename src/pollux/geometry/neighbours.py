@@ -24,7 +24,7 @@ _MEASURED_ELEMENTS = 5_000_000
 _DOUBLE_UP_TO = 20_000
 # In float32 so many more are taken by products, which cancel, and chosen among by differences.
 _SPARE = 8
-# So many are looked for at least: who asks next may want some more, and they cost nothing.
+# At least so many are searched for: the next call may want some more, and they cost nothing.
 _FEWEST = 15
 
 
@@ -39,7 +39,7 @@ def nearest(X: Any, k: int, *, components: int | None = SEARCHED_COMPONENTS) -> 
     """The k nearest others of each sample, or all others where there are fewer.
 
     Exact for up to ``EXACT_UP_TO`` samples; by approximate search (pynndescent) beyond. What is found is kept with the
-    rows, for whoever asks next.
+    rows, for the next call.
 
     Parameters
     ----------
@@ -114,9 +114,9 @@ def _approximate(points: Tensor, k: int) -> Tensor:
     own[~own.any(1), -1] = True
     index = index[~own].view(len(index), k)
     # Where it finds too few, −1 stands for the others.
-    lacking = (index < 0).any(1).nonzero().flatten()
-    if len(lacking):
-        index[lacking] = _exact(points, k, lacking)
+    missing = (index < 0).any(1).nonzero().flatten()
+    if len(missing):
+        index[missing] = _exact(points, k, missing)
     return index
 
 

@@ -19,7 +19,7 @@ from pollux.fitted import Fitted
 from pollux.geometry import (
     DISTANCES,
     KERNELS,
-    SPANNING,
+    OF_ALL_SAMPLES,
     Geometry,
     Mixtures,
     NeighbourGraph,
@@ -268,7 +268,7 @@ def _as_json(value: Any) -> Any:
             return None
         return {"geometry": value.name, "kind": value.kind, **_as_json(value.parameters)}
     if isinstance(value, ShortestPath | NeighbourGraph | Mixtures):
-        names = {made: name for name, made in SPANNING[value.kind].items()}
+        names = {made: name for name, made in OF_ALL_SAMPLES[value.kind].items()}
         return {"geometry": names[type(value)], **_as_json(asdict(value))} if type(value) in names else None
     if isinstance(value, bool | int | float | str) or value is None:
         return value

@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from pollux.geometry.affinity import Affinity, Features, Paths
-from pollux.objectives.samples import HERE, Samples
+from pollux.objectives.batch_samples import LOCAL, BatchSamples
 from pollux.transport import check_symmetric, sinkhorn_cost, transport_cost
 
 Needs = Literal["kernel", "distance"]
@@ -48,7 +48,7 @@ class Divergence:
     across : {"gathered", "summed", "shared"}
         How processes that have a part of the samples each find it together. ``"gathered"``, which is right for any:
         each finds it for all samples. ``"summed"``, where it is a constant and a sum over samples: each finds it for
-        its own, and only numbers (…, K, L) travel. ``"shared"``: the function takes ``Samples`` too, and asks them.
+        its own, and only numbers (…, K, L) travel. ``"shared"``: the function takes ``BatchSamples`` too.
     """
 
     name: str
@@ -59,11 +59,11 @@ class Divergence:
     across: Across = "gathered"
 
     def __call__(
-        self, log_p: Tensor, log_q: Tensor, affinity: Affinity | None = None, samples: Samples = HERE
+        self, log_p: Tensor, log_q: Tensor, affinity: Affinity | None = None, samples: BatchSamples = LOCAL
     ) -> Tensor:
         if isinstance(affinity, Paths) and not self.takes_paths:
             affinity = affinity.matrix()
-        if samples is HERE:
+        if samples is LOCAL:
             return self._here(log_p, log_q, affinity)
         if self.across == "shared":
             return self.function(log_p, log_q, affinity, samples)
@@ -106,7 +106,7 @@ def chi2(log_p: Tensor, log_q: Tensor) -> Tensor:
     return (2 * log_p[..., :, None, :] - log_q[..., None, :, :]).exp().sum(-1) - 1
 
 
-def mmd(log_p: Tensor, log_q: Tensor, kernel: Tensor | Features, samples: Samples = HERE) -> Tensor:
+def mmd(log_p: Tensor, log_q: Tensor, kernel: Tensor | Features, samples: BatchSamples = LOCAL) -> Tensor:
     """Distance between mean embeddings, √((p − q)ᵀ κ (p − q)), for a symmetric kernel."""
     p = log_p.exp()
     q = p if log_q is log_p else log_q.exp()
@@ -131,7 +131,7 @@ def mmd(log_p: Tensor, log_q: Tensor, kernel: Tensor | Features, samples: Sample
     return _safe_sqrt(squared).to(p.dtype)
 
 
-def wasserstein(log_p: Tensor, log_q: Tensor, distance: Affinity, samples: Samples = HERE) -> Tensor:
+def wasserstein(log_p: Tensor, log_q: Tensor, distance: Affinity, samples: BatchSamples = LOCAL) -> Tensor:
     """Cost of the optimal transport of p to q, for costs (n, n) between samples or paths in a graph."""
     if isinstance(distance, Features):
         raise TypeError("Wasserstein needs a distance matrix (n, n); features only define a kernel.")
@@ -222,7 +222,7 @@ class _Gram(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, kernel: Tensor, samples: Samples) -> Tensor:
+    def forward(ctx: Any, rows: Tensor, kernel: Tensor, samples: BatchSamples) -> Tensor:
         every = samples.whole(rows)
         # A symmetric kernel may stand on either side; for few rows the left is up to 1.4 times faster.
         few = rows.ndim == 2 and len(rows) <= _FEW_ROWS

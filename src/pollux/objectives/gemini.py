@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from pollux.geometry.affinity import Affinity, Features, Paths
+from pollux.objectives.batch_samples import LOCAL, BatchSamples, DistributedSamples
 from pollux.objectives.divergences import DIVERGENCES, Divergence, Needs
-from pollux.objectives.samples import HERE, Samples, Spread
 from pollux.ranks import Ranks
 
 ALIASES = {"mi": "kl_ova"}
@@ -147,7 +147,7 @@ class Gemini:
         log_x_given_y: Tensor,
         affinity: Affinity | None,
         generator: torch.Generator | None,
-        samples: Samples,
+        samples: BatchSamples,
     ) -> Tensor:
         K, m = p_y.shape[-1], self.sampled_pairs
         assert m is not None
@@ -162,12 +162,12 @@ class Gemini:
 
     def _samples(
         self, log_p: Tensor, affinity: Affinity | None, sample_weight: Tensor | None, ranks: Ranks | None
-    ) -> Samples:
+    ) -> BatchSamples:
         """Where the samples are; an error where what is given does not fit."""
         if ranks is None:
             self._check(log_p, affinity, sample_weight)
             self._check_length(affinity, log_p.shape[-2])
-            return HERE
+            return LOCAL
         error: Exception | None = None
         try:
             self._check(log_p, affinity, sample_weight)
@@ -175,7 +175,7 @@ class Gemini:
                 self._check_length(affinity, log_p.shape[-2])
         except (TypeError, ValueError) as found:
             error = found
-        spread = Spread.meet(ranks, log_p, affinity, sample_weight, error)
+        spread = DistributedSamples.meet(ranks, log_p, affinity, sample_weight, error)
         if not isinstance(affinity, Features):
             self._check_length(affinity, spread.n)
         return spread
@@ -189,7 +189,7 @@ class Gemini:
             )
         # Forgetting the softmax makes a loss that rises beautifully. On other devices looking would make them wait.
         if log_p.device.type == "cpu" and log_p.numel() and bool(log_p.detach().amax() > _LOG_ROUNDING):
-            raise ValueError("log_p holds positive numbers, so they are no log-probabilities: call .log_softmax(-1).")
+            raise ValueError("log_p holds positive numbers, so they are not log-probabilities: call .log_softmax(-1).")
         n = log_p.shape[-2]
         if sample_weight is not None and sample_weight.shape != (n,):
             raise ValueError(

@@ -1,4 +1,4 @@
-"""Gradients of GEMINIs with respect to logits, without a tape where they are known in closed form.
+"""Gradients of GEMINIs with respect to logits, in closed form where it is known, else by autograd.
 
 Each closed form takes logits (…, n, K) and an affinity, and returns the value (…) and its gradient, of the
 shape of the logits. On small batches recording operations costs several times the operations themselves.
@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pollux.geometry.affinity import Affinity, Features
+from pollux.objectives.batch_samples import DistributedSamples
 from pollux.objectives.divergences import DIVERGENCES
 from pollux.objectives.gemini import Gemini
-from pollux.objectives.samples import Spread
 from pollux.ranks import Ranks
-from pollux.transport import check_symmetric, solve_remembering
+from pollux.transport import check_symmetric, solve_warm
 
 Array = NDArray[np.float64]
 _TINY = float(np.finfo(np.float64).tiny)
@@ -44,9 +44,9 @@ def value_and_gradient(
     if closed_form is not None and sample_weight is None and ranks is None:
         return closed_form(logits, affinity)
     if closed_form is not None and sample_weight is None and ranks is not None and sizes is not None:
-        spread_form = SPREAD_FORMS.get(gemini.name)
-        if spread_form is not None:
-            return spread_form(logits, affinity, Spread(ranks, list(sizes), []))
+        distributed_form = DISTRIBUTED_FORMS.get(gemini.name)
+        if distributed_form is not None:
+            return distributed_form(logits, affinity, DistributedSamples(ranks, list(sizes), []))
     with torch.enable_grad():
         logits = logits.detach().requires_grad_()
         log_p = logits.log_softmax(-1)
@@ -218,7 +218,7 @@ def _transport(p: Array, q: Array, affinity: Affinity | None) -> tuple[Array, Ar
     assert affinity is not None
     assert not isinstance(affinity, Features)
     check_symmetric(affinity)
-    return solve_remembering(p, q, affinity)[:3]
+    return solve_warm(p, q, affinity)[:3]
 
 
 def _answer(logits: Tensor, clusters: Array, value: Array, gradient: Array) -> tuple[Tensor, Tensor]:
@@ -253,7 +253,9 @@ def _through_softmax(p: Tensor, gradient: Tensor) -> Tensor:
     return weighted.sub_(p * weighted.sum(-1, keepdim=True))
 
 
-def _spread_kl_ova(logits: Tensor, affinity: Affinity | None, samples: Spread) -> tuple[Tensor, Tensor]:
+def _distributed_kl_ova(
+    logits: Tensor, affinity: Affinity | None, samples: DistributedSamples
+) -> tuple[Tensor, Tensor]:
     """:func:`kl_ova` of samples that are spread over processes: K sums travel, and the value."""
     log_p = logits.log_softmax(-1)
     p = log_p.exp()
@@ -265,7 +267,9 @@ def _spread_kl_ova(logits: Tensor, affinity: Affinity | None, samples: Spread) -
     return value / samples.n, (weighted - p * per_sample) / samples.n
 
 
-def _spread_mmd_ova(logits: Tensor, affinity: Affinity | None, samples: Spread) -> tuple[Tensor, Tensor]:
+def _distributed_mmd_ova(
+    logits: Tensor, affinity: Affinity | None, samples: DistributedSamples
+) -> tuple[Tensor, Tensor]:
     """:func:`mmd_ova` of samples that are spread over processes: the sums of the clusters travel, and those of all."""
     assert isinstance(affinity, Features)
     features, n = affinity.values.to(logits.dtype), samples.n
@@ -279,11 +283,11 @@ def _spread_mmd_ova(logits: Tensor, affinity: Affinity | None, samples: Spread) 
     return norms.sum((-2, -1)) / n, _through_softmax(p, (features - centre) @ directions.mT)
 
 
-SPREAD_FORMS: dict[str, Callable[[Tensor, Affinity | None, Spread], tuple[Tensor, Tensor]]] = {
-    "kl_ova": _spread_kl_ova,
-    "mmd_ova": _spread_mmd_ova,
+DISTRIBUTED_FORMS: dict[str, Callable[[Tensor, Affinity | None, DistributedSamples], tuple[Tensor, Tensor]]] = {
+    "kl_ova": _distributed_kl_ova,
+    "mmd_ova": _distributed_mmd_ova,
 }
-"""Of samples that are spread over processes, with fewer messages than the tape would send."""
+"""Of samples that are spread over processes, with fewer messages than autograd would send."""
 
 CLOSED_FORMS: dict[str, ClosedForm] = {
     "kl_ova": kl_ova,

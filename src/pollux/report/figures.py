@@ -153,7 +153,7 @@ def plot_profiles(
     shown = [shortened(names[j], 30) + (" (share)" if names[j] in shares else "") for j in chosen]
     highest = float(np.clip(strength.max(), 1, 3))
     pairs, title = np.stack([means, differences.round(1) + 0.0], axis=2), "What sets the clusters apart"
-    cells = [[f"{m:.0%}" if names[j] in shares else f"{z:+.1f}" for m, z in pairs[:, j]] for j in chosen]
+    cells = [[f"{m:z.0%}" if names[j] in shares else f"{z:+.1f}" for m, z in pairs[:, j]] for j in chosen]
     ax = heat_map(ax, title, differences[:, chosen].T, (DIFFERENCE, -highest, highest), shown, groups, cells)
     colour_bar(ax, "deviations from the mean", extend="both" if strength.max() > highest else "neither")
     return ax.figure.figure

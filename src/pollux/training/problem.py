@@ -25,7 +25,7 @@ from pollux.data.samples import (
     sample_of,
     shard_of,
 )
-from pollux.data.scaling import FittedScaling, FittedTransformer
+from pollux.data.scaling import FittedScaling, FittedTransformer, prepared
 from pollux.data.shuffling import batch_sizes, shuffled
 from pollux.data.streams import Stream
 from pollux.errors import InputError
@@ -115,7 +115,7 @@ def pose_problem(
         if geometry is not None and adapt and geometry.adapts:
             geometry = geometry.adapt(Rows(sample_of(samples.source), dtype, spec.device))
         return StreamProblem(samples.source, geometry, dtype, spec.device, ranks)
-    rows = samples.mapped(scaling, dtype, spec.device)
+    rows = prepared(samples.X, scaling, dtype, spec.device)
     if geometry is not None and adapt:
         geometry = geometry.adapt(rows)
     return MemoryProblem(samples, rows, geometry, ranks, spec.is_free, is_trained and spec.uses_spacing)

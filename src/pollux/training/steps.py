@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from pollux.objectives.gemini import Gemini
-from pollux.objectives.gradients import SPREAD_FORMS, value_and_gradient
+from pollux.objectives.gradients import DISTRIBUTED_FORMS, value_and_gradient
 from pollux.objectives.penalties import Penalty
 from pollux.ranks import Ranks
 from pollux.training.batches import Batch
@@ -137,7 +137,7 @@ class AutogradStep(OptimiserStep):
     def _backward(self, batch: Batch, log_p: Tensor) -> tuple[Tensor, Tensor]:
         """Objective and loss, after their backward pass."""
         is_plain = not self._penalties and batch.sample_weight is None and batch.sizes is not None
-        if self._ranks is not None and is_plain and self._objective.name in SPREAD_FORMS:
+        if self._ranks is not None and is_plain and self._objective.name in DISTRIBUTED_FORMS:
             # The closed form sends fewer messages than autograd would.
             with torch.no_grad():
                 values, gradient = value_and_gradient(

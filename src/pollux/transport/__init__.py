@@ -1,6 +1,6 @@
 """Optimal transport between distributions over the same samples: exact, and an entropic approximation."""
 
-from pollux.transport.cost import check_symmetric, solve_remembering, transport_cost
+from pollux.transport.cost import check_symmetric, solve_warm, transport_cost
 from pollux.transport.engine import SlowTransportWarning, engine
 from pollux.transport.entropic import sinkhorn_cost
 from pollux.transport.exact import Solution, State, prepare, solve
@@ -14,6 +14,6 @@ __all__ = [
     "prepare",
     "sinkhorn_cost",
     "solve",
-    "solve_remembering",
+    "solve_warm",
     "transport_cost",
 ]

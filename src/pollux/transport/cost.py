@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 from pollux.geometry.affinity import Paths
 from pollux.transport.exact import Array, Solution, State, prepare, solve
 from pollux.transport.ground import Costs, Ground
-from pollux.transport.memory import Memory
+from pollux.transport.weak_cache import WeakCache
 
 
 def transport_cost(p: Tensor, q: Tensor, cost: Tensor | Paths) -> Tensor:
@@ -36,7 +36,7 @@ class _TransportCost(torch.autograd.Function):
     def forward(ctx: Any, p: Tensor, q: Tensor, cost: Tensor | Paths) -> Tensor:
         n = p.shape[-1]
         from_p, to_q = (weights.detach().reshape(-1, n).double().cpu().numpy() for weights in (p, q))
-        solution = solve_remembering(from_p, to_q, cost)
+        solution = solve_warm(from_p, to_q, cost)
         # Both distributions get half the value: without it, potentials do not feel a change of scale.
         half = solution.values[:, None] / 2
         by_p, by_q = (
@@ -58,9 +58,9 @@ class _TransportCost(torch.autograd.Function):
         )
 
 
-def solve_remembering(p: Array, q: Array, cost: Tensor | Paths) -> Solution:
+def solve_warm(p: Array, q: Array, cost: Tensor | Paths) -> Solution:
     """Transport p (m, n) to q (m, n) or (n,), starting where the last m problems at this cost ended."""
-    known = _recall(cost)
+    known = _known(cost)
     m = len(p)
     solution = solve(p, q, known.ground, known.states.get(m))
     if solution.state.trees is not None:
@@ -75,22 +75,22 @@ class Known(NamedTuple):
     states: dict[int, State]
 
 
-remembered: Memory[Known] = Memory()
+known_costs: WeakCache[Known] = WeakCache()
 
 
-def _recall(cost: Tensor | Paths) -> Known:
+def _known(cost: Tensor | Paths) -> Known:
     def make() -> Known:
         return Known(prepare(_as_numbers(cost)), {})
 
     if isinstance(cost, Paths):
-        return remembered.recall(cost, 0, make)
+        return known_costs.get(cost, 0, make)
     # Tensors made in inference mode do not count how often they were written to: what is known may not hold.
-    return make() if cost.is_inference() else remembered.recall(cost, (cost._version, cost.data_ptr()), make)
+    return make() if cost.is_inference() else known_costs.get(cost, (cost._version, cost.data_ptr()), make)
 
 
 def check_symmetric(cost: Tensor | Paths) -> None:
     """Raise a ValueError where it does not cost the same there and back, as between clusters it must."""
-    ground = _recall(cost).ground
+    ground = _known(cost).ground
     if isinstance(ground, Costs) and not ground.symmetric:
         raise ValueError("A Wasserstein objective needs symmetric distances: here there and back differ.")
 

@@ -28,7 +28,7 @@ def native() -> ModuleType | None:
     except ImportError as error:
         warnings.warn(
             f"Pollux was installed without its compiled transport solver ({error}): POT does the work, with the same "
-            f"results but many times slower. Install it again, from where you had it, with a C++ compiler at hand. "
+            f"results but many times slower. Install it again with a C++ compiler available. "
             f"{VARIABLE}=pot in the environment asks for POT, without this notice.",
             SlowTransportWarning,
             stacklevel=2,

@@ -51,7 +51,7 @@ class Costs:
     """Costs (n, n) between samples.
 
     Where they are a metric, mass that stays costs nothing and only differences of weights need to move; that
-    is many times faster. Nobody has to say so: a few triangles tell whether it is worth trying. Answers are then
+    is many times faster. It is found out: a few triangles say whether it is worth trying. Answers are then
     verified against all costs; and before an answer is used for the next one, all triangles are, once, as soon as
     that is no more work than what was done from scratch.
     """

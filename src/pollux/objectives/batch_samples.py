@@ -1,6 +1,6 @@
 """The samples of a batch: all of them here, or spread over several processes.
 
-Whatever an objective does over all samples it asks of ``Samples``, so that its formula is written once.
+Whatever an objective does over all samples it asks of ``BatchSamples``, so that its formula is written once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pollux.geometry.affinity import Affinity, Features, Paths, proportions
 from pollux.ranks import Ranks
 
 
-class Samples:
+class BatchSamples:
     """A batch whose samples are all in this process."""
 
     def log_shares(self, log_p: Tensor, sample_weight: Tensor | None) -> Tensor:
@@ -62,10 +62,10 @@ class Samples:
         return cost(p, q, affinity)
 
 
-HERE = Samples()
+LOCAL = BatchSamples()
 
 
-class Spread(Samples):
+class DistributedSamples(BatchSamples):
     """A batch whose samples are spread over several processes, each with ``sizes`` of them."""
 
     def __init__(self, ranks: Ranks, sizes: list[int], weights: list[tuple[float, float]]) -> None:
@@ -84,7 +84,7 @@ class Spread(Samples):
         affinity: Affinity | None,
         sample_weight: Tensor | None,
         error: Exception | None,
-    ) -> Spread:
+    ) -> DistributedSamples:
         """Learn what the others have. An error of one process, or a difference between them, is raised in all.
 
         Parameters

@@ -1,4 +1,4 @@
-"""Remembering what was worked out about an object, as long as the object lives."""
+"""A cache of what was worked out about objects, which lasts as long as each object lives."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any, Generic, TypeVar
 Value = TypeVar("Value")
 
 
-class Memory(Generic[Value]):
+class WeakCache(Generic[Value]):
     """Values by the identity of the objects they are about, and the version of those that may be written to."""
 
     def __init__(self) -> None:
         self._kept: dict[int, tuple[weakref.ref[Any], Hashable, Value]] = {}
 
-    def recall(self, about: Any, version: Hashable, make: Callable[[], Value]) -> Value:
-        """What is remembered about the object, or what ``make`` gives, remembered from now on."""
+    def get(self, about: Any, version: Hashable, make: Callable[[], Value]) -> Value:
+        """What is kept about the object, or what ``make`` returns, kept from now on."""
         key = id(about)
         found = self._kept.get(key)
         if found is not None and found[0]() is about and found[1] == version:

@@ -1,0 +1,146 @@
+"""The rows of a run: classes, codes and identifiers, whatever they look like in the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from data_files import FAST, frame, pollux, write_bytes, write_table
+from pollux import load
+from pollux.app.run_data import classes_of, open_run_data
+from pollux.app.run_training import start_run
+from pollux.app.settings import Settings
+from pollux.data.sources import open_data
+from pollux.errors import InputError
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    write_table(tmp_path, "plain.csv", frame())
+    return tmp_path / "plain.csv"
+
+
+def settings(data: Path, **changes: Any) -> Settings:
+    return Settings(data=str(data), n_clusters=3, **{"max_epochs": 3, "n_init": 1, **changes})
+
+
+def test_rows_without_a_class_are_not_scored(data: Path) -> None:
+    rows = pd.read_csv(data)
+    whole = start_run(settings(data, label="class"), "whole").summary["scores"]
+    assert whole["rows_with_a_class"] == len(rows)
+    known = np.arange(len(rows)) % 3 > 0
+    rows.loc[~known, "class"] = None
+    rows.to_csv("part.csv", index=False)
+    outcome = start_run(settings(Path("part.csv"), label="class"), "part")
+    assert outcome.summary["scores"]["rows_with_a_class"] == known.sum()
+    labels = pd.read_csv("part/clusters.csv")["cluster"][known]
+    from pollux.metrics import adjusted_rand_index
+
+    expected = adjusted_rand_index(rows["class"][known].astype(str), labels)
+    assert outcome.summary["scores"]["adjusted_rand_index"] == pytest.approx(expected)
+
+
+def test_dates_are_classes_as_they_are_written() -> None:
+    write_bytes(Path("d.csv"), "x,day\n" + "".join(f"{i * i % 7},2020-01-0{1 + i % 2}\n" for i in range(12)))
+    data = open_run_data(Settings(data="d.csv", label="day"))
+    classes = classes_of(data.part, "day")
+    assert classes is not None
+    assert set(classes) == {"2020-01-01", "2020-01-02"}
+
+
+def test_thousands_of_values_are_no_classes() -> None:
+    write_bytes(Path("many.csv"), "x,who\n" + "".join(f"{i % 7},w{i}\n" for i in range(1500)))
+    data = open_run_data(Settings(data="many.csv", label="who"))
+    with pytest.raises(InputError, match="not classes"):
+        classes_of(data.part, "who")
+
+
+def test_numbers_that_begin_with_zero_are_codes() -> None:
+    write_bytes(Path("zip.csv"), "zip,x\n" + "".join(f"{['01067', '10115'][i % 2]},{i * i % 5}\n" for i in range(12)))
+    assert open_run_data(Settings(data="zip.csv")).encoding.feature_names == ["zip=01067", "zip=10115", "x"]
+
+
+def test_a_decimal_comma_is_seen_before_any_line_end() -> None:
+    write_bytes(Path("c.csv"), "k;v\r\n" + "".join(f"{i},5;{i * i % 7},25\r\n" for i in range(12)))
+    assert open_data("c.csv").read().rows.column("v").to_pylist()[3] == 2.25
+
+
+def test_arrays_may_bring_the_names_of_their_columns() -> None:
+    random = np.random.default_rng(0)
+    np.savez("named.npz", X=random.normal(size=(20, 2)), feature_names=np.array(["width", "height"]))
+    outcome = start_run(settings(Path("named.npz")), "run")
+    assert load(outcome.folder).encoding_.feature_names == ["width", "height"]
+    assert open_run_data(Settings(data="named.npz", columns=("height",))).encoding.feature_names == ["height"]
+
+
+@pytest.mark.parametrize("first", ["100", "0000", "12345678901234567890"], ids=["numbers", "codes", "many digits"])
+@pytest.mark.parametrize("missing", ["mean", "drop"])
+def test_identifiers_of_any_look_are_written_as_they_are(first: str, missing: str) -> None:
+    names = [str(int(first) + i).zfill(len(first)) for i in range(30)]
+    rows = "".join(f"{name},{'' if i % 7 == 3 else i * i % 11},{i % 5}\n" for i, name in enumerate(names))
+    write_bytes(Path("d.csv"), "id,x,y\n" + rows)
+    outcome = start_run(settings(Path("d.csv"), missing=missing), "run")
+    assert outcome.summary["identifiers"] == ["id"]
+    written = pd.read_csv("run/clusters.csv", dtype={"id": str})
+    assert written["id"].tolist() == [names[row] for row in written["row"]]
+    assert pollux("predict", "run", "d.csv").out == Path("run/clusters.csv").read_text()
+
+
+def test_codes_are_seen_wherever_they_stand() -> None:
+    late = "".join(f"{1 + i % 5},{i % 7}\n" for i in range(20_000)) + "01,3\n05,4\n"
+    write_bytes(Path("late.csv"), "code,x\n" + late)
+    assert "code=05" in open_run_data(Settings(data="late.csv")).encoding.feature_names
+
+
+def test_a_class_that_is_no_number_is_none() -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as parquet
+
+    labels = [float("nan") if i % 3 == 0 else float(i % 2) for i in range(30)]
+    parquet.write_table(pa.table({"x": np.arange(30) ** 2 % 11, "y": labels}), "d.parquet")
+    classes = classes_of(open_run_data(Settings(data="d.parquet", label="y")).part, "y")
+    assert classes is not None
+    assert set(classes) == {"", "0", "1"}
+
+
+def test_values_not_seen_in_training_are_warned_of(data: Path) -> None:
+    start_run(settings(data), "run")
+    rows = pd.read_csv(data)
+    text = next(name for name in rows if load("run").encoding_.names.count(name) and rows[name].dtype == "str")
+    with pytest.warns(UserWarning, match=f"column '{text}' were not seen"):
+        load("run").predict(rows.assign(**{text: "never"}))
+
+
+@pytest.mark.parametrize("command", ["fit", "predict"])
+def test_lists_cannot_name_rows(command: str) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as parquet
+
+    parquet.write_table(pa.table({"x": np.arange(30) ** 2 % 11, "y": [[i] for i in range(30)]}), "d.parquet")
+    start_run(settings(Path("d.parquet")), "run")
+    words = ["fit", "d.parquet", *FAST] if command == "fit" else ["predict", "run", "d.parquet"]
+    answer = pollux(*words, "--id", "y")
+    assert answer.code == 2
+    assert "'y'" in answer.err
+    assert not answer.out
+
+
+def test_a_quote_that_is_not_closed_is_said() -> None:
+    write_bytes(Path("q.csv"), '"x,y\n' + "1,2\n" * 60_000)
+    answer = pollux("fit", "q.csv")
+    assert answer.code == 2
+    assert "quote" in answer.err
+
+
+def test_commas_between_thousands_are_no_decimal_commas() -> None:
+    write_bytes(Path("t.csv"), "a;b\n" + "".join(f"{i},234;{i}.5\n" for i in range(9)))
+    assert open_data("t.csv").read().rows.column("b").to_pylist()[3] == 3.5
