@@ -75,7 +75,7 @@ def main() -> None:
     print(f"adjusted Rand index   {adjusted_rand_index(classes, labels):.3f}")
     print(f"mutual information    {normalised_mutual_information(classes, labels):.3f} (normalised)")
     print(f"accuracy              {hungarian_accuracy(classes, labels):.3f} (clusters matched with digits)")
-    print(f"time                  {seconds:.1f} s for {clustering.n_init} starts of {clustering.n_iter_} epochs")
+    print(f"time                  {seconds:.1f} s for {clustering.n_init} restarts of {clustering.n_iter_} epochs")
     FOLDER.mkdir(exist_ok=True)
     draw(clustering, X, classes)
     images = (255 * X).astype(np.uint8).reshape(-1, 8, 8)

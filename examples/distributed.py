@@ -1,6 +1,6 @@
 """Several processes train one model: torchrun --nproc-per-node 2 examples/distributed.py [FOLDER]
 
-Started again after a process has died (torchrun --max-restarts 3), they go on from the last checkpoint in FOLDER.
+Run again after a process has died (torchrun --max-restarts 3), they continue from the last checkpoint in FOLDER.
 """
 
 import sys

@@ -24,7 +24,7 @@ def main() -> None:
     clustering = GeminiClustering.for_tables(3, random_state=0).fit(X)
     labels, labels_new = clustering.labels_, clustering.predict(X_new)
     print(f"clusters                {clustering.n_clusters_}, of {np.bincount(labels).tolist()} rows")
-    print(f"starts agree            {clustering.stability_:.3f} (adjusted Rand index between them)")
+    print(f"restarts agree          {clustering.stability_:.3f} (adjusted Rand index between them)")
 
     means = np.nanmean(X, 0)
     print("\nAdjusted Rand index     seen rows   new rows")

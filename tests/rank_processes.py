@@ -36,7 +36,9 @@ class Team:
 
     def __init__(self, size: int) -> None:
         self.store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-        context = multiprocessing.get_context("spawn")
+        # Libraries are imported once for all processes of all teams.
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["torch.distributed", "torch._dynamo", "pollux.clustering"])
         self.lines, self.processes = [], []
         for rank in range(size):
             # The store is there already, as it is below torchrun: a port that is free now may be taken later.
@@ -300,7 +302,7 @@ def remembered_problems(ranks: Ranks, objective: str, pairs: int | None) -> tupl
     return sorted(known.states), len(known_costs) - before
 
 
-def tapeless(ranks: Ranks | None, objective: str) -> tuple[Array, Array]:
+def closed_form(ranks: Ranks | None, objective: str) -> tuple[Array, Array]:
     """Value and gradient of all samples, by the function that knows closed forms."""
     case = Case(objective, "features" if needs(objective) == "kernel" else "matrix", (5, 7, 1))
     own = slice(None) if ranks is None else slice(sum(case.sizes[: ranks.rank]), sum(case.sizes[: ranks.rank + 1]))

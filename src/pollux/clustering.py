@@ -115,8 +115,8 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     objective_ : float
         The objective on the data, at the end.
     stability_ : float or None
-        How alike the clusterings of the starts are: the mean adjusted Rand index of two of them, 0 for those of one
-        cluster; None for a single start. With ``trial_epochs`` it is that after the trial.
+        How alike the clusterings of the restarts are: the mean adjusted Rand index of two of them, 0 for those of one
+        cluster; None for a single restart. With ``trial_epochs`` it is that after the trial.
     history_ : dict of lists
         ``objective``, ``clusters`` and ``entropy`` of each epoch.
     n_iter_ : int

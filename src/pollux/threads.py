@@ -22,6 +22,8 @@ def allowed() -> int:
 
 def threads_for(module: nn.Module, rows: int) -> AbstractContextManager[None]:
     """One thread where passing so many rows through the module takes no large matrix product, else all of them."""
+    if torch.get_num_threads() == 1:
+        return nullcontext()
     parameters = list(module.parameters())
     # Weights of more than two dimensions are those of convolutions, which use each many times.
     is_small = rows * sum(each.numel() for each in parameters) <= _SMALL and all(each.ndim <= 2 for each in parameters)

@@ -22,7 +22,6 @@ from pollux.app.run_data import RunData
 from pollux.app.run_training import start_run
 from pollux.app.settings import Settings
 from pollux.errors import did_you_mean
-from pollux.io.atomic import in_place
 from pollux.training import Checkpoints, Interruptible
 
 
@@ -135,18 +134,6 @@ def test_a_report_of_an_older_model_is_removed_and_that_is_said(data: Path) -> N
     answer = pollux("fit", data, *FAST, "--out", "run", "--overwrite")
     assert "report.html showed an older model" in answer.err
     assert not Path("run/report.html").exists()
-
-
-def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(OSError, match="not an ordinary file"), in_place(tmp_path / "pipe"):
-        pass
-    (tmp_path / "real.txt").write_text("old")
-    (tmp_path / "link.txt").symlink_to(tmp_path / "real.txt")
-    with in_place(tmp_path / "link.txt") as temporary:
-        temporary.write_text("new")
-    assert (tmp_path / "link.txt").is_symlink()
-    assert (tmp_path / "real.txt").read_text() == "new"
 
 
 # What a run remembers

@@ -3,9 +3,9 @@
 ============================  =========================================================================================
 what happens                  what holds
 ============================  =========================================================================================
-kill -9, at random moments    taken up as often as it takes, it ends with the same bits: without and with a tape, with
-                              kept batches, restarts, a free table, streamed rows; scripts with networks of their own,
-                              restarts one by one, loaders that shuffle
+kill -9, at random moments    resumed as often as it takes, it ends with the same bits: in closed form, by autograd,
+                              with kept batches, restarts, a free table, streamed rows; scripts with networks of their
+                              own, restarts one by one, loaders that shuffle
 kill -9, at every change of   the same; and no file that is half written is ever taken for a whole one
 a file or folder
 damaged checkpoints           the one before is taken and that is said, to the same bits; if none is whole, an error.
@@ -61,15 +61,15 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has
 
 COMMON = ("--clusters", 3, "--checkpoint-every", "1 step")
 WAYS: dict[str, tuple[str, tuple[object, ...]]] = {
-    "without a tape": ("plain.csv", ("--restarts", 1, "--batch-size", 16, "--epochs", 8)),
-    "with a tape": ("plain.csv", ("--restarts", 1, "--batch-size", 16, "--epochs", 6, "--penalty", "vat=0.1")),
+    "in closed form": ("plain.csv", ("--restarts", 1, "--batch-size", 16, "--epochs", 8)),
+    "by autograd": ("plain.csv", ("--restarts", 1, "--batch-size", 16, "--epochs", 6, "--penalty", "vat=0.1")),
     "kept batches": (
         "plain.csv",
         ("--restarts", 1, "--batch-size", 16, "--epochs", 70, "--objective", "wasserstein_ova"),
     ),
     "one kept batch": ("plain.csv", ("--restarts", 2, "--epochs", 70, "--objective", "wasserstein_ovo")),
     "restarts": ("plain.csv", ("--restarts", 3, "--batch-size", 20, "--epochs", 8)),
-    "restarts with a tape": (
+    "restarts by autograd": (
         "plain.csv",
         ("--restarts", 3, "--batch-size", 20, "--epochs", 5, "--penalty", "entropy=0.1"),
     ),
@@ -94,7 +94,7 @@ SCRIPTS: dict[str, Callable[[str], None]] = {
         fault_runs.one_of_three_fails,
     )
 }
-SHORT_WAYS = ("without a tape", "kept batches", "streamed")
+SHORT_WAYS = ("in closed form", "kept batches", "streamed")
 SHORT_SCRIPTS = ("restarts_one_by_one",)
 
 
@@ -135,7 +135,7 @@ def assert_good(ended: Ended) -> None:
     assert "Traceback" not in ended.err, ended
 
 
-def words_of(data: Path, way: str = "without a tape", **changes: Any) -> tuple[Any, ...]:
+def words_of(data: Path, way: str = "in closed form", **changes: Any) -> tuple[Any, ...]:
     name, options = WAYS[way]
     more = [word for key, value in changes.items() for word in (f"--{key.replace('_', '-')}", value)]
     return ("fit", data / name, *COMMON, *options, *more, "--out", "run")
@@ -464,7 +464,7 @@ def test_a_run_killed_on_a_full_disk_goes_on_from_the_last_good_checkpoint(
     assert results(tmp_path / "run") == whole(words_of(data))[0]
 
 
-@pytest.mark.parametrize("way", ["without a tape", *(["streamed"] if IS_FULL else [])])
+@pytest.mark.parametrize("way", ["in closed form", *(["streamed"] if IS_FULL else [])])
 @pytest.mark.parametrize("file", ["model", *(["clusters", "summary"] if IS_FULL else [])])
 def test_results_that_cannot_be_written_are_not_lost(
     data: Path, whole: Callable[..., Any], tmp_path: Path, way: str, file: str
@@ -679,8 +679,8 @@ def finite_checkpoints(folder: Path) -> None:
 EXPLODING: dict[str, tuple[object, ...]] = {
     "a huge rate": ("plain.csv", "--learning-rate", 1e30),
     "a large rate": ("plain.csv", "--learning-rate", 1e6),
-    "a huge rate, with a tape": ("plain.csv", "--learning-rate", 1e30, "--penalty", "vat=0.1"),
-    "a large rate, with a tape": ("plain.csv", "--learning-rate", 1e20, "--penalty", "weight_decay=0.1"),
+    "a huge rate, by autograd": ("plain.csv", "--learning-rate", 1e30, "--penalty", "vat=0.1"),
+    "a large rate, by autograd": ("plain.csv", "--learning-rate", 1e20, "--penalty", "weight_decay=0.1"),
     "kept batches": ("plain.csv", "--learning-rate", 1e30, "--objective", "wasserstein_ova"),
     "restarts": ("plain.csv", "--learning-rate", 1e30, "--restarts", 3, "--batch-size", 20),
     "a free table": ("plain.csv", "--learning-rate", 1e38, "--model", "free"),
@@ -926,7 +926,7 @@ def test_kept_batches_that_are_asked_to_stop_come_close(
     assert one.objective_ == pytest.approx(objective, rel=1e-3)
 
 
-@pytest.mark.parametrize("way", ["without a tape", *(["streamed", "with a tape"] if IS_FULL else [])])
+@pytest.mark.parametrize("way", ["in closed form", *(["streamed", "by autograd"] if IS_FULL else [])])
 def test_a_second_ctrl_c_leaves_at_once(data: Path, whole: Callable[..., Any], tmp_path: Path, way: str) -> None:
     """Even from a step that does not end."""
     words = words_of(data, way)

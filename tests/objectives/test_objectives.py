@@ -199,27 +199,27 @@ def affinity_for(name: str, points: Tensor) -> Tensor | Features | None:
 @pytest.mark.parametrize("name", CLOSED_FORMS)
 @pytest.mark.parametrize("batch", [(), (3,)], ids=["one", "three"])
 @pytest.mark.parametrize("offset", [0.0, 2.0], ids=["centred", "off_centre"])
-def test_closed_form_is_the_taped_gradient(
+def test_closed_form_is_the_autograd_gradient(
     name: str, dtype: torch.dtype, batch: tuple[int, ...], offset: float
 ) -> None:
     logits, z = random_logits(*batch, 15, 4, scale=2).to(dtype), random_logits(15, 3, seed=1).to(dtype)
     affinity = affinity_for(name, z - z.mean(0) + offset)
     value, gradient = value_and_gradient(Gemini(name), logits, affinity)
-    taped_value, taped_gradient = value_and_autograd(Gemini(name), logits, affinity)
+    autograd_value, autograd_gradient = value_and_autograd(Gemini(name), logits, affinity)
     tolerance = {torch.float32: 1e-5, torch.float64: 1e-12}[dtype]
-    torch.testing.assert_close(value, taped_value, rtol=tolerance, atol=tolerance)
-    torch.testing.assert_close(gradient, taped_gradient, rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(value, autograd_value, rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(gradient, autograd_gradient, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("name", GEMINIS)
-def test_gradient_without_a_closed_form_is_the_taped_one(name: str) -> None:
+def test_gradient_without_a_closed_form_is_the_autograd_one(name: str) -> None:
     """With weights, with sampled pairs, with a matrix: whatever has no closed form falls back."""
     logits, points = random_logits(8, 3), random_logits(8, 2, seed=1)
     affinity = {None: None, "kernel": points @ points.mT, "distance": euclidean(points)}[Gemini(name).needs]
     value, gradient = value_and_gradient(Gemini(name), logits, affinity)
-    taped_value, taped_gradient = value_and_autograd(Gemini(name), logits, affinity)
-    torch.testing.assert_close(value, taped_value)
-    torch.testing.assert_close(gradient, taped_gradient)
+    autograd_value, autograd_gradient = value_and_autograd(Gemini(name), logits, affinity)
+    torch.testing.assert_close(value, autograd_value)
+    torch.testing.assert_close(gradient, autograd_gradient)
     weight = torch.arange(8, dtype=torch.float64)
     weighted, weighted_gradient = value_and_gradient(Gemini(name), logits, affinity, weight)
     torch.testing.assert_close(weighted, Gemini(name)(logits.log_softmax(-1), affinity, sample_weight=weight))

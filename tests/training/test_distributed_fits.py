@@ -133,8 +133,8 @@ def test_loaders_of_one_s_own_are_shared_too(team: Team) -> None:
     assert_same(others, first)
 
 
-def test_statistics_and_dropout_stay_the_same_in_all_processes(team: Team) -> None:
-    first, *others = team.run(fits.fit_rows, {"objective": "mmd_ova", "model": "normalised"})
+def test_statistics_and_dropout_stay_the_same_in_all_processes(two: Team) -> None:
+    first, *others = two.run(fits.fit_rows, {"objective": "mmd_ova", "model": "normalised"})
     assert_same(others, first)
 
 
@@ -149,21 +149,21 @@ def test_a_fit_goes_on_from_its_checkpoint(two: Team, tmp_path: Path, model: str
             np.testing.assert_array_equal(values, resumed[name], err_msg=name)
 
 
-def test_checkpoints_of_another_number_of_processes_are_refused(team: Team, tmp_path: Path) -> None:
+def test_checkpoints_of_another_number_of_processes_are_refused(two: Team, tmp_path: Path) -> None:
     estimator(checkpoint=tmp_path, max_epochs=1).fit(rows())
-    answers = team.run(fits.fit_rows, {"checkpoint": str(tmp_path)})
+    answers = two.run(fits.fit_rows, {"checkpoint": str(tmp_path)})
     assert all("processes was 1" in str(answer) for answer in answers)
 
 
-def test_processes_without_a_seed_draw_the_same_one(team: Team) -> None:
-    assert len(set(team.run(fits.seeds))) == 1
+def test_processes_without_a_seed_draw_the_same_one(two: Team) -> None:
+    assert len(set(two.run(fits.seeds))) == 1
 
 
-def test_processes_that_have_different_rows_say_so(team: Team) -> None:
+def test_processes_that_have_different_rows_say_so(two: Team) -> None:
     for fit in (fits.fit_with_different_data, fits.fit_with_different_affinities):
-        assert all("have different rows" in str(answer) for answer in team.run(fit))
+        assert all("have different rows" in str(answer) for answer in two.run(fit))
 
 
-def test_batches_that_are_too_small_are_refused(team: Team) -> None:
-    answers = team.run(fits.fit_rows, {"batch_size": 1})
+def test_batches_that_are_too_small_are_refused(two: Team) -> None:
+    answers = two.run(fits.fit_rows, {"batch_size": 1})
     assert all("processes share batches" in str(answer) for answer in answers)

@@ -68,12 +68,12 @@ def same(a: GeminiClustering, b: GeminiClustering) -> None:
 
 
 WAYS = {
-    "without a tape": {},
+    "in closed form": {},
     "linear": {"model": "linear"},
     "free": {"model": "free"},
-    "with a tape": {"penalties": {"entropy": 0.1}},
+    "by autograd": {"penalties": {"entropy": 0.1}},
     "restarts together": {"n_init": 3},
-    "restarts together, with a tape": {"n_init": 3, "penalties": {"entropy": 0.1}},
+    "restarts together, by autograd": {"n_init": 3, "penalties": {"entropy": 0.1}},
     "another optimiser": {"optimiser": "sgd"},
 }
 

@@ -89,8 +89,8 @@ def test_float32_features_far_off_centre_keep_their_gradient(three: Team, mode: 
 
 @pytest.mark.parametrize("objective", CLOSED_FORMS)
 def test_gradients_by_logits(three: Team, objective: str) -> None:
-    value, gradient = processes.tapeless(None, objective)
-    for found_value, found_gradient in three.run(processes.tapeless, objective):
+    value, gradient = processes.closed_form(None, objective)
+    for found_value, found_gradient in three.run(processes.closed_form, objective):
         np.testing.assert_allclose(found_value, value, rtol=1e-12)
         np.testing.assert_allclose(found_gradient, gradient, rtol=1e-9, atol=1e-13)
 

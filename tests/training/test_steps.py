@@ -1,4 +1,4 @@
-"""Training without a tape gives what training with one gives."""
+"""Training in closed form gives what training with one gives."""
 
 from __future__ import annotations
 
@@ -109,9 +109,9 @@ def test_a_step_is_the_step_of_torch_adam(name: str, make: type[nn.Module], rest
         step(batch)
     model.sync()
     for module in expected:
-        taped = AutogradStep(SingleModel(module, 4), Gemini(name), torch.optim.Adam(module.parameters(), lr=1e-2))
+        by_autograd = AutogradStep(SingleModel(module, 4), Gemini(name), torch.optim.Adam(module.parameters(), lr=1e-2))
         for _ in range(25):
-            taped(batch)
+            by_autograd(batch)
     for module, same in zip(modules, expected, strict=True):
         for parameter, value in zip(module.parameters(), same.parameters(), strict=True):
             torch.testing.assert_close(parameter, value, rtol=1e-9, atol=1e-11)
@@ -119,14 +119,14 @@ def test_a_step_is_the_step_of_torch_adam(name: str, make: type[nn.Module], rest
 
 @pytest.mark.parametrize("model", ["linear", "mlp"])
 @pytest.mark.parametrize("batch_size", [None, 50])
-def test_the_estimator_learns_the_same_with_and_in_closed_form(model: str, batch_size: int | None) -> None:
+def test_the_estimator_learns_the_same_by_autograd_and_in_closed_form(model: str, batch_size: int | None) -> None:
     X = load_iris().data
     settings = {"n_clusters": 4, "model": model, "batch_size": batch_size, "max_epochs": 20, "random_state": 0}
     without = GeminiClustering(**settings, training=Training(optimiser="adam")).fit(X)
-    taped = GeminiClustering(**settings, training=Training(optimiser=torch.optim.Adam)).fit(X)
-    np.testing.assert_allclose(without.predict_proba(X), taped.predict_proba(X), rtol=1e-6, atol=1e-9)
-    np.testing.assert_allclose(without.history_["objective"], taped.history_["objective"], rtol=1e-8)
-    np.testing.assert_allclose(without.history_["entropy"], taped.history_["entropy"], rtol=1e-8)
+    by_autograd = GeminiClustering(**settings, training=Training(optimiser=torch.optim.Adam)).fit(X)
+    np.testing.assert_allclose(without.predict_proba(X), by_autograd.predict_proba(X), rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(without.history_["objective"], by_autograd.history_["objective"], rtol=1e-8)
+    np.testing.assert_allclose(without.history_["entropy"], by_autograd.history_["entropy"], rtol=1e-8)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_only_small_dense_networks_go_in_closed_form(module: nn.Module, expected
     assert has_closed_form(module, n_clusters=4) is expected
 
 
-def test_frozen_layers_keep_their_tape() -> None:
+def test_frozen_layers_have_no_closed_form() -> None:
     module = nn.Sequential(nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 4))
     module[0].requires_grad_(False)
     assert not has_closed_form(module, n_clusters=4)
@@ -161,3 +161,17 @@ def test_fitting_gives_the_threads_back() -> None:
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
+
+
+def test_a_closed_form_step_follows_its_learning_rate() -> None:
+    modules = [nn.Linear(4, 3, dtype=torch.float64)]
+    model = DenseModels(modules, 0.1)
+    step = ClosedFormStep(model, Gemini("mi"))
+    before = model.adam.parameters.clone()
+    step.scale_learning_rate(0.0)
+    batch = Batch(torch.linspace(-1, 1, 20, dtype=torch.float64).reshape(5, 4), None, None)
+    step(batch)
+    assert torch.equal(model.adam.parameters, before)
+    step.scale_learning_rate(1.0)
+    step(batch)
+    assert not torch.equal(model.adam.parameters, before)

@@ -689,7 +689,7 @@ def test_gradient_of_the_objective_is_that_of_finite_differences(mode: str, form
     affinity, logits = affinities(8)[form], random_logits(8, 3)
     gemini = Gemini(f"wasserstein_{mode}")
     traced = logits.clone().requires_grad_()
-    (taped,) = torch.autograd.grad(gemini(traced.log_softmax(-1), affinity), traced)
+    (by_autograd,) = torch.autograd.grad(gemini(traced.log_softmax(-1), affinity), traced)
     _, closed = value_and_gradient(gemini, logits, affinity)
     step = 1e-6
     slopes = torch.zeros_like(logits)
@@ -698,7 +698,7 @@ def test_gradient_of_the_objective_is_that_of_finite_differences(mode: str, form
         move[i, k] = step
         ahead, behind = (gemini((logits + sign * move).log_softmax(-1), affinity) for sign in (1, -1))
         slopes[i, k] = (ahead - behind) / (2 * step)
-    torch.testing.assert_close(taped, slopes, rtol=1e-5, atol=1e-8)
+    torch.testing.assert_close(by_autograd, slopes, rtol=1e-5, atol=1e-8)
     torch.testing.assert_close(closed, slopes, rtol=1e-5, atol=1e-8)
 
 
@@ -706,23 +706,23 @@ def test_gradient_of_the_objective_is_that_of_finite_differences(mode: str, form
 @every_form
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 @pytest.mark.parametrize("shape", [(8, 3), (4, 8, 3), (2, 3, 8, 2), (8, 1), (0, 8, 3)], ids=str)
-def test_closed_form_is_the_taped_gradient(mode: str, form: str, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+def test_closed_form_is_the_autograd_gradient(mode: str, form: str, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
     affinity, logits = affinities(8, dtype)[form], random_logits(*shape).to(dtype)
     gemini = Gemini(f"wasserstein_{mode}")
     for scaled in (logits, 5 * logits):
         value, gradient = CLOSED_FORMS[gemini.name](scaled, affinity)
         traced = scaled.clone().requires_grad_()
         expected = gemini(traced.log_softmax(-1), affinity)
-        (taped,) = torch.autograd.grad(expected.sum(), traced)
+        (by_autograd,) = torch.autograd.grad(expected.sum(), traced)
         assert (value.dtype, value.shape) == (dtype, shape[:-2])
         assert (gradient.dtype, gradient.shape) == (dtype, shape)
         tolerance = {torch.float32: 1e-5, torch.float64: 1e-11}[dtype]
         torch.testing.assert_close(value, expected.detach(), rtol=tolerance, atol=tolerance)
-        torch.testing.assert_close(gradient, taped, rtol=tolerance, atol=tolerance)
+        torch.testing.assert_close(gradient, by_autograd, rtol=tolerance, atol=tolerance)
 
 
 @both_modes
-def test_closed_form_takes_logits_of_a_tape(mode: str) -> None:
+def test_closed_form_takes_logits_of_autograd(mode: str) -> None:
     logits, affinity = random_logits(8, 3), affinities(8)["matrix"]
     gemini = Gemini(f"wasserstein_{mode}")
     expected = value_and_gradient(gemini, logits, affinity)

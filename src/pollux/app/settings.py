@@ -17,7 +17,7 @@ from pollux.errors import InputError, did_you_mean, option
 
 COLUMNS, READING, SCALING, TRAINING, OUTPUT = GROUPS = ("columns", "reading", "scaling", "training", "output")
 
-FILE_DEFAULTS: dict[str, Any] = {"scaling": "standard", "n_init": "auto", "random_state": 0, "dtype": "float32"}
+FILE_DEFAULTS: dict[str, Any] = {"scaling": "standard", "n_init": "auto", "random_state": 0}
 """Defaults that differ from those of Python: columns of files come in any units, and a command gives the same twice."""
 
 _FEW_ROWS = 10_000
@@ -169,7 +169,10 @@ class Settings:
     )
     device: str = setting("cpu", TRAINING, "cpu or cuda", metavar="NAME")
     dtype: str = setting(
-        FILE_DEFAULTS["dtype"], TRAINING, "arithmetic; bfloat16 for matrix products only", choices=names.DTYPES
+        "auto",
+        TRAINING,
+        "arithmetic; auto: float32, that of encoded columns; bfloat16 for matrix products only",
+        choices=names.DTYPES,
     )
     compile: bool = setting(False, TRAINING, "let torch compile the model: for large ones")
     threads: int = setting(0, TRAINING, "most threads of the training (default: 0, one a core)", metavar="N", least=0)

@@ -75,20 +75,25 @@ def add_features(graph: Graph, encoding: Encoding | None, shape: Sequence[int]) 
         values = graph.add("Gather", values, graph.constant(encoding.kept, np.int64), axis=1)
     mean, scale = moments_of(encoding)
     fill = mean if encoding.fill is None else encoding.by_column(encoding.fill)
-    return _standardise(graph, values, mean, scale, (fill - mean) / scale, encoding.missing)
+    return graph.cast(_scale(graph, values, mean, scale, fill, encoding.missing), np.float32)
 
 
 def add_scaling(graph: Graph, values: str, scaling: FittedScaling, missing: str) -> str:
     """What the network reads of features, in float64."""
-    x = graph.cast(values, np.float64)
-    if missing == "mean":
-        fill = graph.constant(scaling.centre if scaling.fill is None else scaling.fill, np.float64)
-        x = graph.add("Where", graph.add("IsNaN", x), fill, x)
-    difference = graph.add("Sub", x, graph.constant(scaling.centre, np.float64))
-    scaled = graph.add("Div", difference, graph.constant(scaling.scale, np.float64))
+    fill = scaling.centre if scaling.fill is None else scaling.fill
+    scaled = _scale(graph, values, scaling.centre, scaling.scale, fill, missing)
     if scaling.axes is None:
         return scaled
     return graph.add("MatMul", graph.add("Flatten", scaled, axis=1), graph.constant(scaling.axes, np.float64))
+
+
+def _scale(graph: Graph, values: str, centre: Any, scale: Any, fill: Any, missing: str) -> str:
+    """(x − centre) / scale, with ``fill`` for a missing x; in float64: float32 has too few digits of a large x."""
+    x = graph.cast(values, np.float64)
+    if missing == "mean":
+        x = graph.add("Where", graph.add("IsNaN", x), graph.constant(fill, np.float64), x)
+    difference = graph.add("Sub", x, graph.constant(centre, np.float64))
+    return graph.add("Div", difference, graph.constant(scale, np.float64))
 
 
 def input_of(shape: Sequence[int]) -> tuple[str, Any]:
@@ -101,25 +106,15 @@ def moments_of(encoding: ArrayEncoding) -> tuple[NDArray[np.float64], NDArray[np
     return encoding.by_column(encoding.mean), encoding.by_column(encoding.scale)
 
 
-def _standardise(graph: Graph, values: str, mean: Any, scale: Any, filled: Any, missing: str) -> str:
-    """(x − mean) / scale, or ``filled`` for a missing x; in float64, since float32 has too few digits of a large x."""
-    x = graph.cast(values, np.float64)
-    difference = graph.add("Sub", x, graph.constant(mean, np.float64))
-    standardised = graph.add("Div", difference, graph.constant(scale, np.float64))
-    if missing == "mean":
-        standardised = graph.add("Where", graph.add("IsNaN", x), graph.constant(filled, np.float64), standardised)
-    return graph.cast(standardised, np.float32)
-
-
 def _encode_columns(graph: Graph, encoding: TableEncoding) -> str:
     """(n, d) of a table: its numbers, then its texts, put into the order of the model."""
     numbers, texts = numbers_of(encoding), texts_of(encoding)
     parts = []
     if numbers:
         mean, scale = [column.mean for column in numbers], [column.scale for column in numbers]
+        fill = [column.mean if column.fill is None else column.fill for column in numbers]
         values = graph.input("numbers", np.float64, len(numbers))
-        filled = [column.filled for column in numbers]
-        parts.append(_standardise(graph, values, mean, scale, filled, encoding.missing))
+        parts.append(graph.cast(_scale(graph, values, mean, scale, fill, encoding.missing), np.float32))
     if texts:
         values = graph.input("categories", str, len(texts))
         for index, category in enumerate(texts):
@@ -127,7 +122,7 @@ def _encode_columns(graph: Graph, encoding: TableEncoding) -> str:
             parts.append(_one_hot(graph, text, category, encoding.missing))
     together = graph.add("Concat", *parts, axis=1)
     read: tuple[Number | Category, ...] = (*numbers, *texts)
-    ends = list(itertools.accumulate((len(TableEncoding((column,)).feature_names) for column in read), initial=0))
+    ends = list(itertools.accumulate((len(column.feature_names) for column in read), initial=0))
     places = {column.name: range(*ends[index : index + 2]) for index, column in enumerate(read)}
     order = [place for name in encoding.names for place in places[name]]
     return graph.add("Gather", together, graph.constant(order, np.int64), axis=1)

@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.decomposition import PCA
 
 from pollux.report.findings import Findings
-from pollux.spec import flatten_params
 
 if TYPE_CHECKING:
     from pollux.clustering import GeminiClustering
@@ -125,8 +124,10 @@ def describe_training(clustering: GeminiClustering, n_samples: int | None = None
     ``n_samples`` is the number of samples of the training, where the model does not know it: it was streamed, and
     loaded from a file.
     """
-    fitted, given = clustering.fitted_, _flat_parameters(clustering)
-    default = _flat_parameters(type(clustering)())
+    # Imported late, because it brings torch, which figures do not need.
+    from pollux.spec import flatten_params
+
+    fitted, given, default = clustering.fitted_, flatten_params(clustering), flatten_params(type(clustering)())
     if fitted.given_labels is not None:
         n_samples = len(fitted.given_labels)
     hidden = " + ".join(map(str, given["hidden"])) if given["model"] == "mlp" else ""
@@ -148,11 +149,6 @@ def describe_training(clustering: GeminiClustering, n_samples: int | None = None
         "Objective reached": f"{fitted.objective:.6g}",
     }
     return {name: value for name, value in described.items() if value}
-
-
-def _flat_parameters(clustering: GeminiClustering) -> dict[str, Any]:
-    """All parameters, those of groups by their own names."""
-    return flatten_params(clustering)
 
 
 def _name(value: Any) -> str:

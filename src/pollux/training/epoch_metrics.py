@@ -86,7 +86,7 @@ class ClusterMetrics(EpochMetrics):
 
     def update(self, outputs: Tensor, values: Tensor) -> None:
         """Predictions (…, n, K) and objectives (…) of a step."""
-        super().update(outputs, values)
+        self._values.append(values)
         self._pending.append(outputs)
         self._rows += outputs.shape[-2]
         if self._rows >= _PENDING_ROWS:
@@ -113,7 +113,7 @@ class ClusterMetrics(EpochMetrics):
         counts, entropy, seen = self._counts, self._entropy, torch.tensor(self._seen)
         if ranks is not None:
             counts, entropy, seen = ranks.sum(counts), ranks.sum(entropy), ranks.sum(seen)
-        return {**super().compute(ranks), "clusters": (counts > 0).sum(-1), "entropy": entropy / int(seen)}
+        return {"objective": self.mean(), "clusters": (counts > 0).sum(-1), "entropy": entropy / int(seen)}
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint. Pending predictions stay pending: sums in another order differ in their last digits."""

@@ -412,11 +412,7 @@ class Patience:
         self._tol, self._patience = tol, patience
         self._best: Tensor | None = None
         self._waited = 0
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the training ends here."""
-        return self._patience is not None and self._waited >= self._patience
+        self.is_over = False
 
     def update(self, values: Tensor) -> None:
         """One more epoch, with these objectives (R,)."""
@@ -425,6 +421,7 @@ class Patience:
             self._waited = 0
         else:
             self._waited += 1
+        self.is_over = self._patience is not None and self._waited >= self._patience
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint."""
@@ -434,6 +431,7 @@ class Patience:
         """Continue from a :meth:`state`."""
         self._best = None if state["best"] is None else state["best"].to(device)
         self._waited = state["waited"]
+        self.is_over = self._patience is not None and self._waited >= self._patience
 
 
 def _on_cpu(state: Mapping[str, Any]) -> dict[str, Any]:

@@ -220,9 +220,10 @@ class _Restarts:
             schedule=each.schedule,
             before=each.before,
         )
-        has_learned = bool(len(result.history)) or self._have_learned
-        if checkpoints is not None and result.stopped and (checkpoints.stop_immediately or not has_learned):
-            raise Stopped(each.before + len(result.history))
+        if checkpoints is not None and result.stopped:
+            epochs = len(result.history)
+            if checkpoints.stop_immediately or not (epochs or self._have_learned):
+                raise Stopped(each.before + epochs)
         return result
 
     def _finish(self, done: dict[str, Any], each: Round, is_final: bool) -> None:

@@ -306,6 +306,7 @@ def _dense_layers(module: nn.Module) -> list[Any]:
 
 
 def _views(linears: Sequence[nn.Linear], parameters: Tensor, gradients: Tensor) -> list[_Layer]:
+    """The layers of R networks, as views of their parameters and gradients (R, P)."""
     layers: list[_Layer] = []
     start = 0
     for linear in linears:
