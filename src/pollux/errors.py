@@ -64,19 +64,24 @@ def command_line() -> Iterator[None]:
         _ON_COMMAND_LINE.reset(token)
 
 
-def option(name: str, value: Any = _UNSET) -> str:
+def option(name: str, value: Any = _UNSET, group: str = "") -> str:
     """An option in the words of whoever reads the message: a Python user or one of the command line.
+
+    In Python some are parameters of a ``group``.
 
     Examples
     --------
     >>> option("missing", "mean"), option("missing")
     ("missing='mean'", 'missing=')
+    >>> option("missing", "mean", group="Scaling")
+    "Scaling(missing='mean')"
     >>> with command_line():
     ...     option("image_size", 32), option("header", False), option("missing")
     ('--image-size 32', '--no-header', '--missing')
     """
     if not _ON_COMMAND_LINE.get():
-        return f"{name}=" if value is _UNSET else f"{name}={value!r}"
+        spelled = f"{name}=" if value is _UNSET else f"{name}={value!r}"
+        return f"{group}({spelled})" if group else spelled
     flag = "--" + name.replace("_", "-")
     if value is _UNSET or value is True:
         return flag

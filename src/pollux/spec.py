@@ -470,7 +470,7 @@ def _check_rounds(trial_epochs: Any, max_epochs: Any) -> None:
     if trial_epochs not in (None, "auto") and max_epochs != "auto" and trial_epochs >= max_epochs:
         raise ValueError(
             f"Of {option('max_epochs', max_epochs)} the first are for all restarts and the rest for the best of them: "
-            f"{option('trial_epochs', trial_epochs)} leaves none."
+            f"{option('trial_epochs', trial_epochs, group='Training')} leaves none."
         )
 
 

@@ -229,3 +229,10 @@ def test_the_fingerprint_of_a_transformer_is_the_same_in_every_process() -> None
         *(FunctionTransformer(halve, kw_args={"x": [*range(900), last, *range(900)]}) for last in (1, 2)),
     ]
     assert len({str(each) for each in [first, *map(fingerprint, others)]}) == len(others) + 1
+
+
+def test_messages_name_a_parameter_with_its_group() -> None:
+    with pytest.raises(ValueError, match=r"Scaling\(missing='mean'\)"):
+        clustering().fit(np.where(X > 6, np.nan, X))
+    with pytest.raises(ValueError, match=r"Training\(trial_epochs=3\) leaves none"):
+        clustering(training=Training(trial_epochs=3)).fit(X)

@@ -280,7 +280,7 @@ def test_components_that_are_left_decide_on_the_network(tmp_path: Path) -> None:
         ({"schedule": "linear"}, "Unknown schedule 'linear'. Valid names: constant, cosine"),
         ({"init": "pca"}, "Unknown init 'pca'. Valid names: auto, random, "),
         ({"init": "kmeans++"}, "starts a free table only; for a network, use kmeans or graph"),
-        ({"trial_epochs": 10, "max_epochs": 10}, "trial_epochs=10 leaves none"),
+        ({"trial_epochs": 10, "max_epochs": 10}, r"trial_epochs=10\) leaves none"),
         ({"trial_epochs": 0}, "trial_epochs must be a positive integer, not 0"),
         ({"max_epochs": "long"}, "max_epochs must be a positive integer, not 'long'"),
     ],

@@ -231,8 +231,8 @@ def validate_samples(
     except ValueError as error:
         if "contains NaN" in str(error) and missing == "error":
             raise ValueError(
-                f"Input X contains NaN: {option('missing', 'mean')} lets the mean of a feature stand for it; or "
-                "drop its rows."
+                f"Input X contains NaN: {option('missing', 'mean', group='Scaling')} lets the mean of a feature stand "
+                "for it; or drop its rows."
             ) from error
         raise
 
