@@ -265,7 +265,7 @@ def assert_same_bits(one: GeminiClustering, other: GeminiClustering) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_training_that_was_broken_off_anywhere_ends_with_the_same_bits(tmp_path: Path, fit: Fit, way: str) -> None:
+def test_a_training_that_was_interrupted_anywhere_ends_with_the_same_bits(tmp_path: Path, fit: Fit, way: str) -> None:
     with pytest.MonkeyPatch.context() as counting:
         asked = crash_after(counting, 0)
         whole = fit(way, tmp_path / "whole")
@@ -332,7 +332,7 @@ def test_a_training_that_has_ended_is_not_trained_again(
     assert not asked
 
 
-def test_a_training_without_a_seed_is_taken_up(tmp_path: Path) -> None:
+def test_a_training_without_a_seed_is_resumed(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as crashing:
         crash_after(crashing, 9)
         with pytest.raises(Crash):
@@ -344,7 +344,7 @@ def test_a_training_without_a_seed_is_taken_up(tmp_path: Path) -> None:
     assert first.n_iter_ == 5
 
 
-def test_a_fit_that_is_broken_off_leaves_the_estimator_as_it_was(
+def test_a_fit_that_is_interrupted_leaves_the_estimator_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clustering = small(checkpoint=tmp_path)

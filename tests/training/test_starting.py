@@ -233,7 +233,7 @@ def test_starts_that_all_collapsed_agree_on_nothing() -> None:
 
 
 @pytest.mark.parametrize("starts", [1, 3])
-def test_a_training_that_is_taken_up_is_not_started_again(
+def test_a_training_that_is_resumed_is_not_started_again(
     starts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Several may be trained one by one, and those that have not begun need their start."""

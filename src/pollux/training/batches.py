@@ -61,7 +61,7 @@ class Batches(Protocol):
         return False
 
     def state(self) -> dict[str, Any]:
-        """What :meth:`load_state` needs so that ``epoch(generator, start)`` goes on as if nothing had happened."""
+        """What :meth:`load_state` needs to resume the epoch with the same batches."""
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Resume the epoch of a :meth:`state`."""

@@ -65,7 +65,7 @@ class Checkpoints:
     stopped : bool
         Whether the training was stopped.
     is_training : bool
-        Whether a training that writes these is under way.
+        Whether a training that writes these is running.
     finished : list
         The results of earlier stages, where restarts are trained one after the other.
 

@@ -129,7 +129,7 @@ def train(
     schedule : str or callable
         The share of the learning rate, see :data:`SCHEDULES`.
     before : int
-        Epochs that the model has had in earlier rounds; callbacks are told their sum.
+        Epochs that the model has had in earlier rounds; callbacks see them counted.
     """
     state = TrainingState(model, step, batches, tol, patience, {"generator": generator, "noise": noise}, ranks, before)
     saving = None if checkpoints is None else CheckpointSchedule(state, checkpoints, ranks)
@@ -156,7 +156,7 @@ def train(
             if diverged or stopped:
                 break
             epoch = Epoch(before + state.epochs, before + max_epochs, state.history.best_of_last())
-            # Each callback is told of each epoch, also when an earlier one asks to stop.
+            # Each callback is called, also when an earlier one asks to stop.
             answers = [bool(callback(epoch)) for callback in callbacks]
             # What ends one process ends all.
             ended = any(answers) if ranks is None else bool(ranks.maximum(torch.tensor(int(any(answers)))))
