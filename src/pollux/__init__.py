@@ -4,7 +4,7 @@ import importlib
 import typing
 
 if typing.TYPE_CHECKING:
-    from pollux import data, geometry, io, lab, metrics, models, objectives, ranks, report, training, transport
+    from pollux import data, geometry, io, metrics, models, objectives, ranks, report, training, transport
     from pollux.clustering import GeminiClustering, load
     from pollux.data.streams import open_stream
     from pollux.objectives import Divergence, Gemini, f_divergence
@@ -23,7 +23,6 @@ __all__ = [
     "f_divergence",
     "geometry",
     "io",
-    "lab",
     "load",
     "metrics",
     "models",
