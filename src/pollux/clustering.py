@@ -249,8 +249,9 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         Parameters
         ----------
         X : array, sparse matrix, DataFrame or Tensor of shape (n, d) or (n, C, H, W); path, Stream, Dataset, DataLoader
-            The samples. Those in files (Parquet, a folder of such files, .npy), in a large memory map, a
-            :func:`pollux.open_stream`, or a Dataset or DataLoader of torch are read as they are needed, and never held.
+            The samples. Those in files (Parquet, Feather, CSV, folders of these, .npy), in a large memory map, a
+            :func:`pollux.open_stream`, or a Dataset or DataLoader of torch are read as they are needed, and are never
+            all in memory.
         y : ignored
         sample_weight : array of shape (n,), optional
             Weights of the samples; one of weight 2 counts as two, one of weight 0 is left out. The objective, scaling
