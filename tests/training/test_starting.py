@@ -11,12 +11,9 @@ import scipy.sparse
 import torch
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
-from sklearn.datasets import make_blobs
 from sklearn.metrics import adjusted_rand_score
 from torch import Tensor, nn
 
-from flat_parameters import make_clustering
-from pollux import GeminiClustering
 from pollux.data.rows import Rows
 from pollux.geometry import KERNELS, NeighbourGraph
 from pollux.metrics import adjusted_rand_index, agreement
@@ -26,20 +23,11 @@ from pollux.training import (
     starting,
 )
 from pollux.training.starting import initial_labels
+from small_models import CLASSES, X, same_weights, small
 
 pytestmark = pytest.mark.filterwarnings("ignore::pollux.clustering.CollapseWarning")
 
-X, CLASSES = make_blobs(n_samples=(30, 25, 20), n_features=4, cluster_std=0.7, random_state=1)
 Labels = NDArray[np.int64]
-
-
-def small(n_clusters: int = 3, **parameters: Any) -> GeminiClustering:
-    return make_clustering(n_clusters, **{"model": "linear", "max_epochs": 6, "random_state": 0, **parameters})
-
-
-def same_weights(one: GeminiClustering, other: GeminiClustering) -> bool:
-    states = one.module_.state_dict(), other.module_.state_dict()
-    return all(torch.equal(states[0][name], states[1][name]) for name in states[0])
 
 
 @pytest.fixture(autouse=True)

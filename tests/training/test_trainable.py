@@ -7,12 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
-from sklearn.datasets import make_blobs
 from torch import Tensor, nn
 
-from flat_parameters import make_clustering
-from pollux import GeminiClustering
 from pollux.models import ACTIVATIONS, mlp
 from pollux.objectives import PENALTIES, Gemini
 from pollux.training import (
@@ -22,20 +18,9 @@ from pollux.training import (
 )
 from pollux.training.batches import Batch
 from pollux.training.trainable import has_closed_form, stackable
+from small_models import X, small
 
 pytestmark = pytest.mark.filterwarnings("ignore::pollux.clustering.CollapseWarning")
-
-X, CLASSES = make_blobs(n_samples=(30, 25, 20), n_features=4, cluster_std=0.7, random_state=1)
-Labels = NDArray[np.int64]
-
-
-def small(n_clusters: int = 3, **parameters: Any) -> GeminiClustering:
-    return make_clustering(n_clusters, **{"model": "linear", "max_epochs": 6, "random_state": 0, **parameters})
-
-
-def same_weights(one: GeminiClustering, other: GeminiClustering) -> bool:
-    states = one.module_.state_dict(), other.module_.state_dict()
-    return all(torch.equal(states[0][name], states[1][name]) for name in states[0])
 
 
 @pytest.fixture(autouse=True)
