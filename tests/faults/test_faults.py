@@ -144,8 +144,10 @@ def words_of(data: Path, way: str = "in closed form", **changes: Any) -> tuple[A
 def to_go_on(folder: Path, words: tuple[Any, ...]) -> tuple[Any, ...] | None:
     """What a user says to a run that was killed; nothing where it has ended."""
     run = folder / "run"
-    if (run / "unfinished").is_dir():
+    if checkpoint_number(run):
         return ("fit", "--resume", "run")
+    if (run / "unfinished").is_dir():
+        return (*words, "--overwrite")
     return None if (run / "summary.json").exists() else words
 
 
