@@ -476,7 +476,7 @@ def test_results_that_cannot_be_written_are_not_lost(
     ended = Child(tmp_path, *words, sabotage={"fill_disk": is_full}).end()
     assert ended.code == 2, ended
     assert "Traceback" not in ended.err
-    assert "What was learned is safe" in ended.err
+    assert "What was learned by the last checkpoint is safe" in ended.err
     assert "pollux fit --resume run" in ended.err
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["unfinished"]
     # It is still full.

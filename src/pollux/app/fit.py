@@ -285,15 +285,19 @@ def _run_training(
 
     with place as folder:
         done = 0
-        if folder is not None and (folder / run_folder.UNFINISHED).is_dir():
+        if folder is not None and run_folder.newest_checkpoint(folder):
             done = Checkpoints(folder / run_folder.UNFINISHED).epochs_done()
             if isinstance(settings.max_epochs, int) and done > settings.max_epochs:
                 raise InputError(
                     f"The run has had {done} epochs already, more than {settings.max_epochs}: ask for more."
                 )
-        if done:
             of = "" if settings.max_epochs == "auto" else f" of {settings.max_epochs}"
-            console.echo(f"going on after epoch {done}{of}")
+            is_anew = run_folder.newest_checkpoint(folder) == 1
+            console.echo(
+                "starting at the first epoch: no later checkpoint was written"
+                if is_anew
+                else f"going on after epoch {done}{of}"
+            )
         checkpoint_folder = Path() if folder is None else run_folder.begin_training(folder, _toml(settings))
         checkpoints = Checkpoints(checkpoint_folder, every=settings.checkpoint_every)
         # Streamed rows are not read once more by a training that was stopped.
