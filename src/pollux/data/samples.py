@@ -346,10 +346,10 @@ def sample_of(source: Source, most: int = _SAMPLE_ROWS) -> NDArray[Any] | Tensor
     n = int(lengths.sum())
     # Each row is as likely as any other, however long its chunk is.
     drawn = np.sort(np.random.default_rng(0).choice(n, min(most, n), replace=False))
-    parts = np.split(drawn, np.searchsorted(drawn, np.cumsum(lengths)[:-1]))
+    owned = np.split(drawn, np.searchsorted(drawn, np.cumsum(lengths)[:-1]))
     first = np.cumsum(lengths) - lengths
     return np.concatenate(
-        [chunks.read(int(chunk))[own - start] for chunk, own, start in zip(some, parts, first, strict=True) if len(own)]
+        [chunks.read(int(chunk))[own - start] for chunk, own, start in zip(some, owned, first, strict=True) if len(own)]
     )
 
 
