@@ -464,6 +464,9 @@ def check_streamable(settings: Settings) -> None:
         )
     # How many rows there are decides on the number of restarts alone.
     clustering = make_estimator(settings, settings.n_clusters)
+    if settings.max_samples:
+        # Those that are learned from are in memory.
+        return
     spec = Spec.of(clustering)
     # What must, and what can be chosen in its place.
     instead: dict[str, str] = {}
@@ -480,7 +483,8 @@ def check_streamable(settings: Settings) -> None:
     if instead:
         raise InputError(
             f"{settings.data} is read as it is needed, and {' and '.join(instead)} must look at all rows at once: "
-            f"choose {', '.join(instead.values())}; or hold the rows in memory ({option('stream', 'no')})."
+            f"choose {', '.join(instead.values())}; learn from some of them ({option('max_samples', 20_000)}); or hold "
+            f"the rows in memory ({option('stream', 'no')})."
         )
     # Whatever else there may be.
     spec.check_streamable()

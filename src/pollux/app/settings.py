@@ -147,6 +147,13 @@ class Settings:
         none=0,
         auto=True,
     )
+    max_samples: int = setting(
+        0,
+        TRAINING,
+        "learn from at most N rows, drawn at random, and label all (default: 0, learn from all)",
+        least=0,
+        none=0,
+    )
     tol: float = setting(1e-4, TRAINING, "relative rise of the objective that counts, for --patience", least=0)
     patience: int = setting(0, TRAINING, "stop after N epochs without a rise (default: 0, never)", least=0, none=0)
     penalties: Mapping[str, float] = setting(
