@@ -6,6 +6,7 @@ import functools
 import json
 import math
 import re
+from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from typing import Any
 
@@ -22,13 +23,15 @@ IN_A_SCRIPT = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\
 @functools.cache
 def environment(package: str = "pollux.report") -> Environment:
     """The environment of the templates in ``package/templates``: whatever they print is escaped."""
-    return Environment(
+    made = Environment(
         loader=PackageLoader(package, "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    made.globals.update(asset=asset, made_by=made_by)
+    return made
 
 
 def render(name: str, content: dict[str, Any], package: str = "pollux.report") -> str:
@@ -40,6 +43,14 @@ def asset(*names: str) -> Markup:
     """Style sheets or scripts of the package, one after the other; they are part of the page as they stand."""
     folder = files("pollux.report") / "assets"
     return Markup("".join((folder / name).read_text(encoding="utf-8") for name in names))
+
+
+def made_by() -> str:
+    """'Written by Pollux 0.1.0'; without a number where the package was not installed."""
+    try:
+        return f"Written by Pollux {version('pollux')}"
+    except PackageNotFoundError:
+        return "Written by Pollux"
 
 
 def plain(value: object) -> str:

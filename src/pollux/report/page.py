@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from pollux.metrics import adjusted_rand_index, hungarian_accuracy, normalised_m
 from pollux.report.canvas import both_colours
 from pollux.report.findings import CERTAIN, Array, Classes, Findings, Summary
 from pollux.report.markup import (
-    asset,
     coordinate,
     counted,
     decimal,
@@ -123,10 +121,6 @@ def page_content(findings: Findings) -> dict[str, Any]:
     history = _thinned(findings.history)
     n_doubtful = int((summary.confidence < DOUBT).sum())
     colours = both_colours(len(summary.sizes))
-    try:
-        made_by = f"Written by Pollux {version('pollux')}"
-    except PackageNotFoundError:
-        made_by = "Written by Pollux"
     limit = f", of at most {integer(n_allowed)}" if n_allowed > n_used else ""
     sections = {
         "map": "Map",
@@ -166,8 +160,6 @@ def page_content(findings: Findings) -> dict[str, Any]:
         "gallery": gallery,
         "thumbnails": thumbnails,
         "colours": colours,
-        "style": asset("page.css"),
-        "script": asset("dots.js", "map.js", "page.js"),
         "data": script_data(
             {
                 "samples": encode_samples(findings, rows, contrasts),
@@ -187,7 +179,6 @@ def page_content(findings: Findings) -> dict[str, Any]:
                 "thumbs": thumbnails and [thumbnails.tiles, *thumbnails.layout],
             }
         ),
-        "made_by": made_by,
     }
 
 
