@@ -16,7 +16,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from pollux.data.streams import SAMPLE_ROWS, Stream, open_stream
+from pollux.data.streams import Stream, open_stream
 from pollux.errors import InputError, option
 
 # A smaller memory map is as well read through the map.
@@ -89,7 +89,7 @@ class Loader:
                 )
             yield samples
 
-    def sample(self, most: int = SAMPLE_ROWS) -> Tensor:
+    def sample(self, most: int = 1_000) -> Tensor:
         """The first of the samples; those that the loader shuffles are the same ones each time."""
         with torch.random.fork_rng(devices=[]):
             parts, n = [], 0

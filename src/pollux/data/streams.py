@@ -22,11 +22,11 @@ from pollux.errors import InputError, did_you_mean
 if TYPE_CHECKING:
     from torch.utils.data import Dataset
 
-__all__ = ["WINDOW_BYTES", "Stream", "open_stream"]
+__all__ = [
+    *("WINDOW_BYTES", "Chunks", "DatasetChunks", "FileChunks", "Slices", "Stream", "open_blocks", "open_stream"),
+]
 
-DTYPES = ("float32", "float64")
-SAMPLE_ROWS = 1_000
-
+_DTYPES = ("float32", "float64")
 _SAMPLE_CHUNKS = 8
 _ROWS_AT_ONCE = 4_096
 _ITEMS_OF_CHUNK = 1_024
@@ -44,7 +44,7 @@ class Stream:
     def __len__(self) -> int:
         return int(self.chunks.lengths.sum())
 
-    def sample(self, most: int = SAMPLE_ROWS) -> Rows:
+    def sample(self, most: int = 1_000) -> Rows:
         """Some of the samples, always the same ones: from a few places, or from as many as it takes."""
         chunks = self.chunks
         present = np.flatnonzero(chunks.lengths)
@@ -393,8 +393,8 @@ def _as_array(item: Any) -> NDArray[Any]:
 
 def _check_dtype(dtype: Any) -> np.dtype[Any]:
     found: np.dtype[Any] = np.dtype(dtype)
-    if found.name not in DTYPES:
-        raise InputError(f"Models compute in {' or '.join(DTYPES)}, not in {dtype}.")
+    if found.name not in _DTYPES:
+        raise InputError(f"Models compute in {' or '.join(_DTYPES)}, not in {dtype}.")
     return found
 
 
