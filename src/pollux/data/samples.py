@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
+from pollux.data.encoding import Encoding
 from pollux.data.streams import Stream, open_stream
 from pollux.errors import InputError, option
 
@@ -36,7 +37,7 @@ class ArraySamples:
     feature_names: tuple[str, ...] = ()
     left_out: Any = None
     """Samples of weight zero."""
-    encoding: None = None
+    encoding: Encoding | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -69,7 +70,7 @@ class ArraySamples:
 class Loader:
     """Batches as a DataLoader of the user's gives them: its shuffling, its sizes, its workers."""
 
-    encoding = None
+    encoding: Encoding | None = None
     feature_names: tuple[str, ...] = ()
 
     def __init__(self, loader: DataLoader[Any], dtype: str) -> None:
@@ -185,6 +186,23 @@ def select_samples(X: Any, sample_weight: Any, device: str, names: tuple[str, ..
     some, left_out = (X, None) if selected.all() else (X[selected], X[~selected])
     kept = torch.from_numpy(weight[selected]).to(device)
     return ArraySamples(some, selected, kept, sample_weight, names, left_out)
+
+
+def draw_samples(samples: Samples, most: int | None) -> Samples:
+    """At most so many of the samples, in memory, always the same ones; None: the samples as they are."""
+    if most is None:
+        return samples
+    if not isinstance(samples, ArraySamples):
+        X = np.asarray(samples.sample(most))
+        drawn = np.ones(len(X), dtype=bool)
+        return ArraySamples(X, drawn, feature_names=samples.feature_names, encoding=samples.encoding)
+    n = samples.X.shape[0]
+    if n <= most:
+        return samples
+    index = np.sort(np.random.default_rng(0).choice(n, most, replace=False))
+    weight = None if samples.sample_weight is None else samples.sample_weight[torch.from_numpy(index)]
+    drawn = np.ones(most, dtype=bool)
+    return replace(samples, X=samples.X[index], selected=drawn, sample_weight=weight, left_out=None)
 
 
 def validate_samples(

@@ -27,7 +27,8 @@ __all__ = [
 ]
 
 _DTYPES = ("float32", "float64")
-_SAMPLE_CHUNKS = 8
+# A sample has so many rows of each place: few, since neighbours in a file are often alike.
+_ROWS_OF_A_PLACE = 125
 _ROWS_AT_ONCE = 4_096
 _ITEMS_OF_CHUNK = 1_024
 
@@ -45,17 +46,19 @@ class Stream:
         return int(self.chunks.lengths.sum())
 
     def sample(self, most: int = 1_000) -> Rows:
-        """Some of the samples, always the same ones: from a few places, or from as many as it takes."""
+        """Some of the samples, always the same ones: from several places, or from as many as it takes."""
         chunks = self.chunks
         present = np.flatnonzero(chunks.lengths)
         needed = -(-most // max(1, int(chunks.lengths[present].min(initial=most))))
-        count = min(max(_SAMPLE_CHUNKS, needed), len(present), most)
+        count = min(max(-(-most // _ROWS_OF_A_PLACE), needed), len(present))
         some = present[np.linspace(0, len(present) - 1, count).astype(int)]
-        each, parts = -(-most // max(1, len(some))), []
-        for chunk in some:
-            rows = chunks.read(int(chunk))
-            parts.append(rows[np.linspace(0, len(rows) - 1, min(each, len(rows))).astype(int)])
-        return np.concatenate(parts)[:most]
+        ends = np.cumsum(chunks.lengths[some])
+        n = int(ends[-1]) if len(some) else 0
+        # Each row is as likely as any other, however long its chunk is.
+        drawn = np.sort(np.random.default_rng(0).choice(n, min(most, n), replace=False))
+        owned = np.split(drawn, np.searchsorted(drawn, ends[:-1]))
+        parts = zip(some, owned, ends - chunks.lengths[some], strict=True)
+        return np.concatenate([chunks.read(int(chunk))[own - first] for chunk, own, first in parts if len(own)])
 
     def shard(self, rank: int = 0, n_ranks: int = 1) -> tuple[Chunks, Lengths]:
         """The chunks, and the numbers of those that this process reads: each sample is read by one."""

@@ -1,4 +1,4 @@
-"""Tables in one file, or in all those of a folder, by pyarrow: Parquet and Feather; CSV and its kin in ``delimited``."""
+"""Tables in a file, or in all those of a folder, by pyarrow: Parquet and Feather; CSV and its kin in ``delimited``."""
 
 from __future__ import annotations
 
