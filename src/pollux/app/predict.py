@@ -175,7 +175,7 @@ def probabilities_of(clustering: GeminiClustering, X: NDArray[Any]) -> NDArray[A
 
 def _columns_in(part: Part, asked: Sequence[str]) -> tuple[str, ...]:
     from pollux.app.run_data import check_nameable
-    from pollux.data.columns import split_names
+    from pollux.data.survey import split_names
 
     names = split_names(asked, part.names)
     check_nameable(part, names)

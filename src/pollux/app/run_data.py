@@ -18,12 +18,11 @@ from pollux.app.assignments import assignment_columns, open_writer, row_numbers
 from pollux.app.estimator import check_streamable
 from pollux.app.settings import Settings
 from pollux.data.arrow import as_text
-from pollux.data.chunks import FileChunks
-from pollux.data.columns import Choices, split_names
 from pollux.data.encoding import Encoding, TableEncoding
 from pollux.data.shuffling import WINDOW_BYTES
 from pollux.data.sources import InMemory, Part, Reading, open_data
-from pollux.data.survey import learn_encoding
+from pollux.data.streams import FileChunks
+from pollux.data.survey import Choices, learn_encoding, split_names
 from pollux.data.table_files import TableFiles
 from pollux.errors import InputError, option
 
