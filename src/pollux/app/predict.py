@@ -96,8 +96,8 @@ def predict_file(
 
     from pollux.app import run_data, run_folder
     from pollux.app.settings import Settings
-    from pollux.data.columns import split_names
     from pollux.data.sources import open_data
+    from pollux.data.survey import split_names
 
     if out is not None:
         run_folder.check_not_input(Path(out), data, run_folder.model_path(run))

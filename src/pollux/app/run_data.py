@@ -19,12 +19,11 @@ from scipy.special import entr
 from pollux.app.console import PrintedRows
 from pollux.app.settings import Settings
 from pollux.data.arrow import as_text
-from pollux.data.chunks import FileChunks
-from pollux.data.columns import Choices, split_names
 from pollux.data.encoding import Encoding, TableEncoding
 from pollux.data.shuffling import WINDOW_BYTES
 from pollux.data.sources import InMemory, Part, Reading, open_data
-from pollux.data.survey import learn_encoding
+from pollux.data.streams import FileChunks
+from pollux.data.survey import Choices, learn_encoding, split_names
 from pollux.data.table_files import TableFiles
 from pollux.errors import InputError, option
 from pollux.io.atomic import in_place
