@@ -96,32 +96,41 @@ def centre_kernel(kernel: Tensor, dtype: torch.dtype) -> Tensor:
     centring in float64, which is done, and its symmetry checked, once for each tensor.
     """
     if is_traced() or kernel.requires_grad:
+        if not is_traced():
+            _check_kernel(kernel.detach())
         # The distances do not depend on the means that are subtracted: as constants they are right for any gradient.
         double = kernel.double()
         means = double.detach().mean(0)
         return (double - means - (means - means.mean())[:, None]).to(dtype)
-    return centred_kernels.get(kernel, lambda: _centre_checked(kernel, dtype), dtype)
+    return centred_kernels.get(kernel, lambda: _centre_in_parts(kernel, dtype), dtype)
 
 
 centred_kernels: WeakCache[Tensor] = WeakCache()
 
 
-def _centre_checked(kernel: Tensor, dtype: torch.dtype) -> Tensor:
+def _centre_in_parts(kernel: Tensor, dtype: torch.dtype) -> Tensor:
+    _check_kernel(kernel)
     means = kernel.mean(0, dtype=torch.float64)
     offsets = (means - means.mean())[:, None]
     centred = torch.empty_like(kernel, dtype=dtype, memory_format=torch.contiguous_format)
     # A few rows at a time: the matrix may be as large as memory allows.
-    parts = [slice(start, start + _ROWS_AT_ONCE) for start in range(0, len(kernel), _ROWS_AT_ONCE)]
-    for part in parts:
+    for start in range(0, len(kernel), _ROWS_AT_ONCE):
+        part = slice(start, start + _ROWS_AT_ONCE)
         torch.sub(kernel[part].double() - means, offsets[part], out=centred[part])
-    # On other devices looking would make them wait.
-    if kernel.device.type == "cpu":
-        tolerance = _ROUNDING * max(map(abs, map(float, kernel.aminmax())))
-        for first, part in enumerate(parts):
-            for other in parts[first:]:
-                if bool((kernel[part, other] - kernel[other, part].mT).abs().amax() > tolerance):
-                    raise InputError("An MMD objective needs a symmetric kernel: here k(x, y) and k(y, x) differ.")
     return centred
+
+
+def _check_kernel(kernel: Tensor) -> None:
+    """Raise an InputError where a kernel (n, n) is not symmetric."""
+    if kernel.device.type != "cpu":
+        # Looking would make other devices wait.
+        return
+    tolerance = _ROUNDING * max(map(abs, map(float, kernel.aminmax())))
+    parts = [slice(start, start + _ROWS_AT_ONCE) for start in range(0, len(kernel), _ROWS_AT_ONCE)]
+    for first, part in enumerate(parts):
+        for other in parts[first:]:
+            if bool((kernel[part, other] - kernel[other, part].mT).abs().amax() > tolerance):
+                raise InputError("An MMD objective needs a symmetric kernel: here k(x, y) and k(y, x) differ.")
 
 
 def is_traced() -> bool:
