@@ -263,7 +263,9 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         spec = Spec.of(self)
         with session(self.random_state, spec.device) as run:
             samples = self._open(X, spec, sample_weight, in_memory=affinity is not None or spec.is_free)
-            given = _select_affinity(affinity, spec, samples)
+            given = None
+            if affinity is not None and isinstance(samples, ArraySamples):
+                given = Precomputed.of_selected(affinity, spec.objective.needs, samples.selected)
             if run.ranks is not None:
                 run.ranks.agree(samples.summary(None if given is None else given.values), "have different rows")
             scaling = spec.preprocessing.fit(samples)
@@ -387,8 +389,11 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         """Samples such as those of the fit, as a problem for the trained model."""
         fitted = self.fitted_
         samples = select_samples(self._validate(X), sample_weight, spec.device)
-        given = _select_affinity(affinity, spec, samples)
-        geometry = given or geometry_of_new_samples(fitted.geometry, spec.objective.needs)
+        geometry: Geometry | None
+        if affinity is not None:
+            geometry = Precomputed.of_selected(affinity, spec.objective.needs, samples.selected)
+        else:
+            geometry = geometry_of_new_samples(fitted.geometry, spec.objective.needs)
         problem = pose_problem(
             spec, samples, fitted.scaling, geometry, dtype=fitted.dtype, adapt=False, is_trained=is_trained
         )
@@ -414,18 +419,11 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        group = as_group("preprocessing", self.preprocessing)
-        tags.input_tags.allow_nan = getattr(group, "missing", None) == "mean"
+        tags.input_tags.allow_nan = getattr(self.preprocessing, "missing", None) == "mean"
         return tags
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "fitted_")
-
-
-def _select_affinity(affinity: Any, spec: Spec, samples: Samples) -> Precomputed | None:
-    if affinity is None or isinstance(samples, StreamSamples):
-        return None
-    return Precomputed.of_selected(affinity, spec.objective.needs, samples.selected)
 
 
 # Here rather than as decorators, because scikit-learn wraps transform when the class is made.

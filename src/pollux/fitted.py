@@ -18,8 +18,7 @@ from pollux.geometry import Geometry
 from pollux.metrics import agreement
 from pollux.models import FreeTable
 from pollux.spec import Spec
-from pollux.training.evaluation import Evaluation, log_probabilities
-from pollux.training.problem import MemoryProblem, StreamProblem
+from pollux.training.problem import Evaluation, MemoryProblem, StreamProblem, log_probabilities
 from pollux.training.restarts import BestRestart
 
 _PREDICTED_ROWS = 10_000
@@ -102,7 +101,9 @@ class Fitted:
             objective=best.evaluation.objective,
             n_clusters=int((sizes > 0).sum()),
             # One cluster is found by every restart.
-            stability=None if len(sizes) == 1 else agreement([choice.numpy() for choice in best.choices]),
+            stability=agreement([choice.numpy() for choice in best.choices])
+            if len(best.choices) > 1 and len(sizes) > 1
+            else None,
             diverged=best.diverged,
             geometry=problem.geometry,
             scaling=scaling,

@@ -432,10 +432,10 @@ def _check_parameters(given: Mapping[str, Any], is_free: bool) -> None:
             raise ValueError(f"Unknown {name} {value!r}. Valid names: {', '.join(valid)}.")
     if given["norm"] not in (None, *names.NORMS[1:]):
         raise ValueError(f"norm is one of {', '.join(map(repr, (None, *names.NORMS[1:])))}; not {given['norm']!r}.")
-    if not _is_number(given["learning_rate"]) or not 0 < given["learning_rate"] < math.inf:
-        raise ValueError(f"learning_rate must be a positive number, not {given['learning_rate']!r}.")
-    if not _is_number(given["tol"]) or not 0 <= given["tol"] < math.inf:
-        raise ValueError(f"tol must be a number of at least 0, not {given['tol']!r}.")
+    for name, least, what in (("learning_rate", math.ulp(0.0), "positive number"), ("tol", 0, "number of at least 0")):
+        value = given[name]
+        if not _is_number(value) or not least <= value < math.inf:
+            raise ValueError(f"{name} must be a {what}, not {value!r}.")
     if given["init"] == "kmeans++" and not is_free:
         raise ValueError(f"{option('init', 'kmeans++')} starts a free table only; for a network, use kmeans or graph.")
     if not isinstance(given["compile"], bool | np.bool_):

@@ -1,4 +1,4 @@
-"""Batches: samples, an epoch at a time, in an order that can be resumed in the middle."""
+"""Batches of samples in memory, of a stream and of a loader: an epoch at a time, in an order that can be resumed."""
 
 from __future__ import annotations
 
@@ -7,9 +7,15 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from pollux.data.samples import LOADED_ROWS, Loader, sample_of, shard_of
+from pollux.data.shuffling import batch_sizes, shuffled
+from pollux.data.streams import Stream
+from pollux.errors import InputError
 from pollux.geometry.affinity import Affinity, Block, Features
 from pollux.ranks import Ranks
 
@@ -133,10 +139,13 @@ class RowBatches(Batches):
         """Each sample once; a single batch is always the same one."""
         if self.n_batches == 1:
             if not start:
-                # Made once, or again where a model has written into its inputs.
-                if self._whole is None or _version(self._whole.inputs) != self._version:
+                # Made once, or again where a model has written into its inputs: those of inference mode cannot tell.
+                inputs = None if self._whole is None else self._whole.inputs
+                if inputs is None or (not inputs.is_inference() and inputs._version != self._version):
                     self._whole = self._batch(torch.arange(self.n))
-                    self._version = _version(self._whole.inputs)
+                    inputs = self._whole.inputs
+                    self._version = 0 if inputs.is_inference() else inputs._version
+                assert self._whole is not None
                 yield self._whole
             return
         self._is_under_way = True
@@ -185,36 +194,132 @@ class RowBatches(Batches):
         self._epochs = state["epochs"]
         self._parts_from, self._order_from = state["parts_from"], state["order_from"]
 
+    @torch.no_grad()
     def _batch(self, index: Tensor, part: int = 0) -> Batch:
-        own, sizes = index, None
-        if self._ranks is not None:
-            parts = index.tensor_split(self._ranks.size)
-            own, sizes = parts[self._ranks.rank], tuple(map(len, parts))
+        own, sizes, ranks = index, None, self._ranks
+        if ranks is not None:
+            parts = index.tensor_split(ranks.size)
+            own, sizes = parts[ranks.rank], tuple(map(len, parts))
         # The inputs come first: the affinity uses the rows that were read for them.
         inputs = self._inputs(own)
-        affinity = self._affinity(index, part) if self._own_features is None else self._own_features(own)
-        if self._ranks is not None and self._own_features is None and isinstance(affinity, Features):
-            values = affinity.values.tensor_split(self._ranks.size)[self._ranks.rank]
-            affinity = Features(values, affinity.centred)
+        affinity = self._affinities.get(part)
+        if self._own_features is not None:
+            affinity = self._own_features(own)
+        elif affinity is None and self._block is not None:
+            affinity = self._block(index)
+            if self._reshuffle_every > 1:
+                self._affinities[part] = affinity
+        if ranks is not None and self._own_features is None and isinstance(affinity, Features):
+            affinity = Features(affinity.values.tensor_split(ranks.size)[ranks.rank], affinity.centred)
         weight, spacing, targets = (None if of_all is None else of_all[own] for of_all in self._of_samples)
         return Batch(inputs, affinity, weight, sizes, spacing, targets)
 
-    @torch.no_grad()
-    def _affinity(self, index: Tensor, part: int) -> Affinity | None:
-        if self._block is None or part in self._affinities:
-            return self._affinities.get(part)
-        affinity = self._block(index)
-        if self._reshuffle_every > 1:
-            self._affinities[part] = affinity
-        return affinity
+
+class StreamBatches(Batches):
+    """A stream in batches of nearly equal size, shuffled anew each epoch; each process has its own samples."""
+
+    def __init__(
+        self, stream: Stream, batch_size: int, batch: Callable[..., Batch], ranks: Ranks | None = None
+    ) -> None:
+        self._stream, self._batch, self._ranks = stream, batch, ranks
+        self._chunks, self._own = shard(stream, ranks)
+        n, n_own = len(stream), int(self._chunks.lengths[self._own].sum())
+        shares = [n_own] if ranks is None else ranks.sizes(n_own)
+        # All processes take the same number of steps, with at least a row in each.
+        n_batches = min(math.ceil(n / batch_size), *shares) if ranks is not None else math.ceil(n / batch_size)
+        if n < 2 or not n_batches:
+            raise InputError(f"{stream.name} has {n} rows for {len(shares)} processes: there must be more.")
+        self.batch_size = min(n, batch_size)
+        self.n_batches = n_batches
+        self._sizes = batch_sizes(n_own, n_batches)
+        self._of_all = None if ranks is None else [batch_sizes(share, n_batches) for share in shares]
+        self._seed = 0
+
+    def epoch(self, generator: torch.Generator | None = None, start: int = 0) -> Iterator[Batch]:
+        if not start:
+            self._seed = int(torch.randint(2**62, (), generator=generator))
+        window = self._stream.window_bytes
+        parts = shuffled(self._chunks, self._sizes, self._seed, own=self._own, window_bytes=window, start=start)
+        for number, rows in enumerate(parts, start):
+            of_all = None if self._of_all is None else tuple(sizes[number] for sizes in self._of_all)
+            yield self._batch(rows, self._ranks)._replace(sizes=of_all)
+
+    def example(self, rows: int) -> Batch:
+        return self._batch(sample_of(self._stream, rows))
+
+    def state(self) -> dict[str, Any]:
+        return {"seed": self._seed}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self._seed = state["seed"]
+
+
+class LoaderBatches(Batches):
+    """The batches of a DataLoader, as they come.
+
+    A loader that shuffles draws from torch's own random numbers, or from a generator of its own: an epoch is resumed by
+    giving it the same ones.
+    """
+
+    def __init__(self, loader: Loader, batch: Callable[..., Batch], ranks: Ranks | None = None) -> None:
+        self._loader, self._batch, self._ranks = loader, batch, ranks
+        self.batch_size = int(loader.loader.batch_size or LOADED_ROWS)
+        self._begun_with = self._random()
+
+    def _random(self) -> list[Tensor]:
+        """The state of torch's own random numbers, and of the loader's, if it has any."""
+        own = self._loader.loader.generator
+        return [torch.get_rng_state(), *([] if own is None else [own.get_state()])]
+
+    def _set_random(self, states: list[Tensor]) -> None:
+        torch.set_rng_state(states[0])
+        own = self._loader.loader.generator
+        if own is not None:
+            own.set_state(states[1])
+
+    def epoch(self, generator: torch.Generator | None = None, start: int = 0) -> Iterator[Batch]:
+        """Batches, as long as each process has one."""
+        begun = start > 0
+        if not begun:
+            self._begun_with = self._random()
+        for part in itertools.chain(self._resumed(start) if begun else self._loader, [None]):
+            there = torch.tensor(int(part is not None))
+            if self._ranks is not None:
+                there = self._ranks.minimum(there)
+            if part is None or not there:
+                break
+            yield self._batch(part, self._ranks)
+            begun = True
+        if not begun:
+            raise InputError("The DataLoader gave no batch: one that can be read only once serves a single epoch.")
+
+    def _resumed(self, start: int) -> Iterator[Tensor]:
+        now = self._random()
+        self._set_random(self._begun_with)
+        parts = itertools.islice(iter(self._loader), start, None)
+        first = next(parts, None)
+        self._set_random(now)
+        if first is not None:
+            yield first
+            yield from parts
+
+    def example(self, rows: int) -> Batch:
+        return self._batch(sample_of(self._loader, rows))
+
+    def state(self) -> dict[str, Any]:
+        return {"begun_with": self._begun_with, "now": self._random()}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self._begun_with = state["begun_with"]
+        self._set_random(state["now"])
+
+
+def shard(stream: Stream, ranks: Ranks | None) -> tuple[Any, NDArray[np.int64]]:
+    """The chunks of a stream, and the numbers of those that this process reads."""
+    return shard_of(stream) if ranks is None else shard_of(stream, ranks.rank, ranks.size)
 
 
 def _generator_at(state: Tensor) -> torch.Generator:
     generator = torch.Generator()
     generator.set_state(state)
     return generator
-
-
-def _version(inputs: Tensor) -> int:
-    """How often they were written to; tensors made in inference mode do not count it."""
-    return -1 if inputs.is_inference() else inputs._version
