@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from numbers import Integral
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -23,7 +22,7 @@ from pollux.ranks import is_first
 from pollux.spec import Spec, as_plain_data, digest_weights
 from pollux.training.batches import Batches
 from pollux.training.callbacks import Callback, ProgressBar
-from pollux.training.checkpoints import Checkpoints, Stopped
+from pollux.training.checkpoints import Checkpoints, Stopped, as_checkpoints
 from pollux.training.loop import History, NotFiniteError, TrainingResult, train, warn_not_finite
 from pollux.training.problem import Evaluation, Problem
 from pollux.training.session import Session
@@ -76,8 +75,7 @@ def train_restarts(
         run.diverge_ranks()
     batches = problem.batches(spec.batch_size, spec.training.reshuffle_every, spec.n_transport_problems)
     rounds = _plan_rounds(spec, len(modules), batches)
-    checkpoint = spec.training.checkpoint
-    checkpoints: Checkpoints | None = Checkpoints(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
+    checkpoints = as_checkpoints(spec.training.checkpoint)
     identity = {} if checkpoints is None else _identity(spec, modules[0], problem, run, samples, rounds)
     with nullcontext() if checkpoints is None else checkpoints.open(identity, run.ranks):
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from pollux.ranks import is_first
 from pollux.spec import Spec
 from pollux.training.batches import RowBatches
 from pollux.training.callbacks import ProgressBar
-from pollux.training.checkpoints import Checkpoints
+from pollux.training.checkpoints import as_checkpoints
 from pollux.training.loop import NotFiniteError, train
 from pollux.training.problem import MemoryProblem, StreamProblem, resolve_batch_size
 from pollux.training.session import Session
@@ -52,8 +51,7 @@ def start(
             _lean(module, _nearest_seeds(rows.flat(), spec.n_clusters, random))
     if spec.init not in ("kmeans", "graph"):
         return modules
-    checkpoint = spec.training.checkpoint if resumes else None
-    checkpoints = Checkpoints(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
+    checkpoints = as_checkpoints(spec.training.checkpoint) if resumes else None
     # A single restart that is resumed gets the weights of its checkpoint. Of several some may not have begun, and of
     # several processes some may not see the folder.
     is_resumed = checkpoints is not None and count == 1 and run.ranks is None and checkpoints.exist()
