@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pollux.data.encoding import Encoding
-from pollux.data.samples import ArraySamples, Samples, Source, StreamSamples, iterate_in_order
+from pollux.data.samples import ArraySamples, Loader, Samples, Source, StreamSamples, iterate_in_order
 from pollux.data.scaling import FittedScaling, FittedTransformer, prepared
 from pollux.geometry import Geometry
 from pollux.metrics import agreement
@@ -89,21 +89,17 @@ class Fitted:
         problem: MemoryProblem | StreamProblem,
         best: BestRestart,
     ) -> Fitted:
-        """The best model of a fit to samples, its clusters in order."""
-        sizes = best.evaluation.sizes
+        """The best model of a fit to samples, or to some of them, its clusters in order of all samples."""
+        evaluation = best.evaluation
         fitted = Fitted(
             module=best.module,
-            order=torch.argsort(sizes, descending=True, stable=True),
+            order=torch.arange(len(evaluation.sizes)),
             shape=samples.shape,
             dtype=problem.dtype,
             device=problem.device,
             history=best.history,
-            objective=best.evaluation.objective,
-            n_clusters=int((sizes > 0).sum()),
-            # One cluster is found by every restart.
-            stability=agreement([choice.numpy() for choice in best.choices])
-            if len(best.choices) > 1 and len(sizes) > 1
-            else None,
+            objective=evaluation.objective,
+            n_clusters=0,
             diverged=best.diverged,
             geometry=problem.geometry,
             scaling=scaling,
@@ -112,9 +108,34 @@ class Fitted:
             feature_names=samples.feature_names,
             source=samples.source if isinstance(samples, StreamSamples) else None,
         )
+        if isinstance(problem, MemoryProblem) and problem.samples is not samples:
+            evaluation = fitted._evaluate_all(samples)
+        order = torch.argsort(evaluation.sizes, descending=True, stable=True)
+        fitted = replace(fitted, order=order, n_clusters=int((evaluation.sizes > 0).sum()))
+        if len(best.choices) > 1 and len(order) > 1:
+            # One cluster is found by every restart.
+            fitted = replace(fitted, stability=agreement([choice.numpy() for choice in best.choices]))
         if isinstance(samples, StreamSamples):
             return fitted
-        return replace(fitted, given_labels=fitted._label(samples, best.evaluation))
+        assert evaluation.choice is not None
+        labels = np.full(len(samples.selected), -1, dtype=np.int64)
+        labels[samples.selected] = torch.argsort(order)[evaluation.choice].numpy()
+        if samples.left_out is not None and not fitted.is_free:
+            # Those of weight zero are predicted.
+            labels[~samples.selected] = fitted.probabilities(samples.left_out).argmax(1)
+        return replace(fitted, given_labels=labels)
+
+    def _evaluate_all(self, samples: Samples) -> Evaluation:
+        """The clusters of all samples and their sizes, where the model has learned from those that were drawn."""
+        K = len(self.order)
+        if isinstance(samples, ArraySamples):
+            choice = self.log_probabilities(samples.X).argmax(1)
+            weight = None if samples.sample_weight is None else samples.sample_weight.cpu()
+            return Evaluation(self.objective, torch.bincount(choice, weight, minlength=K), choice)
+        sizes, source = torch.zeros(K, dtype=torch.long), samples.source
+        for rows in source if isinstance(source, Loader) else iterate_in_order(source):
+            sizes += torch.bincount(self.log_probabilities(rows).argmax(1), minlength=K)
+        return Evaluation(self.objective, sizes, None)
 
     def after(self, earlier: Fitted) -> Fitted:
         """The same after a further epoch of an earlier model, with all that the epoch does not learn anew."""
@@ -127,15 +148,6 @@ class Fitted:
             feature_names=earlier.feature_names,
             missing=earlier.missing,
         )
-
-    def _label(self, samples: ArraySamples, evaluation: Evaluation) -> NDArray[np.int64]:
-        """Clusters of all samples that were given; those of weight zero are predicted, if the model can."""
-        assert evaluation.choice is not None
-        labels = np.full(len(samples.selected), -1, dtype=np.int64)
-        labels[samples.selected] = torch.argsort(self.order)[evaluation.choice].numpy()
-        if samples.left_out is not None and not self.is_free:
-            labels[~samples.selected] = self.probabilities(samples.left_out).argmax(1)
-        return labels
 
     @property
     def is_free(self) -> bool:

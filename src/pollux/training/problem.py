@@ -120,7 +120,13 @@ class MemoryProblem:
         free_table: bool = False,
         uses_spacing: bool = False,
     ) -> None:
-        self.n, self.rows, self.dtype, self.device = len(rows), rows, rows.dtype, str(rows.device)
+        self.samples, self.n, self.rows, self.dtype, self.device = (
+            samples,
+            len(rows),
+            rows,
+            rows.dtype,
+            str(rows.device),
+        )
         self.sample_weight, self.geometry, self.ranks = samples.sample_weight, geometry, ranks
         self.free_table, self.uses_spacing = free_table, uses_spacing
 
