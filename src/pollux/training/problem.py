@@ -120,13 +120,8 @@ class MemoryProblem:
         free_table: bool = False,
         uses_spacing: bool = False,
     ) -> None:
-        self.samples, self.n, self.rows, self.dtype, self.device = (
-            samples,
-            len(rows),
-            rows,
-            rows.dtype,
-            str(rows.device),
-        )
+        self.samples, self.n, self.rows = samples, len(rows), rows
+        self.dtype, self.device = rows.dtype, str(rows.device)
         self.sample_weight, self.geometry, self.ranks = samples.sample_weight, geometry, ranks
         self.free_table, self.uses_spacing = free_table, uses_spacing
 
