@@ -35,6 +35,7 @@ from pollux.objectives import Divergence, Gemini
 from pollux.objectives.penalties import Penalty
 from pollux.recipes import IMAGES, TABLES, apply_recipe
 from pollux.spec import GROUPS, MLP, Scaling, Spec, Training, as_group, geometry_of_new_samples, resolve_objective
+from pollux.threads import DrawFrom
 from pollux.training import Callback, NotFiniteError, start, train_one_epoch, train_restarts
 from pollux.training.problem import MemoryProblem, pose_problem
 from pollux.training.session import session
@@ -270,7 +271,8 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         """
         spec = Spec.of(self)
         with session(self.random_state, spec.device) as run:
-            samples = self._open(X, spec, sample_weight, in_memory=affinity is not None or spec.is_free)
+            with DrawFrom(run.default_generator):
+                samples = self._open(X, spec, sample_weight, in_memory=affinity is not None or spec.is_free)
             given = None
             if affinity is not None and isinstance(samples, ArraySamples):
                 given = Precomputed.of_selected(affinity, spec.objective.needs, samples.selected)
@@ -279,7 +281,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             chosen = samples if given is not None else draw_samples(samples, spec.max_samples)
             scaling = spec.preprocessing.fit(chosen)
             geometry = spec.resolve_geometry(given)
-            problem = pose_problem(spec, chosen, scaling, geometry, run.ranks)
+            problem = pose_problem(spec, chosen, scaling, geometry, run.ranks, default_generator=run.default_generator)
             best = train_restarts(start(spec, problem, run, spec.n_init), problem, spec, run, samples)
             fitted = Fitted.of(spec, samples, scaling, problem, best)
         return self._take(fitted)

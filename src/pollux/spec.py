@@ -219,6 +219,8 @@ class Spec:
     verbose: bool
     callbacks: tuple[Any, ...]
     penalty_names: tuple[Any, ...]
+    is_own: bool
+    """Whether a network or a penalty is the user's own, and may draw random numbers."""
     is_free: bool
     """Whether the model is a free table of probabilities, which cannot predict new samples."""
     autocast: torch.dtype | None
@@ -268,6 +270,7 @@ class Spec:
             verbose=bool(estimator.verbose),
             callbacks=tuple(estimator.callbacks),
             penalty_names=tuple(estimator.penalties or ()),
+            is_own=not isinstance(model, str | MLP) or any(map(callable, estimator.penalties or ())),
             is_free=is_free,
             autocast=torch.bfloat16 if training.dtype == "bfloat16" else None,
             uses_spacing=any(getattr(penalty, "uses_spacing", False) for penalty, _ in penalties),

@@ -20,6 +20,7 @@ from pollux.data.encoding import Encoding
 from pollux.data.shuffling import in_order, shards
 from pollux.data.streams import Stream, open_stream
 from pollux.errors import InputError, option
+from pollux.threads import iterate_drawing
 
 # A smaller memory map is as well read through the map.
 _LARGE_MAP = 64_000_000
@@ -328,13 +329,12 @@ def samples_of(batch: Any) -> Tensor:
 def sample_of(source: Source, most: int = _SAMPLE_ROWS) -> NDArray[Any] | Tensor:
     """Some of the samples, always the same ones: from a few places of a stream, or the first of a loader."""
     if isinstance(source, Loader):
-        with torch.random.fork_rng(devices=[]):
-            parts, n = [], 0
-            for batch in source:
-                parts.append(batch)
-                n += len(batch)
-                if n >= most:
-                    break
+        parts, n = [], 0
+        for batch in iterate_drawing(source, torch.Generator().manual_seed(0)):
+            parts.append(batch)
+            n += len(batch)
+            if n >= most:
+                break
         return torch.cat(parts)[:most]
     chunks = source.chunks
     present = np.flatnonzero(chunks.lengths)

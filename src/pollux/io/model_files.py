@@ -31,6 +31,7 @@ from pollux.io import tensors as tensor_files
 from pollux.models import build
 from pollux.objectives import DIVERGENCES, Gemini
 from pollux.spec import MLP, NOT_IN_FILE, as_group, check_device, flatten_params, nested_name, resolve_objective
+from pollux.threads import DrawFrom
 
 FORMAT = "pollux-model"
 VERSION = "4"
@@ -170,7 +171,7 @@ def _fitted(clustering: Any, tensors: dict[str, Tensor], description: dict[str, 
         raise IndexError("the columns are not those of the network")
     stability = description.get("stability")
     weights = {name.removeprefix("module."): value for name, value in tensors.items()}
-    with torch.random.fork_rng(devices=[]):
+    with DrawFrom(torch.Generator()):
         module = _module(clustering, shape if fitted_scaling is None else fitted_scaling.shape, dtype, weights)
     return Fitted(
         module=module,

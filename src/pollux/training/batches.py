@@ -18,6 +18,7 @@ from pollux.data.streams import Stream
 from pollux.errors import InputError
 from pollux.geometry.affinity import Affinity, Block, Features
 from pollux.ranks import Ranks
+from pollux.threads import iterate_drawing
 
 
 class Batch(NamedTuple):
@@ -133,7 +134,7 @@ class RowBatches(Batches):
         self._parts: tuple[Tensor, ...] = ()
         self._affinities: dict[int, Affinity | None] = {}
         # From where the random numbers of the samples of batches, and of their order in this epoch, were drawn.
-        self._parts_from = self._order_from = torch.get_rng_state()
+        self._parts_from = self._order_from = torch.Generator().get_state()
 
     def epoch(self, generator: torch.Generator | None = None, start: int = 0) -> Iterator[Batch]:
         """Each sample once; a single batch is always the same one."""
@@ -257,22 +258,29 @@ class StreamBatches(Batches):
 class LoaderBatches(Batches):
     """The batches of a DataLoader, as they come.
 
-    A loader that shuffles draws from torch's own random numbers, or from a generator of its own: an epoch is resumed by
-    giving it the same ones.
+    A loader that shuffles draws from ``default_generator`` in place of torch's own, or from a generator that it has: an
+    epoch is resumed by giving it the same numbers.
     """
 
-    def __init__(self, loader: Loader, batch: Callable[..., Batch], ranks: Ranks | None = None) -> None:
+    def __init__(
+        self,
+        loader: Loader,
+        batch: Callable[..., Batch],
+        ranks: Ranks | None = None,
+        default_generator: torch.Generator | None = None,
+    ) -> None:
         self._loader, self._batch, self._ranks = loader, batch, ranks
+        self._default = default_generator or torch.Generator()
         self.batch_size = int(loader.loader.batch_size or LOADED_ROWS)
         self._begun_with = self._random()
 
     def _random(self) -> list[Tensor]:
-        """The state of torch's own random numbers, and of the loader's, if it has any."""
+        """The state of the random numbers that it draws, and of a generator of its own, if it has one."""
         own = self._loader.loader.generator
-        return [torch.get_rng_state(), *([] if own is None else [own.get_state()])]
+        return [self._default.get_state(), *([] if own is None else [own.get_state()])]
 
     def _set_random(self, states: list[Tensor]) -> None:
-        torch.set_rng_state(states[0])
+        self._default.set_state(states[0])
         own = self._loader.loader.generator
         if own is not None:
             own.set_state(states[1])
@@ -282,7 +290,8 @@ class LoaderBatches(Batches):
         begun = start > 0
         if not begun:
             self._begun_with = self._random()
-        for part in itertools.chain(self._resumed(start) if begun else self._loader, [None]):
+        parts = self._resumed(start) if begun else iterate_drawing(self._loader, self._default)
+        for part in itertools.chain(parts, [None]):
             there = torch.tensor(int(part is not None))
             if self._ranks is not None:
                 there = self._ranks.minimum(there)
@@ -296,7 +305,7 @@ class LoaderBatches(Batches):
     def _resumed(self, start: int) -> Iterator[Tensor]:
         now = self._random()
         self._set_random(self._begun_with)
-        parts = itertools.islice(iter(self._loader), start, None)
+        parts = itertools.islice(iterate_drawing(self._loader, self._default), start, None)
         first = next(parts, None)
         self._set_random(now)
         if first is not None:

@@ -16,13 +16,13 @@ from torch import Tensor
 
 from pollux.errors import InputError, warn
 from pollux.ranks import Ranks
-from pollux.threads import threads_for
+from pollux.threads import GLOBAL_GENERATOR, DrawFrom, RecomputedDrawError, as_global, threads_for
 from pollux.training.batches import Batches
 from pollux.training.callbacks import Callback, Epoch
 from pollux.training.checkpoints import Checkpoints, CheckpointSchedule
 from pollux.training.session import load_random_states, random_states
 from pollux.training.steps import Step
-from pollux.training.trainable import Trainable
+from pollux.training.trainable import SingleModel, Trainable
 
 # Steps after which the objective is checked to be finite, where an epoch has more.
 _CHECKED_EVERY = 1_000
@@ -102,6 +102,7 @@ def train(
     callbacks: Sequence[Callback] = (),
     generator: torch.Generator | None = None,
     noise: torch.Generator | None = None,
+    default_generator: torch.Generator | None = None,
     ranks: Ranks | None = None,
     checkpoints: Checkpoints | None = None,
     schedule: str | Schedule = "constant",
@@ -122,6 +123,8 @@ def train(
         leaves the weights of the last whole epoch.
     generator, noise : torch.Generator, optional
         Draw the order of batches, and what each process draws for itself.
+    default_generator : torch.Generator, optional
+        Stands for torch's own in layers that draw, such as dropout.
     ranks : Ranks, optional
         The processes that train together.
     checkpoints : Checkpoints, optional
@@ -131,7 +134,8 @@ def train(
     before : int
         Epochs that the model has had in earlier rounds; callbacks see them counted.
     """
-    state = TrainingState(model, step, batches, tol, patience, {"generator": generator, "noise": noise}, ranks, before)
+    generators = {"generator": generator, "noise": noise, "torch": default_generator}
+    state = TrainingState(model, step, batches, tol, patience, generators, ranks, before)
     saving = None if checkpoints is None else CheckpointSchedule(state, checkpoints, ranks)
     if state.epochs > max_epochs:
         raise InputError(
@@ -146,13 +150,14 @@ def train(
     watchers = [callback.after_step for callback in callbacks if hasattr(callback, "after_step")]
     model.train()
     interrupted, stopped, diverged, ended = True, False, False, False
+    draws = StepDraws(step, default_generator, isinstance(model, SingleModel) and model.compiled)
     with contextlib.ExitStack() as stack:
         stack.enter_context(threads_for(model.modules[0], len(model.modules) * batches.batch_size))
         for callback in callbacks:
             if isinstance(callback, contextlib.AbstractContextManager):
                 stack.enter_context(callback)
         while state.epochs < max_epochs and not (state.is_over or diverged or stopped or ended):
-            diverged, stopped = _run_epoch(state, max_epochs, generator, saving, factor, watchers)
+            diverged, stopped = _run_epoch(state, draws, max_epochs, generator, saving, factor, watchers)
             if diverged or stopped:
                 break
             epoch = Epoch(before + state.epochs, before + max_epochs, state.history.best_of_last())
@@ -178,6 +183,7 @@ def train(
 
 def _run_epoch(
     state: TrainingState,
+    take_step: Callable[[Any], tuple[Tensor, Tensor]],
     max_epochs: int,
     generator: torch.Generator | None,
     saving: CheckpointSchedule | None,
@@ -190,7 +196,7 @@ def _run_epoch(
         if factor is not None:
             done = state.epochs if n_batches is None else state.epochs + state.position / n_batches
             step.scale_learning_rate(factor(max_epochs, done))
-        metrics.update(*step(batch))
+        metrics.update(*take_step(batch))
         state.position += 1
         if watchers and n_batches is not None:
             for watcher in watchers:
@@ -204,6 +210,41 @@ def _run_epoch(
     if saving is not None and state.epochs % _REMEMBERED_EPOCHS == 0:
         state.batches.forget()
     return False, False
+
+
+class StepDraws:
+    """Steps whose layers draw from a generator of their own, in place of torch's.
+
+    The first one shows whether any number is drawn at all. Layers that are computed anew in the backward pass
+    (``torch.utils.checkpoint``), or are compiled, must find torch's own generator in the state of ours.
+    """
+
+    def __init__(self, step: Step, generator: torch.Generator | None, compiled: bool) -> None:
+        self._step, self._generator = step, generator
+        self._is_first, self._as_global = True, compiled
+
+    def __call__(self, batch: Any) -> tuple[Tensor, Tensor]:
+        if self._generator is None:
+            return self._step(batch)
+        if self._as_global:
+            with as_global(self._generator):
+                return self._step(batch)
+        if not self._is_first:
+            with DrawFrom(self._generator):
+                return self._step(batch)
+        before = self._generator.get_state()
+        try:
+            # Layers that are computed anew set torch's own generator, though they then draw from ours.
+            with GLOBAL_GENERATOR, DrawFrom(self._generator) as drawing:
+                result = self._step(batch)
+        except RecomputedDrawError:
+            self._generator.set_state(before)
+            self._as_global = True
+            return self(batch)
+        self._is_first = False
+        if not drawing.has_drawn:
+            self._generator = None
+        return result
 
 
 class TrainingState:

@@ -21,7 +21,7 @@ from pollux.geometry.spectral import block_of
 from pollux.objectives import Gemini
 from pollux.ranks import Ranks
 from pollux.spec import Spec
-from pollux.threads import threads_for
+from pollux.threads import iterate_drawing, threads_for
 from pollux.training.batches import Batch, Batches, LoaderBatches, RowBatches, StreamBatches, shard
 from pollux.training.trainable import logits_of
 
@@ -78,6 +78,7 @@ def pose_problem(
     dtype: torch.dtype | None = None,
     adapt: bool = True,
     is_trained: bool = True,
+    default_generator: torch.Generator | None = None,
 ) -> MemoryProblem | StreamProblem:
     """The problem that samples pose, as model and geometry see them after scaling.
 
@@ -91,6 +92,8 @@ def pose_problem(
         Whether the geometry takes what it needs from these samples, such as a bandwidth.
     is_trained : bool
         Whether a model is trained on them, so that penalties ask about them.
+    default_generator : torch.Generator, optional
+        Stands for torch's own where a loader draws from that.
     """
     dtype = dtype or spec.torch_dtype(samples.dtype)
     if isinstance(samples, StreamSamples):
@@ -101,7 +104,7 @@ def pose_problem(
             )
         if geometry is not None and adapt and geometry.adapts:
             geometry = geometry.adapt(Rows(sample_of(samples.source), dtype, spec.device))
-        return StreamProblem(samples.source, geometry, dtype, spec.device, ranks)
+        return StreamProblem(samples.source, geometry, dtype, spec.device, ranks, default_generator)
     rows = prepared(samples.X, scaling, dtype, spec.device)
     if geometry is not None and adapt:
         geometry = geometry.adapt(rows)
@@ -197,8 +200,15 @@ class StreamProblem:
     """Streamed samples; the geometry is that of each batch."""
 
     def __init__(
-        self, source: Source, geometry: Geometry | None, dtype: torch.dtype, device: str, ranks: Ranks | None = None
+        self,
+        source: Source,
+        geometry: Geometry | None,
+        dtype: torch.dtype,
+        device: str,
+        ranks: Ranks | None = None,
+        default_generator: torch.Generator | None = None,
     ) -> None:
+        self._default_generator = default_generator
         self.source, self.geometry, self.dtype, self.device, self.ranks = source, geometry, dtype, device, ranks
 
     @torch.no_grad()
@@ -210,7 +220,7 @@ class StreamProblem:
     def batches(self, batch_size: int | str | None, reshuffle_every: int | str = 1, transports: int = 0) -> Batches:
         """Batches of the samples, each time others."""
         if isinstance(self.source, Loader):
-            return LoaderBatches(self.source, self.batch, self.ranks)
+            return LoaderBatches(self.source, self.batch, self.ranks, self._default_generator)
         size = resolve_batch_size(batch_size, len(self.source))
         return StreamBatches(self.source, size, self.batch, self.ranks)
 
@@ -223,10 +233,8 @@ class StreamProblem:
 
     def _evaluated(self) -> Iterator[NDArray[Any] | Tensor]:
         if isinstance(self.source, Loader):
-            # One that shuffles draws from torch's own random numbers: the same ones for each model.
-            with torch.random.fork_rng(devices=[]):
-                torch.default_generator.manual_seed(0)
-                yield from self.source
+            # One that shuffles draws the same numbers for each model.
+            yield from iterate_drawing(self.source, torch.Generator().manual_seed(0))
             return
         chunks, own = shard(self.source, self.ranks)
         n = int(chunks.lengths[own].sum())

@@ -20,6 +20,7 @@ from pollux.geometry import Precomputed
 from pollux.objectives import Gemini
 from pollux.ranks import is_first
 from pollux.spec import Spec, as_plain_data, digest_weights
+from pollux.threads import DrawFrom
 from pollux.training.batches import Batches
 from pollux.training.callbacks import Callback, ProgressBar
 from pollux.training.checkpoints import Checkpoints, Stopped, as_checkpoints
@@ -96,13 +97,21 @@ def train_one_epoch(
     if earlier is not None:
         optimiser.load_state_dict(copy.deepcopy(earlier["optimiser"]))
         run.generator.set_state(earlier["generator"])
-        torch.set_rng_state(earlier["torch"])
+        run.default_generator.set_state(earlier["torch"])
     step = AutogradStep(model, spec.objective, optimiser, spec.penalties, run.generator)
     batches = problem.batches(spec.batch_size)
-    result = train(model, step, batches, max_epochs=1, callbacks=_callbacks(spec, run), generator=run.generator)
-    random = {"generator": run.generator.get_state(), "torch": torch.get_rng_state()}
+    result = train(
+        model,
+        step,
+        batches,
+        max_epochs=1,
+        callbacks=_callbacks(spec, run),
+        generator=run.generator,
+        default_generator=run.default_generator if spec.is_own else None,
+    )
+    random = {"generator": run.generator.get_state(), "torch": run.default_generator.get_state()}
     state = {"optimiser": optimiser.state_dict(), **random}
-    (evaluation,), was_spoilt = _evaluate_finite(model, result, problem, spec)
+    (evaluation,), was_spoilt = _evaluate_finite(model, result, problem, spec, run)
     return BestRestart(model.modules[0], evaluation, result.history.of_model(0), result.diverged or was_spoilt), state
 
 
@@ -173,8 +182,8 @@ class _Restarts:
                     # It has learned nothing, and others have, or it has in an earlier round.
                     self._is_over = True
                     break
-                random = torch.get_rng_state()
-                evaluations, was_spoilt = _evaluate_finite(model, result, self._problem, self._spec)
+                random = self._run.default_generator.get_state()
+                evaluations, was_spoilt = _evaluate_finite(model, result, self._problem, self._spec, self._run)
                 done = {} if self._checkpoints is None else _stage_state(model, result, random)
             except NotFiniteError as error:
                 # One restart may fail where another does not.
@@ -211,7 +220,7 @@ class _Restarts:
                     f"Restarts that are trained one after the other cannot be prolonged, from {done['max_epochs']} to "
                     f"{each.epochs} epochs: name another folder for the checkpoints (a new run, pollux fit)."
                 )
-            return _load_stage(model, step, done)
+            return _load_stage(model, step, done, run.default_generator)
         if checkpoints is not None and self._stage:
             # A process that resumes here knows nothing of the batches of earlier stages.
             self._batches.forget()
@@ -225,6 +234,7 @@ class _Restarts:
             callbacks=_callbacks(spec, run),
             generator=run.generator,
             noise=run.noise,
+            default_generator=run.default_generator if spec.is_own else None,
             ranks=run.ranks,
             checkpoints=checkpoints,
             schedule=each.schedule,
@@ -238,14 +248,15 @@ class _Restarts:
 
 
 def _evaluate_finite(
-    model: Trainable, result: TrainingResult, problem: Problem, spec: Spec
+    model: Trainable, result: TrainingResult, problem: Problem, spec: Spec, run: Session
 ) -> tuple[list[Evaluation], bool]:
     """Evaluations of the trained modules, and whether the last step had spoilt the weights of all of them.
 
     In that case the last good weights are restored and evaluated.
     """
     for restored in (False, True):
-        evaluations = [problem.evaluate(module, spec.n_clusters, spec.objective) for module in model.modules]
+        with DrawFrom(run.default_generator) if spec.is_own else nullcontext():
+            evaluations = [problem.evaluate(module, spec.n_clusters, spec.objective) for module in model.modules]
         if any(math.isfinite(evaluation.objective) for evaluation in evaluations):
             return evaluations, restored
         if not restored:
@@ -361,7 +372,7 @@ def _stage_state(model: Trainable, result: TrainingResult, random: Tensor) -> di
 
 
 @torch.no_grad()
-def _load_stage(model: Trainable, step: Step, done: dict[str, Any]) -> TrainingResult:
+def _load_stage(model: Trainable, step: Step, done: dict[str, Any], random: torch.Generator) -> TrainingResult:
     if "failed" in done:
         raise NotFiniteError(done["failed"])
 
@@ -372,7 +383,7 @@ def _load_stage(model: Trainable, step: Step, done: dict[str, Any]) -> TrainingR
         model.sync()
 
     restore()
-    torch.set_rng_state(done["random"])
+    random.set_state(done["random"])
     history = History(step.new_metrics().names)
     history.load_state(done["history"])
     return TrainingResult(history, restore, diverged=done["diverged"], ended_by_callback=done["ended_by_callback"])

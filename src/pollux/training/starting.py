@@ -18,6 +18,7 @@ from pollux.geometry.affinity import Block, Features
 from pollux.models import FreeTable
 from pollux.ranks import is_first
 from pollux.spec import Spec
+from pollux.threads import DrawFrom
 from pollux.training.batches import RowBatches
 from pollux.training.callbacks import ProgressBar
 from pollux.training.checkpoints import as_checkpoints
@@ -42,9 +43,14 @@ def start(
     ``resumes`` says that the training continues from its checkpoints, where there are some.
     """
     if isinstance(problem, StreamProblem):
-        return spec.build(tuple(problem.source.shape), problem.dtype, count)
+        shape = tuple(problem.source.shape)
+    else:
+        shape = (problem.n,) if spec.is_free else problem.rows.shape
+    with DrawFrom(run.default_generator):
+        modules = spec.build(shape, problem.dtype, count)
+    if isinstance(problem, StreamProblem):
+        return modules
     rows = problem.rows
-    modules = spec.build((problem.n,) if spec.is_free else rows.shape, rows.dtype, count)
     if spec.is_free and spec.init in ("auto", "kmeans++"):
         random = np.random.RandomState(run.seed)
         for module in modules:
@@ -84,6 +90,7 @@ def _start_at_labels(modules: list[nn.Module], spec: Spec, problem: MemoryProble
             spec.learning_rate,
             problem.sample_weight,
             torch.Generator().manual_seed(run.seed),
+            run.default_generator if spec.is_own else None,
             show_progress=spec.verbose and is_first(run.ranks),
         )
     if run.ranks is not None:
@@ -168,6 +175,7 @@ def learn_labels(
     learning_rate: float,
     sample_weight: Tensor | None = None,
     generator: torch.Generator | None = None,
+    default_generator: torch.Generator | None = None,
     show_progress: bool = False,
 ) -> None:
     """Train each module to predict its own labels (n,), by cross-entropy: an epoch, or 100 steps where it has fewer."""
@@ -184,4 +192,5 @@ def learn_labels(
                 max_epochs=max(1, -(-_FEWEST_STEPS // batches.n_batches)),
                 callbacks=[ProgressBar(title="start at labels, epoch")] if show_progress else [],
                 generator=generator,
+                default_generator=default_generator,
             )

@@ -68,7 +68,7 @@ class SingleModel(Trainable):
     ) -> None:
         self.modules = [module]
         self.n_clusters = n_clusters
-        self._autocast = autocast
+        self._autocast, self.compiled = autocast, compiled
         # Batches differ by a row in size, which must not lead to more than one compilation.
         self._forward: Any = torch.compile(module, dynamic=True) if compiled else module
 
