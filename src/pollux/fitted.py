@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pollux.data.encoding import Encoding
-from pollux.data.samples import ArraySamples, Loader, Samples, Source, StreamSamples, iterate_in_order
+from pollux.data.samples import ArraySamples, Loader, Samples, StreamSamples
 from pollux.data.scaling import FittedScaling, FittedTransformer, prepared
 from pollux.geometry import Geometry
 from pollux.metrics import agreement
@@ -78,7 +78,7 @@ class Fitted:
     feature_names: tuple[str, ...] = ()
     missing: str = "error"
     given_labels: NDArray[np.int64] | None = None
-    source: Source | None = field(default=None, repr=False)
+    source: StreamSamples | None = field(default=None, repr=False)
     optimiser_state: dict[str, Any] | None = field(default=None, repr=False)
 
     @staticmethod
@@ -106,7 +106,7 @@ class Fitted:
             missing=spec.preprocessing.missing,
             encoding=samples.encoding,
             feature_names=samples.feature_names,
-            source=samples.source if isinstance(samples, StreamSamples) else None,
+            source=samples if isinstance(samples, StreamSamples) else None,
         )
         if isinstance(problem, MemoryProblem) and problem.samples is not samples:
             evaluation = fitted._evaluate_all(samples)
@@ -132,8 +132,8 @@ class Fitted:
             choice = self.log_probabilities(samples.X).argmax(1)
             weight = None if samples.sample_weight is None else samples.sample_weight.cpu()
             return Evaluation(self.objective, torch.bincount(choice, weight, minlength=K), choice)
-        sizes, source = torch.zeros(K, dtype=torch.long), samples.source
-        for rows in source if isinstance(source, Loader) else iterate_in_order(source):
+        sizes = torch.zeros(K, dtype=torch.long)
+        for rows in samples if isinstance(samples, Loader) else samples.in_order():
             sizes += torch.bincount(self.log_probabilities(rows).argmax(1), minlength=K)
         return Evaluation(self.objective, sizes, None)
 
@@ -185,7 +185,7 @@ class Fitted:
             return self.given_labels
         if self.source is None:
             raise AttributeError("The labels of streamed samples are not kept in files: predict those that you need.")
-        return np.concatenate([self.probabilities(rows).argmax(1) for rows in iterate_in_order(self.source)])
+        return np.concatenate([self.probabilities(rows).argmax(1) for rows in self.source.in_order()])
 
     def free_probabilities(self) -> NDArray[np.floating[Any]]:
         """p(y|x) (n, K) of the samples of a free table; even for those that it has not seen."""

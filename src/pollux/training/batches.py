@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pollux.data.samples import LOADED_ROWS, Loader, sample_of, shard_of
-from pollux.data.shuffling import batch_sizes, shuffled
+from pollux.data.samples import LOADED_ROWS, Loader
+from pollux.data.shuffling import BatchSizes, shuffled
 from pollux.data.streams import Stream
 from pollux.errors import InputError
 from pollux.geometry.affinity import Affinity, Block, Features
@@ -232,8 +232,8 @@ class StreamBatches(Batches):
             raise InputError(f"{stream.name} has {n} rows for {len(shares)} processes: there must be more.")
         self.batch_size = min(n, batch_size)
         self.n_batches = n_batches
-        self._sizes = batch_sizes(n_own, n_batches)
-        self._of_all = None if ranks is None else [batch_sizes(share, n_batches) for share in shares]
+        self._sizes = BatchSizes(n_own, n_batches)
+        self._of_all = None if ranks is None else [BatchSizes(share, n_batches) for share in shares]
         self._seed = 0
 
     def epoch(self, generator: torch.Generator | None = None, start: int = 0) -> Iterator[Batch]:
@@ -246,7 +246,7 @@ class StreamBatches(Batches):
             yield self._batch(rows, self._ranks)._replace(sizes=of_all)
 
     def example(self, rows: int) -> Batch:
-        return self._batch(sample_of(self._stream, rows))
+        return self._batch(self._stream.sample(rows))
 
     def state(self) -> dict[str, Any]:
         return {"seed": self._seed}
@@ -313,7 +313,7 @@ class LoaderBatches(Batches):
             yield from parts
 
     def example(self, rows: int) -> Batch:
-        return self._batch(sample_of(self._loader, rows))
+        return self._batch(self._loader.sample(rows))
 
     def state(self) -> dict[str, Any]:
         return {"begun_with": self._begun_with, "now": self._random()}
@@ -325,7 +325,7 @@ class LoaderBatches(Batches):
 
 def shard(stream: Stream, ranks: Ranks | None) -> tuple[Any, NDArray[np.int64]]:
     """The chunks of a stream, and the numbers of those that this process reads."""
-    return shard_of(stream) if ranks is None else shard_of(stream, ranks.rank, ranks.size)
+    return stream.shard() if ranks is None else stream.shard(ranks.rank, ranks.size)
 
 
 def _generator_at(state: Tensor) -> torch.Generator:

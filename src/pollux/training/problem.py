@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pollux.data.rows import Rows
-from pollux.data.samples import ArraySamples, Loader, Samples, Source, StreamSamples, sample_of
+from pollux.data.samples import ArraySamples, Loader, Samples, StreamSamples
 from pollux.data.scaling import FittedScaling, FittedTransformer, prepared
-from pollux.data.shuffling import batch_sizes, shuffled
+from pollux.data.shuffling import BatchSizes, shuffled
 from pollux.errors import InputError
 from pollux.geometry import Geometry, nearest
 from pollux.geometry.affinity import Affinity, Block, Features
@@ -103,8 +103,8 @@ def pose_problem(
                 "another geometry for streamed samples."
             )
         if geometry is not None and adapt and geometry.adapts:
-            geometry = geometry.adapt(Rows(sample_of(samples.source), dtype, spec.device))
-        return StreamProblem(samples.source, geometry, dtype, spec.device, ranks, default_generator)
+            geometry = geometry.adapt(Rows(samples.sample(), dtype, spec.device))
+        return StreamProblem(samples, geometry, dtype, spec.device, ranks, default_generator)
     rows = prepared(samples.X, scaling, dtype, spec.device)
     if geometry is not None and adapt:
         geometry = geometry.adapt(rows)
@@ -201,7 +201,7 @@ class StreamProblem:
 
     def __init__(
         self,
-        source: Source,
+        source: StreamSamples,
         geometry: Geometry | None,
         dtype: torch.dtype,
         device: str,
@@ -238,7 +238,7 @@ class StreamProblem:
             return
         chunks, own = shard(self.source, self.ranks)
         n = int(chunks.lengths[own].sum())
-        sizes = batch_sizes(n, -(-n // _rows_at_once(self.geometry)))
+        sizes = BatchSizes(n, -(-n // _rows_at_once(self.geometry)))
         yield from shuffled(chunks, sizes, 0, own=own, window_bytes=self.source.window_bytes)
 
 
