@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 import torch
 from sklearn.base import BaseEstimator, clone
 from torch import Tensor, nn
@@ -20,7 +21,7 @@ from torch import Tensor, nn
 from pollux import names
 from pollux.data.samples import Samples, StreamSamples
 from pollux.data.scaling import FittedScaling, FittedTransformer
-from pollux.errors import InputError, option
+from pollux.errors import InputError, option, warn
 from pollux.geometry import Geometry, Kind, Precomputed, resolve
 from pollux.models import activations, build
 from pollux.objectives import DIVERGENCES, PENALTIES, Divergence, Gemini
@@ -80,7 +81,21 @@ class Scaling(BaseEstimator):  # type: ignore[misc]
         is_plain = (self.scaling, self.n_components, self.missing) == ("none", None, "error")
         if is_plain or isinstance(samples, StreamSamples):
             return None
-        return FittedScaling.fit(samples.X, self.scaling, self.n_components, samples.sample_weight)
+        if self.missing == "mean" and not scipy.sparse.issparse(samples.X):
+            # The larger of two values, of which one is missing, is the other.
+            empty = np.flatnonzero(np.isnan(np.fmax.reduce(samples.X, axis=0)).ravel())
+            if len(empty):
+                found = ", ".join(str(samples.feature_names[i] if samples.feature_names else i) for i in empty[:5])
+                found += " and others" if len(empty) > 5 else ""
+                warn(f"Features without any value count as constant: {found}. Leave them out, or fill them.", UserWarning)
+        with np.errstate(over="ignore", invalid="ignore"):
+            fitted = FittedScaling.fit(samples.X, self.scaling, self.n_components, samples.sample_weight)
+        if not all(bool(tensor.isfinite().all()) for tensor in fitted.tensors().values()):
+            raise InputError(
+                "The values of X are too large: the squares of some leave the range of floating-point numbers. Divide "
+                "them by a power of ten first, or look for a value that stands for a missing one."
+            )
+        return fitted
 
 
 class Transformer:

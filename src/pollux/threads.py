@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -10,6 +11,7 @@ from contextvars import ContextVar
 from typing import Any, TypeVar
 
 import torch
+from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -55,6 +57,26 @@ def at_most(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+_uses_many = False
+
+
+def note_threads() -> None:
+    """Note that work begins on as many threads as torch has: a process that is forked later is kept to one."""
+    global _uses_many
+    _uses_many = _uses_many or torch.get_num_threads() > 1
+
+
+def _keep_to_one() -> None:
+    # The threads of OpenMP are not copied with the process, and work that is given to them never ends.
+    if _uses_many:
+        torch.set_num_threads(1)
+        threadpool_limits(1)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_keep_to_one)
 
 
 # Held by who gives torch's own generator the state of another.

@@ -11,6 +11,7 @@ import torch
 from sklearn.utils import check_random_state
 
 from pollux.ranks import Ranks, joined
+from pollux.threads import note_threads
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ def session(random_state: Any, device: str, *, distributed: bool = True) -> Iter
     Those of a CUDA device are seeded, and put back. Several processes start from the same weights and draw the same
     batches, with the seed of the first of them.
     """
+    note_threads()
     ranks = joined() if distributed else None
     seed = int(check_random_state(random_state).randint(2**31 - 1))
     if ranks is not None:
