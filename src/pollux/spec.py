@@ -19,6 +19,7 @@ from sklearn.base import BaseEstimator, clone
 from torch import Tensor, nn
 
 from pollux import names
+from pollux.data.rows import Rows
 from pollux.data.samples import Samples, StreamSamples
 from pollux.data.scaling import FittedScaling, FittedTransformer
 from pollux.errors import InputError, option, warn
@@ -81,20 +82,25 @@ class Scaling(BaseEstimator):  # type: ignore[misc]
         is_plain = (self.scaling, self.n_components, self.missing) == ("none", None, "error")
         if is_plain or isinstance(samples, StreamSamples):
             return None
-        if self.missing == "mean" and not scipy.sparse.issparse(samples.X):
+        values = samples.X.data if scipy.sparse.issparse(samples.X) else samples.X
+        if self.missing == "mean" and values is samples.X and values.dtype.kind == "f":
             # The larger of two values, of which one is missing, is the other.
-            empty = np.flatnonzero(np.isnan(np.fmax.reduce(samples.X, axis=0)).ravel())
+            empty = np.flatnonzero(np.isnan(np.fmax.reduce(values, axis=0)).ravel())
             if len(empty):
                 found = ", ".join(str(samples.feature_names[i] if samples.feature_names else i) for i in empty[:5])
                 found += " and others" if len(empty) > 5 else ""
-                warn(f"Features without any value count as constant: {found}. Leave them out, or fill them.", UserWarning)
+                warn(f"Features without any value count as constant: {found}. Leave out or fill them.", UserWarning)
         with np.errstate(over="ignore", invalid="ignore"):
             fitted = FittedScaling.fit(samples.X, self.scaling, self.n_components, samples.sample_weight)
-        if not all(bool(tensor.isfinite().all()) for tensor in fitted.tensors().values()):
-            raise InputError(
-                "The values of X are too large: the squares of some leave the range of floating-point numbers. Divide "
-                "them by a power of ten first, or look for a value that stands for a missing one."
-            )
+        extremes = [function.reduce(values, axis=None) for function in (np.fmin, np.fmax) if values.size]
+        largest = max((abs(float(each)) for each in extremes), default=0.0)
+        if self.scaling != "none" and largest > math.sqrt(np.finfo(np.float64).max / max(1, values.size)):
+            mapped = Rows(samples.X, torch.float32, prepare=fitted)
+            if not all(bool(part.isfinite().all()) for part in mapped.parts()):
+                raise InputError(
+                    f"The values of X are too large: squares of numbers such as {largest:.3g} cannot be added up. "
+                    "Divide them by a power of ten first, or look for a value that stands for a missing one."
+                )
         return fitted
 
 
