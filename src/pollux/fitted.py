@@ -54,6 +54,8 @@ class Fitted:
         Names of the features, where they are known.
     missing : {"error", "mean"}
         Whether samples may hold NaN.
+    takes_integers : bool
+        Whether the network is given whole numbers, such as tokens.
     given_labels : array of shape (n,), optional
         Clusters of the samples of the fit; −1 for those of weight zero that a free table has not seen.
     source : Stream or Loader, optional
@@ -77,6 +79,7 @@ class Fitted:
     encoding: Encoding | None = None
     feature_names: tuple[str, ...] = ()
     missing: str = "error"
+    takes_integers: bool = False
     given_labels: NDArray[np.int64] | None = None
     source: StreamSamples | None = field(default=None, repr=False)
     optimiser_state: dict[str, Any] | None = field(default=None, repr=False)
@@ -104,6 +107,7 @@ class Fitted:
             geometry=problem.geometry,
             scaling=scaling,
             missing=spec.preprocessing.missing,
+            takes_integers=problem.takes_integers,
             encoding=samples.encoding,
             feature_names=samples.feature_names,
             source=samples if isinstance(samples, StreamSamples) else None,
@@ -161,7 +165,7 @@ class Fitted:
 
     def log_probabilities(self, X: Any) -> Tensor:
         """log p(y|x) (n, K) of validated samples X (n, …); these still differ where probabilities are 0 or 1."""
-        rows = prepared(X, self.scaling, self.dtype, self.device)
+        rows = prepared(X, self.scaling, torch.int64 if self.takes_integers else self.dtype, self.device)
         parts = [
             log_probabilities(self.module, rows[index], len(self.order)).cpu()[:, self.order]
             for index in torch.split(torch.arange(len(rows)), _PREDICTED_ROWS)

@@ -334,6 +334,24 @@ class Spec:
                 f"out; open_stream can standardise."
             )
 
+    def check_several_inputs(self, has_affinity: bool) -> None:
+        """Raise an InputError where something cannot deal with several inputs."""
+        if isinstance(self.model, str):
+            raise InputError(
+                f"X holds several arrays, and {option('model', self.model)} takes one: join them (numpy.hstack), or "
+                "pass a network of your own, whose forward takes them all."
+            )
+        asked = self.preprocessing.describe_changes()
+        asked += [option("init", self.init)] if self.init in ("kmeans", "graph") else []
+        asked += [f"the penalty {name!r}" for name in self.penalty_names if name in ("vat", "local_vat")]
+        if asked:
+            raise InputError(f"X holds several arrays, and {' and '.join(asked)} is for one: leave that out.")
+        if self.objective.needs is not None and not has_affinity:
+            raise InputError(
+                f"X holds several arrays, and the objective {self.objective.name!r} needs a {self.objective.needs} "
+                "between samples: pass it as affinity=…, or use an objective that needs none, such as 'mi'."
+            )
+
     def fingerprint(self) -> dict[str, Any]:
         """What decides on the numbers of a training, beside its data and its number of epochs, as plain data."""
         kept = {**self.mlp.get_params(), **self.preprocessing.get_params()}

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pollux.data.rows import Several
 from pollux.data.samples import LOADED_ROWS, Loader
 from pollux.data.shuffling import BatchSizes, shuffled
 from pollux.data.streams import Stream
@@ -27,7 +28,7 @@ class Batch(NamedTuple):
     Each of several processes has its own samples, and their features; a matrix is of the samples of all.
     """
 
-    inputs: Tensor
+    inputs: Any
     affinity: Affinity | None
     sample_weight: Tensor | None
     sizes: tuple[int, ...] | None = None
@@ -109,7 +110,7 @@ class RowBatches(Batches):
         self,
         n: int,
         batch_size: int,
-        inputs: Callable[[Tensor], Tensor],
+        inputs: Callable[[Tensor], Any],
         block: Block | None = None,
         sample_weight: Tensor | None = None,
         reshuffle_every: int = 1,
@@ -127,7 +128,7 @@ class RowBatches(Batches):
         self._of_samples = (sample_weight, spacing, targets)
         self._ranks, self._own_features = ranks, own_features
         self._whole: Batch | None = None
-        self._version = 0
+        self._written: list[int] = []
         self._reshuffle_every = reshuffle_every
         self._epochs = 0
         self._is_under_way = False
@@ -141,12 +142,9 @@ class RowBatches(Batches):
         if self.n_batches == 1:
             if not start:
                 # Made once, or again where a model has written into its inputs: those of inference mode cannot tell.
-                inputs = None if self._whole is None else self._whole.inputs
-                if inputs is None or (not inputs.is_inference() and inputs._version != self._version):
+                if self._whole is None or _versions(self._whole.inputs) != self._written:
                     self._whole = self._batch(torch.arange(self.n))
-                    inputs = self._whole.inputs
-                    self._version = 0 if inputs.is_inference() else inputs._version
-                assert self._whole is not None
+                    self._written = _versions(self._whole.inputs)
                 yield self._whole
             return
         self._is_under_way = True
@@ -332,3 +330,9 @@ def _generator_at(state: Tensor) -> torch.Generator:
     generator = torch.Generator()
     generator.set_state(state)
     return generator
+
+
+def _versions(inputs: Tensor | Several) -> list[int]:
+    """How often inputs were written to; tensors made in inference mode do not count it."""
+    parts = inputs.parts.values() if isinstance(inputs, Several) else (inputs,)
+    return [-1 if part.is_inference() else part._version for part in parts]

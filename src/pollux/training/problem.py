@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from pollux.data.rows import Rows
+from pollux.data.rows import Rows, Several
 from pollux.data.samples import ArraySamples, Loader, Samples, StreamSamples
 from pollux.data.scaling import FittedScaling, FittedTransformer, prepared
 from pollux.data.shuffling import BatchSizes, shuffled
@@ -78,6 +79,7 @@ def pose_problem(
     dtype: torch.dtype | None = None,
     adapt: bool = True,
     is_trained: bool = True,
+    takes_integers: bool = False,
     default_generator: torch.Generator | None = None,
 ) -> MemoryProblem | StreamProblem:
     """The problem that samples pose, as model and geometry see them after scaling.
@@ -92,6 +94,8 @@ def pose_problem(
         Whether the geometry takes what it needs from these samples, such as a bandwidth.
     is_trained : bool
         Whether a model is trained on them, so that penalties ask about them.
+    takes_integers : bool
+        Whether a model that is trained already takes samples as whole numbers.
     default_generator : torch.Generator, optional
         Stands for torch's own where a loader draws from that.
     """
@@ -108,7 +112,11 @@ def pose_problem(
     rows = prepared(samples.X, scaling, dtype, spec.device)
     if geometry is not None and adapt:
         geometry = geometry.adapt(rows)
-    return MemoryProblem(samples, rows, geometry, ranks, spec.is_free, is_trained and spec.uses_spacing)
+    # A network of the user's may be one of tokens; all others are of numbers.
+    is_whole = scaling is None and not isinstance(spec.model, str) and samples.dtype.kind in "iu"
+    integers = samples.X if is_whole or takes_integers else None
+    uses_spacing = is_trained and spec.uses_spacing
+    return MemoryProblem(samples, rows, geometry, ranks, spec.is_free, uses_spacing, integers, takes_integers)
 
 
 class MemoryProblem:
@@ -122,15 +130,33 @@ class MemoryProblem:
         ranks: Ranks | None = None,
         free_table: bool = False,
         uses_spacing: bool = False,
+        integers: Any = None,
+        takes_integers: bool = False,
     ) -> None:
         self.samples, self.n, self.rows = samples, len(rows), rows
         self.dtype, self.device = rows.dtype, str(rows.device)
         self.sample_weight, self.geometry, self.ranks = samples.sample_weight, geometry, ranks
         self.free_table, self.uses_spacing = free_table, uses_spacing
+        self.takes_integers = takes_integers
+        self._integers = None if integers is None else Rows(integers, torch.int64, rows.device)
 
-    def inputs(self, index: Tensor) -> Tensor:
+    def inputs(self, index: Tensor) -> Any:
         """What the model is given of samples (b,)."""
-        return index.to(self.rows.device) if self.free_table else self.rows[index]
+        if self.free_table:
+            return index.to(self.rows.device)
+        if self.takes_integers and self._integers is not None:
+            return self._integers[index]
+        return self.rows[index]
+
+    def try_integers(self, modules: list[nn.Module], n_clusters: int, dtype: torch.dtype) -> None:
+        """Give whole numbers to networks as such, in this arithmetic, where they take them; floats may lose digits."""
+        if self._integers is None:
+            return
+        some = self._integers[torch.arange(min(2, self.n))]
+        if takes(copy.deepcopy(modules[0]).to(dtype), some, n_clusters):
+            self.takes_integers, self.dtype, self.rows = True, dtype, Rows(self.samples.X, dtype, self.device)
+            for module in modules:
+                module.to(dtype)
 
     @cached_property
     def block(self) -> Block | None:
@@ -208,14 +234,21 @@ class StreamProblem:
         ranks: Ranks | None = None,
         default_generator: torch.Generator | None = None,
     ) -> None:
-        self._default_generator = default_generator
+        self._default_generator, self.takes_integers = default_generator, False
         self.source, self.geometry, self.dtype, self.device, self.ranks = source, geometry, dtype, device, ranks
 
     @torch.no_grad()
     def batch(self, rows: NDArray[Any] | Tensor, ranks: Ranks | None = None) -> Batch:
         """Samples as they were read, with their affinity."""
-        inputs = torch.as_tensor(rows).to(self.device, self.dtype)
-        return Batch(inputs, None if self.geometry is None else self.geometry.of(inputs, ranks), None)
+        numbers = torch.as_tensor(rows).to(self.device, self.dtype)
+        affinity = None if self.geometry is None else self.geometry.of(numbers, ranks)
+        return Batch(torch.as_tensor(rows).to(self.device) if self.takes_integers else numbers, affinity, None)
+
+    def try_integers(self, modules: list[nn.Module], n_clusters: int, dtype: torch.dtype) -> None:
+        """Give whole numbers of a loader to networks as such, where they take them."""
+        some = torch.as_tensor(self.source.sample(2)).to(self.device)
+        if not some.is_floating_point():
+            self.takes_integers = takes(modules[0], some, n_clusters)
 
     def batches(self, batch_size: int | str | None, reshuffle_every: int | str = 1, transports: int = 0) -> Batches:
         """Batches of the samples, each time others."""
@@ -273,13 +306,23 @@ def evaluate(
 
 
 @torch.no_grad()
-def log_probabilities(module: nn.Module, inputs: Tensor, n_clusters: int) -> Tensor:
+def log_probabilities(module: nn.Module, inputs: Tensor | Several, n_clusters: int) -> Tensor:
     """log p(y|x), (n, K), of the module in evaluation mode."""
     module.eval()
     # Layers of an image network hold many times the numbers of its input.
-    parts = torch.split(inputs, _IMAGES_AT_ONCE) if inputs.ndim > 2 else (inputs,)
+    is_large = isinstance(inputs, Several) or inputs.ndim > 2
+    parts = inputs.split(_IMAGES_AT_ONCE) if is_large else (inputs,)
     with threads_for(module, len(parts[0])):
         return torch.cat([logits_of(module, part, n_clusters) for part in parts]).log_softmax(-1)
+
+
+def takes(module: nn.Module, inputs: Tensor, n_clusters: int) -> bool:
+    """Whether a module can be given such inputs."""
+    try:
+        log_probabilities(module, inputs, n_clusters)
+    except ValueError:
+        return False
+    return True
 
 
 def _rows_at_once(geometry: Geometry | None) -> int:

@@ -48,6 +48,8 @@ def start(
         shape = (problem.n,) if spec.is_free else problem.rows.shape
     with DrawFrom(run.default_generator):
         modules = spec.build(shape, problem.dtype, count)
+    if not isinstance(spec.model, str):
+        problem.try_integers(modules, spec.n_clusters, spec.torch_dtype(np.dtype(np.float32)))
     if isinstance(problem, StreamProblem):
         return modules
     rows = problem.rows

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
+from pollux.data.rows import Several
+from pollux.errors import InputError
 from pollux.ranks import Ranks
 
 # With more parameters the work outweighs the recording of a step, and torch's fused optimiser is faster.
@@ -68,13 +69,17 @@ class SingleModel(Trainable):
     ) -> None:
         self.modules = [module]
         self.n_clusters = n_clusters
-        self._autocast, self.compiled = autocast, compiled
+        self._autocast, self.compiled, self._is_checked = autocast, compiled, False
         # Batches differ by a row in size, which must not lead to more than one compilation.
         self._forward: Any = torch.compile(module, dynamic=True) if compiled else module
 
-    def __call__(self, inputs: Tensor) -> Tensor:
+    def __call__(self, inputs: Tensor | Several) -> Tensor:
         """Log-probabilities of inputs."""
-        return logits_of(self._forward, inputs, self.n_clusters, self._autocast).log_softmax(-1)
+        logits = logits_of(self._forward, inputs, self.n_clusters, self._autocast)
+        if not self._is_checked:
+            check_not_probabilities(logits.detach())
+            self._is_checked = True
+        return logits.log_softmax(-1)
 
     def each(self, inputs: Tensor) -> Tensor:
         """Log-probabilities of inputs that a penalty has made."""
@@ -118,11 +123,13 @@ class StackedModels(Trainable):
         self._shared = vmap(self._call, in_dims=(0, None), randomness="different")
         self._each = vmap(self._call, in_dims=(0, 0), randomness="different")
 
-    def _call(self, parameters: dict[str, Tensor], inputs: Tensor) -> Tensor:
-        module = functools.partial(functional_call, self._skeleton, parameters)
+    def _call(self, parameters: dict[str, Tensor], inputs: Tensor | Several) -> Tensor:
+        def module(*args: Any, **kwargs: Any) -> Any:
+            return functional_call(self._skeleton, parameters, args, kwargs)
+
         return logits_of(module, inputs, self.n_clusters, self._autocast).log_softmax(-1)
 
-    def __call__(self, inputs: Tensor) -> Tensor:
+    def __call__(self, inputs: Tensor | Several) -> Tensor:
         """Log-probabilities of inputs that all models share."""
         log_p: Tensor = self._shared(self._stacked, inputs)
         return log_p
@@ -167,7 +174,7 @@ def stackable(module: nn.Module) -> bool:
 
 
 def try_stack(
-    modules: Sequence[nn.Module], n_clusters: int, inputs: Tensor, autocast: torch.dtype | None = None
+    modules: Sequence[nn.Module], n_clusters: int, inputs: Tensor | Several, autocast: torch.dtype | None = None
 ) -> StackedModels | None:
     """The modules as one model, or None where their forward pass cannot be batched."""
     if not stackable(modules[0]):
@@ -177,9 +184,11 @@ def try_stack(
         stacked.train(False)
         with torch.no_grad():
             together = stacked(inputs)
-            alone = torch.stack([module.eval()(inputs).log_softmax(-1) for module in modules])
+            logits = [logits_of(module.eval(), inputs, n_clusters) for module in modules]
+            alone = torch.stack(logits).log_softmax(-1)
     except (ModelError, RuntimeError):
         return None
+    check_not_probabilities(logits[0])
     # A module may hold more than its parameters show, such as a plain tensor of its own.
     if not torch.allclose(together, alone, rtol=1e-4, atol=1e-5, equal_nan=True):
         return None
@@ -295,20 +304,25 @@ def _dense_layers(module: nn.Module) -> list[Any]:
 
 
 def logits_of(
-    module: Callable[[Tensor], Tensor], inputs: Tensor, n_clusters: int, autocast: torch.dtype | None = None
+    module: Callable[..., Any], inputs: Tensor | Several, n_clusters: int, autocast: torch.dtype | None = None
 ) -> Tensor:
     """Logits (n, K) of inputs (n, …), or an error that says how the module failed.
 
-    With ``autocast`` matrix products are in that type, and logits in one that probabilities can be computed in.
+    A module may also return an object or a mapping with ``logits``, or a tuple that begins with them. With ``autocast``
+    matrix products are in that type, and logits in one that probabilities can be computed in.
     """
     try:
-        if autocast is None:
-            logits = module(inputs)
-        else:
-            with torch.autocast(inputs.device.type, autocast):
-                logits = module(inputs)
-    except (RuntimeError, TypeError, ValueError) as error:
+        with contextlib.nullcontext() if autocast is None else torch.autocast(inputs.device.type, autocast):
+            output = inputs.pass_to(module) if isinstance(inputs, Several) else module(inputs)
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:
         raise ModelError(f"The model failed on inputs of shape {tuple(inputs.shape)}: {error}") from error
+    logits = output
+    if isinstance(output, Mapping) and "logits" in output:
+        logits = output["logits"]
+    elif isinstance(output, tuple | list) and output and not hasattr(output, "logits"):
+        logits = output[0]
+    elif not isinstance(output, Tensor):
+        logits = getattr(output, "logits", output)
     shape = tuple(getattr(logits, "shape", ()))
     if not isinstance(logits, Tensor) or shape != (len(inputs), n_clusters) or not logits.is_floating_point():
         raise ValueError(
@@ -317,6 +331,19 @@ def logits_of(
             f"{type(logits).__name__} {shape} of {getattr(logits, 'dtype', 'no type')}."
         )
     return logits if autocast is None else logits.float()
+
+
+def check_not_probabilities(logits: Tensor) -> None:
+    """Raise an InputError where rows (n, K) are probabilities: at least zero, with the sum of one."""
+    if logits.shape[1] < 2 or not bool((logits >= 0).all()):
+        return
+    # The sum of K rounded numbers.
+    tolerance = logits.shape[1] * torch.finfo(logits.dtype).eps
+    if bool(((logits.sum(1) - 1).abs() <= tolerance).all()):
+        raise InputError(
+            "The model returns probabilities: rows of at least 0 that sum to 1. It must return logits: leave out the "
+            "softmax at its end."
+        )
 
 
 @contextlib.contextmanager
