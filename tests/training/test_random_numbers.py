@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from pollux import GeminiClustering
 from pollux.threads import DrawFrom, iterate_drawing
+from pollux.training import starting
 
 X = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
 
@@ -36,7 +37,7 @@ class Dropping(nn.Module):
 
 
 WAYS: dict[str, tuple[dict[str, Any], Callable[[], Any]]] = {
-    "closed form": ({"batch_size": 10}, lambda: X),
+    "closed form": ({"batch_size": 15}, lambda: X),
     "restarts": ({"batch_size": 10, "n_init": 2, "penalties": {"vat": 1.0}}, lambda: X),
     "a free table": ({"model": "free"}, lambda: X),
     "a start at labels": ({"init": "kmeans"}, lambda: X),
@@ -44,6 +45,13 @@ WAYS: dict[str, tuple[dict[str, Any], Callable[[], Any]]] = {
     "dropout, computed anew": ({"model": lambda d, k: Dropping(d, k, anew=True), "batch_size": 10}, lambda: X),
     "a loader that shuffles": ({}, lambda: DataLoader(TensorDataset(torch.as_tensor(X)), batch_size=10, shuffle=True)),
 }
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(starting, "_FEWEST_STEPS", 5)
+
+
 every_way = pytest.mark.parametrize("way", WAYS)
 
 

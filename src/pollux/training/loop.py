@@ -150,14 +150,16 @@ def train(
     watchers = [callback.after_step for callback in callbacks if hasattr(callback, "after_step")]
     model.train()
     interrupted, stopped, diverged, ended = True, False, False, False
-    draws = StepDraws(step, default_generator, isinstance(model, SingleModel) and model.compiled)
+    take_step: Callable[[Any], tuple[Tensor, Tensor]] = step
+    if default_generator is not None:
+        take_step = StepDraws(step, default_generator, isinstance(model, SingleModel) and model.compiled)
     with contextlib.ExitStack() as stack:
         stack.enter_context(threads_for(model.modules[0], len(model.modules) * batches.batch_size))
         for callback in callbacks:
             if isinstance(callback, contextlib.AbstractContextManager):
                 stack.enter_context(callback)
         while state.epochs < max_epochs and not (state.is_over or diverged or stopped or ended):
-            diverged, stopped = _run_epoch(state, draws, max_epochs, generator, saving, factor, watchers)
+            diverged, stopped = _run_epoch(state, take_step, max_epochs, generator, saving, factor, watchers)
             if diverged or stopped:
                 break
             epoch = Epoch(before + state.epochs, before + max_epochs, state.history.best_of_last())
@@ -219,12 +221,12 @@ class StepDraws:
     (``torch.utils.checkpoint``), or are compiled, must find torch's own generator in the state of ours.
     """
 
-    def __init__(self, step: Step, generator: torch.Generator | None, compiled: bool) -> None:
+    def __init__(self, step: Step, generator: torch.Generator, compiled: bool) -> None:
         self._step, self._generator = step, generator
-        self._is_first, self._as_global = True, compiled
+        self._is_first, self._draws, self._as_global = True, True, compiled
 
     def __call__(self, batch: Any) -> tuple[Tensor, Tensor]:
-        if self._generator is None:
+        if not self._draws:
             return self._step(batch)
         if self._as_global:
             with as_global(self._generator):
@@ -241,9 +243,7 @@ class StepDraws:
             self._generator.set_state(before)
             self._as_global = True
             return self(batch)
-        self._is_first = False
-        if not drawing.has_drawn:
-            self._generator = None
+        self._is_first, self._draws = False, drawing.has_drawn
         return result
 
 
