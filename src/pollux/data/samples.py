@@ -211,7 +211,8 @@ def draw_samples(samples: Samples, most: int | None) -> Samples:
 
 def as_several(X: Any, fewest: int = 1) -> Several | None:
     """Several inputs of a network: a tuple of arrays (n, …), or a mapping of names to them; None for other samples."""
-    is_named = isinstance(X, Mapping)
+    # One kind of sparse matrices is a mapping too.
+    is_named = isinstance(X, Mapping) and not scipy.sparse.issparse(X)
     if not is_named and not (isinstance(X, tuple) and any(len(getattr(part, "shape", ())) > 1 for part in X)):
         return None
     given = dict(sorted(X.items())) if is_named else dict(enumerate(X))
