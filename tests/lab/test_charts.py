@@ -15,7 +15,7 @@ from experiment_records import made_up_records
 from pollux.clustering import GeminiClustering
 from pollux.lab.charts import ari_label
 from pollux.lab.grid import model_path
-from pollux.lab.paper import EXPERIMENTS, categorical, moons, outliers, ova_vs_ovo
+from pollux.lab.paper import EXPERIMENTS, outliers, plane
 from pollux.lab.paper.reproduction import Request, report_on
 from pollux.lab.records import Record, Run
 from pollux.lab.results import WITHOUT_FIGURES, Report, publish, with_figures
@@ -34,10 +34,10 @@ PANELS = {
     "complexity": {"time": 2},
 }
 SAMPLES = {
-    "categorical": categorical.samples()[0],
+    "categorical": plane.samples("categorical")[0],
     "outliers": outliers.samples(1)[0][:100],
-    "moons": moons.samples()[0],
-    "ova-vs-ovo": ova_vs_ovo.samples()[0],
+    "moons": plane.samples("moons")[0],
+    "ova-vs-ovo": plane.samples("ova-vs-ovo")[0],
 }
 every_experiment = pytest.mark.parametrize("name", EXPERIMENTS)
 

@@ -24,7 +24,7 @@ from pollux.errors import InputError
 from pollux.lab import bench_command as bench
 from pollux.lab import grid, records
 from pollux.lab.datasets import ImageSet
-from pollux.lab.grid import Failure, Limits, RunContext, perform, record_of, run_grid
+from pollux.lab.grid import Failure, Limits, RunContext, UnfinishedRun, perform, record_of, run_grid
 from pollux.lab.quality import benchmark, labelled_sets
 from pollux.lab.quality.benchmark import QualityTask, find_labels, is_done, report_on
 from pollux.lab.quality.labelled_sets import DataSet, Samples, choose_sets, describe_set, read_file
@@ -40,7 +40,6 @@ from pollux.lab.quality.leaderboard import (
 from pollux.lab.quality.peers import METHODS, Method, choose_methods, fit_preparation
 from pollux.lab.records import Record, Run
 from pollux.lab.results import print_report
-from pollux.lab.unfinished import UnfinishedRun
 from quality_methods import BROKEN, GOOD, HANGING, KILLED, LEAVING, ONCE
 
 ROOT = Path(__file__).parents[2]

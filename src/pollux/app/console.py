@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -66,21 +66,3 @@ class Console:
 
 
 SILENT = Console(quiet=True)
-
-
-def recorded_runs(work: Callable[[], Sequence[Any]], out: str, named: Callable[[Any], Any]) -> int:
-    """Do runs that are recorded in a folder as they end, and name those that failed; the exit code."""
-    try:
-        failures = work()
-    except KeyboardInterrupt:
-        say(f"Stopped. What has ended is recorded in {out}; the same command goes on from there.")
-        return STOPPED
-    if not failures:
-        return GOOD
-    # Where errors come from: each place once.
-    for trace in dict.fromkeys(failure.trace for failure in failures if failure.trace):
-        say(trace.rstrip())
-    say(f"{counted(len(failures), 'run')} failed; the same command tries again what is not recorded:")
-    for failure in failures:
-        say(f"  {named(failure)}: {' '.join(failure.reason.split())}")
-    return OUR_FAULT

@@ -6,28 +6,22 @@ import argparse
 import sys
 from typing import Any
 
-from pollux.app.console import BAD_INPUT, recorded_runs
+from pollux.app.console import BAD_INPUT
 
 # Written out, because the methods bring scikit-learn and torch; a test compares them.
 METHODS = ("kmeans", "gmm", "ward", "spectral", "hdbscan", "gemclus", "pollux")
 
 
 def add(commands: Any) -> None:
-    bench = commands.add_parser(
-        "bench",
-        allow_abbrev=False,
-        description="Measure the library beside its peers.",
-    )
-    bench.set_defaults(run=lambda options: _ask(bench))
-    _add_quality(bench.add_subparsers(dest="bench", metavar="BENCH"))
+    about = "Measure the library beside its peers."
+    bench = commands.add_parser("bench", allow_abbrev=False, description=about)
 
+    def ask(options: argparse.Namespace) -> int:
+        bench.print_help(sys.stderr)
+        return BAD_INPUT
 
-def _ask(bench: argparse.ArgumentParser) -> int:
-    bench.print_help(sys.stderr)
-    return BAD_INPUT
-
-
-def _add_quality(benches: Any) -> None:
+    bench.set_defaults(run=ask)
+    benches = bench.add_subparsers(dest="bench", metavar="BENCH")
     quality = benches.add_parser(
         "quality",
         allow_abbrev=False,
@@ -60,21 +54,12 @@ def _add_quality(benches: Any) -> None:
         "--anew", metavar="NAME", nargs="+", default=[], help="run these methods again though they are recorded"
     )
     quality.add_argument("--show", action="store_true", help="run nothing: tables and figures of what is recorded")
-    quality.set_defaults(run=_run_quality)
+    quality.set_defaults(run=run_quality)
 
 
-def _run_quality(options: argparse.Namespace) -> int:
+def run_quality(options: argparse.Namespace) -> int:
+    from pollux.lab.progress import run_recorded
     from pollux.lab.quality import Request, compare
 
-    request = Request(
-        options.folders,
-        options.sets,
-        options.methods,
-        options.seeds,
-        options.jobs,
-        options.timeout,
-        options.out,
-        options.show,
-        options.anew,
-    )
-    return recorded_runs(lambda: compare(request), options.out, lambda failure: failure.task)
+    request = Request(**{name: getattr(options, name) for name in Request.__dataclass_fields__})
+    return run_recorded(lambda: compare(request), options.out)

@@ -7,27 +7,24 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 
-from pollux.clustering import GeminiClustering
 from pollux.errors import InputError
 from pollux.geometry import Geometry, resolve
 from pollux.geometry.affinity import Block
 from pollux.geometry.pairwise import Kind
 from pollux.lab.datasets import load_images
 from pollux.lab.grid import RunContext
-from pollux.lab.paper.bars import draw_bars
-from pollux.lab.paper.comparisons import Comparison, ComparisonRow, ComparisonTable, Estimate, estimate
-from pollux.lab.paper.experiment import OBJECTIVES, Experiment, Protocol, score, score_clustering
+from pollux.lab.paper.comparisons import Comparison, ComparisonRow, ComparisonTable, compare, draw_bars
+from pollux.lab.paper.experiment import OBJECTIVES, Experiment, Protocol, fit_run, score, score_clustering
 from pollux.lab.pretraining import load_encoder
 from pollux.lab.records import Record, Run, Settings
 from pollux.models import lenet5
-from pollux.spec import Training
 
 GEOMETRIC = ("mmd_ova", "mmd_ovo", "wasserstein_ova", "wasserstein_ovo")
 COLUMNS = (("kl_ova", ""), *((name, "pixels") for name in GEOMETRIC), *((name, "simclr") for name in GEOMETRIC))
@@ -36,16 +33,9 @@ PUBLISHED = {
     "resnet18": (0.008, 0.047, 0.044, 0.037, 0.036, 0.122, 0.145, 0.052, 0.080),
 }
 PUBLISHED_KMEANS = {"pixels": 0.041, "simclr": 0.147}
+TITLES = {"pixels": "pixels", "simclr": "SimCLR features"}
 MODEL_NAMES = {"lenet5": "LeNet-5", "resnet18": "ResNet-18"}
 ENCODER = "cifar10-simclr.safetensors"
-
-
-class Pictures(NamedTuple):
-    """Images (n, 3, 32, 32), each channel standardised by the training images, and their classes."""
-
-    train: NDArray[np.float32]
-    test: NDArray[np.float32]
-    test_classes: NDArray[np.int64]
 
 
 @functools.lru_cache(maxsize=1)
@@ -60,11 +50,11 @@ def pixels() -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.int64
 
 
 @functools.lru_cache(maxsize=1)
-def pictures() -> Pictures:
-    """What the networks see."""
+def pictures() -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.int64]]:
+    """What the networks see: the same with each channel standardised by the training images."""
     train, test, classes = pixels()
     mean, deviation = (statistic(train, axis=(0, 2, 3), keepdims=True) for statistic in (np.mean, np.std))
-    return Pictures((train - mean) / deviation, (test - mean) / deviation, classes)
+    return (train - mean) / deviation, (test - mean) / deviation, classes
 
 
 @functools.lru_cache(maxsize=1)
@@ -103,28 +93,25 @@ def measure(settings: Settings, seed: int, context: RunContext) -> Mapping[str, 
     encoder = find_encoder(context.folder) if settings.get("geometry") == "simclr" else None
     of_encoder = {"encoder": _digest(encoder)} if encoder else {}
     if settings.get("baseline") == "kmeans":
-        return {**_kmeans(encoder, seed), **of_encoder}
-    data = pictures()
+        train, test, classes = pixels()
+        rows = [part.reshape(len(part), -1) for part in (train, test)]
+        if encoder is not None:
+            rows = [part.numpy() for part in features(encoder)]
+        kmeans = KMeans(10, n_init=10, random_state=seed).fit(rows[0])
+        return {**score(classes, kmeans.predict(rows[1])), "objective": -float(kmeans.inertia_), **of_encoder}
+    train, test, classes = pictures()
     needs: Kind = "distance" if settings["objective"].startswith("wasserstein") else "kernel"
-    clustering = GeminiClustering(
-        10,
-        model=network(settings["model"]),
-        objective=settings["objective"],
-        geometry="auto" if encoder is None else OfFeatures(features(encoder)[0], resolve("auto", needs)),
-        batch_size=500,
-        learning_rate=1e-3,
-        max_epochs=settings["epochs"],
-        random_state=seed,
+    options: dict[str, Any] = {
+        # A last hidden layer of 250 units.
+        "model": functools.partial(lenet5, width=250) if settings["model"] == "lenet5" else settings["model"],
+        "geometry": "auto" if encoder is None else OfFeatures(features(encoder)[0], resolve("auto", needs)),
+        "batch_size": 500,
+        "learning_rate": 1e-3,
         # Features of another encoder are another training, which its checkpoints do not know.
-        training=Training(checkpoint=context.checkpoint("-".join(["fit", *of_encoder.values()]))),
-        callbacks=context.callbacks,
-    ).fit(data.train)
-    return {**score_clustering(clustering, data.test, data.test_classes), **of_encoder}
-
-
-def network(name: str) -> Any:
-    """LeNet-5 with a last hidden layer of 250 units, or ResNet-18."""
-    return functools.partial(lenet5, width=250) if name == "lenet5" else name
+        "fit": "-".join(["fit", *of_encoder.values()]),
+    }
+    clustering = fit_run(train, 10, settings, seed, context, **options)
+    return {**score_clustering(clustering, test, classes), **of_encoder}
 
 
 def find_encoder(folder: Path) -> Path:
@@ -161,17 +148,6 @@ def outdated(record: Record, folder: Path) -> bool:
     return used is not None and path.exists() and used != _digest(path)
 
 
-def _kmeans(encoder: Path | None, seed: int) -> Mapping[str, Any]:
-    train, test, classes = pixels()
-    rows = [part.reshape(len(part), -1) for part in (train, test)] if encoder is None else _arrays(encoder)
-    fitted = KMeans(10, n_init=10, random_state=seed).fit(rows[0])
-    return {**score(classes, fitted.predict(rows[1])), "objective": -float(fitted.inertia_)}
-
-
-def _arrays(encoder: Path) -> list[NDArray[np.float32]]:
-    return [part.numpy() for part in features(encoder)]
-
-
 def grid(epochs: int, models: Sequence[str], geometries: Sequence[str]) -> Iterator[Settings]:
     """The MI, which needs no geometry, and MMD and Wasserstein on pixels and on features."""
     for model in models:
@@ -186,20 +162,12 @@ def tables(records: Sequence[Record]) -> list[ComparisonTable]:
     rows = []
     for column, (objective, geometry) in enumerate(COLUMNS):
         wanted = {"objective": objective, "geometry": geometry or "none"}
-        cells = [
-            Comparison(Estimate(PUBLISHED[model][column]), estimate(records, {**wanted, "model": model}))
-            for model in MODEL_NAMES
-        ]
+        cells = [compare(records, {**wanted, "model": model}, PUBLISHED[model][column]) for model in MODEL_NAMES]
         rows.append(ComparisonRow(f"{OBJECTIVES[objective]}{f', {TITLES[geometry]}' if geometry else ''}", cells))
     for geometry, published in PUBLISHED_KMEANS.items():
-        measured = estimate(records, {"baseline": "kmeans", "geometry": geometry})
-        rows.append(
-            ComparisonRow(f"k-means, {TITLES[geometry]}", [Comparison(Estimate(published), measured), Comparison()])
-        )
+        kmeans = compare(records, {"baseline": "kmeans", "geometry": geometry}, published)
+        rows.append(ComparisonRow(f"k-means, {TITLES[geometry]}", [kmeans, Comparison()]))
     return [ComparisonTable("ARI on the test images of CIFAR-10 (clusters in use)", list(MODEL_NAMES.values()), rows)]
-
-
-TITLES = {"pixels": "pixels", "simclr": "SimCLR features"}
 
 
 EXPERIMENT = Experiment(

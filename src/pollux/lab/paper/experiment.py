@@ -17,12 +17,14 @@ from pollux.lab.paper.comparisons import ComparisonTable
 from pollux.lab.records import Record, Run, Settings
 from pollux.metrics import LABEL_METRICS, conditional_entropy
 from pollux.objectives import Gemini
+from pollux.spec import Training
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Measure: TypeAlias = Callable[[Settings, int, RunContext], Mapping[str, Any]]
 """Do the run of these settings and seed, and return its metrics."""
+Tables: TypeAlias = Callable[[Sequence[Record]], Sequence[ComparisonTable]]
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,12 @@ class Protocol:
     grid: Sequence[Settings]
     runs: int
     remark: str = ""
+
+    @property
+    def values(self) -> dict[str, list[Any]]:
+        """The values of each setting, in the order of the grid."""
+        names = dict.fromkeys(name for settings in self.grid for name in settings)
+        return {name: list(dict.fromkeys(s[name] for s in self.grid if name in s)) for name in names}
 
     def restricted(
         self, only: Mapping[str, Sequence[Any]], other: Settings | None = None, runs: int | None = None
@@ -85,7 +93,7 @@ class Experiment:
         hold.
     timed : bool
         Whether it measures time: then runs are done one at a time.
-    conclusion : callable, optional
+    conclusion : callable
         From the records to lines that say whether what the paper found was found here.
     """
 
@@ -94,46 +102,54 @@ class Experiment:
     place: str
     protocols: Mapping[str, Protocol]
     measure: Measure
-    tables: Callable[[Sequence[Record]], Sequence[ComparisonTable]]
+    tables: Tables
     figures: Callable[[Sequence[Record], Path], Mapping[str, Figure]] | None = None
     saves_model: Callable[[Run], bool] = lambda run: False
     outdated: Callable[[Record, Path], bool] = lambda record, folder: False
     data: Sequence[str] = ()
     check: Callable[[Sequence[Run], Path], None] = lambda runs, folder: None
     timed: bool = False
-    conclusion: Callable[[Sequence[Record]], Sequence[str]] | None = None
-
-
-def is_first_run(run: Run) -> bool:
-    """Whether it is the run that figures show, of the many of its settings."""
-    return run.seed == 0
+    conclusion: Callable[[Sequence[Record]], Sequence[str]] = lambda records: []
 
 
 # What the experiments measure in the same way.
 
 OBJECTIVES = {
-    "kl_ova": "KL OvA",
-    "kl_ovo": "KL OvO",
-    "hellinger_ova": "Hellinger OvA",
-    "hellinger_ovo": "Hellinger OvO",
-    "tv_ova": "TV OvA",
-    "tv_ovo": "TV OvO",
-    "mmd_ova": "MMD OvA",
-    "mmd_ovo": "MMD OvO",
-    "wasserstein_ova": "Wasserstein OvA",
-    "wasserstein_ovo": "Wasserstein OvO",
+    f"{key}_{mode}": f"{name} {title}"
+    for key, name in {
+        "kl": "KL",
+        "hellinger": "Hellinger",
+        "tv": "TV",
+        "mmd": "MMD",
+        "wasserstein": "Wasserstein",
+    }.items()
+    for mode, title in (("ova", "OvA"), ("ovo", "OvO"))
 }
 """The ten GEMINIs of the paper, and how tables name them."""
-
 
 # The authors compute with probabilities of at least this; the objectives here need no such limit.
 AUTHORS_CLIP = 1e-12
 
 
-def objective_of(settings: Mapping[str, Any]) -> str | Gemini:
-    """The objective of a run, clipped where its settings say so."""
-    name: str = settings["objective"]
-    return Gemini(name, clip=settings["clip"]) if settings.get("clip") else name
+def fit_run(
+    X: Any, n_clusters: int, settings: Settings, seed: int, context: RunContext, *, fit: str = "fit", **parameters: Any
+) -> GeminiClustering:
+    """The clustering of a run, fitted to X from its last checkpoint on, and saved if figures need it.
+
+    Its objective is clipped where the settings say so; ``fit`` names the checkpoints.
+    """
+    name, clip = settings["objective"], settings.get("clip")
+    clustering = GeminiClustering(
+        n_clusters,
+        objective=Gemini(name, clip=clip) if clip else name,
+        max_epochs=settings["epochs"],
+        random_state=seed,
+        callbacks=context.callbacks,
+        training=Training(checkpoint=context.checkpoint(fit)),
+        **parameters,
+    ).fit(X)
+    context.save_model(clustering)
+    return clustering
 
 
 def score(classes: ArrayLike, labels: ArrayLike) -> dict[str, Any]:

@@ -257,7 +257,7 @@ def report_on(
         [*leaderboard_tables(board), *set_tables(board)],
         found,
         command_of(request),
-        remarks=[*notes, *(f"Failed: {failure}" for failure in failures), *warned],
+        remarks=[*notes, *(f"Failed: {failure.in_words()}" for failure in failures), *warned],
     )
 
 
