@@ -314,8 +314,11 @@ def test_the_agreement_of_restarts_is_told(run: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--preset", "tables"], "--geometry mixtures and --init kmeans must look at all rows"),
-        (["--preset", "images"], "--init graph and --n-components 100 and --penalties local_vat must"),
+        (["--preset", "tables", "--max-samples", "0"], "--geometry mixtures and --init kmeans must look at all rows"),
+        (
+            ["--preset", "images", "--max-samples", "0"],
+            "--init graph and --n-components 100 and --penalties local_vat must",
+        ),
         (["--geometry", "graph:neighbours=3"], "--geometry graph:neighbours=3 must"),
     ],
 )
@@ -330,6 +333,16 @@ def test_what_needs_all_rows_is_refused_before_a_stream_is_read(
     monkeypatch.setattr(run_data, "learn_encoding", never)
     told = refused("fit", "table.parquet", "--stream", "yes", "--clusters", 3, *options, says=says)
     assert "--stream no" in told
+    assert "--max-samples 20000" in told
+
+
+@pytest.mark.parametrize("preset", ["tables", "images"])
+def test_recipes_learn_from_some_rows_of_a_stream(preset: str) -> None:
+    np.save("rows.npy", np.random.default_rng(0).normal(size=(60, 4)) + 9 * np.repeat(np.eye(4)[:3], 20, axis=0))
+    options = ("--preset", preset, "--max-samples", 30, "--clusters", 3, "--epochs", 2, "--trial-epochs", 0)
+    good("fit", "rows.npy", *options, "--stream", "yes", "--out", "run")
+    good("predict", "run", "rows.npy", "--out", "predicted.csv")
+    assert sum(cluster["rows"] for cluster in summary_of("run")["clusters"]) == 60
 
 
 @pytest.mark.parametrize("scaling", SCALINGS)

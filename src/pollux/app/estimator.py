@@ -51,11 +51,15 @@ def check_streamable(settings: Settings) -> None:
 
     # How many rows there are decides on the number of restarts alone.
     clustering = make_estimator(settings, settings.n_clusters)
+    if settings.max_samples:
+        # Those that are learned from are in memory.
+        return
     instead = _instead(settings, clustering)
     if instead:
         raise InputError(
             f"{settings.data} is read as it is needed, and {' and '.join(instead)} must look at all rows at once: "
-            f"choose {', '.join(instead.values())}; or hold the rows in memory ({option('stream', 'no')})."
+            f"choose {', '.join(instead.values())}; learn from some of them ({option('max_samples', 20_000)}); or hold "
+            f"the rows in memory ({option('stream', 'no')})."
         )
     # Whatever else there may be.
     Spec.of(clustering).check_streamable()

@@ -155,6 +155,14 @@ class Settings:
         none=0,
         auto=True,
     )
+    max_samples: int = setting(
+        0,
+        TRAINING,
+        "learn from at most N rows, drawn at random, and label all (default: 0, learn from all)",
+        metavar="N",
+        least=0,
+        none=0,
+    )
     tol: float = setting(
         1e-4, TRAINING, "relative rise of the objective that counts, for --patience", metavar="X", least=0
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,9 @@ from pollux.errors import InputError, option
 
 # A smaller memory map is as well read through the map.
 _LARGE_MAP = 64_000_000
-_SAMPLE_ROWS, _SAMPLE_CHUNKS = 1_000, 8
+_SAMPLE_ROWS = 1_000
+# A sample has so many rows of each place: few, since neighbours in a file are often alike.
+_ROWS_OF_A_PLACE = 125
 LOADED_ROWS = 500
 
 
@@ -201,6 +203,22 @@ def select_samples(
     return ArraySamples(some, selected, kept, sample_weight, encoding, names, left_out)
 
 
+def draw_samples(samples: Samples, most: int | None) -> Samples:
+    """At most so many of the samples, in memory, always the same ones; None: the samples as they are."""
+    if most is None:
+        return samples
+    if isinstance(samples, StreamSamples):
+        X = np.asarray(sample_of(samples.source, most))
+        return ArraySamples(X, np.ones(len(X), dtype=bool), None, None, samples.encoding, samples.feature_names)
+    n = samples.X.shape[0]
+    if n <= most:
+        return samples
+    index = np.sort(np.random.default_rng(0).choice(n, most, replace=False))
+    weight = None if samples.sample_weight is None else samples.sample_weight[torch.from_numpy(index)]
+    drawn = np.ones(most, dtype=bool)
+    return replace(samples, X=samples.X[index], selected=drawn, sample_weight=weight, left_out=None)
+
+
 def validate_samples(
     X: Any,
     estimator: Any,
@@ -320,17 +338,19 @@ def sample_of(source: Source, most: int = _SAMPLE_ROWS) -> NDArray[Any] | Tensor
         return torch.cat(parts)[:most]
     chunks = source.chunks
     present = np.flatnonzero(chunks.lengths)
-    # From a few places, or from as many as it takes.
+    # From several places, or from as many as it takes.
     needed = -(-most // max(1, int(chunks.lengths[present].min(initial=most))))
-    count = min(max(_SAMPLE_CHUNKS, needed), len(present), most)
+    count = min(max(-(-most // _ROWS_OF_A_PLACE), needed), len(present))
     some = present[np.linspace(0, len(present) - 1, count).astype(int)]
-    each = -(-most // max(1, len(some)))
-    return np.concatenate([_spread(chunks.read(int(chunk)), each) for chunk in some])[:most]
-
-
-def _spread(rows: NDArray[Any], most: int) -> NDArray[Any]:
-    some: NDArray[Any] = rows[np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(int)]
-    return some
+    lengths = chunks.lengths[some]
+    n = int(lengths.sum())
+    # Each row is as likely as any other, however long its chunk is.
+    drawn = np.sort(np.random.default_rng(0).choice(n, min(most, n), replace=False))
+    owned = np.split(drawn, np.searchsorted(drawn, np.cumsum(lengths)[:-1]))
+    first = np.cumsum(lengths) - lengths
+    return np.concatenate(
+        [chunks.read(int(chunk))[own - start] for chunk, own, start in zip(some, owned, first, strict=True) if len(own)]
+    )
 
 
 def shard_of(stream: Stream, rank: int = 0, n_ranks: int = 1) -> tuple[Any, NDArray[np.int64]]:

@@ -1,1 +1,1 @@
-"""Files: whole or not at all, locked, under a checksum; model files and ONNX."""
+"""Files: whole or not at all, locked, under a checksum, of known types; model files and ONNX."""

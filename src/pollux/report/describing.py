@@ -27,6 +27,7 @@ FURTHER_SETTINGS = {
     "optimiser": "Optimiser",
     "schedule": "Schedule",
     "trial_epochs": "Epochs of all restarts",
+    "max_samples": "Most rows that are learned from",
     "reshuffle_every": "Epochs between reshuffles",
     "tol": "Tolerance",
     "patience": "Patience",

@@ -1,0 +1,69 @@
+"""Plain data of files as typed records. What does not fit is an InputError that names the file and the field."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from pollux.errors import InputError
+
+T = TypeVar("T")
+
+Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
+Positive = Annotated[float, Meta(gt=0, le=sys.float_info.max)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Count = Annotated[int, Meta(ge=0)]
+Size = Annotated[int, Meta(ge=1)]
+
+
+def parse(data: Any, kind: type[T], source: str | Path) -> T:
+    """Plain data as a ``kind``: a msgspec Struct, a dataclass or any type of these; ``source`` is named in messages.
+
+    Fields that the type does not know are left out, unless it forbids them. Checks of several fields belong into its
+    ``__post_init__``, which raises a ValueError.
+
+    Examples
+    --------
+    >>> parse({"epochs": [3, "x"]}, dict[str, list[int]], "run.toml")
+    Traceback (most recent call last):
+    pollux.errors.InputError: run.toml: in [...][1], expected `int`, got `str`.
+    """
+    try:
+        return msgspec.convert(data, kind)
+    except (msgspec.ValidationError, RecursionError) as error:
+        what, _, field = str(error).partition(" - at `")
+        place = re.sub(r"^(key in )?\$\.?", "", field.removesuffix("`"))
+        what = f"in {place}, {what[:1].lower()}{what[1:]}" if place else f"{what[:1].lower()}{what[1:]}"
+        raise InputError(f"{source}: {what.removesuffix('.')}.") from error
+
+
+def parse_json(text: str | bytes, kind: type[T], source: str | Path) -> T:
+    """JSON as a ``kind``; an object that names a key twice is refused."""
+    return parse(_load(lambda: json.loads(text, object_pairs_hook=_unique), "JSON", source), kind, source)
+
+
+def parse_toml(text: str, kind: type[T], source: str | Path) -> T:
+    """TOML as a ``kind``."""
+    return parse(_load(lambda: tomllib.loads(text), "TOML", source), kind, source)
+
+
+def _load(load: Callable[[], Any], language: str, source: str | Path) -> Any:
+    try:
+        return load()
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{source} is not {language}: {error}.") from error
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key is there twice")
+    return found

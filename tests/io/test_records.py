@@ -1,0 +1,63 @@
+"""Records of files: the typed object, or an InputError that names the file and the field."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pytest
+
+from pollux.errors import InputError
+from pollux.io.records import Count, Finite, Positive, Share, Size, parse, parse_json, parse_toml
+
+
+class Run(msgspec.Struct):
+    epochs: Size
+    rate: Positive = 0.1
+    shares: tuple[Share, ...] = ()
+    by_name: dict[str, Finite] = {}
+
+    def __post_init__(self) -> None:
+        if self.epochs > 10 and self.rate > 1:
+            raise ValueError("a rate of more than 1 is for few epochs")
+
+
+@dataclass
+class Pair:
+    left: Count
+    right: Run
+
+
+def test_what_fits_is_the_record() -> None:
+    assert parse_toml("epochs = 3\nrate = 2", Run, "run.toml") == Run(3, 2.0)
+    assert parse_json('{"left": 0, "right": {"epochs": 1}, "more": []}', Pair, "pair") == Pair(0, Run(1))
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"epochs": 0}, "file: in epochs, expected `int` >= 1."),
+        ({"epochs": True}, "file: in epochs, expected `int`, got `bool`."),
+        ({"epochs": 1, "rate": float("nan")}, "in rate, "),
+        ({"epochs": 1, "rate": float("inf")}, "in rate, "),
+        ({"epochs": 1, "shares": [0.5, -1e-9]}, r"in shares\[1\], "),
+        ({"epochs": 1, "by_name": {"a": float("-inf")}}, r"in by_name\[...\], "),
+        ({"epochs": 20, "rate": 2}, "file: a rate of more than 1 is for few epochs."),
+        ({}, "file: object missing required field `epochs`."),
+        ([], "file: expected `object`, got `array`."),
+    ],
+    ids=str,
+)
+def test_file_and_field_are_named(data: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parse(data, Run, "file")
+
+
+@pytest.mark.parametrize("text", ["{", '{"epochs": 1, "epochs": 2}', 100_000 * "[", b"\xff"], ids=lambda text: text[:9])
+def test_what_is_not_json_is_named(text: str) -> None:
+    with pytest.raises(InputError, match=r"^summary.json is not JSON: "):
+        parse_json(text, Run, "summary.json")
+
+
+def test_what_is_not_toml_is_named() -> None:
+    with pytest.raises(InputError, match=r"^run.toml is not TOML: "):
+        parse_toml("epochs = [", Run, "run.toml")
