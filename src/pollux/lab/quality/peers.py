@@ -93,29 +93,10 @@ class Method:
         return ""
 
 
-def _kmeans(X: Any, n_clusters: int, seed: int, context: RunContext) -> Any:
-    return KMeans(n_clusters, n_init=10, random_state=seed).fit(X)
-
-
-def _mixture(X: Any, n_clusters: int, seed: int, context: RunContext) -> Any:
-    return GaussianMixture(n_clusters, random_state=seed).fit(X)
-
-
-def _ward(X: Any, n_clusters: int, seed: int, context: RunContext) -> Any:
-    return AgglomerativeClustering(n_clusters, linkage="ward").fit(X)
-
-
 def _spectral(X: Any, n_clusters: int, seed: int, context: RunContext) -> Any:
     # Fewer rows than neighbours: all of them are.
-    neighbours = min(10, X.shape[0])
-    return SpectralClustering(n_clusters, affinity="nearest_neighbors", n_neighbors=neighbours, random_state=seed).fit(
-        X
-    )
-
-
-def _hdbscan(X: Any, n_clusters: int, seed: int, context: RunContext) -> Any:
-    # The only one without a number of clusters: it has no such parameter.
-    return HDBSCAN(copy=True).fit(X)
+    graph: dict[str, Any] = {"affinity": "nearest_neighbors", "n_neighbors": min(10, X.shape[0])}
+    return SpectralClustering(n_clusters, random_state=seed, **graph).fit(X)
 
 
 def _gemclus(X: Any, n_clusters: int, seed: int, context: RunContext) -> Any:
@@ -128,12 +109,29 @@ def _gemclus(X: Any, n_clusters: int, seed: int, context: RunContext) -> Any:
 def _pollux(X: Any, n_clusters: int, seed: int, context: RunContext) -> Any:
     from pollux.clustering import GeminiClustering
 
-    if X.ndim > 2:
-        clustering = GeminiClustering.for_images(n_clusters=n_clusters, random_state=seed)
-        return clustering.set_params(callbacks=context.callbacks, checkpoint=context.checkpoint()).fit(X)
+    is_table = X.ndim == 2
+    recipe = GeminiClustering.for_tables if is_table else GeminiClustering.for_images
     # Tables take seconds, of which checkpoints would be a part.
-    clustering = GeminiClustering.for_tables(n_clusters=n_clusters, random_state=seed)
-    return clustering.set_params(callbacks=context.callbacks).fit(X)
+    further: dict[str, Any] = {} if is_table else {"checkpoint": context.checkpoint()}
+    clustering = recipe(n_clusters=n_clusters, random_state=seed)
+    return clustering.set_params(callbacks=context.callbacks, **further).fit(X)
+
+
+def _kmeans(X: Any, K: int, seed: int, context: RunContext) -> Any:
+    return KMeans(K, n_init=10, random_state=seed).fit(X)
+
+
+def _mixture(X: Any, K: int, seed: int, context: RunContext) -> Any:
+    return GaussianMixture(K, random_state=seed).fit(X)
+
+
+def _ward(X: Any, K: int, seed: int, context: RunContext) -> Any:
+    return AgglomerativeClustering(K, linkage="ward").fit(X)
+
+
+def _hdbscan(X: Any, K: int, seed: int, context: RunContext) -> Any:
+    # The only one without a number of clusters: it has no such parameter.
+    return HDBSCAN(copy=True).fit(X)
 
 
 METHODS: dict[str, Method] = {
