@@ -144,7 +144,8 @@ def _checked_image_set(name: str, origin: Path | str, arrays: Arrays) -> ImageSe
                 f"{whole.min()} to {whole.max()}."
             )
         parts += [x, whole]
-    return ImageSet(name, *parts, class_names=info.class_names)
+    x_train, y_train, x_test, y_test = parts
+    return ImageSet(name, x_train, y_train, x_test, y_test, info.class_names)
 
 
 class Source(NamedTuple):
