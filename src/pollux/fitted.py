@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pollux.data.encoding import Encoding
-from pollux.data.samples import ArraySamples, Loader, Samples, Source, StreamSamples, iterate_in_order
+from pollux.data.samples import ArraySamples, Loader, Samples, StreamSamples
 from pollux.data.scaling import FittedScaling, FittedTransformer, prepared
 from pollux.geometry import Geometry
 from pollux.metrics import agreement
@@ -80,7 +80,7 @@ class Fitted:
     feature_names: tuple[str, ...] = ()
     missing: str = "error"
     given_labels: NDArray[np.int64] | None = None
-    source: Source | None = field(default=None, repr=False)
+    source: StreamSamples | None = field(default=None, repr=False)
     optimiser_state: dict[str, Any] | None = field(default=None, repr=False)
 
     @staticmethod
@@ -113,7 +113,7 @@ class Fitted:
             missing=spec.preprocessing.missing,
             encoding=samples.encoding,
             feature_names=samples.feature_names,
-            source=samples.source if isinstance(samples, StreamSamples) else None,
+            source=samples if isinstance(samples, StreamSamples) else None,
         )
         if isinstance(samples, StreamSamples):
             return fitted
@@ -172,7 +172,7 @@ class Fitted:
             return self.given_labels
         if self.source is None:
             raise AttributeError("The labels of streamed samples are not kept in files: predict those that you need.")
-        return np.concatenate([self.probabilities(rows).argmax(1) for rows in iterate_in_order(self.source)])
+        return np.concatenate([self.probabilities(rows).argmax(1) for rows in self.source.in_order()])
 
     def free_probabilities(self) -> NDArray[np.floating[Any]]:
         """p(y|x) (n, K) of the samples of a free table; even for those that it has not seen."""
@@ -203,8 +203,7 @@ def _evaluate_all(samples: Samples, network: _Network, drawn: Evaluation) -> Eva
         weight = None if samples.sample_weight is None else samples.sample_weight.cpu()
         return Evaluation(drawn.objective, torch.bincount(choice, weight, minlength=n_clusters), choice)
     sizes = torch.zeros(n_clusters, dtype=torch.long)
-    source = samples.source
-    for rows in source if isinstance(source, Loader) else iterate_in_order(source):
+    for rows in samples if isinstance(samples, Loader) else samples.in_order():
         for part in _predict(rows, network, n_clusters):
             sizes += torch.bincount(part.argmax(1), minlength=n_clusters)
     return Evaluation(drawn.objective, sizes, None)

@@ -133,7 +133,8 @@ def run_recorded(work: Callable[[], Sequence[Failure]], out: str) -> int:
         return GOOD
     # Where errors come from: each place once.
     for trace in dict.fromkeys(failure.trace for failure in failures if failure.trace):
-        say(trace.rstrip())
+        for line in trace.rstrip().splitlines():
+            say(line)
     say(f"{counted(len(failures), 'run')} failed; the same command tries again what is not recorded:")
     for failure in failures:
         say(f"  {failure.in_words()}")

@@ -12,8 +12,7 @@ from pollux.app.console import counted
 from pollux.lab.charts import set_grid, set_title
 from pollux.lab.records import Record
 from pollux.lab.tables import NOT_RUN, NOTHING, Cell, Table, typeset, with_sign
-from pollux.report.canvas import new_figure
-from pollux.report.palette import INK, colours
+from pollux.report.canvas import INK, colours, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -25,8 +25,7 @@ from pollux.lab.paper.comparisons import (
 )
 from pollux.lab.paper.experiment import AUTHORS_CLIP, OBJECTIVES, Experiment, Protocol, fit_run, score, score_clustering
 from pollux.lab.records import Record, Settings
-from pollux.report.canvas import new_figure
-from pollux.report.palette import INK, QUIET
+from pollux.report.canvas import INK, QUIET, new_figure
 from pollux.spec import MLP
 
 if TYPE_CHECKING:

@@ -22,8 +22,7 @@ from pollux.lab.paper.comparisons import Comparison, ComparisonRow, ComparisonTa
 from pollux.lab.paper.experiment import AUTHORS_CLIP, OBJECTIVES, Experiment, Protocol, fit_run, score, score_clustering
 from pollux.lab.records import Record, Run, Settings
 from pollux.metrics import renyi_entropy
-from pollux.report.canvas import clean_axes, colour_map, over_the_plane
-from pollux.report.palette import QUIET
+from pollux.report.canvas import QUIET, clean_axes, colour_map, over_the_plane
 from pollux.spec import MLP
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from pollux.lab.quality.labelled_sets import GROUPS
 from pollux.lab.quality.peers import METHODS, REFERENCE
 from pollux.lab.records import Record
 from pollux.lab.tables import NOTHING, Cell, Table, typeset, with_sign
-from pollux.report.canvas import new_figure
-from pollux.report.palette import INK, QUIET, colours
+from pollux.report.canvas import INK, QUIET, colours, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
