@@ -128,16 +128,13 @@ class Failure:
 
 @dataclass(frozen=True)
 class Limits:
-    """Tasks at a time, threads of each, seconds after which one is given up, and how often checkpoints are written.
-
-    Processes do one task after the other, unless each is to have a ``fresh`` one.
-    """
+    """How tasks are done: so many at a time, each on so many threads, given up after so many seconds."""
 
     jobs: int
     threads: int
     timeout: float = math.inf
     checkpoint_every: str = CHECKPOINT_EVERY
-    fresh: bool = False
+    fresh: bool = False  # each task in a process of its own, else one after the other
 
 
 class Display:
@@ -389,15 +386,7 @@ def record_of(task: Task, metrics: Mapping[str, Any], seconds: float = 0.0, warn
 
 
 class UnfinishedRun:
-    """The folder of a run under way: checkpoints of its fits, the seconds spent and the warnings given so far.
-
-    Parameters
-    ----------
-    folder : path
-        Where it is; it is created with the first note or checkpoint.
-    every : str
-        How often a fit writes a checkpoint, as in ``Checkpoints``.
-    """
+    """The folder of a run under way: checkpoints of its fits, the seconds spent and the warnings given so far."""
 
     def __init__(self, folder: Path, every: str = CHECKPOINT_EVERY) -> None:
         self.folder, self._every = folder, every

@@ -44,40 +44,18 @@ class Picture(NamedTuple):
 
 @dataclass(frozen=True)
 class Report:
-    """What was run, and what was found.
+    """What was run, and what was found."""
 
-    Parameters
-    ----------
-    name, title, lead : str
-        The stem of its files, its heading, and a line on how much was run.
-    tables : sequence of Table
-        What was measured.
-    records : sequence of Record
-        What the tables are made of.
-    command : str
-        The command line that shows or runs the same.
-    departure : str
-        How the runs differ from the full protocol.
-    findings : sequence of str
-        What was found, in sentences.
-    settings : mapping
-        Values of settings, in words.
-    remarks : sequence of str
-        What was left out, failed, or warned.
-    pictures : sequence of Picture
-        The figures.
-    """
-
-    name: str
+    name: str  # the stem of its files
     title: str
-    lead: str
+    lead: str  # how much was run
     tables: Sequence[Table]
-    records: Sequence[Record]
-    command: str
-    departure: str = ""
+    records: Sequence[Record]  # what the tables are made of
+    command: str  # that shows or runs the same
+    departure: str = ""  # how the runs differ from the full protocol
     findings: Sequence[str] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
-    remarks: Sequence[str] = ()
+    remarks: Sequence[str] = ()  # what was left out, failed, or warned
     pictures: Sequence[Picture] = ()
 
     @property

@@ -68,47 +68,23 @@ class Protocol:
 
 @dataclass(frozen=True)
 class Experiment:
-    """An experiment of the paper.
-
-    Parameters
-    ----------
-    name, title, place : str
-        Its name on the command line, what it is about, and where in the paper it is.
-    protocols : mapping
-        ``"quick"`` and ``"paper"``: what is run.
-    measure : callable
-        Does one run.
-    tables : callable
-        From the records to the tables that stand beside the paper's.
-    figures : callable, optional
-        From the records, and the folder of the results, to figures by name.
-    saves_model : callable
-        Whether a run saves its model: then it is run again where the file is gone.
-    outdated : callable
-        Whether a record, in the folder of the results, was made with something that is no longer there.
-    data : sequence of str
-        Image data sets that it needs.
-    check : callable
-        Raises an InputError if runs that are to be done lack something else, which the folder of the results ought to
-        hold.
-    timed : bool
-        Whether it measures time: then runs are done one at a time.
-    conclusion : callable
-        From the records to lines that say whether what the paper found was found here.
-    """
+    """An experiment of the paper."""
 
     name: str
     title: str
-    place: str
-    protocols: Mapping[str, Protocol]
+    place: str  # in the paper
+    protocols: Mapping[str, Protocol]  # "quick" and "paper": what is run
     measure: Measure
     tables: Tables
     figures: Callable[[Sequence[Record], Path], Mapping[str, Figure]] | None = None
+    # A run whose model is gone is done again, as is one that was made with something that is no longer there.
     saves_model: Callable[[Run], bool] = lambda run: False
     outdated: Callable[[Record, Path], bool] = lambda record, folder: False
-    data: Sequence[str] = ()
+    data: Sequence[str] = ()  # image sets that it needs
+    # Raises an InputError where the folder of the results lacks what runs that are to be done need.
     check: Callable[[Sequence[Run], Path], None] = lambda runs, folder: None
-    timed: bool = False
+    timed: bool = False  # then its runs are done one at a time
+    # Lines that say whether what the paper found was found here.
     conclusion: Callable[[Sequence[Record]], Sequence[str]] = lambda records: []
 
 

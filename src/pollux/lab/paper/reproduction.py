@@ -171,20 +171,7 @@ def choose(
     """The experiments of these names, and what is to be run of each.
 
     Of several experiments, those without any setting that is asked for are left out, and other values are given to
-    those that have the setting.
-
-    Parameters
-    ----------
-    names : sequence of str
-        Of experiments; "all" for all of them.
-    profile : {"quick", "paper"}
-        Which of their protocols.
-    only : sequence of str
-        ``NAME=VALUE``: settings that have one of the values given for each name.
-    other : sequence of str
-        ``NAME=VALUE``: the value of a setting instead of the protocol's.
-    runs : int, optional
-        Seeds of each setting instead of the protocol's number.
+    those that have the setting. ``only`` and ``other`` are texts NAME=VALUE, ``runs`` the seeds of each setting.
     """
     if not names:
         raise InputError(f"Name what to reproduce: {', '.join(EXPERIMENTS)}, or all.")

@@ -36,27 +36,7 @@ SEEDS, TIMEOUT, OUT = 5, 1200.0, "results/quality"
 
 @dataclass(frozen=True)
 class Request:
-    """What the command line asks for.
-
-    Parameters
-    ----------
-    folders : sequence of path
-        Folders of .npz sets; none: the sets on this machine.
-    sets, methods : sequence of str
-        Names; none: all.
-    seeds : int
-        0 … seeds − 1 are run of each method that has randomness.
-    jobs : int, optional
-        Runs at a time; by default one a core.
-    timeout : float
-        Seconds after which a run is given up.
-    out : path
-        The folder of the results.
-    show : bool
-        Run nothing, show what is recorded.
-    anew : sequence of str
-        Methods whose runs are done again though they are recorded.
-    """
+    """What the command line asks for; no folders: the sets on this machine, no names: all."""
 
     folders: Sequence[str | Path] = ()
     sets: Sequence[str] = ()
@@ -66,7 +46,7 @@ class Request:
     timeout: float = TIMEOUT
     out: str | Path = OUT
     show: bool = False
-    anew: Sequence[str] = ()
+    anew: Sequence[str] = ()  # methods whose runs are done again though they are recorded
 
 
 # A run.

@@ -53,30 +53,16 @@ class Samples:
 
 @dataclass(frozen=True)
 class DataSet:
-    """A set that can be loaded in any process.
-
-    Parameters
-    ----------
-    name, group : str
-        What it is called in tables, and one of ``GROUPS`` or the name of its folder.
-    path : Path, optional
-        Its file; sets of scikit-learn have none.
-    digest : str
-        Of the content of the file: results of a file that has changed are those of another set.
-    rows, columns, classes : int
-        Its size: n, d and K.
-    has_test, is_sparse : bool
-        Whether it is scored on rows that were not fitted, and whether most of its numbers are zeros left out.
-    """
+    """A set that can be loaded in any process: its size is n, d and K."""
 
     name: str
-    group: str
-    path: Path | None
-    digest: str
+    group: str  # one of ``GROUPS``, or the name of its folder
+    path: Path | None  # sets of scikit-learn have none
+    digest: str  # of the file: results of one that has changed are those of another set
     rows: int
     columns: int
     classes: int
-    has_test: bool = False
+    has_test: bool = False  # it is scored on rows that were not fitted
     is_sparse: bool = False
 
     def load(self) -> Samples:

@@ -33,40 +33,18 @@ _GEMCLUS_WHOLE, _GEMCLUS_BATCH = 1_000, 500
 
 @dataclass(frozen=True)
 class Method:
-    """A way to cluster.
+    """A way to cluster."""
 
-    Parameters
-    ----------
-    name, title : str
-        On the command line and in tables.
-    fit : callable
-        Fits it.
-    package : str
-        What it comes with; its version is part of what identifies a run.
-    module : str
-        What must be importable for it.
-    takes_raw : bool
-        Whether it is given the set as it is, with what is missing and unscaled.
-    needs_dense : bool
-        Whether sparse tables must be written out for it.
-    is_random : bool
-        Whether seeds make a difference.
-    predicts : bool
-        Whether it can be asked about rows that it was not fitted to.
-    bytes_per_pair : float
-        Memory that it takes, divided by the square of the number of rows; measured.
-    """
-
-    name: str
-    title: str
+    name: str  # on the command line
+    title: str  # in tables
     fit: Fit
-    package: str = "scikit-learn"
-    module: str = "sklearn"
-    takes_raw: bool = False
+    package: str = "scikit-learn"  # whose version is part of what identifies a run
+    module: str = "sklearn"  # must be importable
+    takes_raw: bool = False  # is given the set as it is, unscaled and with what is missing
     needs_dense: bool = True
     is_random: bool = True
-    predicts: bool = False
-    bytes_per_pair: float = 0.0
+    predicts: bool = False  # can be asked about rows that it was not fitted to
+    bytes_per_pair: float = 0.0  # memory divided by the square of the number of rows; measured
 
     @property
     def is_installed(self) -> bool:
