@@ -59,7 +59,7 @@ def add(commands: Any) -> None:
 
 def run_quality(options: argparse.Namespace) -> int:
     from pollux.lab.progress import run_recorded
-    from pollux.lab.quality import Request, compare
+    from pollux.lab.quality.benchmark import Request, compare
 
     request = Request(**{name: getattr(options, name) for name in Request.__dataclass_fields__})
     return run_recorded(lambda: compare(request), options.out)

@@ -56,7 +56,7 @@ _SECONDS_TO_END = 5.0
 # Of the machine's memory, the rest is for the system and for what all processes share.
 _SHARE_OF_MEMORY = 0.8
 # What is slow to import is imported once, before any process starts; torch's optimisers import torch._dynamo.
-_PRELOADED = ["pollux.lab.paper", "pollux.lab.quality", "torch._dynamo", "gemclus.linear"]
+_PRELOADED = ["pollux.lab.paper", "pollux.lab.quality.benchmark", "torch._dynamo", "gemclus.linear"]
 # Packages whose code decides no bit of a training.
 _NO_TRAINING = ("app", "lab", "report", "selection")
 
