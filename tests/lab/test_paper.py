@@ -288,6 +288,7 @@ def test_mnist_runs(tmp_path: Path) -> None:
     for changed in (
         {"model": "mlp"},
         {"model": "lenet5"},
+        {"model": "lenet5", "network": "paper"},
         {"model": "mlp", "vat": 0.5},
         {"model": "mlp"} | wasserstein,
     ):
@@ -307,6 +308,11 @@ def test_images_are_scaled_and_padded(few_images: None) -> None:
     assert (squares.test.min(), squares.test.max()) == (-1, 1)
     assert np.array_equal(squares.train[:, 0, 2:-2, 2:-2].reshape(60, -1), rows.train)
     assert np.all(squares.train[:, :, :2] == -1)
+    resized = mnist.pictures("lenet5", "paper").test
+    assert resized.shape == (30, 1, 32, 32)
+    # Between the pixels, no margin.
+    assert resized.min() >= -1
+    assert not np.all(resized[:, :, :2] == -1)
     standard = cifar10.pictures()[0]
     assert standard.shape == (60, 3, 32, 32)
     np.testing.assert_allclose(standard.mean((0, 2, 3)), 0, atol=1e-4)
@@ -341,6 +347,9 @@ def test_cifar10_runs_with_pixels_and_features(tmp_path: Path) -> None:
         assert good_score(
             perform_run(Run("cifar10", {"baseline": "kmeans", "geometry": geometry}, 0), tmp_path).metrics
         )
+    for model in cifar10.MODEL_NAMES:
+        settings = {"model": model, "objective": "kl_ova", "geometry": "none", "network": "paper", "epochs": 1}
+        assert good_score(perform_run(Run("cifar10", settings, 0), tmp_path).metrics)
     # The features of an image are those of the encoder, of the same image.
     train, _ = cifar10.features(path)
     network = cifar10.load_encoder(path)

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
+from torch.nn import functional
 
 from pollux.lab.charts import family_colour, mark_not_run, set_grid, set_title
 from pollux.lab.datasets import load_images
@@ -25,6 +27,7 @@ from pollux.lab.paper.comparisons import (
 )
 from pollux.lab.paper.experiment import AUTHORS_CLIP, OBJECTIVES, Experiment, Protocol, fit_run, score, score_clustering
 from pollux.lab.records import Record, Settings
+from pollux.models import lenet5
 from pollux.report.canvas import INK, QUIET, new_figure
 from pollux.spec import MLP
 
@@ -47,6 +50,8 @@ PUBLISHED: dict[str, tuple[tuple[float, int], ...]] = {
 PUBLISHED_KMEANS = {10: 0.367, 15: 0.385}
 COLUMNS = tuple((model, clusters) for clusters in (10, 15) for model in ("mlp", "lenet5"))
 MODEL_NAMES = {"mlp": "MLP", "lenet5": "LeNet-5"}
+# The first records are of a LeNet-5 with rectifiers and max-pooling; with the setting ``network`` it is the paper's.
+PAPERS_LENET = functools.partial(lenet5, activation="tanh", pooling="average")
 
 
 class Pictures(NamedTuple):
@@ -59,11 +64,14 @@ class Pictures(NamedTuple):
 
 
 @functools.lru_cache(maxsize=1)
-def pictures(model: str) -> Pictures:
-    """Rows of 784 pixels for a perceptron, (n, 1, 32, 32) with a black margin for LeNet-5."""
+def pictures(model: str, network: str | None = None) -> Pictures:
+    """Rows of 784 pixels for a perceptron, (n, 1, 32, 32) for LeNet-5: with a black margin, or resized."""
     images = load_images("mnist")
     parts = [part.astype(np.float32) / 127.5 - 1 for part in (images.x_train, images.x_test)]
-    if model == "lenet5":
+    if network == "paper":
+        tensors = (torch.from_numpy(part)[:, None] for part in parts)
+        parts = [functional.interpolate(part, (32, 32), mode="bilinear").numpy() for part in tensors]
+    elif model == "lenet5":
         parts = [np.pad(part, ((0, 0), (2, 2), (2, 2)), constant_values=-1)[:, None] for part in parts]
     else:
         parts = [part.reshape(len(part), -1) for part in parts]
@@ -76,9 +84,11 @@ def measure(settings: Settings, seed: int, context: RunContext) -> Mapping[str, 
         data = pictures("mlp")
         kmeans = KMeans(settings["clusters"], n_init=10, random_state=seed).fit(data.train)
         return {**score(data.test_classes, kmeans.predict(data.test)), "objective": -float(kmeans.inertia_)}
-    data = pictures(settings["model"])
+    network = settings.get("network")
+    data = pictures(settings["model"], network)
+    model = MLP(hidden=(1200,)) if settings["model"] == "mlp" else settings["model"]
     options: dict[str, Any] = {
-        "model": MLP(hidden=(1200,)) if settings["model"] == "mlp" else settings["model"],
+        "model": PAPERS_LENET if network == "paper" else model,
         "geometry": settings.get("distance") or "auto",
         "penalties": {"vat": settings["vat"]} if settings["vat"] else None,
         "batch_size": 250,
@@ -107,23 +117,28 @@ def grid(epochs: int, models: Sequence[str], clusters: Sequence[int]) -> Iterato
                 for model in models:
                     common = {"model": model, "objective": objective, "clusters": number}
                     yield {**common, **variant, "vat": 0.0, "epochs": epochs}
+                    if model == "lenet5":
+                        yield {**common, **variant, "network": "paper", "vat": 0.0, "epochs": epochs}
     yield from ({"baseline": "kmeans", "clusters": number} for number in clusters)
 
 
 def tables(records: Sequence[Record]) -> list[ComparisonTable]:
-    """The table of the paper, and one more for each weight of VAT that was tried."""
-    weights = {float(record.run.settings["vat"]) for record in records if "vat" in record.run.settings}
-    return [_table(records, weight) for weight in sorted(weights or {0.0})]
+    """The table of the paper, and one more for each weight of VAT, and for its own LeNet-5, if these were tried."""
+    runs = [record.run.settings for record in records if "vat" in record.run.settings]
+    tried = {(float(run["vat"]), run.get("network", "")) for run in runs} | {(float(run["vat"]), "") for run in runs}
+    return [_table(records, vat, network) for vat, network in sorted(tried or {(0.0, "")})]
 
 
-def _table(records: Sequence[Record], vat: float) -> ComparisonTable:
+def _table(records: Sequence[Record], vat: float, network: str) -> ComparisonTable:
+    shown = [at for at, (model, _) in enumerate(COLUMNS) if model == "lenet5" or not network]
     rows = []
     for objective, name in OBJECTIVES.items():
         for addition, variant in variants(objective).items():
             is_published = vat == 0 and variant.get("distance") != "euclidean"
             cells = []
-            for (model, clusters), (ari, used) in zip(COLUMNS, PUBLISHED[objective], strict=True):
+            for (model, clusters), (ari, used) in ((COLUMNS[at], PUBLISHED[objective][at]) for at in shown):
                 wanted = {"objective": objective, "model": model, "clusters": clusters, "vat": vat, "clip": None}
+                wanted["network"] = network or None
                 published = Estimate(ari, clusters=used) if is_published else None
                 cells.append(compare(records, {**wanted, **variant}, published))
             rows.append(ComparisonRow(name + addition, cells, further="clip" in variant))
@@ -134,10 +149,11 @@ def _table(records: Sequence[Record], vat: float) -> ComparisonTable:
         else Comparison()
         for model, clusters in COLUMNS
     ]
+    title = "ARI on the test images of MNIST (clusters in use)" + (f", with VAT of weight {vat:g}" if vat else "")
     return ComparisonTable(
-        "ARI on the test images of MNIST (clusters in use)" + (f", with VAT of weight {vat:g}" if vat else ""),
-        [f"{MODEL_NAMES[model]}, {clusters} clusters" for model, clusters in COLUMNS],
-        [*rows, ComparisonRow("k-means", kmeans)],
+        title + (": the LeNet-5 of the paper, with tanh and average pooling" if network else ""),
+        [f"{MODEL_NAMES[model]}, {clusters} clusters" for model, clusters in (COLUMNS[at] for at in shown)],
+        rows if network else [*rows, ComparisonRow("k-means", kmeans)],
     )
 
 
