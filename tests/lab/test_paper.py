@@ -215,6 +215,17 @@ def test_the_same_seed_gives_the_same_and_another_something_else(tmp_path: Path)
     assert one.metrics["objective"] != other.metrics["objective"]
 
 
+def test_runs_of_other_settings_have_other_seeds_which_records_name(tmp_path: Path) -> None:
+    runs = [run for name in EXPERIMENTS for run in EXPERIMENTS[name].protocols["quick"].all_runs(name)]
+    assert len({run.random_state for run in runs}) == len(runs)
+    assert all(0 <= run.random_state < 2**31 for run in runs)
+    run = Run("ova-vs-ovo", {"objective": "mmd_ovo", "epochs": 1}, 1)
+    record = perform_run(run, tmp_path)
+    assert record.run == run
+    assert record.metrics["random_state"] == run.random_state
+    assert run.random_state == Run("ova-vs-ovo", {"epochs": 1, "objective": "mmd_ovo"}, 1).random_state
+
+
 def test_outliers_run_with_baselines(tmp_path: Path) -> None:
     common = {"degrees_of_freedom": 1, "clusters": 4}
     for objective, clip in (("mmd_ova", 0.0), ("kl_ovo", outliers.AUTHORS_CLIP)):

@@ -139,10 +139,9 @@ def _fetch(options: argparse.Namespace) -> int:
             print(f"{name} written to {fetch(name, options.to, progress=progress)}")
     except KeyboardInterrupt:
         written = [name for name in lacking if find(name) is not None]
-        if not written:
-            raise
         left = [name for name in lacking if name not in written]
-        say(f"Stopped; {_were(written)} written" + (f", {_were(left)} not." if left else "."))
+        told = f"{_were(written)} written" + (f", {_were(left)} not" if left else "")
+        say(f"Stopped; {told if written else 'nothing was written'}.")
         return STOPPED
     return GOOD
 

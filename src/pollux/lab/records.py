@@ -27,7 +27,7 @@ Settings: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Run:
-    """One run of an experiment: its settings and the seed of its randomness."""
+    """One run of an experiment: its settings and its number, from 0, among those of these settings."""
 
     experiment: str
     settings: Settings
@@ -38,6 +38,11 @@ class Run:
         """A short name, the same for the same run."""
         text = json.dumps([self.experiment, dict(self.settings), self.seed], sort_keys=True)
         return f"{self.experiment}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+    @property
+    def random_state(self) -> int:
+        """The seed of its randomness: 31 bits of its key, so that no two settings share their draws."""
+        return int(self.key[-8:], 16) >> 1
 
     def has(self, wanted: Settings) -> bool:
         """Whether its settings include the wanted ones; what it does not have is None."""

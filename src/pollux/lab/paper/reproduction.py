@@ -69,7 +69,10 @@ class ExperimentTask(Task):
         return EXPERIMENTS[self.run.experiment].saves_model(self.run)
 
     def measure(self, context: RunContext) -> Mapping[str, Any]:
-        return EXPERIMENTS[self.run.experiment].measure(self.run.settings, self.run.seed, context)
+        # Records that do not name it, the first ones, are of the seed that is their number.
+        seed = self.run.random_state
+        metrics = EXPERIMENTS[self.run.experiment].measure(self.run.settings, seed, context)
+        return {**metrics, "random_state": seed}
 
 
 def reproduce(request: Request) -> list[Failure]:
