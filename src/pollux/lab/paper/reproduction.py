@@ -85,12 +85,20 @@ def reproduce(request: Request) -> list[Failure]:
     grids = [(experiment, protocol, protocol.all_runs(experiment.name)) for experiment, protocol in chosen]
     # Complaints come before anything is run or written.
     folder = results_folder(request.out)
-    if request.show:
-        if not any(recorded_runs(experiment, runs, folder) for experiment, _, runs in grids):
-            raise InputError(_nothing_to_show([experiment for experiment, _, _ in grids], folder))
-    else:
-        for experiment, _, runs in grids:
-            _check(experiment, runs, folder)
+    for experiment, _, runs in [] if request.show else grids:
+        check_records(record_path(folder, experiment))
+        if missing := missing_runs(experiment, runs, folder):
+            for name in experiment.data:
+                load_images(name)
+            experiment.check(missing, folder)
+    if request.show and not any(recorded_runs(experiment, runs, folder) for experiment, _, runs in grids):
+        names = _listed([experiment for experiment, _, _ in grids])
+        if others := sum(len(records.read(record_path(folder, experiment))) for experiment, _, _ in grids):
+            raise InputError(
+                f"{others} runs of {names} are recorded in {folder}, but with other settings: give the --profile, "
+                "--set, --only and --runs that they were run with."
+            )
+        raise InputError(f"Nothing of this is recorded in {folder}: {names}. To run it, leave --show out.")
     failures: list[Failure] = []
     for experiment, protocol, runs in grids:
         limits = Limits(request.jobs or cores(), 1, checkpoint_every=request.checkpoint_every)
@@ -139,26 +147,6 @@ def run_experiment(experiment: Experiment, runs: Sequence[Run], folder: Path, li
     limits = Limits(jobs, threads, checkpoint_every=limits.checkpoint_every)
     with progress_display(experiment.name, len(missing)) as display:
         return run_grid(missing, record_path(folder, experiment), limits, display)
-
-
-def _nothing_to_show(experiments: Sequence[Experiment], folder: Path) -> str:
-    """What to do where nothing of a request is recorded, but perhaps something else."""
-    others = sum(len(records.read(record_path(folder, experiment))) for experiment in experiments)
-    if others:
-        return (
-            f"{others} runs of {_listed(experiments)} are recorded in {folder}, but with other settings: give the "
-            f"--profile, --set, --only and --runs that they were run with."
-        )
-    return f"Nothing of this is recorded in {folder}: {_listed(experiments)}. To run it, leave --show out."
-
-
-def _check(experiment: Experiment, runs: Sequence[Run], folder: Path) -> None:
-    """Raise an InputError where something that missing runs need is not there."""
-    check_records(record_path(folder, experiment))
-    if missing := missing_runs(experiment, runs, folder):
-        for name in experiment.data:
-            load_images(name)
-        experiment.check(missing, folder)
 
 
 def _listed(experiments: Sequence[Experiment]) -> str:

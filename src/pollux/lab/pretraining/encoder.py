@@ -97,17 +97,7 @@ class Encoder(nn.Module):
 
 
 def save_encoder(path: str | Path, encoder: Encoder, about: dict[str, Any] | None = None) -> None:
-    """Write an encoder into one file, which appears whole or not at all.
-
-    Parameters
-    ----------
-    path : path
-        The file; the folder must exist.
-    encoder : Encoder
-        What to write.
-    about : dict, optional
-        Anything that JSON can hold, such as how it was trained.
-    """
+    """Write an encoder into one file, which appears whole or not at all; ``about`` is anything that JSON can hold."""
     weights = {f"{_PREFIX}{name}": value for name, value in encoder.state_dict().items()}
     checked_tensors.write(path, FORMAT, VERSION, weights, {"design": encoder.design, **(about or {})})
 

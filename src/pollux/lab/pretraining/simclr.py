@@ -169,17 +169,9 @@ def checkpoint_folder(out: str | Path) -> Path:
 
 
 def stored_settings(out: str | Path) -> dict[str, Any]:
-    """Arguments of :func:`pretrain_simclr` with which the training of an encoder file was begun.
+    """Arguments of :func:`pretrain_simclr` with which the training of an encoder file was begun, by name.
 
-    Parameters
-    ----------
-    out : path
-        The encoder file; that of a training in its first epoch need not exist yet.
-
-    Returns
-    -------
-    dict
-        From names of arguments to their values.
+    The file of a training in its first epoch need not exist yet.
     """
     path = checkpoint_folder(out) / _SETTINGS_FILE
     try:

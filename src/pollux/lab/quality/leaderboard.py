@@ -20,7 +20,6 @@ from pollux.lab.tables import NOTHING, Cell, Table, typeset, with_sign
 from pollux.report.canvas import INK, QUIET, colours, new_figure
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 RESAMPLES = 10_000
@@ -378,26 +377,20 @@ def draw_differences(board: Leaderboard) -> Figure:
     )
     panels = figure.subplots(1, len(parts), sharex=True, sharey=True, squeeze=False)[0]
     for (title, part), ax in zip(parts, panels, strict=True):
-        _difference_panel(set_title(ax, f"{_plain(title.partition(',')[0])} ({len(part.sets)})"), part, methods)
+        set_title(ax, f"{_plain(title.partition(',')[0])} ({len(part.sets)})")
+        set_grid(ax, f"ARI − {reference}").grid(visible=False, axis="y")
+        ax.axvline(0, color=QUIET, linewidth=1)
+        for row in rank_methods(part):
+            if row.difference is not None:
+                at, ends = methods.index(row.method), [row.difference.low, row.difference.high]
+                look = _look(row.method, at)
+                if not math.isnan(row.difference.low):
+                    ax.plot(ends, [at, at], color=look["color"], linewidth=2, solid_capstyle="round")
+                ax.scatter([row.difference.mean], [at], **look)
+        ax.locator_params(axis="x", nbins=5)
     panels[0].set_yticks(range(len(methods)), list(map(title_of, methods)), color=INK)
     panels[0].set_ylim(len(methods) - 0.5, -0.5)
     return figure
-
-
-def _difference_panel(ax: Axes, board: Leaderboard, methods: list[str]) -> None:
-    set_grid(ax, f"ARI − {title_of(REFERENCE)}").grid(visible=False, axis="y")
-    ax.axvline(0, color=QUIET, linewidth=1)
-    for row in rank_methods(board):
-        difference = row.difference
-        if difference is None:
-            continue
-        at = methods.index(row.method)
-        look = _look(row.method, at)
-        if not math.isnan(difference.low):
-            ends = [difference.low, difference.high]
-            ax.plot(ends, [at, at], color=look["color"], linewidth=2, solid_capstyle="round")
-        ax.scatter([difference.mean], [at], **look)
-    ax.locator_params(axis="x", nbins=5)
 
 
 def _plain(name: str) -> str:
