@@ -112,12 +112,11 @@ def fit_run(
 ) -> GeminiClustering:
     """The clustering of a run, fitted to X from its last checkpoint on, and saved if figures need it.
 
-    Its objective is clipped where the settings say so; ``fit`` names the checkpoints.
+    Its objective is clipped only where the settings say so; ``fit`` names the checkpoints.
     """
-    name, clip = settings["objective"], settings.get("clip")
     clustering = GeminiClustering(
         n_clusters,
-        objective=Gemini(name, clip=clip) if clip else name,
+        objective=Gemini(settings["objective"], clip=settings.get("clip") or None),
         max_epochs=settings["epochs"],
         random_state=seed,
         callbacks=context.callbacks,
