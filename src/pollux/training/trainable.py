@@ -335,7 +335,7 @@ def logits_of(
 
 def check_not_probabilities(logits: Tensor) -> None:
     """Raise an InputError where rows (n, K) are probabilities: at least zero, with the sum of one."""
-    if logits.shape[1] < 2 or not bool((logits >= 0).all()):
+    if logits.is_meta or logits.shape[1] < 2 or not bool((logits >= 0).all()):
         return
     # The sum of K rounded numbers.
     tolerance = logits.shape[1] * torch.finfo(logits.dtype).eps
