@@ -358,7 +358,7 @@ def test_streamed_numbers_are_scaled_as_those_that_are_held(scaling: str) -> Non
 
 
 def test_runs_whose_epochs_are_left_to_us_go_on(run: Path) -> None:
-    # Fewer epochs than those of 500 steps, which a run of so few rows would have.
+    # Fewer epochs than those of 200 steps, which a run of so few rows would have.
     data = run.parent / "plain.csv"
     options = ("--clusters", 3, "--restarts", 1, "--model", "linear")
     good("fit", data, *options, "--epochs", "auto", "--out", "auto")

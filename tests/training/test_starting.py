@@ -241,3 +241,19 @@ def test_a_training_that_is_resumed_is_not_started_again(
     called.clear()
     small(**given, checkpoint=tmp_path).partial_fit(X)
     assert called
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("count", [1, 3])
+def test_labels_are_learned_in_closed_form_as_by_autograd(count: int, weighted: bool) -> None:
+    rows = torch.randn(30, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    labels = [torch.arange(30) * (r + 1) % 3 for r in range(count)]
+    weight = torch.linspace(0.5, 2, 30, dtype=torch.float64) if weighted else None
+    found = []
+    for closed_form in (False, True):
+        torch.manual_seed(0)
+        modules = [nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3)).double() for _ in range(count)]
+        learn_labels(modules, 3, labels, rows.__getitem__, 30, 0.01, weight, closed_form=closed_form)
+        found.append([value.clone() for module in modules for value in module.state_dict().values()])
+    for expected, value in zip(*found, strict=True):
+        torch.testing.assert_close(value, expected, rtol=1e-9, atol=1e-9)

@@ -25,12 +25,14 @@ from pollux.training.checkpoints import as_checkpoints
 from pollux.training.loop import NotFiniteError, train
 from pollux.training.problem import MemoryProblem, StreamProblem, resolve_batch_size
 from pollux.training.session import Session
-from pollux.training.steps import LabelStep, make_optimiser
-from pollux.training.trainable import SingleModel
+from pollux.training.steps import ClosedFormLabelStep, LabelStep, Step, make_optimiser
+from pollux.training.trainable import DenseModels, SingleModel, Trainable, has_closed_form
 
 # Eigenvectors for each cluster that restarts differ in: no number of them is the best for all data.
 _EIGENVECTORS = (1.5, 2.0, 3.0, 2.5, 4.0, 1.0)
-_FEWEST_STEPS = 100
+# Of k-means; restarts are further ones.
+_RUNS = 4
+_FEWEST_STEPS = 40
 # Labels of k-means are often wrong: a model that is sure of them has little left to learn.
 _LABEL_SMOOTHING = 0.1
 
@@ -80,6 +82,8 @@ def _start_at_labels(modules: list[nn.Module], spec: Spec, problem: MemoryProble
             weight,
             torch.Generator().manual_seed(run.seed),
             show_progress=spec.verbose and is_first(run.ranks),
+            # A network of the user's may carry hooks that must run.
+            closed_form=isinstance(spec.model, str),
         )
     if run.ranks is not None:
         # Unlike machines may find other labels, or differ in the last digits of what they learn from them.
@@ -159,7 +163,7 @@ def _labels(features: Any, n_clusters: int, seed: int, sample_weight: NDArray[np
     # Of unit size, squares can be summed whatever the units.
     features = features / (max(float(features.max()), -float(features.min())) or 1.0)
     count = min(n_clusters, features.shape[0])
-    return torch.from_numpy(k_means(features, count, seed % 2**32, sample_weight, in_place=True))
+    return torch.from_numpy(k_means(features, count, seed % 2**32, sample_weight, runs=_RUNS, in_place=True))
 
 
 def learn_labels(
@@ -172,17 +176,28 @@ def learn_labels(
     sample_weight: Tensor | None = None,
     generator: torch.Generator | None = None,
     show_progress: bool = False,
+    closed_form: bool = False,
 ) -> None:
-    """Train each module to predict its own labels (n,), by cross-entropy: an epoch, or 100 steps where it has fewer."""
-    for module, own in zip(modules, labels, strict=True):
-        model = SingleModel(module, n_clusters)
-        optimiser = make_optimiser("adam", model.parameters(), learning_rate)
-        batches = RowBatches(len(own), batch_size, inputs, sample_weight=sample_weight, targets=own)
+    """Train each module to predict its own labels (n,), by cross-entropy: an epoch, or 40 steps where it has fewer.
+
+    ``closed_form`` lets small dense networks be trained together, without autograd.
+    """
+    plan: list[tuple[Trainable, Step, Tensor]] = []
+    if closed_form and has_closed_form(modules[0], n_clusters):
+        dense = DenseModels(modules, learning_rate)
+        plan.append((dense, ClosedFormLabelStep(dense, _LABEL_SMOOTHING), torch.stack(list(labels), 1)))
+    else:
+        for module, own in zip(modules, labels, strict=True):
+            model = SingleModel(module, n_clusters)
+            optimiser = make_optimiser("adam", model.parameters(), learning_rate)
+            plan.append((model, LabelStep(model, optimiser, _LABEL_SMOOTHING), own))
+    for each, step, targets in plan:
+        batches = RowBatches(len(targets), batch_size, inputs, sample_weight=sample_weight, targets=targets)
         # A module whose loss is not finite stays as it was: the training itself says what is wrong.
         with suppress(NotFiniteError):
             train(
-                model,
-                LabelStep(model, optimiser, _LABEL_SMOOTHING),
+                each,
+                step,
                 batches,
                 max_epochs=max(1, -(-_FEWEST_STEPS // batches.n_batches)),
                 callbacks=[ProgressBar(title="start at labels, epoch")] if show_progress else [],

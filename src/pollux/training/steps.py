@@ -220,6 +220,29 @@ class LabelStep(OptimiserStep):
         return log_p.detach(), -loss.detach()
 
 
+class ClosedFormLabelStep(ClosedFormStep):
+    """Steps of small dense networks, each towards its own labels: the ``targets`` (b, R) of a batch."""
+
+    def __init__(self, model: DenseModels, label_smoothing: float = 0.0) -> None:
+        self._model, self._smoothing = model, label_smoothing
+
+    def new_metrics(self) -> EpochMetrics:
+        return EpochMetrics()
+
+    @torch.no_grad()
+    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        assert batch.targets is not None
+        logits = self._model.forward(batch.inputs)
+        log_p = logits.log_softmax(-1).view(len(self._model.modules), *logits.shape[-2:])
+        expected = torch.full_like(log_p, self._smoothing / log_p.shape[-1])
+        labels = batch.targets.to(log_p.device).T.unsqueeze(-1)
+        expected.scatter_add_(-1, labels, torch.full_like(log_p[..., :1], 1 - self._smoothing))
+        weight = log_p.new_ones(log_p.shape[1]) if batch.sample_weight is None else batch.sample_weight.to(log_p)
+        weight = (weight / weight.sum())[:, None]
+        self._model.descend((log_p.exp().sub_(expected) * weight).view_as(logits))
+        return logits, (expected * log_p * weight).sum((-2, -1))
+
+
 def make_optimiser(
     optimiser: str | Factory, parameters: Iterable[Tensor], learning_rate: float
 ) -> torch.optim.Optimizer:
