@@ -3,9 +3,9 @@
 python benchmarks/speed.py [CASE …]
 
 Cases are iris, digits, 100k, 1M, 10M-parquet and mnist; all but mnist, which needs its file, by default. Each is
-measured in a process of its own. Process time does not count the work of others on the machine, though their use of its caches
-tells; the ratio of two times of one run tells most. The peer of tables is KMeans(n_init=10), that of the Parquet file a
-MiniBatchKMeans that reads it once.
+measured in a process of its own. Process time does not count the work of others on the machine, though their use of
+its caches tells; the ratio of two times of one run tells most. The peer of tables is KMeans(n_init=10), that of the
+Parquet file a MiniBatchKMeans that reads it once.
 """
 
 from __future__ import annotations

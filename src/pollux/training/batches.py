@@ -92,7 +92,7 @@ class RowBatches(Batches):
         all are then not needed.
     spacing : Tensor of shape (n,), optional
         How far each sample is from its 10th nearest neighbour.
-    targets : Tensor of shape (n,) or (n, R), optional
+    targets : Tensor of shape (n,), optional
         The labels that a supervised step learns.
     """
 

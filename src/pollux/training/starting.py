@@ -82,8 +82,7 @@ def _start_at_labels(modules: list[nn.Module], spec: Spec, problem: MemoryProble
             weight,
             torch.Generator().manual_seed(run.seed),
             show_progress=spec.verbose and is_first(run.ranks),
-            # A network of the user's may carry hooks that must run.
-            closed_form=isinstance(spec.model, str),
+            is_own=not isinstance(spec.model, str),
         )
     if run.ranks is not None:
         # Unlike machines may find other labels, or differ in the last digits of what they learn from them.
@@ -176,27 +175,27 @@ def learn_labels(
     sample_weight: Tensor | None = None,
     generator: torch.Generator | None = None,
     show_progress: bool = False,
-    closed_form: bool = False,
+    is_own: bool = True,
 ) -> None:
     """Train each module to predict its own labels (n,), by cross-entropy: an epoch, or 40 steps where it has fewer.
 
-    ``closed_form`` lets small dense networks be trained together, without autograd.
+    A network of the user's, ``is_own``, may carry hooks that must run.
     """
-    plan: list[tuple[Trainable, Step, Tensor]] = []
-    if closed_form and has_closed_form(modules[0], n_clusters):
-        dense = DenseModels(modules, learning_rate)
-        plan.append((dense, ClosedFormLabelStep(dense, _LABEL_SMOOTHING), torch.stack(list(labels), 1)))
-    else:
-        for module, own in zip(modules, labels, strict=True):
-            model = SingleModel(module, n_clusters)
-            optimiser = make_optimiser("adam", model.parameters(), learning_rate)
-            plan.append((model, LabelStep(model, optimiser, _LABEL_SMOOTHING), own))
-    for each, step, targets in plan:
-        batches = RowBatches(len(targets), batch_size, inputs, sample_weight=sample_weight, targets=targets)
+    for module, own in zip(modules, labels, strict=True):
+        model: Trainable
+        step: Step
+        if not is_own and has_closed_form(module, n_clusters):
+            model = dense = DenseModels([module], learning_rate)
+            step = ClosedFormLabelStep(dense, _LABEL_SMOOTHING)
+        else:
+            model = single = SingleModel(module, n_clusters)
+            optimiser = make_optimiser("adam", single.parameters(), learning_rate)
+            step = LabelStep(single, optimiser, _LABEL_SMOOTHING)
+        batches = RowBatches(len(own), batch_size, inputs, sample_weight=sample_weight, targets=own)
         # A module whose loss is not finite stays as it was: the training itself says what is wrong.
         with suppress(NotFiniteError):
             train(
-                each,
+                model,
                 step,
                 batches,
                 max_epochs=max(1, -(-_FEWEST_STEPS // batches.n_batches)),

@@ -196,6 +196,30 @@ class ClosedFormStep(Step):
         self._model.adam.load_state(state)
 
 
+class ClosedFormLabelStep(ClosedFormStep):
+    """Steps of Adam on small dense networks towards given labels, by cross-entropy: those of :class:`LabelStep`."""
+
+    def __init__(self, model: DenseModels, label_smoothing: float = 0.0) -> None:
+        self._model, self._smoothing = model, label_smoothing
+
+    def new_metrics(self) -> EpochMetrics:
+        return EpochMetrics()
+
+    @torch.no_grad()
+    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        assert batch.targets is not None
+        log_p, smoothing = self._model.forward(batch.inputs).log_softmax(-1), self._smoothing
+        targets = batch.targets.to(log_p.device)[:, None]
+        own = log_p.gather(1, targets)
+        values = (1 - smoothing) * own[:, 0] + smoothing * log_p.mean(1)
+        gradient = log_p.exp().sub_(smoothing / log_p.shape[1])
+        gradient.scatter_add_(1, targets, torch.full_like(own, smoothing - 1))
+        weight = torch.ones_like(values) if batch.sample_weight is None else batch.sample_weight.to(values)
+        share = weight / weight.sum()
+        self._model.descend(gradient.mul_(share[:, None]))
+        return log_p, (values * share).sum()
+
+
 class LabelStep(OptimiserStep):
     """Steps towards given labels, by cross-entropy; the labels are the ``targets`` of a batch."""
 
@@ -218,29 +242,6 @@ class LabelStep(OptimiserStep):
         loss.backward()  # type: ignore[no-untyped-call]
         self._optimiser.step()
         return log_p.detach(), -loss.detach()
-
-
-class ClosedFormLabelStep(ClosedFormStep):
-    """Steps of small dense networks, each towards its own labels: the ``targets`` (b, R) of a batch."""
-
-    def __init__(self, model: DenseModels, label_smoothing: float = 0.0) -> None:
-        self._model, self._smoothing = model, label_smoothing
-
-    def new_metrics(self) -> EpochMetrics:
-        return EpochMetrics()
-
-    @torch.no_grad()
-    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        assert batch.targets is not None
-        logits = self._model.forward(batch.inputs)
-        log_p = logits.log_softmax(-1).view(len(self._model.modules), *logits.shape[-2:])
-        expected = torch.full_like(log_p, self._smoothing / log_p.shape[-1])
-        labels = batch.targets.to(log_p.device).T.unsqueeze(-1)
-        expected.scatter_add_(-1, labels, torch.full_like(log_p[..., :1], 1 - self._smoothing))
-        weight = log_p.new_ones(log_p.shape[1]) if batch.sample_weight is None else batch.sample_weight.to(log_p)
-        weight = (weight / weight.sum())[:, None]
-        self._model.descend((log_p.exp().sub_(expected) * weight).view_as(logits))
-        return logits, (expected * log_p * weight).sum((-2, -1))
 
 
 def make_optimiser(
