@@ -30,7 +30,9 @@ from pollux.training.trainable import DenseModels, SingleModel, Trainable, has_c
 
 # Eigenvectors for each cluster that restarts differ in: no number of them is the best for all data.
 _EIGENVECTORS = (1.5, 2.0, 3.0, 2.5, 4.0, 1.0)
-_FEWEST_STEPS = 100
+# Of k-means; restarts are further ones.
+_RUNS = 4
+_FEWEST_STEPS = 40
 # Labels of k-means are often wrong: a model that is sure of them has little left to learn.
 _LABEL_SMOOTHING = 0.1
 
@@ -164,7 +166,7 @@ def initial_labels(
         # Of unit size, squares can be summed whatever the units.
         scaled = each / (max(float(each.max()), -float(each.min())) or 1.0)
         seed_of_restart = (seed + restart) % 2**32
-        found = k_means(scaled, min(n_clusters, scaled.shape[0]), seed_of_restart, weight, in_place=True)
+        found = k_means(scaled, min(n_clusters, scaled.shape[0]), seed_of_restart, weight, runs=_RUNS, in_place=True)
         labels.append(torch.from_numpy(found))
     return labels
 
@@ -182,7 +184,7 @@ def learn_labels(
     show_progress: bool = False,
     is_own: bool = True,
 ) -> None:
-    """Train each module to predict its own labels (n,), by cross-entropy: an epoch, or 100 steps where it has fewer.
+    """Train each module to predict its own labels (n,), by cross-entropy: an epoch, or 40 steps where it has fewer.
 
     A network of the user's, ``is_own``, may carry hooks that must run.
     """
