@@ -156,7 +156,7 @@ def start_run(
             finished = run_folder.find_run(out, settings.data, settings, finished=True)
             if finished is not None:
                 # A launcher takes any exit code but zero for a reason to start again.
-                return Outcome(finished, run_folder.read_summary(finished))
+                return Outcome(finished, dict(run_folder.read_summary(finished)))
         if out is not None:
             run_folder.check_free(out, overwrite)
             run_folder.check_idle(out)

@@ -28,6 +28,11 @@ def add(commands: Any) -> None:
     predict.add_argument("--out", metavar="FILE", help="CSV, TSV or Parquet, by its name (default: CSV, printed)")
     predict.add_argument("--id", metavar="A,B", action="append", default=[], help="columns to write beside each row")
     predict.add_argument("--missing", choices=MISSING_IN_FILES, help="default: as in training")
+    predict.add_argument(
+        "--raw",
+        action="store_true",
+        help="write texts of CSV files as they are, also those that a spreadsheet would run as formulas",
+    )
     predict.add_argument("--json", action="store_true", help="print a summary as JSON; needs --out")
     predict.set_defaults(run=run)
 
@@ -43,6 +48,7 @@ def run(options: argparse.Namespace) -> int:
             options.out,
             missing=options.missing,
             identifiers=options.id,
+            raw=options.raw,
             progress=lambda rows: show(f"{rows:,} rows, {rows / max(perf_counter() - start, 1e-9):,.0f} a second"),
         )
     console.print_json(json.dumps({**asdict(done), "out": options.out}, ensure_ascii=False))
@@ -73,6 +79,7 @@ def predict_file(
     *,
     missing: str | None = None,
     identifiers: Sequence[str] = (),
+    raw: bool = False,
     progress: Callable[[int], None] = lambda rows: None,
 ) -> Predicted:
     """Write the cluster, the probabilities and the entropy of each row, some rows at a time.
@@ -89,6 +96,8 @@ def predict_file(
         What to do with rows that lack values, if not what was done in training.
     identifiers : sequence of str
         Columns to write beside each row, besides those that training took for identifiers.
+    raw : bool
+        Whether texts of CSV files stay as they are, also those that a spreadsheet would run as formulas.
     progress : callable
         Called with the number of rows done.
     """
@@ -108,7 +117,7 @@ def predict_file(
     source = open_data(data, run_data.reading_of(run_folder.read_settings(run) or Settings()))
     unseen: Counter[str] = Counter()
     done = left_out = 0
-    with run_data.open_writer(None if out is None else Path(out)) as write:
+    with run_data.open_writer(None if out is None else Path(out), raw) as write:
         for whole in source.stream(encoding, wanted):
             part, kept = run_data.drop_incomplete(whole, encoding)
             asked = split_names(identifiers, part.names)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from pollux.app.run_folder import Summary
     from pollux.data.encoding import Encoding
     from pollux.data.sources import Part
     from pollux.report import Findings
@@ -184,7 +185,7 @@ def _points(
 
 
 def _notes(
-    encoding: Encoding, summary: dict[str, Any], other_data: bool, is_other: bool, total: int, whole: int, shown: int
+    encoding: Encoding, summary: Summary, other_data: bool, is_other: bool, total: int, whole: int, shown: int
 ) -> list[str]:
     """What the reader should know; of ``total`` rows ``whole`` were drawn, and ``shown`` lack no values."""
     notes = [f"Column {name} was left out: {reason}." for name, reason in encoding.left_out.items()]
@@ -206,4 +207,4 @@ def _notes(
         notes.append("The training was interrupted before its end.")
     if other_data:
         notes.append("The rows shown here are not those that the model was trained on, or need not be.")
-    return [*notes, *(str(note) for note in summary.get("notes", []))]
+    return [*notes, *summary.get("notes", [])]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,9 @@ FILE_DEFAULTS: dict[str, Any] = {"scaling": "standard", "n_init": "auto", "rando
 
 _FEW_ROWS = 10_000
 _WIDEST, _MOST_RESTARTS = 100_000, 1_000
+# Of files of settings.
+_MOST_BYTES = 2_000_000
+_LONG_KEY = re.compile(r"""(?<![\w"'.-])(?:[\w"'-]+[ \t]*\.[ \t]*){30}""")
 
 
 @dataclass(frozen=True)
@@ -184,6 +188,9 @@ class Settings:
         "how often all that the training needs to go on is written: 5 minutes, 1 epoch, 100 steps",
         metavar="T",
     )
+    raw: bool = setting(
+        False, OUTPUT, "write texts of CSV files as they are, also those that a spreadsheet would run as formulas"
+    )
 
     def __post_init__(self) -> None:
         for name, default in DEFAULTS.items():
@@ -323,12 +330,18 @@ def resolve_settings(given: Mapping[str, Any]) -> Settings:
 def from_toml(path: str | Path, over: Mapping[str, Any]) -> Settings:
     """The settings in a TOML file, with those of ``over`` in their place, and a preset's below both."""
     path = Path(path)
+    if not path.exists():
+        raise InputError(f"There is no file {path} ({option('config')}).")
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise InputError(f"There is no file {path} ({option('config')}).") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-        raise InputError(f"{path} is not a TOML file: {error}") from error
+        if not path.is_file() or path.stat().st_size > _MOST_BYTES:
+            raise ValueError(f"it is not a file of at most {_MOST_BYTES:,} bytes.")
+        text = path.read_text(encoding="utf-8")
+        if _LONG_KEY.search(text):
+            # The time that these take grows with the square of their parts.
+            raise ValueError("a key has too many parts.")
+        values = tomllib.loads(text)
+    except (ValueError, RecursionError, OSError) as error:
+        raise InputError(f"{path} is not a TOML file of settings: {error}") from error
     values = {OLD_KEYS.get(name, name): value for name, value in values.items()}
     known = (*NAMES, "preset")
     unknown = [name for name in values if name not in known]
