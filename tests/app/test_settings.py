@@ -179,12 +179,15 @@ def test_the_names_in_the_help_are_those_of_the_registries() -> None:
         (20_000 * "a." + "a = 1", "too many parts"),
         ("penalties = {" + 20_000 * "'a' . " + "a = 1}", "too many parts"),
         ("# " + 2_000_000 * "x", "bytes"),
-        ("clusters = " + 400 * "9", "clusters"),
+        *(
+            (f"{name} = " + 400 * "9", name)
+            for name in ("clusters", "threads", "image_size", "learning_rate", "epochs")
+        ),
     ],
     ids=lambda value: str(value)[:30],
 )
 def test_what_is_wrong_with_a_config_is_said(tmp_path: Path, text: str | bytes, says: str) -> None:
-    refused("fit", "--config", write_bytes(tmp_path / "c.toml", text), says=says)
+    refused("fit", "--config", write_bytes(tmp_path / "c.toml", text), says=says.replace("_", "-"))
 
 
 def test_a_config_must_be_a_file() -> None:

@@ -14,9 +14,9 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
-from pollux.app.console import BAD_INPUT, GOOD, OUR_FAULT, STOPPED, ReaderLeftError, open_output, say
+from pollux.app.console import BAD_INPUT, GOOD, OUR_FAULT, STOPPED, ReaderLeftError, open_output, printable, say
 from pollux.app.signals import ENDING, handle_signals, interrupt, on_stop
 from pollux.errors import InputError, command_line
 
@@ -97,9 +97,16 @@ def _explain(error: Exception, command: str | None) -> int:
     return OUR_FAULT
 
 
+class Parser(argparse.ArgumentParser):
+    """Complains of words as a terminal can show them."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(printable(message))
+
+
 def parser(chosen: str | None = None) -> argparse.ArgumentParser:
     """All commands, and the options of the chosen one."""
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="pollux",
         description="Cluster tables, arrays and images with a model of your choice, without labels.",
         epilog="Start with: pollux fit data.csv, then: pollux report runs/data",

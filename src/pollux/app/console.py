@@ -58,10 +58,10 @@ class Console:
     def shows_progress(self) -> bool:
         return not self.quiet and sys.stderr.isatty()
 
-    def echo(self, lines: Any) -> None:
-        """Print lines for people."""
+    def echo(self, line: str) -> None:
+        """Print a line for people."""
         if not (self.quiet or self.as_json):
-            print("\n".join(map(printable, str(lines).split("\n"))))
+            print(printable(line))
 
     def print_json(self, text: str) -> None:
         """Print what other programs read."""

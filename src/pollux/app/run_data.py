@@ -187,7 +187,7 @@ def open_run_data(
 def is_streamed(settings: Settings) -> bool:
     """Whether rows are read as they are needed: if it was asked for, or they would take much memory."""
     path = Path(settings.data)
-    if settings.stream == "no" or not path.exists():
+    if settings.stream == "no" or not (path.is_file() or path.is_dir()):
         return False
     if settings.stream == "yes":
         return True

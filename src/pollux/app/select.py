@@ -57,7 +57,8 @@ def run(options: argparse.Namespace) -> int:
     console = Console(options.quiet, options.json)
     found = select_file(settings, request, console)
     console.print_json(found.as_json())
-    console.echo(found.selection)
+    for line in str(found.selection).split("\n"):
+        console.echo(line)
     for note in found.notes:
         console.note(note)
     console.echo(f"saved in {found.folder}")

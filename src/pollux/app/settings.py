@@ -38,7 +38,7 @@ class Option:
     """In the help, where it is not that of the type."""
     choices: tuple[str, ...] = ()
     least: int | None = None
-    most: int | None = None
+    most: int = 2**53
     none: Any = None
     """What stands for None, which TOML lacks."""
     auto: bool = False
@@ -91,7 +91,7 @@ class Settings:
     delimiter: str = setting("", READING, "between values of a CSV file (default: guessed)", metavar="C")
     header: bool = setting(True, READING, "whether a CSV file begins with a line of names (default: yes)")
     array: str = setting("", READING, "which array of an .npz file to cluster")
-    image_size: int = setting(0, READING, "scale images to N × N", least=0)
+    image_size: int = setting(0, READING, "scale images to N × N", least=0, most=10_000)
     n_clusters: int = setting(10, TRAINING, "most clusters to find", least=1, short="clusters")
     objective: str = setting(
         "mmd_ova", TRAINING, f"what is maximised; {_of(names.OBJECTIVES)}", metavar="NAME", choices=names.OBJECTIVES
@@ -174,7 +174,7 @@ class Settings:
         choices=names.DTYPES,
     )
     compile: bool = setting(False, TRAINING, "let torch compile the model: for large ones")
-    threads: int = setting(0, TRAINING, "most threads of the training (default: 0, one a core)", least=0)
+    threads: int = setting(0, TRAINING, "most threads of the training (default: 0, one a core)", least=0, most=10_000)
     stream: str = setting(
         "auto",
         READING,
@@ -368,7 +368,7 @@ def _checked(name: str, value: Any, default: Any) -> Any:
             raise InputError(f"{spelled} is a list of {wanted}, not {value!r}.")
         value = tuple(items)
     else:
-        if isinstance(default, float) and type(value) is int:
+        if isinstance(default, float) and type(value) is int and abs(value) <= how.most:
             value = float(value)
         if type(value) is not type(default):
             expected = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}[type(default)]
@@ -380,7 +380,7 @@ def _checked(name: str, value: Any, default: Any) -> Any:
     for number in value if isinstance(value, tuple) else (value,):
         if how.least is not None and number != "auto" and not number >= how.least:
             raise InputError(f"{spelled} must be at least {how.least}, not {number}.")
-        if how.most is not None and number != "auto" and number > how.most:
+        if isinstance(number, int) and number > how.most:
             raise InputError(f"{spelled} can be at most {how.most:,}, not {number:,}.")
     return value
 
