@@ -29,6 +29,7 @@ import json
 import os
 import random
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -490,13 +491,44 @@ def test_results_that_cannot_be_written_are_not_lost(
 
 @pytest.mark.parametrize("size", [500, 2000])
 def test_a_disk_that_is_full_from_the_start_is_told_of(data: Path, tmp_path: Path, size: int) -> None:
-    """Too full for the settings, or for the first checkpoint."""
+    """Too full for the settings, or for the first checkpoint: nothing is trained that would be lost."""
     ended = Child(tmp_path, *words_of(data), sabotage={"fill_disk": {"begin": "run", "size": size}}).end()
     assert ended.code == 2, ended
     assert ended.err.count("\n") == 1
-    again = to_go_on(tmp_path, words_of(data))
-    assert again is not None
-    assert_good(Child(tmp_path, *again).end())
+    assert "Nothing can be written into run" in ended.err
+    assert "safe" not in ended.err
+    assert not (tmp_path / "run").exists()
+    assert_good(Child(tmp_path, *words_of(data)).end())
+
+
+def test_a_disk_that_is_full_after_the_first_checkpoint_keeps_nothing_and_that_is_said(
+    data: Path, whole: Callable[..., Any], tmp_path: Path
+) -> None:
+    is_full = {"begin": "checkpoint-000000000002", "size": 500}
+    ended = Child(tmp_path, *words_of(data), sabotage={"fill_disk": is_full}).end()
+    assert ended.code == 2, ended
+    assert ended.err.count("\n") == 1
+    assert "Nothing of what was learned could be written" in ended.err
+    assert "safe" not in ended.err
+    ended = Child(tmp_path, "fit", "--resume", "run").end()
+    assert_good(ended)
+    assert "starting at the first epoch" in ended.out
+    assert results(tmp_path / "run") == whole(words_of(data))[0]
+
+
+def test_a_run_without_a_checkpoint_is_not_resumed(data: Path, tmp_path: Path) -> None:
+    changes = changes_of(tmp_path, *words_of(data, batch_size=30, epochs=2))
+    shutil.rmtree(tmp_path / "run")
+    number = next(i for i, change in enumerate(changes) if "checkpoint-000000000001" in change) + 1
+    Child(tmp_path, *words_of(data), sabotage={"kill_at_change": number}).end()
+    before = tree(tmp_path)
+    ended = Child(tmp_path, "fit", "--resume", "run").end()
+    assert ended.code == 2, ended
+    assert "To start anew" in ended.err
+    assert "--overwrite" in ended.err
+    assert tree(tmp_path) == before
+    told = shlex.split(ended.err.partition("To start anew: pollux ")[2])
+    assert_good(Child(tmp_path, *told).end())
 
 
 @pytest.fixture

@@ -67,20 +67,10 @@ def gather_findings(
     axes: str | None = None,
     missing: str | None = None,
 ) -> Findings:
-    """What the model of a run says of data: its own, or others.
+    """What the model of a run, or a model file, says of data: its own, or others.
 
-    Parameters
-    ----------
-    run : path
-        The folder of a run, or a model file.
-    data : path, optional
-        The rows, if not those of the run.
-    label : str, optional
-        The column of known classes, if not that of the run; "" for none.
-    axes : str, optional
-        The axes of the map: two columns, "a,b", or a .npy file (n, 2); else principal components.
-    missing : {"error", "mean", "drop"}, optional
-        What to do with rows that lack values, if not what was done in training.
+    ``label`` is the column of known classes, "" for none; ``axes`` of the map are two columns, "a,b", or a .npy file
+    (n, 2), else principal components; ``missing`` is what to do with rows that lack values. Else as in the run.
     """
     import numpy as np
 
