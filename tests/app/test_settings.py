@@ -7,6 +7,7 @@ import dataclasses
 import os
 import re
 import shlex
+import threading
 import tomllib
 from pathlib import Path
 
@@ -178,7 +179,7 @@ def test_the_names_in_the_help_are_those_of_the_registries() -> None:
         ("clusters = " + 5000 * "9", "not a TOML file"),
         (20_000 * "a." + "a = 1", "too many parts"),
         ("penalties = {" + 20_000 * "'a' . " + "a = 1}", "too many parts"),
-        ("# " + 2_000_000 * "x", "bytes"),
+        ("# " + 2_000_000 * "x", "characters"),
         *(
             (f"{name} = " + 400 * "9", name)
             for name in ("clusters", "threads", "image_size", "learning_rate", "epochs")
@@ -193,10 +194,16 @@ def test_what_is_wrong_with_a_config_is_said(tmp_path: Path, text: str | bytes, 
 def test_a_config_must_be_a_file() -> None:
     refused("fit", "--config", "nowhere.toml", says="nowhere.toml")
     refused("fit", "--config", ".", says="not a TOML file")
+
+
+def test_a_config_may_come_from_another_program(run: Path) -> None:
+    """As bash passes it: pollux fit --config <(…)."""
     os.mkfifo("pipe.toml")
-    answer = pollux("fit", "--config", "pipe.toml")
-    assert answer.code == 2
-    assert "not a TOML file" in answer.err
+    writer = threading.Thread(target=lambda: Path("pipe.toml").write_bytes((run / "run.toml").read_bytes()))
+    writer.start()
+    good("fit", "--config", "pipe.toml", "--out", "again")
+    writer.join()
+    same_run("again", run)
 
 
 def test_data_must_be_a_file_or_a_folder(run: Path) -> None:

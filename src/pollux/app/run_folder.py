@@ -77,7 +77,7 @@ def create_run_folder(path: str | Path | None, data: str | Path, overwrite: bool
 
     Without a path it is named after the data. ``overwrite`` is whether it may hold an older run.
     """
-    made: list[Path] = []
+    folder, made = Path(path or "runs"), list[Path]()
     on_stop.says = lambda: "Stopped; nothing was written."
     try:
         for folder in candidates(data) if path is None else [Path(path)]:

@@ -333,9 +333,10 @@ def from_toml(path: str | Path, over: Mapping[str, Any]) -> Settings:
     if not path.exists():
         raise InputError(f"There is no file {path} ({option('config')}).")
     try:
-        if not path.is_file() or path.stat().st_size > _MOST_BYTES:
-            raise ValueError(f"it is not a file of at most {_MOST_BYTES:,} bytes.")
-        text = path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            text = file.read(_MOST_BYTES + 1).decode()
+        if len(text) > _MOST_BYTES:
+            raise ValueError(f"it has more than {_MOST_BYTES:,} characters.")
         if _LONG_KEY.search(text):
             # The time that these take grows with the square of their parts.
             raise ValueError("a key has too many parts.")
