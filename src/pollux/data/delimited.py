@@ -13,7 +13,7 @@ from typing import Any
 
 from pollux.data.arrow import CODE, kind_of
 from pollux.data.encoding import Category, Number, TableEncoding
-from pollux.data.sources import check_distinct
+from pollux.data.sources import COMPRESSED, check_columns
 from pollux.data.table_files import IndexedBatches, TableFile, copy_batches, in_words, replace_columns
 from pollux.errors import InputError, option
 
@@ -112,6 +112,20 @@ class CsvFile(TableFile):
         first = sum(self.lengths[:block])
         return f"rows {first} to {first + self.lengths[block] - 1}" if row is None else f"row {first + row}"
 
+    def size_in_memory(self) -> int:
+        import pyarrow as pa
+
+        size = super().size_in_memory()
+        packing = COMPRESSED.get(self.path.suffix.lower())
+        if packing is None:
+            return size
+        # By what the beginning of a packed file unpacks to.
+        with pa.OSFile(str(self.path)) as packed, pa.input_stream(packed, packing) as stream:
+            unpacked = 0
+            while unpacked < _MOST_BYTES and (piece := stream.read(_BLOCK_BYTES)):
+                unpacked += len(piece)
+            return int(size * unpacked // max(1, packed.tell()))
+
     def _batches(self, types: Mapping[str, Any]) -> Iterator[Any]:
         """Record batches of these columns, of these types."""
         import pyarrow.csv as arrow_csv
@@ -147,7 +161,10 @@ class CsvFile(TableFile):
         usual = arrow_csv.ConvertOptions().null_values
         return {
             "read_options": arrow_csv.ReadOptions(
-                column_names=dialect.names, skip_rows_after_names=dialect.skipped, block_size=_BLOCK_BYTES
+                column_names=dialect.names,
+                skip_rows_after_names=dialect.skipped,
+                # No row may be longer than a block.
+                block_size=max(_BLOCK_BYTES, 64 * len(dialect.names) if len(dialect.names) > 1_000 else 0),
             ),
             "parse_options": arrow_csv.ParseOptions(delimiter=dialect.delimiter, newlines_in_values=True),
             "convert_options": arrow_csv.ConvertOptions(
@@ -292,5 +309,5 @@ def _names(path: Path, first: list[str]) -> list[str]:
             f"{option('header', False)}."
         )
     names = [name.strip() or f"unnamed_{index}" for index, name in enumerate(first)]
-    check_distinct(path, names)
+    check_columns(path, names)
     return names
