@@ -17,8 +17,8 @@ from commands import good, refused, same_rows, same_run, summary_of
 from data_files import FAST, TABLES, frame, pixels, pollux, write_bytes
 from data_files import write_table as table_in
 from pollux import GeminiClustering, geometry, recipes
-from pollux.app import run_data, run_training
-from pollux.app.estimator import make_estimator
+from pollux.app import run_data
+from pollux.app.fit import make_estimator
 from pollux.app.settings import Settings, from_toml, resolve_settings
 from pollux.errors import InputError, command_line
 from pollux.fitted import Fitted
@@ -419,7 +419,7 @@ def test_what_is_our_fault_is_said_to_be(run: Path, monkeypatch: pytest.MonkeyPa
     def broken(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("of ours")
 
-    monkeypatch.setattr(run_training, "_summary", broken)
+    monkeypatch.setattr(run_data.RunData, "write_assignments", broken)
     answer = pollux("fit", run.parent / "plain.csv", *FAST, "--out", "new")
     assert answer.code == 1
     assert "Traceback" in answer.err
@@ -431,7 +431,7 @@ def test_ctrl_c_outside_of_training_writes_nothing(run: Path, monkeypatch: pytes
     def stopped(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(run_training, "open_run_data", stopped)
+    monkeypatch.setattr(run_data, "open_run_data", stopped)
     assert pollux("fit", run.parent / "plain.csv", *FAST, "--out", "new").code == 130
     monkeypatch.setattr(Fitted, "probabilities", stopped)
     answer = pollux("predict", run, run.parent / "plain.csv", "--out", "new.csv")

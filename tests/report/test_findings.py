@@ -1,9 +1,227 @@
-"""The record of a report refuses what cannot be shown."""
+"""Findings of a clustering that was fitted in Python; what cannot be shown is refused."""
+
+import warnings
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas
 import pytest
+import torch
+from scipy.sparse import csr_array
+from sklearn.cluster import KMeans
+from sklearn.compose import ColumnTransformer
+from sklearn.exceptions import NotFittedError
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
+import pollux
+from flat_parameters import make_clustering
+from pollux import Gemini, GeminiClustering
+from pollux.clustering import CollapseWarning
+from pollux.report import describe, describe_training, render_page
 from report_pages import make_findings
+
+
+def blobs(n: int = 60) -> np.ndarray:
+    X = np.random.default_rng(0).normal(size=(n, 3))
+    X[::2] += 6
+    return X
+
+
+def fitted(X: Any = None, **parameters: Any) -> GeminiClustering:
+    given = {"n_clusters": 2, "model": "linear", "max_epochs": 2, "random_state": 0, **parameters}
+    with warnings.catch_warnings():
+        # Two epochs may end in one cluster.
+        warnings.simplefilter("ignore", CollapseWarning)
+        return make_clustering(**given).fit(blobs() if X is None else X)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["a", None, "b", float("nan")], ["a", "", "b", ""]),
+        ([1.0, np.nan, 2.0, 1.0], ["1", "", "2", "1"]),
+        ([1.5, np.nan, 2.0, 1.0], ["1.5", "", "2.0", "1.0"]),
+        ([3, 1, 2, 1], ["3", "1", "2", "1"]),
+    ],
+)
+def test_missing_classes_are_described_as_not_known(given: list[Any], expected: list[str]) -> None:
+    X = blobs(4)
+    findings = describe(fitted(X), X, classes=np.array(given, dtype=object if None in given else None))
+    assert findings.classes is not None
+    assert findings.classes.tolist() == expected
+
+
+@pytest.mark.parametrize("batch_size", ["auto", None])
+def test_the_batch_size_is_that_of_the_training(batch_size: str | None, tmp_path: Path) -> None:
+    clustering = fitted(batch_size=batch_size)
+    clustering.save(tmp_path / "model.safetensors")
+    for trained in (clustering, pollux.load(tmp_path / "model.safetensors")):
+        assert describe(trained, blobs(10)).settings["Batch size"] == "60"
+
+
+def test_of_streamed_samples_the_batch_size_is_as_much_as_is_known(tmp_path: Path) -> None:
+    np.save(tmp_path / "X.npy", blobs().astype(np.float32))
+    clustering = fitted(str(tmp_path / "X.npy"), batch_size=None)
+    clustering.save(tmp_path / "model.safetensors")
+    loaded = pollux.load(tmp_path / "model.safetensors")
+    assert describe_training(loaded)["Batch size"] == "all samples"
+    assert describe_training(loaded, 60)["Batch size"] == "60"
+    assert describe_training(fitted(batch_size=20))["Batch size"] == "20"
+
+
+def test_settings_are_those_that_matter_in_words() -> None:
+    plain = describe_training(fitted())
+    assert plain["Geometry"] == "linear kernel"
+    assert plain["Epochs"] == "2 of 2"
+    assert "Patience" not in plain
+    assert "Penalties" not in plain
+    odd = fitted(model=nn.Linear(3, 2), objective=Gemini("kl_ova"), patience=7, norm="batch", penalties={"vat": 0.5})
+    described = describe_training(odd)
+    assert {
+        "Model": "Linear",
+        "Objective": "kl_ova",
+        "Patience": "7",
+        "Penalties": "vat=0.5",
+    }.items() <= described.items()
+    assert "Geometry" not in described
+    assert describe_training(fitted(model="mlp", hidden=(5, 4)))["Model"] == "mlp, 5 + 4 hidden units"
+
+
+def test_the_map_shows_what_the_model_sees() -> None:
+    """Scaled as it was for training, so that columns in other units do not rule it, and with gaps filled."""
+    X = blobs() * [1, 1, 1e6]
+    X[3, 1] = np.nan
+    findings = describe(fitted(X, missing="mean", scaling="standard", max_epochs=40), X)
+    assert np.isfinite(findings.points).all()
+    assert np.abs(findings.points).max() < 100
+    assert np.isnan(np.asarray(findings.features)[3, 1])
+    assert "missing in" in render_page(findings)
+
+
+def test_the_map_of_columns_in_their_own_units_is_not_that_of_the_largest_numbers() -> None:
+    X = blobs()
+    wide = X * [1, 1, 1e6]
+    alike, unscaled, filled = (
+        describe(fitted(rows, **given), rows)
+        for rows, given in [(X, {}), (wide, {}), (wide, {"missing": "mean", "scaling": "none"})]
+    )
+    for findings in (unscaled, filled):
+        assert "(100% of" not in findings.axes[0]
+        assert np.ptp(findings.points[:, 1]) > 0.1 * np.ptp(findings.points[:, 0])
+    np.testing.assert_array_equal(np.asarray(unscaled.features), wide)
+    # Columns of one kind keep their proportions.
+    assert describe(fitted(X * [1, 2, 1]), X * [1, 2, 1]).axes != alike.axes
+
+
+def with_gaps() -> Any:
+    frame = pandas.DataFrame(blobs(), columns=["a", "b", "c"])
+    frame.loc[3, "b"] = np.nan
+    frame["n"] = pandas.array(np.arange(60) % 5, dtype="Int64")
+    frame.loc[5, "n"] = pandas.NA
+    return frame
+
+
+def test_a_frame_with_gaps_is_described() -> None:
+    frame = with_gaps()
+    findings = describe(fitted(frame, missing="mean", scaling="standard"), frame)
+    assert findings.feature_names == ["a", "b", "c", "n"]
+    assert np.isfinite(findings.points).all()
+    np.testing.assert_array_equal(np.isnan(np.asarray(findings.features)), frame.isna().to_numpy())
+    assert "missing in" in render_page(findings)
+
+
+def pipeline(*steps: Any) -> Any:
+    return make_pipeline(*steps, GeminiClustering(2, model="linear", max_epochs=40, random_state=0))
+
+
+def test_a_pipeline_is_described_in_the_units_of_its_samples() -> None:
+    frame = with_gaps()
+    model = pipeline(SimpleImputer(), StandardScaler()).fit(frame)
+    findings = describe(model, frame)
+    np.testing.assert_array_equal(findings.probabilities, model.predict_proba(frame))
+    assert findings.feature_names == ["a", "b", "c", "n"]
+    assert np.isnan(np.asarray(findings.features)[3, 1])
+    assert findings.settings["Model"] == "linear"
+    assert "missing in" in render_page(findings)
+    assert describe(make_pipeline(fitted()), blobs()).probabilities.shape == (60, 2)
+
+
+def test_columns_of_text_before_a_pipeline_are_shares() -> None:
+    frame = with_gaps().assign(city=np.where(np.arange(60) % 2, "Bonn", "Köln"), open=np.arange(60) % 2 == 0)
+    numbers = make_pipeline(SimpleImputer(), StandardScaler())
+    columns = ColumnTransformer([("x", numbers, ["a", "b", "c", "n"]), ("y", OneHotEncoder(), ["city", "open"])])
+    findings = describe(pipeline(columns).fit(frame), frame)
+    assert {"a", "city=Bonn", "city=Köln", "open=true"} <= set(findings.feature_names)
+    assert "open=false" not in findings.feature_names
+    assert {"city=Bonn", "city=Köln"} <= findings.shares
+    render_page(findings)
+
+
+def test_texts_before_a_pipeline_are_shown_as_the_clustering_sees_them() -> None:
+    texts = ["sun and rain", "rain and wind", "bread and butter", "butter and jam"] * 5
+    findings = describe(pipeline(TfidfVectorizer()).fit(texts), texts)
+    assert set(findings.feature_names) >= {"rain", "butter"}
+    render_page(findings)
+
+
+def test_a_transformer_as_preprocessing_is_described() -> None:
+    steps = make_pipeline(SimpleImputer(), StandardScaler())
+    clustering = GeminiClustering(2, model="linear", max_epochs=40, random_state=0, preprocessing=steps).fit(blobs())
+    findings = describe(clustering, blobs())
+    assert np.abs(findings.points).max() < 10
+    np.testing.assert_array_equal(np.asarray(findings.features), blobs())
+
+
+@pytest.mark.parametrize("kind", ["sparse", "tensor", "list", "npy", "csv", "stream", "dataset", "loader"])
+def test_whatever_fit_takes_is_described(kind: str, tmp_path: Path) -> None:
+    X = blobs().astype(np.float32)
+    np.save(tmp_path / "X.npy", X)
+    pandas.DataFrame(X, columns=["a", "b", "c"]).to_csv(tmp_path / "X.csv", index=False)
+    dataset = TensorDataset(torch.from_numpy(X))
+    given = {
+        "sparse": csr_array(X),
+        "tensor": torch.from_numpy(X),
+        "list": X.tolist(),
+        "npy": tmp_path / "X.npy",
+        "csv": str(tmp_path / "X.csv"),
+        "stream": pollux.open_stream(tmp_path / "X.csv"),
+        "dataset": dataset,
+        "loader": DataLoader(dataset, batch_size=20),
+    }[kind]
+    clustering = fitted(given)
+    findings = describe(clustering, given)
+    np.testing.assert_allclose(np.asarray(findings.features), X, rtol=1e-6)
+    np.testing.assert_allclose(findings.probabilities, clustering.fitted_.probabilities(X), rtol=1e-5, atol=1e-6)
+    assert findings.feature_names[0] == ("a" if kind in ("csv", "stream") else "column 0")
+
+
+def test_what_is_not_fitted_is_refused() -> None:
+    for model in (GeminiClustering(2), make_pipeline(StandardScaler(), GeminiClustering(2))):
+        with pytest.raises(NotFittedError):
+            describe(model, blobs())
+    with pytest.raises(TypeError, match="ends in one"):
+        describe(make_pipeline(StandardScaler(), KMeans(2)).fit(blobs()), blobs())
+
+
+def test_a_free_table_knows_only_its_own_samples() -> None:
+    clustering = fitted(model="free")
+    assert describe(clustering, blobs()).probabilities.shape == (60, 2)
+    with pytest.raises(ValueError, match="only the samples it was trained on"):
+        describe(clustering, blobs(10))
+
+
+def test_images_are_shown_as_pictures() -> None:
+    X = np.random.default_rng(0).normal(size=(20, 1, 6, 5)).astype(np.float32)
+    findings = describe(fitted(X), X)
+    assert findings.images is not None
+    assert (findings.images.shape, findings.images.dtype) == ((20, 6, 5), np.uint8)
+    assert findings.features is None
 
 
 def test_what_differs_from_sample_to_sample_is_not_a_class() -> None:

@@ -1,26 +1,54 @@
-"""The record that a report is made from: ``Findings``, and what its probabilities say of samples and clusters."""
+"""The record that a report is made from, ``Findings``; what its probabilities say; ``describe``, which makes one."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse
+from sklearn.decomposition import PCA
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_array, check_is_fitted
 
 from pollux.metrics import renyi_entropy
 
+if TYPE_CHECKING:
+    from pollux.clustering import GeminiClustering
+    from pollux.fitted import Fitted
+
 Array = NDArray[np.floating[Any]]
 MOST_CLASSES = 1_000
-# A sample is doubtful where its own cluster has less than this probability.
-DOUBT = 0.6
 # From this probability on a sample is never listed as uncertain.
 CERTAIN = 0.99
 # Typical, and uncertain, samples of a cluster that are shown.
 SHOWN = 10
 ROWS_AT_ONCE = 100_000
+MOST_ROWS_OF_PCA = 20_000
+MOST_STREAMED_ROWS = 100_000
+# Parameters that are shown by these names where they are not the defaults.
+FURTHER_SETTINGS = {
+    "scaling": "Scaling",
+    "missing": "Missing values",
+    "activation": "Activation",
+    "norm": "Normalised by",
+    "n_components": "Principal components",
+    "init": "Initialisation",
+    "optimiser": "Optimiser",
+    "schedule": "Schedule",
+    "trial_epochs": "Epochs of all restarts",
+    "max_samples": "Most rows that are learned from",
+    "reshuffle_every": "Epochs between reshuffles",
+    "tol": "Tolerance",
+    "patience": "Patience",
+    "dtype": "Arithmetic",
+    "device": "Device",
+}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -94,12 +122,12 @@ class Findings:
     @functools.cached_property
     def summary(self) -> Summary:
         """Clusters, confidence and entropy of all samples."""
-        return summarise(self.probabilities)
+        return Summary.of(self.probabilities)
 
     @functools.cached_property
     def known_classes(self) -> Classes | None:
         """The classes of the samples; None where not a single one is known."""
-        return None if self.classes is None else _known_classes(self.classes)
+        return None if self.classes is None else Classes.of(self.classes)
 
     @property
     def labels(self) -> NDArray[np.int64]:
@@ -118,38 +146,65 @@ class Findings:
 
 @dataclass(frozen=True, eq=False)
 class Summary:
-    """Cluster, next cluster and their probabilities, entropy in nats: (n,) each; sizes (in use,)."""
+    """Cluster, next cluster and their probabilities, entropy in nats: (n,) each.
+
+    ``sizes`` are those of clusters up to the last in use, ``clusters`` the numbers of those in use, and
+    ``highest_entropy`` is log K, that of a guess.
+    """
 
     n_allowed: int
+    highest_entropy: float
     sizes: NDArray[np.int64]
+    clusters: list[int]
     labels: NDArray[np.int64]
     following: NDArray[np.int64]
     confidence: NDArray[np.float64]
     following_probability: NDArray[np.float64]
     entropy: NDArray[np.float64]
 
-    @property
-    def clusters(self) -> list[int]:
-        """Those in use."""
-        return [int(cluster) for cluster in np.flatnonzero(self.sizes)]
-
-    @property
-    def highest_entropy(self) -> float:
-        """log K: that of a guess."""
-        return float(np.log(self.n_allowed))
+    @staticmethod
+    def of(probabilities: Array) -> Summary:
+        """Read probabilities (n, K) once, some rows at a time."""
+        n, n_allowed = probabilities.shape
+        labels = np.asarray(probabilities.argmax(1), dtype=np.int64)
+        counts = np.bincount(labels, minlength=n_allowed)
+        clusters = np.flatnonzero(counts).tolist()
+        following = labels.copy()
+        confidence, following_probability, entropy = (np.empty(n) for _ in range(3))
+        for start in range(0, n, ROWS_AT_ONCE):
+            part = slice(start, start + ROWS_AT_ONCE)
+            rows = np.array(probabilities[part], dtype=np.float64)
+            every, own = np.arange(len(rows)), labels[part]
+            entropy[part] = renyi_entropy(rows, order=1.0)
+            confidence[part] = rows[every, own]
+            rows[every, own] = -1.0
+            if n_allowed > 1:
+                following[part] = rows.argmax(1)
+            following_probability[part] = np.maximum(rows[every, following[part]], 0.0)
+        return Summary(
+            n_allowed=n_allowed,
+            highest_entropy=float(np.log(n_allowed)),
+            sizes=counts[: clusters[-1] + 1],
+            clusters=clusters,
+            labels=labels,
+            following=following,
+            confidence=confidence,
+            following_probability=following_probability,
+            entropy=entropy,
+        )
 
     def members(self, cluster: int) -> NDArray[np.intp]:
         """The rows of one cluster."""
         return np.flatnonzero(self.labels == cluster)
 
-    def most_typical(self, cluster: int, most: int) -> NDArray[np.intp]:
+    def most_typical(self, cluster: int, most: int = SHOWN) -> NDArray[np.intp]:
         """Rows of the highest probability, best first; of a small cluster half, if the others are uncertain."""
         members = self.members(cluster)
         certain = int((self.confidence[members] >= CERTAIN).sum())
         most = min(most, max(certain, -(-len(members) // 2)))
         return members[np.argsort(-self.confidence[members], kind="stable")[:most]]
 
-    def least_certain(self, rows: NDArray[np.intp], most: int) -> NDArray[np.intp]:
+    def least_certain(self, rows: NDArray[np.intp], most: int | None = SHOWN) -> NDArray[np.intp]:
         """Those of the rows whose next cluster is nearest in probability, worst first; certain ones are left out."""
         rows = rows[self.confidence[rows] < CERTAIN]
         margin = self.confidence[rows] - self.following_probability[rows]
@@ -163,34 +218,6 @@ class Summary:
         return table.sum(0) / len(values), own
 
 
-def summarise(probabilities: Array) -> Summary:
-    """Read probabilities (n, K) once, some rows at a time."""
-    n, n_allowed = probabilities.shape
-    labels = np.asarray(probabilities.argmax(1), dtype=np.int64)
-    counts = np.bincount(labels, minlength=n_allowed)
-    following = labels.copy()
-    confidence, following_probability, entropy = (np.empty(n) for _ in range(3))
-    for start in range(0, n, ROWS_AT_ONCE):
-        part = slice(start, start + ROWS_AT_ONCE)
-        rows = np.array(probabilities[part], dtype=np.float64)
-        every, own = np.arange(len(rows)), labels[part]
-        entropy[part] = renyi_entropy(rows, order=1.0)
-        confidence[part] = rows[every, own]
-        rows[every, own] = -1.0
-        if n_allowed > 1:
-            following[part] = rows.argmax(1)
-        following_probability[part] = np.maximum(rows[every, following[part]], 0.0)
-    return Summary(
-        n_allowed=n_allowed,
-        sizes=counts[: int(np.flatnonzero(counts).max()) + 1],
-        labels=labels,
-        following=following,
-        confidence=confidence,
-        following_probability=following_probability,
-        entropy=entropy,
-    )
-
-
 @dataclass(frozen=True, eq=False)
 class Classes:
     """Names of the known classes, whole numbers in their own order, and the class (n,) of each sample.
@@ -200,29 +227,287 @@ class Classes:
 
     names: list[str]
     codes: NDArray[np.int64]
+    known: NDArray[np.bool_]
 
-    @property
-    def known(self) -> NDArray[np.bool_]:
-        """Whether the class of each sample is known, (n,)."""
-        return self.codes < len(self.names)
-
-    @property
-    def complete(self) -> bool:
-        """Whether every class is known."""
-        return bool(self.known.all())
-
-    def name(self, row: int) -> str | None:
-        """The class of a sample; None where it is not known."""
-        code = int(self.codes[row])
-        return self.names[code] if code < len(self.names) else None
+    @staticmethod
+    def of(classes: NDArray[np.str_]) -> Classes | None:
+        """The classes of text (n,), "" where a class is not known; None where not a single one is."""
+        given = np.asarray(classes).astype(str).tolist()
+        names = sorted(set(given) - {""})
+        if not names:
+            return None
+        if all(name.removeprefix("-").isdecimal() for name in names):
+            names.sort(key=int)
+        places = {name: code for code, name in enumerate([*names, ""])}
+        codes = np.fromiter((places[name] for name in given), np.int64, len(given))
+        return Classes(names, codes, codes < len(names))
 
 
-def _known_classes(classes: NDArray[np.str_]) -> Classes | None:
-    given = np.asarray(classes).astype(str).tolist()
-    names = sorted(set(given) - {""})
-    if not names:
-        return None
-    if all(name.removeprefix("-").isdecimal() for name in names):
-        names.sort(key=int)
-    places = {name: code for code, name in enumerate([*names, ""])}
-    return Classes(names, np.fromiter((places[name] for name in given), np.int64, len(given)))
+def describe(
+    clustering: GeminiClustering | Pipeline,
+    X: Any,
+    *,
+    title: str = "Clusters",
+    feature_names: Sequence[str] | None = None,
+    classes: ArrayLike | None = None,
+    images: NDArray[np.uint8] | None = None,
+    points: ArrayLike | None = None,
+    axes: tuple[str, str] = ("first coordinate", "second coordinate"),
+    row_names: Sequence[str] | None = None,
+    settings: Mapping[str, str] | None = None,
+    notes: Sequence[str] = (),
+    command: str = "",
+) -> Findings:
+    """What a fitted clustering says of X, for :func:`write_page`.
+
+    Parameters
+    ----------
+    clustering : GeminiClustering or Pipeline
+        A fitted one, or a fitted pipeline of scikit-learn that ends in one.
+    X : whatever ``fit`` takes
+        The samples: an array, a DataFrame or a sparse matrix (n, d), images (n, C, H, W), files, a stream or a loader.
+        Of those that are streamed 100,000 at most are shown; of a free table, those that it was fitted on.
+    title : str
+        What was clustered.
+    feature_names : sequence of str, optional
+        Names of the d columns; those of a data frame are its own.
+    classes : array of shape (n,), optional
+        Known classes, to compare with; None, NaN or "" where the class of a sample is not known.
+    images : array of shape (n, H, W) or (n, H, W, 3), uint8, optional
+        The samples as pictures, where X holds their pixels as rows.
+    points : array of shape (n, 2), optional
+        Where the samples lie on the map; otherwise the principal components of what the model sees. Where it sees
+        columns in units that differ widely, the map shows them standardised.
+    axes : pair of str
+        What the coordinates of ``points`` are.
+    row_names : sequence of str, optional
+        A name for each sample.
+    settings : mapping of str, optional
+        How it was trained; :func:`describe_training` by default.
+    notes, command : sequence of str, str
+        What else a reader must know, and the command that repeats the run.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from pollux import GeminiClustering
+    >>> X = load_iris().data
+    >>> clustering = GeminiClustering(3, model="linear", max_epochs=5, random_state=0).fit(X)
+    >>> describe(clustering, X, title="Iris").probabilities.shape
+    (150, 3)
+    """
+    # Imported late, because they bring torch, which figures do not need.
+    from pollux.clustering import GeminiClustering
+    from pollux.data.samples import validate_samples
+
+    steps: Any = None
+    if isinstance(clustering, Pipeline):
+        steps, clustering = clustering[:-1], clustering[-1]
+    if not isinstance(clustering, GeminiClustering):
+        raise TypeError(f"describe takes a GeminiClustering or a pipeline that ends in one, not {clustering!r}.")
+    check_is_fitted(clustering)
+    fitted = clustering.fitted_
+    X, samples = (X, steps.transform(X)) if steps else _read_streamed(clustering, X)
+    if samples is None:
+        samples = validate_samples(X, clustering, reset=False, missing=fitted.missing, encoding=fitted.encoding)
+    elif steps:
+        samples = validate_samples(samples, clustering, reset=False, missing=fitted.missing)
+    if not fitted.is_free:
+        probabilities = fitted.probabilities(samples)
+    elif samples.shape[0] == len(fitted.labels):
+        probabilities = fitted.free_probabilities()
+    else:
+        raise ValueError("A free table knows only the samples it was trained on, in their order: pass those.")
+    if points is None:
+        points, axes = principal_map(_as_seen(fitted, samples))
+    if images is None and len(fitted.shape) == 3:
+        images = as_pictures(np.asarray(samples if steps else X))
+    features: NDArray[np.float64] | None = None
+    names: Sequence[str] = ()
+    shares: frozenset[str] = frozenset()
+    if images is None:
+        features, names, shares = _features(fitted, X, samples, steps)
+        names = names if feature_names is None else list(feature_names)
+    return Findings(
+        title=title,
+        probabilities=probabilities,
+        points=np.asarray(points, dtype=np.float64),
+        axes=axes,
+        features=features,
+        feature_names=names,
+        shares=shares,
+        images=images,
+        row_names=row_names,
+        classes=None if classes is None else _as_text(classes),
+        history=fitted.history,
+        settings=describe_training(clustering) if settings is None else settings,
+        notes=notes,
+        command=command,
+    )
+
+
+def _read_streamed(clustering: GeminiClustering, X: Any) -> tuple[Any, Any]:
+    """Rows of what is streamed, in memory; and their samples, where these are not yet to be made of them."""
+    from pollux.data.samples import draw_samples, is_streamed, open_samples
+    from pollux.data.sources import gather, open_data
+
+    if not is_streamed(X):
+        return X, None
+    encoding = clustering.fitted_.encoding
+    if encoding is not None and isinstance(X, str | Path):
+        return gather(open_data(X).stream(encoding, ())).rows, None
+    dtype = str(clustering.fitted_.dtype).removeprefix("torch.")
+    drawn: Any = draw_samples(open_samples(X, copy(clustering), fewest=1, dtype=dtype), MOST_STREAMED_ROWS)
+    return drawn.X, drawn.X
+
+
+def _as_seen(fitted: Fitted, samples: Any) -> NDArray[Any]:
+    """Samples (n, …) as the network sees them, (n, d): scaled, without gaps.
+
+    Where it sees columns as they are, they are scaled all the same: that of the largest numbers would be the map.
+    """
+    import torch
+
+    from pollux.data.scaling import FittedScaling, prepared
+
+    seen = prepared(samples, fitted.scaling, torch.float64, "cpu")
+    # A scaling with values of its own for gaps fills these, and leaves the units.
+    scales = fitted.scaling is not None and getattr(fitted.scaling, "fill", None) is None
+    if not scales and fitted.encoding is None:
+        seen = prepared(seen.flat(), FittedScaling.fit(seen.flat(), "auto"), torch.float64, "cpu")
+    return _dense(seen.flat())
+
+
+def _features(
+    fitted: Fitted, X: Any, samples: Any, steps: Any
+) -> tuple[NDArray[np.float64], list[str], frozenset[str]]:
+    """Samples (n, d) in their own units, names of the d features, and those that are shares.
+
+    Of true and false, true is enough. What a pipeline takes need not be numbers: columns of text are then shown as
+    shares of their values, and anything else as the clustering sees it.
+    """
+    encoding, names = fitted.encoding, getattr(X, "column_names", None)
+    names = getattr(X, "columns", None) if names is None else names
+    if steps:
+        try:
+            samples = check_array(X, accept_sparse="csr", dtype=np.float64, ensure_all_finite="allow-nan")
+        except (TypeError, ValueError):
+            if names is None:
+                names = steps.get_feature_names_out() if hasattr(steps, "get_feature_names_out") else None
+            else:
+                from pollux.data.arrow import as_arrow
+                from pollux.data.sources import InMemory
+                from pollux.data.survey import Choices, learn_encoding
+
+                encoding, _ = learn_encoding(InMemory(as_arrow(X)), Choices(missing="mean"))
+    elif samples is X:
+        names = fitted.feature_names or (None if encoding is None else encoding.feature_names)
+    if encoding is None or samples is X:
+        features = np.asarray(_dense(samples), dtype=np.float64)
+        given = range(features.shape[1]) if names is None else names
+        found = [f"column {name}" if str(name).isdigit() else str(name) for name in given]
+        return features, found, frozenset()
+    features, found, shares = encoding.raw(X), encoding.feature_names, encoding.shares
+    columns = {name.removesuffix("=true") for name in shares if name.endswith("=true")}
+    values = {column: {name for name in shares if name.startswith(f"{column}=")} for column in columns}
+    opposites = {f"{column}=false" for column, own in values.items() if own == {f"{column}=true", f"{column}=false"}}
+    kept = [index for index, name in enumerate(found) if name not in opposites]
+    named = [f"column {name}" if name.isdigit() else name for name in found]
+    return features[:, kept], [named[index] for index in kept], shares
+
+
+def _dense(samples: Any) -> NDArray[Any]:
+    return np.asarray(samples.toarray() if issparse(samples) else samples)
+
+
+def describe_training(clustering: GeminiClustering, n_samples: int | None = None) -> dict[str, str]:
+    """How a fitted clustering was trained, in words: what is always of interest, and what is not the default.
+
+    ``n_samples`` is the number of samples of the training, where the model does not know it: it was streamed, and
+    loaded from a file.
+    """
+    # Imported late, because it brings torch, which figures do not need.
+    from pollux.spec import flatten_params
+    from pollux.training.problem import resolve_batch_size
+
+    def name_of(value: Any) -> str:
+        """A parameter for people: of functions and networks the name must do."""
+        if isinstance(value, str | int | float | tuple | list) or value is None:
+            return str(value)
+        return str(getattr(value, "name", "") or getattr(value, "__name__", "") or type(value).__name__)
+
+    fitted, given, default = clustering.fitted_, flatten_params(clustering), flatten_params(type(clustering)())
+    if fitted.given_labels is not None:
+        n_samples = len(fitted.given_labels)
+    hidden = " + ".join(map(str, given["hidden"])) if given["model"] == "mlp" else ""
+    limit = "" if given["max_epochs"] == "auto" else f" of {given['max_epochs']}"
+    penalties = [f"{name_of(penalty)}={weight:g}" for penalty, weight in (given["penalties"] or {}).items()]
+    geometry, size = "", given["batch_size"]
+    if fitted.geometry is not None:
+        is_auto = isinstance(given["geometry"], str) and given["geometry"] == "auto"
+        kernel = getattr(fitted.geometry, "name", "") if is_auto else name_of(given["geometry"])
+        geometry = f"{kernel} {fitted.geometry.kind}".strip()
+    # That of the training, whatever samples the page shows.
+    if n_samples is None and size in (None, "auto"):
+        size = size or "all samples"
+    else:
+        size = f"{resolve_batch_size(size, n_samples or 0):,}"
+    # A transformer of the user's own has neither scaling nor components.
+    values = {name: given.get(name, default[name]) for name in FURTHER_SETTINGS}
+    further = {label: values[name] for name, label in FURTHER_SETTINGS.items() if values[name] != default[name]}
+    described = {
+        "Clusters, at most": str(given["n_clusters"]),
+        "Objective": name_of(given["objective"]),
+        "Geometry": geometry,
+        "Model": name_of(given["model"]) + (f", {hidden} hidden units" if hidden else ""),
+        "Epochs": f"{len(fitted.history['objective'])}{limit}",
+        "Batch size": size,
+        "Learning rate": f"{given['learning_rate']:g}",
+        "Restarts": str(given["n_init"]),
+        "Agreement of the restarts": "" if fitted.stability is None else f"{fitted.stability:.2f}",
+        "Penalties": ", ".join(penalties),
+        "Seed": str(given["random_state"]),
+        **{label: name_of(value) for label, value in further.items()},
+        "Objective reached": f"{fitted.objective:.6g}",
+    }
+    return {name: value for name, value in described.items() if value}
+
+
+def principal_map(X: NDArray[Any]) -> tuple[NDArray[np.float64], tuple[str, str]]:
+    """The first two principal components of X (n, d): points (n, 2), and what their axes are.
+
+    The components are those of at most 20,000 samples. Of a single feature, the second coordinate is zero.
+    """
+    X = np.asarray(X)
+    count = min(2, *X.shape)
+    rows = X
+    if len(X) > MOST_ROWS_OF_PCA:
+        rows = X[np.random.default_rng(0).choice(len(X), MOST_ROWS_OF_PCA, replace=False)]
+    components = PCA(count, random_state=0).fit(rows)
+    points = np.zeros((len(X), 2))
+    points[:, :count] = components.transform(X)
+    shares = [*np.nan_to_num(components.explained_variance_ratio_), 0.0][:2]
+    first, second = (f"principal component {k} ({share:.0%} of the variance)" for k, share in enumerate(shares, 1))
+    return points, (first, second)
+
+
+def as_pictures(images: NDArray[Any]) -> NDArray[np.uint8]:
+    """(n, C, H, W) of any numbers as bytes (n, H, W), or (n, H, W, 3) of three channels."""
+    if images.dtype != np.uint8:
+        low, high = float(np.nanmin(images)), float(np.nanmax(images))
+        images = ((np.nan_to_num(images) - low) * (255 / (high - low or 1.0))).astype(np.uint8)
+    return images[:, 0] if images.shape[1] not in (3, 4) else np.moveaxis(images[:, :3], 1, 3)
+
+
+def _as_text(classes: ArrayLike) -> NDArray[np.str_]:
+    """Classes (n,) as text, "" where there is none."""
+    known = np.asarray(classes)
+    if known.dtype.kind not in "fO":
+        return known.astype(str)
+    # Only missing values differ from themselves; that of pandas does not say whether it does.
+    present = [value is not None and str(value) != "<NA>" and value == value for value in known.tolist()]
+    whole = known.dtype.kind == "f" and bool(np.all(known[present] == np.round(known[present])))
+    # Whole numbers with gaps among them come as 1.0, 2.0, …
+    return np.array(
+        [str(int(value) if whole else value) if has else "" for value, has in zip(known.tolist(), present, strict=True)]
+    )
