@@ -227,28 +227,30 @@ class FileVersion:
 
 def open_data(path: str | Path, reading: Reading | None = None) -> Source:
     """The data in a file or folder; what it holds is read later."""
-    from pollux.data.array_files import ImageFolder, NpyArray, NpzArrays
-    from pollux.data.table_files import TableFiles
-
     path, how = Path(path), reading or Reading()
     # Also where none is read, because one is written.
     if importlib.util.find_spec("pyarrow") is None:
         raise InputError("Tables are read and written by pyarrow: pip install 'pollux[files]'.")
-    if path.is_dir():
-        tables = _tables_in(path)
-        return TableFiles(path, tuple(tables), how) if tables else ImageFolder(path, how.image_size)
     if not path.exists():
         raise InputError(f"There is no file {path}.")
     suffix, compressed = suffix_of(path)
-    if suffix in FORMATS["numpy"] and not compressed:
+    tables = _tables_in(path) if path.is_dir() else [path]
+    if not tables or (suffix in FORMATS["numpy"] and not compressed and not path.is_dir()):
+        from pollux.data.array_files import ImageFolder, NpyArray, NpzArrays
+
+        if not tables:
+            return ImageFolder(path, how.image_size)
         return NpyArray(path) if suffix == ".npy" else NpzArrays(path, how.array)
     text = (*FORMATS["CSV"], *FORMATS["TSV"])
-    if suffix not in (text if compressed else (*text, *FORMATS["Parquet"], *FORMATS["Feather/Arrow"])):
+    known_tables = text if compressed else (*text, *FORMATS["Parquet"], *FORMATS["Feather/Arrow"])
+    if suffix not in known_tables and not path.is_dir():
         known = "; ".join(f"{name} ({', '.join(endings)})" for name, endings in FORMATS.items())
         raise InputError(
             f"{path} is of no known format, by the end of its name. Known are {known}; a folder of images or of tables."
         )
-    return TableFiles(path, (path,), how)
+    from pollux.data.table_files import TableFiles
+
+    return TableFiles(path, tables, how)
 
 
 def suffix_of(path: Path) -> tuple[str, bool]:

@@ -50,14 +50,14 @@ class TableFiles(Source):
 
     @cached_property
     def opened(self) -> list[TableFile]:
-        from pollux.data.delimited import CsvFile
-
         def open_one(file: Path) -> TableFile:
             suffix, _ = suffix_of(file)
             if suffix in FORMATS["Parquet"]:
                 return ParquetFile(file)
             if suffix in FORMATS["Feather/Arrow"]:
                 return ArrowFile(file)
+            from pollux.data.delimited import CsvFile
+
             return CsvFile(file, self.reading.delimiter, self.reading.header, self.reading.na)
 
         return [open_one(file) for file in self.files]
