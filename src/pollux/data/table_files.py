@@ -16,6 +16,8 @@ from threading import Lock
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as parquet
 from numpy.typing import NDArray
 
 from pollux.data.arrow import kind_of, same_kind
@@ -63,8 +65,6 @@ class TableFiles(Source):
         return [open_one(file) for file in self.files]
 
     def read(self) -> Part:
-        import pyarrow as pa
-
         tables = []
         for index, file in enumerate(self.opened):
             with in_words(file.path):
@@ -83,8 +83,6 @@ class TableFiles(Source):
         return Part(whole)
 
     def as_written(self, part: Part, names: Sequence[str], numbers: NDArray[np.int64]) -> Part:
-        import pyarrow as pa
-
         others = [name for name in names if not pa.types.is_string(part.rows.schema.field(name).type)]
         others = [name for name in others if name in self.opened[0].names]
         texts = [file.text(others) for file in self.opened] if others else []
@@ -94,8 +92,6 @@ class TableFiles(Source):
         return Part(replace_columns(part.rows, {name: text.column(name) for name in others}), part.first)
 
     def stream(self, encoding: Encoding, beside: Sequence[str]) -> Iterator[Part]:
-        import pyarrow as pa
-
         if not isinstance(encoding, TableEncoding):
             raise InputError(f"The model was trained on an array or on images, but {self.path} is a table.")
         first = 0
@@ -141,7 +137,6 @@ class TableFiles(Source):
     @cached_property
     def _values(self) -> dict[str, Any]:
         """Of each key of folders such as ``key=value``, the values of all files: whole numbers, or text."""
-        import pyarrow as pa
         import pyarrow.dataset as ds
 
         relative = [file.relative_to(self.path).parent for file in self.files] if self.path.is_dir() else []
@@ -164,8 +159,6 @@ class TableFiles(Source):
 
     def with_partitions(self, index: int, table: Any) -> Any:
         """A table of a file with the columns that its folders give."""
-        import pyarrow as pa
-
         for key, value in self.partitions(index).items():
             table = table.append_column(key, pa.repeat(value, table.num_rows))
         return table
@@ -219,8 +212,6 @@ class TableBlocks(Blocks):
 
 def replace_columns(table: Any, columns: dict[str, Any]) -> Any:
     """The table with other values in some of its columns."""
-    import pyarrow as pa
-
     every = {name: columns.get(name, table.column(index)) for index, name in enumerate(table.column_names)}
     return pa.table(every)
 
@@ -312,21 +303,15 @@ class ParquetFile(TableFile):
         return _read_footer(self.path, self.path.stat().st_mtime_ns)
 
     def read(self) -> Any:
-        import pyarrow.parquet as parquet
-
         with parquet.ParquetFile(self.path) as opened:
             return validated(opened.read())
 
     def read_block(self, block: int, names: Sequence[str]) -> Any:
-        import pyarrow.parquet as parquet
-
         # One thread and no buffers ahead, since cores and memory belong to whoever computes beside.
         with parquet.ParquetFile(self.path, metadata=self._footer, pre_buffer=False) as opened:
             return validated(opened.read_row_group(block, columns=list(names), use_threads=False))
 
     def batches(self, names: Sequence[str], encoding: TableEncoding, rows: int) -> Iterator[Any]:
-        import pyarrow.parquet as parquet
-
         with parquet.ParquetFile(self.path, pre_buffer=False) as opened:
             yield from map(validated, opened.iter_batches(rows, columns=list(names)))
 
@@ -339,8 +324,6 @@ class ParquetFile(TableFile):
 
 @lru_cache(maxsize=64)
 def _read_footer(file: Path, changed: int) -> Any:
-    import pyarrow.parquet as parquet
-
     return parquet.read_metadata(file)
 
 
@@ -387,8 +370,6 @@ class ArrowFile(TableFile):
         return f"record batch {block}" if row is None else f"record batch {block}, row {row}"
 
     def _open(self) -> Any:
-        import pyarrow as pa
-
         # Not mapped: a file that is cut while it is read would end the process.
         file = pa.OSFile(str(self.path))
         is_file = file.read(6) == b"ARROW1"
@@ -400,8 +381,6 @@ class IndexedBatches:
     """The record batches of an Arrow file by number; they are read, not mapped, so that they do not count as memory."""
 
     def __init__(self, path: Path, lengths: list[int] | None = None) -> None:
-        import pyarrow as pa
-
         self._reader = pa.ipc.open_file(pa.OSFile(str(path)))
         # One thread reads ahead, and another may look at a sample.
         self._lock = Lock()
@@ -414,8 +393,6 @@ class IndexedBatches:
 
     def read(self, index: int, names: Sequence[str]) -> Any:
         """Columns of a batch, as a table."""
-        import pyarrow as pa
-
         with self._lock:
             batch = validated(self._reader.get_batch(index))
         return pa.Table.from_batches([batch]).select(list(names))
@@ -423,8 +400,6 @@ class IndexedBatches:
 
 def copy_batches(batches: Iterable[Any], schema: Any) -> IndexedBatches:
     """Record batches in a temporary Arrow file, which is gone when nothing reads it any more."""
-    import pyarrow as pa
-
     descriptor, name = tempfile.mkstemp(prefix="pollux-", suffix=".arrow")
     os.close(descriptor)
     path, lengths = Path(name), []
@@ -468,7 +443,6 @@ _OPEN_QUOTE = "Is a quote opened and not closed? One that stands for itself is w
 @contextmanager
 def in_words(path: Path, names: Sequence[str] = ()) -> Iterator[None]:
     """What pyarrow finds wrong with a file, as our error; columns that it counts are called by their names."""
-    import pyarrow as pa
 
     def called(match: re.Match[str]) -> str:
         index = int(match[1])
