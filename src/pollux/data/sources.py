@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pollux.data.arrow import plain
+from pollux.data.arrow import no_column, plain
 from pollux.data.encoding import Encoding
-from pollux.errors import InputError, did_you_mean
+from pollux.errors import InputError
 
 FORMATS = {
     "CSV": (".csv", ".txt"),
@@ -86,8 +86,7 @@ class Part:
             raise InputError(
                 f"There is no column {name!r}: an array alone has none. Put others beside it, in an .npz file."
             )
-        there = ", ".join(map(repr, self.names))
-        raise InputError(f"There is no column {name!r}.{did_you_mean(name, self.names)} There are: {there}.")
+        raise no_column([name], self.names)
 
     def written(self, name: str) -> Any:
         """A column for a file that is written: whatever it holds, with its gaps."""

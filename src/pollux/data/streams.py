@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pollux.data.arrow import plain
+from pollux.data.arrow import no_column, plain
 from pollux.data.encoding import Encoding, TableEncoding
 from pollux.data.shuffling import WINDOW_BYTES, Lengths, Rows, in_order, shards
 from pollux.data.sources import Blocks, open_data
 from pollux.data.survey import Choices, learn_encoding
-from pollux.errors import InputError, did_you_mean
+from pollux.errors import InputError
 
 if TYPE_CHECKING:
     from torch.utils.data import Dataset
@@ -328,10 +328,9 @@ def open_blocks(source: str | Path | np.memmap[Any, Any] | Blocks) -> Blocks:
 def _columns_of_numbers(blocks: Blocks, columns: Sequence[str] | None) -> list[str]:
     kinds = blocks.kinds
     names = list(kinds) if columns is None else list(dict.fromkeys(columns))
-    for name in names:
-        if name not in kinds:
-            there = ", ".join(map(repr, kinds))
-            raise InputError(f"There is no column {name!r}.{did_you_mean(name, kinds)} There are: {there}.")
+    absent = [name for name in names if name not in kinds]
+    if absent:
+        raise no_column(absent, list(kinds))
     others = {name: kinds[name] for name in names if kinds[name] not in ("boolean", "integer", "number")}
     if others:
         listed = ", ".join(f"{name!r} ({kind})" for name, kind in others.items())
