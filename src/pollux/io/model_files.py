@@ -29,7 +29,7 @@ from pollux.geometry import (
 )
 from pollux.io import tensors as tensor_files
 from pollux.models import build
-from pollux.objectives import DIVERGENCES, Gemini
+from pollux.objectives.gemini import DEFAULT_CLIPS, Gemini
 from pollux.spec import MLP, NOT_IN_FILE, as_group, check_device, flatten_params, nested_name, resolve_objective
 
 FORMAT = "pollux-model"
@@ -65,6 +65,9 @@ def save(clustering: Any, path: str | Path) -> None:
     given = flatten_params(clustering)
     # The folder of checkpoints is private to whoever trained the model.
     del given["checkpoint"]
+    if isinstance(given["objective"], str) and given["objective"] in DEFAULT_CLIPS:
+        # Names alone are those of earlier versions, which knew no default.
+        given["objective"] = Gemini(given["objective"])
     parameters = {name: _as_json(value) for name, value in given.items()}
     description = {
         "parameters": parameters,
@@ -123,8 +126,12 @@ def _parameters(path: str | Path, description: dict[str, Any], model: Any, devic
             # Callbacks and the like only matter in training.
             del parameters[name]
     if isinstance(parameters["objective"], dict):
-        options = dict(parameters["objective"])
-        parameters["objective"] = Gemini(options.pop("gemini"), **options)
+        options = {"clip": None, **parameters["objective"]}
+        name = options.pop("gemini")
+        is_default = options == {"clip": DEFAULT_CLIPS.get(name)}
+        parameters["objective"] = name if is_default else Gemini(name, **options)
+    elif parameters["objective"] in DEFAULT_CLIPS:
+        parameters["objective"] = Gemini(parameters["objective"], clip=None)
     if isinstance(parameters["geometry"], dict):
         parameters["geometry"] = resolve(**parameters["geometry"])
     if "hidden" in parameters:
@@ -259,7 +266,7 @@ def _as_json(value: Any) -> Any:
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
     if isinstance(value, Gemini):
-        if DIVERGENCES.get(value.divergence.name) != value.divergence:
+        if not value.is_registered:
             return None
         options = {"clip": value.clip, "sampled_pairs": value.sampled_pairs}
         given = {name: option for name, option in options.items() if option is not None}
