@@ -426,9 +426,11 @@ def geometry_of_new_samples(geometry: Geometry | None, needs: Kind | None) -> Ge
 def check_device(device: Any) -> None:
     """Raise a ValueError where the device cannot be used."""
     try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, TypeError) as error:
-        raise ValueError(f"device {device!r} cannot be used here; 'cpu' always can. ({error})") from error
+        # What lies there must be readable: tensors of "meta" have no numbers.
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError, TypeError, ImportError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"device {device!r} cannot be used here; 'cpu' always can. ({reason})") from error
 
 
 def as_plain_data(value: Any) -> Any:

@@ -232,6 +232,8 @@ def open_data(path: str | Path, reading: Reading | None = None) -> Source:
         raise InputError("Tables are read and written by pyarrow: pip install 'pollux[files]'.")
     if not path.exists():
         raise InputError(f"There is no file {path}.")
+    if not path.is_file():
+        raise InputError(f"{path} is neither a file nor a folder: write what it gives into a file first.")
     suffix, compressed = suffix_of(path)
     tables = _tables_in(path) if path.is_dir() else [path]
     if not tables or (suffix in FORMATS["numpy"] and not compressed and not path.is_dir()):
