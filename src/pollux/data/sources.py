@@ -232,26 +232,35 @@ def open_data(path: str | Path, reading: Reading | None = None) -> Source:
         raise InputError("Tables are read and written by pyarrow: pip install 'pollux[files]'.")
     if not path.exists():
         raise InputError(f"There is no file {path}.")
+    if path.is_dir():
+        tables = _tables_in(path)
+        return _open_tables(path, tables, how) if tables else _open_arrays(path, how)
     if not path.is_file():
         raise InputError(f"{path} is neither a file nor a folder: write what it gives into a file first.")
     suffix, compressed = suffix_of(path)
-    tables = _tables_in(path) if path.is_dir() else [path]
-    if not tables or (suffix in FORMATS["numpy"] and not compressed and not path.is_dir()):
-        from pollux.data.array_files import ImageFolder, NpyArray, NpzArrays
-
-        if not tables:
-            return ImageFolder(path, how.image_size)
-        return NpyArray(path) if suffix == ".npy" else NpzArrays(path, how.array)
+    if suffix in FORMATS["numpy"] and not compressed:
+        return _open_arrays(path, how)
     text = (*FORMATS["CSV"], *FORMATS["TSV"])
-    known_tables = text if compressed else (*text, *FORMATS["Parquet"], *FORMATS["Feather/Arrow"])
-    if suffix not in known_tables and not path.is_dir():
+    if suffix not in (text if compressed else (*text, *FORMATS["Parquet"], *FORMATS["Feather/Arrow"])):
         known = "; ".join(f"{name} ({', '.join(endings)})" for name, endings in FORMATS.items())
         raise InputError(
             f"{path} is of no known format, by the end of its name. Known are {known}; a folder of images or of tables."
         )
+    return _open_tables(path, [path], how)
+
+
+def _open_tables(path: Path, files: Sequence[Path], how: Reading) -> Source:
     from pollux.data.table_files import TableFiles
 
-    return TableFiles(path, tables, how)
+    return TableFiles(path, files, how)
+
+
+def _open_arrays(path: Path, how: Reading) -> Source:
+    from pollux.data.array_files import ImageFolder, NpyArray, NpzArrays
+
+    if path.is_dir():
+        return ImageFolder(path, how.image_size)
+    return NpyArray(path) if path.suffix.lower() == ".npy" else NpzArrays(path, how.array)
 
 
 def suffix_of(path: Path) -> tuple[str, bool]:
