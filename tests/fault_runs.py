@@ -31,7 +31,7 @@ _IMPORTED = [
     *(
         "pollux.data.streams",
         "pollux.metrics",
-        "pollux.training.memory_advice",
+        "pollux.training.restarts",
         "pyarrow.parquet",
         "pyarrow.csv",
         "torch._dynamo",

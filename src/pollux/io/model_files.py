@@ -31,6 +31,7 @@ from pollux.io import tensors as tensor_files
 from pollux.models import build
 from pollux.objectives.gemini import DEFAULT_CLIPS, Gemini
 from pollux.spec import MLP, NOT_IN_FILE, as_group, check_device, flatten_params, nested_name, resolve_objective
+from pollux.threads import DrawFrom
 
 FORMAT = "pollux-model"
 VERSION = "4"
@@ -61,6 +62,11 @@ def save(clustering: Any, path: str | Path) -> None:
         )
     if fitted.scaling is not None:
         tensors |= {f"scaling.{name}": value for name, value in fitted.scaling.tensors().items()}
+    if not isinstance(fitted.shape[0], int):
+        raise InputError(
+            "A model file cannot hold a model of several inputs: keep the weights of its network, "
+            "torch.save(clustering.module_.state_dict(), …)."
+        )
     geometry = fitted.geometry
     given = flatten_params(clustering)
     # The folder of checkpoints is private to whoever trained the model.
@@ -83,6 +89,7 @@ def save(clustering: Any, path: str | Path) -> None:
         "stability": fitted.stability,
         "diverged": fitted.diverged,
         "streamed": labels is None,
+        "takes_integers": fitted.takes_integers,
         "preprocessing": None if fitted.encoding is None else fitted.encoding.as_json(),
     }
     tensor_files.write(path, FORMAT, VERSION, tensors, description)
@@ -177,7 +184,7 @@ def _fitted(clustering: Any, tensors: dict[str, Tensor], description: dict[str, 
         raise IndexError("the columns are not those of the network")
     stability = description.get("stability")
     weights = {name.removeprefix("module."): value for name, value in tensors.items()}
-    with torch.random.fork_rng(devices=[]):
+    with DrawFrom(torch.Generator()):
         module = _module(clustering, shape if fitted_scaling is None else fitted_scaling.shape, dtype, weights)
     return Fitted(
         module=module,
@@ -196,6 +203,7 @@ def _fitted(clustering: Any, tensors: dict[str, Tensor], description: dict[str, 
         encoding=encoding,
         feature_names=tuple(description["feature_names"]),
         missing=as_group("preprocessing", clustering.preprocessing).missing,
+        takes_integers=bool(description.get("takes_integers", False)),
         given_labels=None if description.get("streamed") else labels,
     )
 
