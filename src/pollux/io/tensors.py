@@ -81,5 +81,6 @@ def checksum(tensors: Mapping[str, Tensor], description: str) -> str:
     digest = hashlib.sha256(description.encode())
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
-        digest.update(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
+        if tensor.numel():
+            digest.update(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
