@@ -195,7 +195,7 @@ def load(
 def _parameters(path: Path, description: Description, model: Any) -> dict[str, Any]:
     """The estimator's parameters; those that decide on its predictions are never replaced by a default."""
     given = description.parameters
-    parse(given, _Unchecked, path)
+    msgspec.convert(given, _Unchecked)
     absent = {"n_clusters", "model", "objective", "geometry"} - given.keys()
     if absent:
         raise ValueError(f"it does not hold {', '.join(sorted(absent))}")

@@ -60,7 +60,7 @@ def _load(load: Callable[[], Any], language: str, source: str | Path) -> Any:
     try:
         return load()
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{source} is not {language}: {error}.") from error
+        raise InputError(f"{source}: it is not {language} ({error}).") from error
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
