@@ -12,7 +12,7 @@
 # make bench-accuracy  the table of adjusted Rand indices: k-means, GemClus, Pollux
 # make bench-quality   clusters against known classes, side by side with scikit-learn and GemClus
 # make bench-selection numbers of clusters that are known, side by side with silhouette, BIC and HDBSCAN
-# make reproduction    puts what results/ records of the paper's experiments into docs/reproduction.md and README.md
+# make reproduction    puts what results/ records of the paper's experiments into docs/reproduction.md
 # Each builds its own environment in .venv; nothing needs to be installed first but Python 3.11+ and make.
 
 PYTHON ?= python3

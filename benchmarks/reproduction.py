@@ -1,6 +1,6 @@
-"""Puts what ``results/`` records of the paper's experiments into docs/reproduction.md and README.md.
+"""Puts what ``results/`` records of the paper's experiments into docs/reproduction.md.
 
-Run as ``python benchmarks/reproduction.py``; a test compares the pages with the records. The records themselves are
+Run as ``python benchmarks/reproduction.py``; a test compares the page with the records. The records themselves are
 made by the commands that the page names, in hours; with ``--show`` these only make the figures of what is recorded.
 """
 
@@ -18,7 +18,7 @@ from pollux.lab.results import Report
 from pollux.lab.tables import markdown_blocks, markdown_list
 
 ROOT = Path(__file__).parents[1]
-PAGES = {"docs/reproduction.md": "../results", "README.md": "results"}
+PAGE = ROOT / "docs" / "reproduction.md"
 
 # What is recorded in results/: of the paper's protocol, as much as time allowed.
 REQUESTS = {
@@ -51,17 +51,17 @@ def report(name: str, folder: Path = ROOT / "results") -> Report:
     return report_on(experiment, protocol, found, REQUESTS[name])
 
 
-def section(name: str, results: str) -> str:
+def section(name: str) -> str:
     """The command, what was found, its tables and figures, as Markdown."""
     made = report(name)
     figures = sorted((ROOT / "results" / "figures").glob(f"{name}-*.png"))
-    pictures = [f"![{made.title}]({results}/figures/{figure.name})" for figure in figures]
+    pictures = [f"![{made.title}](../results/figures/{figure.name})" for figure in figures]
     tables = [block for table in made.tables for block in markdown_blocks(table, level=3)]
     lead = f"{made.lead}. {made.departure}." if made.departure else f"{made.lead}."
     return "\n\n".join([f"```sh\n{made.command}\n```", lead, markdown_list(made.findings), *tables, *pictures])
 
 
-def short(results: str) -> str:
+def short() -> str:
     """One line for each experiment: its conclusion, or how many of its cells hold."""
     lines = ["| Experiment | In the paper | Runs | What was found |", "| --- | --- | ---: | --- |"]
     for name in REQUESTS:
@@ -70,17 +70,17 @@ def short(results: str) -> str:
         found = list(made.findings) or [table.verdict for table in tables if table.verdict]
         if made.departure:
             found.append(f"({made.departure}.)")
-        where, runs = f"[`{name}`](docs/reproduction.md#{name})", len(protocol.all_runs(name))
+        where, runs = f"[`{name}`](#{name})", len(protocol.all_runs(name))
         lines.append(f"| {where} | {experiment.place} | {len(made.records)} of {runs} | {' '.join(found)} |")
     return "\n".join(lines)
 
 
-def filled(text: str, results: str) -> str:
-    """A page with the parts between its marks made anew."""
+def filled(text: str) -> str:
+    """The page with the parts between its marks made anew."""
 
     def part(mark: re.Match[str]) -> str:
         name = mark["name"]
-        made = short(results) if name == "reproduction" else section(name, results)
+        made = short() if name == "reproduction" else section(name)
         return f"<!-- {name}:begin -->\n{made}\n<!-- {name}:end -->"
 
     names = "|".join(map(re.escape, ["reproduction", *REQUESTS]))
@@ -88,11 +88,9 @@ def filled(text: str, results: str) -> str:
 
 
 def main() -> int:
-    """Write both pages."""
-    for page, results in PAGES.items():
-        path = ROOT / page
-        path.write_text(filled(path.read_text(encoding="utf-8"), results), encoding="utf-8")
-        print(f"written: {page}")
+    """Write the page."""
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    print(f"written: {PAGE.relative_to(ROOT)}")
     return 0
 
 

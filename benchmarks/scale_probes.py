@@ -210,7 +210,7 @@ def latency(floats: int, times: int) -> Found:
 
 def decode(source: str) -> Found:
     """Rows of a Parquet file that are read in a second, and its bytes for each."""
-    from pollux.data.chunks import FileChunks
+    from pollux.data.streams import FileChunks
 
     chunks = FileChunks(source)
     chunks.read(0)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as parquet
 
-from pollux.data.chunks import Chunks, Slices
+from pollux.data.streams import Chunks, Slices
 from pollux.errors import InputError
 
 

@@ -17,11 +17,10 @@ import pyarrow.parquet as parquet
 from PIL import Image
 
 from pollux.app import cli
-from pollux.data.chunks import open_blocks
-from pollux.data.columns import Choices
 from pollux.data.encoding import ArrayEncoding, TableEncoding
 from pollux.data.sources import InMemory
-from pollux.data.survey import learn_encoding
+from pollux.data.streams import open_blocks
+from pollux.data.survey import Choices, learn_encoding
 
 FAST = ("--clusters", "3", "--epochs", "2", "--restarts", "1")
 

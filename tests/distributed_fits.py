@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from flat_parameters import make_clustering
 from pollux import GeminiClustering
 from pollux.data.rows import as_rows
-from pollux.data.shuffling import batch_sizes, shards, shuffled
+from pollux.data.shuffling import BatchSizes, shards, shuffled
 from pollux.data.streams import Stream, open_stream
 from pollux.geometry import Geometry, Kind
 from pollux.geometry.affinity import Block
@@ -136,7 +136,7 @@ class Together(Batches):
         self.batch_size = batch_size
         lengths = [int(self._chunks.lengths[own].sum()) for own in self._own]
         n_batches = min(-(-sum(lengths) // batch_size), *lengths)
-        self._sizes = [batch_sizes(length, n_batches) for length in lengths]
+        self._sizes = [BatchSizes(length, n_batches) for length in lengths]
 
     def epoch(self, generator: torch.Generator | None = None, start: int = 0) -> Iterator[Batch]:
         seed = int(torch.randint(2**62, (), generator=generator))

@@ -25,7 +25,6 @@ PATIENCE = 300.0
 _IMPORTED = [
     *(
         "pollux.clustering",
-        "pollux.app.run_training",
         "pollux.app.fit",
         "pollux.app.cli",
     ),
@@ -234,15 +233,15 @@ def slow_steps(seconds: float) -> None:
 
 def slow_reading(seconds: float) -> None:
     """The data are at hand only after so long."""
-    from pollux.app import run_training
+    from pollux.app import run_data
 
-    open_run_data = run_training.open_run_data
+    open_run_data = run_data.open_run_data
 
     def slowly(*arguments: Any) -> Any:
         time.sleep(seconds)
         return open_run_data(*arguments)
 
-    run_training.open_run_data = slowly
+    run_data.open_run_data = slowly
 
 
 SABOTAGE: dict[str, Callable[[Any], None]] = {

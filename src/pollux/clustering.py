@@ -18,7 +18,15 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from pollux.data.samples import ArraySamples, Samples, StreamSamples, open_samples, select_samples, validate_samples
+from pollux.data.samples import (
+    ArraySamples,
+    Samples,
+    StreamSamples,
+    draw_samples,
+    open_samples,
+    select_samples,
+    validate_samples,
+)
 from pollux.errors import warn
 from pollux.fitted import Fitted
 from pollux.geometry import Geometry, Precomputed
@@ -266,9 +274,10 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             given = _select_affinity(affinity, spec, samples)
             if run.ranks is not None:
                 run.ranks.agree(samples.summary(None if given is None else given.values), "have different rows")
-            scaling = spec.preprocessing.fit(samples)
+            chosen = samples if given is not None else draw_samples(samples, spec.max_samples)
+            scaling = spec.preprocessing.fit(chosen)
             geometry = spec.resolve_geometry(given)
-            problem = pose_problem(spec, samples, scaling, geometry, run.ranks)
+            problem = pose_problem(spec, chosen, scaling, geometry, run.ranks)
             best = train_restarts(start(spec, problem, run, spec.n_init), problem, spec, run, samples)
             fitted = Fitted.of(spec, samples, scaling, problem, best)
         return self._take(fitted)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pollux.data.encoding import Encoding
-from pollux.data.samples import ArraySamples, Samples, Source, StreamSamples, iterate_in_order
+from pollux.data.samples import ArraySamples, Loader, Samples, StreamSamples
 from pollux.data.scaling import FittedScaling, FittedTransformer, prepared
 from pollux.geometry import Geometry
 from pollux.metrics import agreement
@@ -79,7 +80,7 @@ class Fitted:
     feature_names: tuple[str, ...] = ()
     missing: str = "error"
     given_labels: NDArray[np.int64] | None = None
-    source: Source | None = field(default=None, repr=False)
+    source: StreamSamples | None = field(default=None, repr=False)
     optimiser_state: dict[str, Any] | None = field(default=None, repr=False)
 
     @staticmethod
@@ -90,8 +91,11 @@ class Fitted:
         problem: MemoryProblem | StreamProblem,
         best: BestRestart,
     ) -> Fitted:
-        """The best model of a fit to samples, its clusters in order."""
-        sizes = best.evaluation.sizes
+        """The best model of a fit to samples, or to some of them, its clusters in order of all samples."""
+        evaluation, network = best.evaluation, (best.module, scaling, problem.dtype, problem.device)
+        if isinstance(problem, MemoryProblem) and problem.samples is not samples:
+            evaluation = _evaluate_all(samples, network, evaluation)
+        sizes = evaluation.sizes
         fitted = Fitted(
             module=best.module,
             order=torch.argsort(sizes, descending=True, stable=True),
@@ -99,7 +103,7 @@ class Fitted:
             dtype=problem.dtype,
             device=problem.device,
             history=best.history,
-            objective=best.evaluation.objective,
+            objective=evaluation.objective,
             n_clusters=int((sizes > 0).sum()),
             # One cluster is found by every restart.
             stability=None if len(sizes) == 1 else agreement([choice.numpy() for choice in best.choices]),
@@ -109,11 +113,11 @@ class Fitted:
             missing=spec.preprocessing.missing,
             encoding=samples.encoding,
             feature_names=samples.feature_names,
-            source=samples.source if isinstance(samples, StreamSamples) else None,
+            source=samples if isinstance(samples, StreamSamples) else None,
         )
         if isinstance(samples, StreamSamples):
             return fitted
-        return replace(fitted, given_labels=fitted._label(samples, best.evaluation))
+        return replace(fitted, given_labels=fitted._label(samples, evaluation))
 
     def after(self, earlier: Fitted) -> Fitted:
         """The same after a further epoch of an earlier model, with all that the epoch does not learn anew."""
@@ -148,12 +152,8 @@ class Fitted:
 
     def log_probabilities(self, X: Any) -> Tensor:
         """log p(y|x) (n, K) of validated samples X (n, …); these still differ where probabilities are 0 or 1."""
-        rows = prepared(X, self.scaling, self.dtype, self.device)
-        parts = [
-            log_probabilities(self.module, rows[index], len(self.order)).cpu()[:, self.order]
-            for index in torch.split(torch.arange(len(rows)), _PREDICTED_ROWS)
-        ]
-        return torch.cat(parts)
+        network = (self.module, self.scaling, self.dtype, self.device)
+        return torch.cat([part[:, self.order] for part in _predict(X, network, len(self.order))])
 
     def probabilities(self, X: Any) -> NDArray[np.floating[Any]]:
         """p(y|x) (n, K) of validated samples X (n, …)."""
@@ -172,7 +172,7 @@ class Fitted:
             return self.given_labels
         if self.source is None:
             raise AttributeError("The labels of streamed samples are not kept in files: predict those that you need.")
-        return np.concatenate([self.probabilities(rows).argmax(1) for rows in iterate_in_order(self.source)])
+        return np.concatenate([self.probabilities(rows).argmax(1) for rows in self.source.in_order()])
 
     def free_probabilities(self) -> NDArray[np.floating[Any]]:
         """p(y|x) (n, K) of the samples of a free table; even for those that it has not seen."""
@@ -181,3 +181,29 @@ class Fitted:
         probabilities = np.full((len(self.labels), seen.shape[1]), 1 / seen.shape[1], dtype=seen.dtype)
         probabilities[self.labels >= 0] = seen
         return probabilities
+
+
+_Network: TypeAlias = tuple[nn.Module, FittedScaling | FittedTransformer | None, torch.dtype, str]
+"""A module, what is done to samples before it sees them, and its arithmetic and place."""
+
+
+def _predict(X: Any, network: _Network, n_clusters: int) -> Iterator[Tensor]:
+    """log p(y|x) (b, K) of samples X (n, …), some at a time."""
+    module, scaling, dtype, device = network
+    rows = prepared(X, scaling, dtype, device)
+    for index in torch.split(torch.arange(len(rows)), _PREDICTED_ROWS):
+        yield log_probabilities(module, rows[index], n_clusters).cpu()
+
+
+def _evaluate_all(samples: Samples, network: _Network, drawn: Evaluation) -> Evaluation:
+    """The clusters of all samples and their sizes, where the model has learned from those that were drawn."""
+    n_clusters = len(drawn.sizes)
+    if isinstance(samples, ArraySamples):
+        choice = torch.cat([part.argmax(1) for part in _predict(samples.X, network, n_clusters)])
+        weight = None if samples.sample_weight is None else samples.sample_weight.cpu()
+        return Evaluation(drawn.objective, torch.bincount(choice, weight, minlength=n_clusters), choice)
+    sizes = torch.zeros(n_clusters, dtype=torch.long)
+    for rows in samples if isinstance(samples, Loader) else samples.in_order():
+        for part in _predict(rows, network, n_clusters):
+            sizes += torch.bincount(part.argmax(1), minlength=n_clusters)
+    return Evaluation(drawn.objective, sizes, None)

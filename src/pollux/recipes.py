@@ -16,6 +16,7 @@ TABLES: dict[str, Any] = {
     "max_epochs": "auto",
     "batch_size": 512,
     "training__schedule": "cosine",
+    "training__max_samples": 20_000,
     "training__dtype": "float32",
 }
 """Rows of numbers in any units."""
@@ -35,6 +36,7 @@ IMAGES: dict[str, Any] = {
     "learning_rate": 1e-3,
     "training__schedule": "cosine",
     "training__trial_epochs": "auto",
+    "training__max_samples": 70_000,
     "training__dtype": "float32",
 }
 """Pixels, or other features of one kind."""

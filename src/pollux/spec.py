@@ -142,6 +142,9 @@ class Training(BaseEstimator):  # type: ignore[misc]
         is 10 for those, where their distances (20 · n · batch_size bytes) and trees are less than 1 GB, else 1.
     trial_epochs : int, "auto" or None
         After so many epochs, or a quarter of all ("auto"), the best two restarts alone go on.
+    max_samples : int or None
+        Where there are more samples, so many of them, drawn at random, are all that scaling, geometry and training see;
+        the others are labelled. Streamed samples can then be fitted with every geometry, start and penalty. None: all.
     tol, patience : float, int or None
         Training ends after ``patience`` epochs without a relative rise of the objective by ``tol``; None: never.
     dtype : {"auto", "float32", "float64", "bfloat16"}
@@ -160,6 +163,7 @@ class Training(BaseEstimator):  # type: ignore[misc]
         schedule: str = "constant",
         reshuffle_every: int | str = "auto",
         trial_epochs: int | str | None = None,
+        max_samples: int | None = None,
         tol: float = 1e-4,
         patience: int | None = None,
         dtype: str = "auto",
@@ -170,6 +174,7 @@ class Training(BaseEstimator):  # type: ignore[misc]
         self.schedule = schedule
         self.reshuffle_every = reshuffle_every
         self.trial_epochs = trial_epochs
+        self.max_samples = max_samples
         self.tol = tol
         self.patience = patience
         self.dtype = dtype
@@ -184,6 +189,8 @@ class Training(BaseEstimator):  # type: ignore[misc]
             _check_positive_integer("patience", self.patience)
         if self.trial_epochs not in (None, "auto"):
             _check_positive_integer("trial_epochs", self.trial_epochs)
+        if self.max_samples is not None:
+            _check_positive_integer("max_samples", self.max_samples)
         if not _is_number(self.tol) or not 0 <= self.tol < float("inf"):
             raise ValueError(f"tol must be a number of at least 0, not {self.tol!r}.")
         _check_choice("dtype", self.dtype, names.DTYPES)
@@ -276,6 +283,8 @@ class Spec:
     """Whether a penalty needs to know how far samples are from their neighbours."""
     n_transport_problems: int
     """How many transport problems a batch poses: one for each cluster or pair of them, and each restart."""
+    max_samples: int | None
+    """How many samples are enough to learn from; None: all, as a free table learns each by itself."""
 
     @staticmethod
     def of(estimator: Any) -> Spec:
@@ -318,6 +327,10 @@ class Spec:
             n_transport_problems=estimator.n_init * transports
             if objective.divergence == DIVERGENCES["wasserstein"]
             else 0,
+            max_samples=None
+            if training.max_samples is None or (isinstance(model, str) and model == "free")
+            # No cluster without a sample.
+            else max(int(training.max_samples), int(estimator.n_clusters), 2),
         )
 
     def torch_dtype(self, stored: np.dtype[Any]) -> torch.dtype:
@@ -347,11 +360,11 @@ class Spec:
             for (penalty, _), name in zip(self.penalties, self.penalty_names, strict=True)
             if getattr(penalty, "uses_spacing", False)
         ]
-        if asked:
+        if asked and self.max_samples is None:
             raise InputError(
-                f"Streamed samples are never all in memory, and {' and '.join(asked)} must look at all of them, as "
-                f"recipes do: fit on samples in memory (numpy.load, pandas.read_csv), or leave that out; open_stream "
-                f"can standardise."
+                f"Streamed samples are never all in memory, and {' and '.join(asked)} must look at all of them: learn "
+                f"from some of them, as recipes do ({option('max_samples', 20_000, group='Training')}); or leave that "
+                f"out; open_stream can standardise."
             )
 
     def fingerprint(self) -> dict[str, Any]:
@@ -359,6 +372,8 @@ class Spec:
         kept = {**self.mlp.get_params(), **self.preprocessing.get_params()}
         training = self.training.get_params()
         kept |= {name: training[name] for name in ("optimiser", "schedule", "reshuffle_every", "dtype")}
+        # Older checkpoints know nothing of it.
+        kept |= {} if self.max_samples is None else {"max_samples": self.max_samples}
         flat = ("n_clusters", "model", "objective", "geometry", "init", "n_init", "batch_size", "learning_rate")
         kept |= {name: getattr(self, name) for name in (*flat, "random_state")}
         kept["penalties"] = dict(zip(self.penalty_names, (weight for _, weight in self.penalties), strict=True))

@@ -17,8 +17,8 @@ from commands import good, refused, same_rows, same_run, summary_of
 from data_files import FAST, TABLES, frame, pixels, pollux, write_bytes
 from data_files import write_table as table_in
 from pollux import GeminiClustering, geometry, recipes
-from pollux.app import run_data, run_training
-from pollux.app.estimator import make_estimator
+from pollux.app import run_data
+from pollux.app.fit import make_estimator
 from pollux.app.settings import Settings, from_toml, resolve_settings
 from pollux.errors import InputError, command_line
 from pollux.fitted import Fitted
@@ -314,8 +314,11 @@ def test_the_agreement_of_restarts_is_told(run: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--preset", "tables"], "--geometry mixtures and --init kmeans must look at all rows"),
-        (["--preset", "images"], "--init graph and --n-components 100 and --penalties local_vat must"),
+        (["--preset", "tables", "--max-samples", "0"], "--geometry mixtures and --init kmeans must look at all rows"),
+        (
+            ["--preset", "images", "--max-samples", "0"],
+            "--init graph and --n-components 100 and --penalties local_vat must",
+        ),
         (["--geometry", "graph:neighbours=3"], "--geometry graph:neighbours=3 must"),
     ],
 )
@@ -330,6 +333,16 @@ def test_what_needs_all_rows_is_refused_before_a_stream_is_read(
     monkeypatch.setattr(run_data, "learn_encoding", never)
     told = refused("fit", "table.parquet", "--stream", "yes", "--clusters", 3, *options, says=says)
     assert "--stream no" in told
+    assert "--max-samples 20000" in told
+
+
+@pytest.mark.parametrize("preset", ["tables", "images"])
+def test_recipes_learn_from_some_rows_of_a_stream(preset: str) -> None:
+    np.save("rows.npy", np.random.default_rng(0).normal(size=(60, 4)) + 9 * np.repeat(np.eye(4)[:3], 20, axis=0))
+    options = ("--preset", preset, "--max-samples", 30, "--clusters", 3, "--epochs", 2, "--trial-epochs", 0)
+    good("fit", "rows.npy", *options, "--stream", "yes", "--out", "run")
+    good("predict", "run", "rows.npy", "--out", "predicted.csv")
+    assert sum(cluster["rows"] for cluster in summary_of("run")["clusters"]) == 60
 
 
 @pytest.mark.parametrize("scaling", SCALINGS)
@@ -406,7 +419,7 @@ def test_what_is_our_fault_is_said_to_be(run: Path, monkeypatch: pytest.MonkeyPa
     def broken(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("of ours")
 
-    monkeypatch.setattr(run_training, "_summary", broken)
+    monkeypatch.setattr(run_data.RunData, "write_assignments", broken)
     answer = pollux("fit", run.parent / "plain.csv", *FAST, "--out", "new")
     assert answer.code == 1
     assert "Traceback" in answer.err
@@ -418,7 +431,7 @@ def test_ctrl_c_outside_of_training_writes_nothing(run: Path, monkeypatch: pytes
     def stopped(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(run_training, "open_run_data", stopped)
+    monkeypatch.setattr(run_data, "open_run_data", stopped)
     assert pollux("fit", run.parent / "plain.csv", *FAST, "--out", "new").code == 130
     monkeypatch.setattr(Fitted, "probabilities", stopped)
     answer = pollux("predict", run, run.parent / "plain.csv", "--out", "new.csv")

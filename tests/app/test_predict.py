@@ -18,7 +18,7 @@ from data_files import write_images as images_in
 from data_files import write_table as table_in
 from pollux import GeminiClustering
 from pollux.app import cli
-from pollux.data import array_files, image_folder, table_files
+from pollux.data import array_files, table_files
 
 PROBABILITIES = ["p_0", "p_1", "p_2"]
 
@@ -71,7 +71,7 @@ def test_parts_of_any_size_give_the_same(run: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_parts_of_arrays_and_images_give_the_same(pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(image_folder, "ROWS_AT_ONCE", 5)
+    monkeypatch.setattr(array_files, "IMAGES_AT_ONCE", 5)
     good("predict", pictures, pictures.parent / "images", "--out", "new.csv")
     same_rows("new.csv", pictures / "clusters.csv")
     X = np.random.default_rng(0).normal(size=(20, 3))

@@ -10,7 +10,7 @@ import pytest
 from commands import good, refused
 from data_files import FAST, frame, pixels, write_bytes
 from data_files import write_table as table_in
-from pollux.app.run_findings import gather_findings
+from pollux.app.report import gather_findings
 
 PROBABILITIES = ["p_0", "p_1", "p_2"]
 

@@ -11,8 +11,8 @@ import pytest
 
 from data_files import FAST, frame, pollux, write_bytes, write_table
 from pollux import load
+from pollux.app.fit import start_run
 from pollux.app.run_data import classes_of, open_run_data
-from pollux.app.run_training import start_run
 from pollux.app.settings import Settings
 from pollux.data.sources import open_data
 from pollux.errors import InputError

@@ -17,9 +17,9 @@ import pytest
 
 from data_files import FAST, frame, pollux, tree, write_table
 from pollux import load
-from pollux.app import run_folder, run_training
+from pollux.app import fit, run_folder, signals
+from pollux.app.fit import start_run
 from pollux.app.run_data import RunData
-from pollux.app.run_training import start_run
 from pollux.app.settings import Settings
 from pollux.errors import did_you_mean
 from pollux.training import Checkpoints, Interruptible
@@ -54,11 +54,11 @@ def interrupting(function: Callable[..., Any], times: int = 1) -> Callable[..., 
 # Ctrl-C
 
 
-@pytest.mark.parametrize("moment", ["write_results", "write_assignments", "_summary"])
+@pytest.mark.parametrize("moment", ["_write_results", "write_assignments"])
 def test_one_after_the_training_waits_until_all_is_written(
     data: Path, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home: Any = RunData if moment == "write_assignments" else run_training
+    home: Any = RunData if moment == "write_assignments" else fit
     monkeypatch.setattr(home, moment, interrupting(getattr(home, moment)))
     outcome = start_run(settings(data), "run")
     assert not outcome.summary["interrupted"]
@@ -71,7 +71,7 @@ def test_one_after_the_training_waits_until_all_is_written(
 def test_a_second_one_gives_up_and_leaves_the_checkpoints(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(RunData, "write_assignments", interrupting(RunData.write_assignments, times=2))
-        with pytest.raises(run_folder.StoppedWithCheckpoint):
+        with pytest.raises(KeyboardInterrupt):
             start_run(settings(data), "run")
     assert [path.name for path in Path("run").iterdir()] == ["unfinished"]
     assert pollux("fit", "--resume", "run").code == 0
@@ -88,7 +88,7 @@ def test_in_another_thread_signals_are_left_alone() -> None:
     found = []
 
     def work() -> None:
-        with run_training.stop_on_signals(Checkpoints("checkpoints")):
+        with signals.stop_on_signals(Checkpoints("checkpoints")):
             found.append(signal.getsignal(signal.SIGINT))
 
     thread = threading.Thread(target=work)
@@ -119,7 +119,7 @@ def test_an_older_run_is_whole_until_the_new_one_is(data: Path, monkeypatch: pyt
     def failing(*arguments: Any, **options: Any) -> Any:
         raise RuntimeError("full disk")
 
-    monkeypatch.setattr(run_training, "write_text", failing)
+    monkeypatch.setattr(RunData, "write_assignments", failing)
     with pytest.raises(RuntimeError, match="full disk"):
         start_run(settings(data, random_state=1), "run", overwrite=True)
     # What the new one has learned is kept beside it.

@@ -197,10 +197,37 @@ def test_recipes_go_on_in_parts(name: str) -> None:
 
 
 @every_recipe
+@pytest.mark.parametrize("most", [100, 1000])
+def test_files_are_read_as_they_are_needed(name: str, most: int, tmp_path: Path) -> None:
+    np.save(tmp_path / "rows.npy", WINE)
+    model = recipe(name, max_samples=most).fit(tmp_path / "rows.npy")
+    np.testing.assert_array_equal(model.labels_, model.predict(WINE.astype(np.float32)))
+    assert (np.diff(np.bincount(model.labels_)) <= 0).all()
+
+
+@every_recipe
 def test_streams_are_refused_with_all_that_stands_in_their_way(name: str, tmp_path: Path) -> None:
     np.save(tmp_path / "rows.npy", WINE)
-    with pytest.raises(InputError, match=r"scaling='.*' and .* must look at all of them, as recipes do"):
-        recipe(name).fit(tmp_path / "rows.npy")
+    with pytest.raises(InputError, match=r"scaling='.*' and .* must look at all of them: .*max_samples=20000"):
+        recipe(name, max_samples=None).fit(tmp_path / "rows.npy")
+
+
+@every_recipe
+def test_of_many_rows_some_are_learned_from_and_all_are_labelled(name: str) -> None:
+    weight = np.r_[np.ones(140), np.full(20, 3.0), np.zeros(18)]
+    model = recipe(name, max_samples=60, scaling="standard", n_components=None).fit(WINE, sample_weight=weight)
+    np.testing.assert_array_equal(model.labels_, model.predict(WINE))
+    # Clusters are in order of all rows, by their weights.
+    assert (np.diff(np.bincount(model.labels_, weight)) <= 0).all()
+    drawn = np.sort(np.random.default_rng(0).choice(160, 60, replace=False))
+    assert model.scaling_ is not None
+    np.testing.assert_allclose(model.scaling_.centre, np.average(WINE[drawn], axis=0, weights=weight[drawn]))
+    few = recipe(name, max_samples=2).fit(WINE[:9])
+    assert few.labels_.shape == (9,)
+
+
+def test_a_free_table_learns_from_all_rows() -> None:
+    assert (recipe("for_tables", model="free", max_samples=20).fit(WINE[:40]).labels_ >= 0).all()
 
 
 # --- Files ----------------------------------------------------------------------------------------------------

@@ -30,9 +30,7 @@ from pollux import GeminiClustering, load, open_stream
 from pollux.app import run_data
 from pollux.app.settings import Settings
 from pollux.data import samples as streamed
-from pollux.data.chunks import FileChunks
-from pollux.data.dataset_chunks import DatasetChunks
-from pollux.data.streams import Stream
+from pollux.data.streams import DatasetChunks, FileChunks, Stream
 from pollux.errors import InputError
 
 CENTRES = np.array([[4, 0, 0, 0], [0, 4, 0, 0], [0, 0, 4, 4]], dtype=np.float32)

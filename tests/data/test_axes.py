@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 
-from pollux.data import axes as axes_module
 from pollux.data import rows as rows_module
-from pollux.data.axes import principal_axes
+from pollux.data import scaling as scaling_module
 from pollux.data.rows import Rows
+from pollux.data.scaling import principal_axes
 
 Array = NDArray[np.float64]
 
@@ -31,7 +31,7 @@ def with_gaps(*shape: int, share: float = 0.2) -> Array:
 @pytest.mark.parametrize("unit", [1e-150, 1.0, 1e150])
 @pytest.mark.parametrize("most", [2_000, 5], ids=["by the covariance", "by iteration"])
 def test_principal_axes_are_those_of_scikit_learn(most: int, unit: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(axes_module, "_MOST_COVARIANCES", most)
+    monkeypatch.setattr(scaling_module, "_MOST_COVARIANCES", most)
     monkeypatch.setattr(rows_module, "_PART_ELEMENTS", 200)
     X = normal(80, 12) * 0.5 ** np.arange(12) + 3
     axes = principal_axes(Rows(X * unit), torch.as_tensor(X.mean(0) * unit), 3).numpy()
@@ -58,7 +58,7 @@ def test_principal_axes_in_float32_know_no_unit(unit: float) -> None:
 def test_there_are_no_axes_along_which_nothing_varies(
     X: Any, rank: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(axes_module, "_MOST_COVARIANCES", most)
+    monkeypatch.setattr(scaling_module, "_MOST_COVARIANCES", most)
     axes = principal_axes(Rows(X), torch.as_tensor(X.mean(0)), 8)
     assert axes.shape == (12, rank)
     np.testing.assert_allclose(axes.T @ axes, np.eye(rank), atol=1e-10)

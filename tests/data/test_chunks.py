@@ -19,10 +19,9 @@ from torch.utils.data import Dataset, Subset, TensorDataset
 
 from chunk_files import folder_of, read_all, table_of
 from data_files import plan_table, survey_table
-from pollux.data.chunks import FileChunks
-from pollux.data.columns import Choices
-from pollux.data.dataset_chunks import DatasetChunks
 from pollux.data.sources import gather, open_data
+from pollux.data.streams import DatasetChunks, FileChunks
+from pollux.data.survey import Choices
 from pollux.errors import InputError
 
 # Arrays
@@ -91,11 +90,11 @@ def test_reading_an_array_takes_little_memory(tmp_path: Path) -> None:
         file.truncate(file.tell() + 400_000_000)
     program = f"""
 import resource
-from pollux.data.chunks import FileChunks
-from pollux.data.shuffling import batch_sizes, shuffled
+from pollux.data.streams import FileChunks
+from pollux.data.shuffling import BatchSizes, shuffled
 chunks = FileChunks({str(tmp_path / "x.npy")!r})
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-rows = sum(len(batch) for batch in shuffled(chunks, batch_sizes(5_000_000, 500), 0, window_bytes=16_000_000))
+rows = sum(len(batch) for batch in shuffled(chunks, BatchSizes(5_000_000, 500), 0, window_bytes=16_000_000))
 assert rows == 5_000_000
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """

@@ -23,10 +23,9 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from data_files import FAST, frame, plan_array, plan_table, pollux
 from data_files import write_table as table_in
 from pollux import GeminiClustering, load
-from pollux.data.columns import Choices, split_names
 from pollux.data.encoding import ArrayEncoding, Category, Encoding, Number, TableEncoding, UnseenWarning
 from pollux.data.scaling import FittedScaling
-from pollux.data.survey import ArraySurvey
+from pollux.data.survey import ArraySurvey, Choices, split_names
 from pollux.errors import InputError
 from pollux.io import tensors as checked_tensors
 from pollux.names import MISSING_IN_FILES

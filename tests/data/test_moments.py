@@ -8,9 +8,9 @@ import torch
 from numpy.typing import NDArray
 
 from pollux.data import rows as rows_module
-from pollux.data.axes import principal_axes
 from pollux.data.moments import Moments
 from pollux.data.rows import Rows
+from pollux.data.scaling import principal_axes
 
 Array = NDArray[np.float64]
 

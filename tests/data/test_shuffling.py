@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chunk_files import Numbered, read_all
-from pollux.data.shuffling import batch_sizes, in_order, shards, shuffled
+from pollux.data.shuffling import BatchSizes, in_order, shards, shuffled
 from pollux.errors import InputError
 
 
@@ -55,7 +55,7 @@ def test_each_row_comes_exactly_once_an_epoch(
     lengths: list[int], n_batches: int, seed: int, window_rows: int, start: int
 ) -> None:
     n, start = sum(lengths), min(start, n_batches)
-    sizes = batch_sizes(n, n_batches)
+    sizes = BatchSizes(n, n_batches)
     batches = numbers(shuffled(Numbered(lengths), sizes, seed, window_bytes=8 * window_rows))
     assert [len(batch) for batch in batches] == [len(part) for part in np.array_split(np.arange(n), n_batches)]
     assert sorted(flat(batches)) == list(range(n))
@@ -77,16 +77,16 @@ def test_sizes_may_be_any_that_make_up_the_rows() -> None:
 
 def test_windows_before_the_start_are_not_read() -> None:
     whole, late = Numbered([10] * 20), Numbered([10] * 20)
-    expected = numbers(shuffled(whole, batch_sizes(200, 40), 5, window_bytes=8 * 20))
-    assert numbers(shuffled(late, batch_sizes(200, 40), 5, window_bytes=8 * 20, start=30)) == expected[30:]
+    expected = numbers(shuffled(whole, BatchSizes(200, 40), 5, window_bytes=8 * 20))
+    assert numbers(shuffled(late, BatchSizes(200, 40), 5, window_bytes=8 * 20, start=30)) == expected[30:]
     assert late.was_read == whole.was_read[14:]
 
 
 def test_seeds_decide_about_the_order() -> None:
-    orders = [flat(numbers(shuffled(Numbered([50] * 4), batch_sizes(200, 10), seed))) for seed in (0, 1, 2, 1)]
+    orders = [flat(numbers(shuffled(Numbered([50] * 4), BatchSizes(200, 10), seed))) for seed in (0, 1, 2, 1)]
     assert orders[1] == orders[3]
     assert len({tuple(order) for order in orders}) == 3
-    few = [flat(numbers(shuffled(Numbered([1] * 30), batch_sizes(30, 3), seed, window_bytes=1))) for seed in (0, 1)]
+    few = [flat(numbers(shuffled(Numbered([1] * 30), BatchSizes(30, 3), seed, window_bytes=1))) for seed in (0, 1)]
     assert few[0] != few[1]
 
 
@@ -105,7 +105,7 @@ def test_shards_cover_all_rows_once(lengths: list[int], parts: int, seed: int) -
     loads = [int(chunks.lengths[own].sum()) for own in found]
     assert max(loads) - min(loads) <= max(lengths)
     rows = [
-        flat(numbers(shuffled(chunks, batch_sizes(load, 3), seed, own=own, window_bytes=50)))
+        flat(numbers(shuffled(chunks, BatchSizes(load, 3), seed, own=own, window_bytes=50)))
         for own, load in zip(found, loads, strict=True)
     ]
     assert sorted(flat(rows)) == list(range(sum(lengths)))
@@ -135,7 +135,7 @@ def test_chunks_come_in_order_with_the_numbers_of_their_rows() -> None:
 
 
 def test_what_goes_wrong_in_the_background_is_raised() -> None:
-    for batches in (shuffled(Numbered([5] * 9, fail=4), batch_sizes(45, 9), 0, window_bytes=80),):
+    for batches in (shuffled(Numbered([5] * 9, fail=4), BatchSizes(45, 9), 0, window_bytes=80),):
         with pytest.raises(InputError, match="chunk 4"):
             list(batches)
     with pytest.raises(InputError, match="chunk 1"):
@@ -144,7 +144,7 @@ def test_what_goes_wrong_in_the_background_is_raised() -> None:
 
 def test_the_thread_ends_with_the_iterator() -> None:
     def half() -> Iterator[Any]:
-        batches = shuffled(Numbered([5] * 99), batch_sizes(495, 99), 0, window_bytes=80)
+        batches = shuffled(Numbered([5] * 99), BatchSizes(495, 99), 0, window_bytes=80)
         next(batches)
         assert reading_threads() == 1
         return batches
@@ -173,7 +173,7 @@ def test_a_slow_window_is_left_as_soon_as_nobody_waits() -> None:
             return super().read(chunk)
 
     chunks = Slow([1] * 120)
-    batches = shuffled(chunks, batch_sizes(120, 120), 0, window_bytes=8 * 60)
+    batches = shuffled(chunks, BatchSizes(120, 120), 0, window_bytes=8 * 60)
     next(batches)
     batches.close()  # type: ignore[attr-defined]
     assert 60 <= len(chunks.was_read) < 120
@@ -181,7 +181,7 @@ def test_a_slow_window_is_left_as_soon_as_nobody_waits() -> None:
 
 def test_the_next_window_is_read_meanwhile() -> None:
     chunks = Numbered([10] * 6)
-    batches = shuffled(chunks, batch_sizes(60, 60), 0, window_bytes=8 * 10)
+    batches = shuffled(chunks, BatchSizes(60, 60), 0, window_bytes=8 * 10)
     next(batches)
     deadline = time.perf_counter() + 60
     while len(chunks.was_read) < 2 and time.perf_counter() < deadline:

@@ -37,8 +37,8 @@ from data_files import (
 from data_files import write_images as images_in
 from data_files import write_table as table_in
 from pollux.data import table_files
-from pollux.data.columns import Choices
 from pollux.data.sources import FORMATS, IMAGES, Reading, open_data
+from pollux.data.survey import Choices
 from pollux.errors import InputError
 
 NUMBERS = "".join(f"{index * index % 17},{index % 5}.5\n" for index in range(20))

@@ -19,11 +19,10 @@ from hypothesis import strategies as st
 
 from chunk_files import folder_of, read_all, table_of
 from data_files import plan_array, plan_table, survey_array, survey_table
-from pollux.data import columns
-from pollux.data.chunks import FileChunks, open_blocks
-from pollux.data.columns import Choices
+from pollux.data import survey as surveys
 from pollux.data.shuffling import shards
-from pollux.data.survey import ArraySurvey, TableSurvey, survey_blocks
+from pollux.data.streams import FileChunks, open_blocks
+from pollux.data.survey import ArraySurvey, Choices, TableSurvey, survey_blocks
 from pollux.errors import InputError
 
 
@@ -93,7 +92,7 @@ def test_what_is_said_of_words_among_numbers_does_not_hang_on_the_order_of_parts
 
 
 def test_surveys_stay_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "_MOST_ROWS_COMPARED", 50_000)
+    monkeypatch.setattr(surveys, "_MOST_ROWS_COMPARED", 50_000)
     survey = TableSurvey(["text", "number", "key"])
     n = 20_000
     for part in range(7):
@@ -107,10 +106,10 @@ def test_surveys_stay_small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_some_values_tell_whether_all_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "_MOST_ROWS_COMPARED", 1_000)
+    monkeypatch.setattr(surveys, "_MOST_ROWS_COMPARED", 1_000)
 
-    def seen(*starts: int) -> columns.Different:
-        different = columns.Different()
+    def seen(*starts: int) -> surveys.Different:
+        different = surveys.Different()
         for start in starts:
             different.add(pa.chunked_array([pa.array(np.arange(start, start + 400))]))
         return different

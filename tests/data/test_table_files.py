@@ -18,8 +18,8 @@ from data_files import TABLES, frame, write_bytes
 from data_files import delimited as delimited_text
 from data_files import write_table as table_in
 from pollux.data import delimited
-from pollux.data.chunks import FileChunks, open_blocks
 from pollux.data.sources import Blocks, open_data
+from pollux.data.streams import FileChunks, open_blocks
 from pollux.errors import InputError
 
 

@@ -144,8 +144,10 @@ def words_of(data: Path, way: str = "in closed form", **changes: Any) -> tuple[A
 def to_go_on(folder: Path, words: tuple[Any, ...]) -> tuple[Any, ...] | None:
     """What a user says to a run that was killed; nothing where it has ended."""
     run = folder / "run"
-    if (run / "unfinished").is_dir():
+    if checkpoint_number(run):
         return ("fit", "--resume", "run")
+    if (run / "unfinished").is_dir():
+        return (*words, "--overwrite")
     return None if (run / "summary.json").exists() else words
 
 
@@ -474,7 +476,7 @@ def test_results_that_cannot_be_written_are_not_lost(
     ended = Child(tmp_path, *words, sabotage={"fill_disk": is_full}).end()
     assert ended.code == 2, ended
     assert "Traceback" not in ended.err
-    assert "What was learned is safe" in ended.err
+    assert "What was learned by the last checkpoint is safe" in ended.err
     assert "pollux fit --resume run" in ended.err
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["unfinished"]
     # It is still full.

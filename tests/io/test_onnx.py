@@ -19,7 +19,7 @@ import pollux
 from flat_parameters import make_clustering
 from pollux import GeminiClustering
 from pollux.app.cli import main
-from pollux.app.run_training import start_run
+from pollux.app.fit import start_run
 from pollux.app.settings import Settings
 from pollux.clustering import CollapseWarning
 from pollux.data.encoding import Category, Number, TableEncoding

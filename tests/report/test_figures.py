@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from pollux.metrics import renyi_entropy
 from pollux.report import canvas, figures
-from pollux.report.canvas import GREY
+from pollux.report.canvas import GREY, ON_DARK, READABLE, colours, contrast, on_dark
 from pollux.report.figures import (
     plot_confusion,
     plot_decision_regions,
@@ -26,7 +26,6 @@ from pollux.report.figures import (
     plot_profiles,
     plot_training,
 )
-from pollux.report.palette import colours
 
 Array = NDArray[Any]
 RNG = np.random.default_rng(0)
@@ -438,3 +437,8 @@ def test_titles_stand_on_the_left() -> None:
 def test_bad_input_is_explained(call: Callable[[], Figure], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_colours_stand_out_from_a_dark_background() -> None:
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert all(contrast(on_dark(colour), ON_DARK) >= READABLE for colour in colours(60))

@@ -13,8 +13,8 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 from pollux.report import Findings, render_page, write_page
-from pollux.report.findings import DOUBT
 from pollux.report.markup import number, percent
+from pollux.report.page import DOUBT
 from report_pages import HOSTILE, data_of, iris_findings, make_findings, parse, unpack
 
 

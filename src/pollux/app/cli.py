@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import io
 import os
+import re
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
 from typing import Any
 
-from pollux.app.console import BAD_INPUT, GOOD, OUR_FAULT, STOPPED, say
+from pollux.app.console import BAD_INPUT, GOOD, OUR_FAULT, STOPPED, ReaderLeftError, open_output, say
+from pollux.app.signals import ENDING, handle_signals, interrupt, on_stop
 from pollux.errors import InputError, command_line
 
 COMMANDS = {
@@ -31,46 +33,69 @@ COMMANDS = {
 }
 """The module of each command, and its line of help."""
 
+# What torch, numpy and the system's loader say where memory is short.
+_LACKS_MEMORY = re.compile(r"allocate memory|out of memory|not enough memory|failed to map segment", re.I)
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; the exit code is 0 if all went well, 2 for bad input, 1 if it is our fault, 130 after Ctrl-C."""
-    for stream in (sys.stdout, sys.stderr):
-        # What is piped elsewhere may be written in an old code page, which lacks σ: better a question mark than an end.
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
+    """Run a command; the exit code is 0 if all went well, 2 for bad input, 1 if it is our fault, 130 if it is stopped.
+
+    Without arguments this is the whole of a process, and they are those of its command line.
+    """
+    # Torch's threads otherwise wait in loops that keep the cores busy: where these are shared with other programs, a
+    # training becomes many times slower. It is read when torch is imported.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     words = list(sys.argv[1:] if arguments is None else arguments)
-    commands = parser(next((word for word in words if not word.startswith("-")), None))
+    named = next((word for word in words if not word.startswith("-")), None)
+    with open_output() as output, handle_signals(interrupt):
+        on_stop.says = lambda: "Stopped."
+        try:
+            code = _run(words, named)
+            sys.stdout.flush()
+        except ReaderLeftError:
+            code = GOOD
+        except SystemExit as leaving:
+            code = int(leaving.code or 0)
+        except KeyboardInterrupt:
+            say(on_stop.says())
+            code = STOPPED
+        except Exception as error:
+            code = _explain(error, named)
+        if code == GOOD and output.error is not None:
+            say(f"pollux: what it printed could not be written ({output.error}); files that it has written are whole.")
+            code = BAD_INPUT
+        if arguments is None:
+            # The interpreter takes a while to leave, and nothing that comes now changes how it went.
+            for number in ENDING:
+                signal.signal(number, signal.SIG_IGN)
+    return code
+
+
+def _run(words: list[str], named: str | None) -> int:
+    commands = parser(named)
     options = commands.parse_args(words)
     if options.command is None:
         commands.print_help(sys.stderr)
         return BAD_INPUT
-    # Torch's threads otherwise wait in loops that keep the cores busy: where these are shared with other programs, a
-    # training becomes many times slower. It is read when torch is imported.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    try:
-        with command_line():
-            return int(options.run(options))
-    except KeyboardInterrupt:
-        say("Stopped; nothing was written.")
-        return STOPPED
-    except BrokenPipeError:
-        # Whoever read our output has seen enough; Python must not complain of it at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return GOOD
-    except Exception as error:
-        if _is_users(error):
-            lack = "there is not enough memory. " if isinstance(error, MemoryError) else ""
-            say(f"pollux {options.command}: {lack}{error}")
-            return BAD_INPUT
-        traceback.print_exc()
-        say(f"This is a fault of pollux, not yours. Please report it, with the lines above. ({type(error).__name__})")
-        return OUR_FAULT
+    with command_line():
+        return int(options.run(options))
 
 
-def _is_users(error: Exception) -> bool:
+def _explain(error: Exception, command: str | None) -> int:
+    """Say what went wrong; the exit code."""
+    if isinstance(error, MemoryError) or _LACKS_MEMORY.search(str(error)):
+        advice = "" if isinstance(error, InputError) else "there is not enough memory. "
+        say(f"pollux {command}: {advice}{error}")
+        return BAD_INPUT
     # A package that is not installed is named with how to install it.
     is_missing = isinstance(error, ImportError) and "pip install" in str(error)
-    return is_missing or isinstance(error, InputError | OSError | MemoryError)
+    if is_missing or isinstance(error, InputError | OSError):
+        say(f"pollux {command}: {error}")
+        return BAD_INPUT
+    for line in traceback.format_exc().splitlines():
+        say(line)
+    say(f"This is a fault of pollux, not yours. Please report it, with the lines above. ({type(error).__name__})")
+    return OUR_FAULT
 
 
 def parser(chosen: str | None = None) -> argparse.ArgumentParser:

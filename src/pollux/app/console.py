@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
+import codecs
+import contextlib
+import io
+import os
+import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+
+from pollux.errors import InputError
 
 GOOD, OUR_FAULT, BAD_INPUT, DIVERGED, STOPPED = 0, 1, 2, 3, 130
 
 FORMATS = "CSV, TSV, Parquet, Feather/Arrow, .npy, .npz, or a folder of images or of tables"
 
+# What a terminal obeys instead of showing it, what turns the direction of text, and what is no text at all.
+_CONTROL = re.compile("[\0-\x08\x0a-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(line: str) -> str:
+    """A line that a terminal shows as it is: names of columns and their values may hold anything.
+
+    Examples
+    --------
+    >>> printable("a\\x1b[2Jb")
+    'a\\\\u001b[2Jb'
+    """
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
+
 
 def say(line: str) -> None:
     """Print a line on standard error."""
-    print(line, file=sys.stderr)
+    print(printable(line), file=sys.stderr)
 
 
 def counted(count: int, noun: str) -> str:
@@ -27,7 +48,7 @@ def counted(count: int, noun: str) -> str:
 class Console:
     """Where a command reports: results on standard output, notes and progress on standard error.
 
-    With ``as_json`` the result alone is printed, by the command itself.
+    With ``as_json`` the result alone is printed, by :meth:`print_json`.
     """
 
     quiet: bool = False
@@ -37,10 +58,15 @@ class Console:
     def shows_progress(self) -> bool:
         return not self.quiet and sys.stderr.isatty()
 
-    def echo(self, line: Any) -> None:
-        """Print a line for people."""
+    def echo(self, lines: Any) -> None:
+        """Print lines for people."""
         if not (self.quiet or self.as_json):
-            print(line)
+            print("\n".join(map(printable, str(lines).split("\n"))))
+
+    def print_json(self, text: str) -> None:
+        """Print what other programs read."""
+        if self.as_json:
+            print(printable(text))
 
     def note(self, line: str) -> None:
         """Print what the user should know."""
@@ -56,7 +82,7 @@ class Console:
             nonlocal shown
             if self.shows_progress:
                 shown = True
-                print(f"\r{line} ", end="", file=sys.stderr, flush=True)
+                print(f"\r{printable(line)} ", end="", file=sys.stderr, flush=True)
 
         try:
             yield show
@@ -68,19 +94,103 @@ class Console:
 SILENT = Console(quiet=True)
 
 
-def recorded_runs(work: Callable[[], Sequence[Any]], out: str, named: Callable[[Any], Any]) -> int:
-    """Do runs that are recorded in a folder as they end, and name those that failed; the exit code."""
-    try:
-        failures = work()
-    except KeyboardInterrupt:
-        say(f"Stopped. What has ended is recorded in {out}; the same command goes on from there.")
-        return STOPPED
-    if not failures:
-        return GOOD
-    # Where errors come from: each place once.
-    for trace in dict.fromkeys(failure.trace for failure in failures if failure.trace):
-        say(trace.rstrip())
-    say(f"{counted(len(failures), 'run')} failed; the same command tries again what is not recorded:")
-    for failure in failures:
-        say(f"  {named(failure)}: {' '.join(failure.reason.split())}")
-    return OUR_FAULT
+class ReaderLeftError(Exception):
+    """Whoever read the rows that are printed has seen enough."""
+
+
+class Output(io.TextIOBase):
+    """A standard stream that may be closed, or be left by its reader: what cannot be printed ends no work."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream, self._is_open = stream, stream is not None
+        self.error: OSError | None = None
+        """Why something was not written that somebody waits for."""
+
+    def write(self, text: str) -> int:
+        if self._stream is not None:
+            with self._losing_what_fails():
+                self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        if self._stream is not None:
+            with self._losing_what_fails():
+                self._stream.flush()
+
+    @contextmanager
+    def _losing_what_fails(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, ValueError) as error:
+            # A stream that was closed raises a ValueError.
+            if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
+                self.error = error
+            with contextlib.suppress(OSError, ValueError):
+                # Else what is left in its buffer is tried again, and complained of, when the interpreter ends.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+            self._stream = None
+
+    def isatty(self) -> bool:
+        return self._stream is not None and self._stream.isatty()
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return getattr(self._stream, "encoding", None) or "utf-8"
+
+    def fileno(self) -> int:
+        if self._stream is None:
+            raise io.UnsupportedOperation("fileno")
+        return int(self._stream.fileno())
+
+    def write_rows(self, content: bytes, decode: Callable[[bytes], str]) -> None:
+        """Write bytes as they are, or what a terminal can show of them; an error if that fails."""
+        if not self._is_open:
+            raise InputError("Standard output is closed, so the rows must go elsewhere: --out FILE.")
+        if self._stream is None:
+            raise ReaderLeftError
+        try:
+            if self.isatty():
+                self._stream.write("\n".join(map(printable, decode(content).split("\n"))))
+            else:
+                self._stream.buffer.write(content)
+        except BrokenPipeError as error:
+            self.flush()
+            raise ReaderLeftError from error
+
+
+class PrintedRows(io.RawIOBase):
+    """Standard output as a binary file, for rows."""
+
+    def __init__(self) -> None:
+        self._decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, content: Any) -> int:
+        output = sys.stdout
+        assert isinstance(output, Output)
+        output.write_rows(bytes(content), self._decode)
+        return len(content)
+
+
+@contextmanager
+def open_output() -> Iterator[Output]:
+    """Standard output and error as commands use them; the first."""
+    for number in (1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            # Otherwise the next file that is opened would be taken for it.
+            os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        # What is piped elsewhere may be written in an old code page, which lacks σ: better a question mark than an end.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    output, errors = Output(sys.stdout), Output(sys.stderr)
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
+        try:
+            yield output
+        finally:
+            output.flush()
+            errors.flush()

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from pollux.app.console import GOOD
+from pollux.app.console import GOOD, Console
 
 
 def add(commands: Any) -> None:
@@ -22,13 +22,13 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from pollux.app.predict import load_run
-    from pollux.app.run_folder import check_not_input, model_path
+    from pollux.app.run_folder import check_not_input, load_run, model_path
 
     check_not_input(Path(options.onnx), model_path(options.run_folder))
     # Imported late, because it brings torch.
     from pollux.io.onnx import to_onnx
 
-    described = to_onnx(load_run(options.run_folder), options.onnx)
-    print(f"model written to {options.onnx}: {described}")
+    clustering, _ = load_run(options.run_folder)
+    described = to_onnx(clustering, options.onnx)
+    Console().echo(f"model written to {options.onnx}: {described}")
     return GOOD

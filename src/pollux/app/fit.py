@@ -1,19 +1,36 @@
-"""``pollux fit``: find clusters in a file and save the model."""
+"""``pollux fit``: find clusters in a file and save the model; a run that was stopped goes on the same way."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
 
 from pollux import names
-from pollux.app.console import DIVERGED, FORMATS, GOOD, STOPPED, Console, counted, say
-from pollux.app.settings import GROUPS, NAMES, OUTPUT, TRAINING, add_options, from_toml, resolve_settings
-from pollux.errors import InputError
+from pollux.app.console import DIVERGED, FORMATS, GOOD, SILENT, STOPPED, Console, counted, say
+from pollux.app.settings import GROUPS, NAMES, OUTPUT, TRAINING, Settings, add_options, from_toml, resolve_settings
+from pollux.app.signals import on_stop, stop_on_signals
+from pollux.errors import InputError, NothingLearnedError, did_you_mean, option
+
+if TYPE_CHECKING:
+    from pollux.app.run_data import RunData
+    from pollux.clustering import GeminiClustering
+    from pollux.ranks import Ranks
+
+VISION = ("lenet5", "resnet18")
+"""Models that see images as they are."""
+COLLAPSED = (
+    "Everything fell into one cluster. Try --objective mmd_ovo, more --restarts or a smaller --learning-rate; or the "
+    "data hold no clusters that this model and geometry can see."
+)
 
 
 def add(commands: Any) -> None:
@@ -44,63 +61,45 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from pollux.app.run_folder import StoppedWithCheckpoint
-
+    on_stop.says = lambda: "Stopped; nothing was written."
     console = Console(getattr(options, "quiet", False), getattr(options, "json", False))
-    try:
-        with _interrupt_on_sigterm():
-            outcome = _train(options, console)
-    except StoppedWithCheckpoint as stopped:
-        say(
-            f"Stopped. A checkpoint of what was learned by then is in {stopped.folder}, and no model yet. "
-            f"To go on: pollux fit --resume {stopped.folder}"
-        )
-        return STOPPED
-    if outcome is None:
-        # The first of several processes reports on the run.
-        return GOOD
-    return _report(outcome.folder, outcome.summary, console)
-
-
-def _train(options: argparse.Namespace, console: Console) -> Any:
-    """A new run, or one that goes on."""
     given = {name: value for name, value in vars(options).items() if name in (*NAMES, "preset")}
     if hasattr(options, "resume"):
         others = [*(name for name in given if name != "max_epochs"), *({"out", "config"} & vars(options).keys())]
         if others:
             refused = others[0].replace("_", "-")
             raise InputError(f"A run goes on with its own settings: only --epochs may be given too, not --{refused}.")
-        from pollux.app.run_training import resume_run
-
-        return resume_run(options.resume, max_epochs=given.get("max_epochs"), console=console)
-    settings = from_toml(options.config, given) if hasattr(options, "config") else resolve_settings(given)
-    if not settings.data:
-        raise InputError("Name the file to cluster: pollux fit DATA.")
-    from pollux.app.run_training import start_run
-
-    out, overwrite = getattr(options, "out", None), getattr(options, "overwrite", False)
-    return start_run(settings, out, overwrite=overwrite, console=console)
-
-
-@contextmanager
-def _interrupt_on_sigterm() -> Iterator[None]:
-    """Until the training handles SIGTERM in its own way, it acts as Ctrl-C does."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+        outcome = resume_run(options.resume, max_epochs=given.get("max_epochs"), console=console)
+    else:
+        settings = from_toml(options.config, given) if hasattr(options, "config") else resolve_settings(given)
+        if not settings.data:
+            raise InputError("Name the file to cluster: pollux fit DATA.")
+        out, overwrite = getattr(options, "out", None), getattr(options, "overwrite", False)
+        outcome = start_run(settings, out, overwrite=overwrite, console=console)
+    # The first of several processes reports on the run.
+    return GOOD if outcome is None else _report(outcome.folder, outcome.summary, console)
 
 
-def _report(folder: Any, summary: dict[str, Any], console: Console) -> int:
+def _report(folder: Path, summary: dict[str, Any], console: Console) -> int:
     """Print what was found; the exit code."""
-    if console.as_json:
-        print(json.dumps({"folder": str(folder), **summary}, ensure_ascii=False))
-    for line in _described(summary):
-        console.echo(line)
+    console.print_json(json.dumps({"folder": str(folder), **summary}, ensure_ascii=False))
+    console.echo(
+        f"found {counted(summary['clusters_found'], 'cluster')} of at most {summary['clusters_asked_for']} in "
+        f"{counted(summary['epochs'], 'epoch')}, {summary['seconds']['training']:.1f} s"
+    )
+    console.echo("  cluster      rows   share  confidence")
+    for cluster in summary["clusters"]:
+        share = cluster["rows"] / summary["rows"]
+        console.echo(f"  {cluster['cluster']:7}  {cluster['rows']:8,}  {share:6.1%}  {cluster['confidence']:10.3f}")
+    # Runs of older versions lack it.
+    if summary.get("stability") is not None:
+        console.echo(f"agreement of the restarts: {summary['stability']:.2f}")
+    if summary["scores"]:
+        scores = dict(summary["scores"])
+        known = scores.pop("rows_with_a_class")
+        listed = ", ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in scores.items())
+        of = "" if known == summary["rows"] else f" of {known:,} rows"
+        console.echo(f"against the known classes{of}: {listed}")
     for note in summary["notes"]:
         console.note(note)
     console.echo(f"saved in {folder}")
@@ -116,22 +115,376 @@ def _report(folder: Any, summary: dict[str, Any], console: Console) -> int:
     return GOOD
 
 
-def _described(summary: dict[str, Any]) -> Iterator[str]:
-    """The clusters that were found, for people."""
-    yield (
-        f"found {counted(summary['clusters_found'], 'cluster')} of at most {summary['clusters_asked_for']} in "
-        f"{counted(summary['epochs'], 'epoch')}, {summary['seconds']['training']:.1f} s"
-    )
-    yield "  cluster      rows   share  confidence"
-    for cluster in summary["clusters"]:
-        share = cluster["rows"] / summary["rows"]
-        yield f"  {cluster['cluster']:7}  {cluster['rows']:8,}  {share:6.1%}  {cluster['confidence']:10.3f}"
-    # Runs of older versions lack it.
-    if summary.get("stability") is not None:
-        yield f"agreement of the restarts: {summary['stability']:.2f}"
-    if summary["scores"]:
-        scores = dict(summary["scores"])
-        known = scores.pop("rows_with_a_class")
-        listed = ", ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in scores.items())
-        of = "" if known == summary["rows"] else f" of {known:,} rows"
-        yield f"against the known classes{of}: {listed}"
+@dataclass(frozen=True)
+class Outcome:
+    """What a run has found, and where it is. Of several processes only the first has one."""
+
+    folder: Path
+    summary: dict[str, Any]
+
+
+def start_run(
+    settings: Settings, out: str | Path | None = None, *, overwrite: bool = False, console: Console = SILENT
+) -> Outcome | None:
+    """Cluster a file and write the folder of the run; bad input is refused before anything is written.
+
+    Processes that torchrun has started train together, and the first of them writes; where torchrun has started them
+    again, they go on from the last checkpoint.
+
+    Parameters
+    ----------
+    settings : Settings
+        What to do.
+    out : path, optional
+        The folder; without it a new one below ``runs``.
+    overwrite : bool
+        Whether the folder may hold an older run.
+    console : Console
+        Where progress is shown, and what is read is described.
+    """
+    from pollux.app import run_folder
+
+    settings = replace(settings, data=str(Path(settings.data).resolve()))
+    with _processes(settings.device) as ranks:
+        if ranks is not None and ranks.rank:
+            return _run_training(settings, nullcontext(None), ranks)
+        # torchrun starts the processes again after one of them has died.
+        if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
+            unfinished = run_folder.find_run(out, settings.data, settings, finished=False)
+            if unfinished is not None:
+                return _run_training(settings, run_folder.reopen_run_folder(unfinished), ranks, console)
+            finished = run_folder.find_run(out, settings.data, settings, finished=True)
+            if finished is not None:
+                # A launcher takes any exit code but zero for a reason to start again.
+                return Outcome(finished, run_folder.read_summary(finished))
+        if out is not None:
+            run_folder.check_free(out, overwrite)
+            run_folder.check_idle(out)
+        return _run_training(settings, run_folder.create_run_folder(out, settings.data, overwrite), ranks, console)
+
+
+def resume_run(run: str | Path, *, max_epochs: int | str | None = None, console: Console = SILENT) -> Outcome | None:
+    """Train the model of a run further, up to its epochs or those given, and write its folder anew.
+
+    It goes on from the last checkpoint as if nothing had happened in between.
+
+    Parameters
+    ----------
+    run : path
+        The folder of the run.
+    max_epochs : int, optional
+        Epochs in all, those already done included; the run's own by default.
+    console : Console
+        Where progress is shown.
+    """
+    from pollux.app import run_folder
+
+    run = Path(run)
+    settings = run_folder.read_settings(run / run_folder.UNFINISHED) or run_folder.read_settings(run)
+    if settings is None:
+        raise InputError(f"{run} has no {run_folder.SETTINGS}: pass the folder of a run.")
+    if os.environ.get("RANK", "0") == "0":
+        run_folder.check_idle(run)
+    if max_epochs is not None and max_epochs != settings.max_epochs:
+        _check_can_change(settings, max_epochs, run)
+        settings = replace(settings, max_epochs=max_epochs)
+    summary = run_folder.read_summary(run)
+    if not (run / run_folder.UNFINISHED).is_dir():
+        done = summary.get("epochs", 0)
+        # How many "auto" stands for is known once the training has ended.
+        asked = done if settings.max_epochs == "auto" else int(settings.max_epochs)
+        if done >= asked and not summary.get("interrupted"):
+            can_have_more = settings.schedule == "constant"
+            more = "ask for more of them (--epochs)" if can_have_more else "its learning rate has fallen to zero"
+            raise InputError(f"The run has had its {done} epochs: {more}.")
+    elif not run_folder.newest_checkpoint(run):
+        start = f"pollux fit --config {run / run_folder.UNFINISHED / run_folder.SETTINGS} --out {run} --overwrite"
+        raise InputError(f"{run} has no checkpoint to go on from. To start anew: {start}")
+    with _processes(settings.device) as ranks:
+        if ranks is not None and ranks.rank:
+            return _run_training(settings, nullcontext(None), ranks)
+        before = summary.get("resumed_after", [])
+        return _run_training(settings, run_folder.reopen_run_folder(run), ranks, console, before)
+
+
+def _check_can_change(settings: Settings, max_epochs: int | str, run: Path) -> None:
+    """Raise an InputError where a run cannot go on for another number of epochs than its own."""
+    if max_epochs == "auto":
+        raise InputError("A run goes on for a number of epochs that is given: --epochs N, those already done included.")
+    again = f"pollux fit --config {run / 'run.toml'} --epochs {max_epochs}"
+    if settings.schedule != "constant":
+        raise InputError(
+            f"The learning rate of the run falls to zero over its own epochs ({option('schedule', settings.schedule)})"
+            f", so it cannot have others: start a new run, {again}."
+        )
+    # One or two restarts have no trial.
+    if settings.trial_epochs == "auto" and settings.n_init not in (1, 2):
+        raise InputError(
+            f"The trial of the run is a quarter of its own epochs ({option('trial_epochs', 'auto')}), so it cannot "
+            f"have others: start a new run that names the trial, {again} --trial-epochs N."
+        )
+
+
+@contextmanager
+def _processes(device: str) -> Iterator[Ranks | None]:
+    """The processes that torchrun started, where there are several."""
+    if os.environ.get("WORLD_SIZE", "1") == "1":
+        # Without torch, whose import takes seconds: complaints come sooner.
+        yield None
+        return
+    from pollux.ranks import is_lost, joining
+
+    with joining(device) as ranks:
+        try:
+            yield ranks
+        except RuntimeError as error:
+            if not is_lost(error):
+                raise
+            raise InputError(
+                "Another process has gone, and this cannot go on alone. What was learned is in the last checkpoint: "
+                f"torchrun --max-restarts 3 starts all again, and pollux fit --resume goes on. ({error})"
+            ) from error
+
+
+def _run_training(
+    settings: Settings,
+    place: AbstractContextManager[Path | None],
+    ranks: Ranks | None,
+    console: Console = SILENT,
+    resumed_after: Sequence[int] = (),
+) -> Outcome | None:
+    """Read, train and write. Only the first process has a folder; ``resumed_after`` are epochs of earlier breaks."""
+    from pollux.app.run_data import open_run_data
+
+    seconds, last = {}, perf_counter()
+
+    def lap(name: str) -> None:
+        nonlocal last
+        seconds[name], last = perf_counter() - last, perf_counter()
+
+    try:
+        with console.live_line() as show:
+            progress = lambda done, of: show(f"reading rows: {done:,} of {of:,} parts")  # noqa: E731
+            data = open_run_data(settings, ranks, progress, check_streamable)
+        lap("reading")
+        clustering = make_estimator(settings, len(data))
+        lap("importing")
+        for line in data.describe():
+            console.echo(line)
+        samples = data.samples
+        lap("encoding")
+    except MemoryError as error:
+        # What pyarrow, numpy and Python raise.
+        raise InputError(
+            f"There is not enough memory to hold the rows of {settings.data}: read them as they are needed, from "
+            f"Parquet or .npy files ({option('stream', 'yes')}), or fewer of them. ({error})"
+        ) from error
+    from pollux.app import run_folder
+    from pollux.threads import at_most
+    from pollux.training import Checkpoints
+
+    with place as folder:
+        done = 0
+        if folder is not None and run_folder.newest_checkpoint(folder):
+            done = Checkpoints(folder / run_folder.UNFINISHED).epochs_done()
+            if isinstance(settings.max_epochs, int) and done > settings.max_epochs:
+                raise InputError(
+                    f"The run has had {done} epochs already, more than {settings.max_epochs}: ask for more."
+                )
+            of = "" if settings.max_epochs == "auto" else f" of {settings.max_epochs}"
+            is_anew = run_folder.newest_checkpoint(folder) == 1
+            console.echo(
+                "starting at the first epoch: no later checkpoint was written"
+                if is_anew
+                else f"going on after epoch {done}{of}"
+            )
+        checkpoint_folder = Path() if folder is None else run_folder.begin_training(folder, _toml(settings))
+        checkpoints = Checkpoints(checkpoint_folder, every=settings.checkpoint_every)
+        # Streamed rows are not read once more by a training that was stopped.
+        checkpoints.stop_immediately = data.is_streamed
+        clustering.set_params(training__checkpoint=checkpoints)
+        with stop_on_signals(checkpoints):
+            with at_most(settings.threads):
+                notes = _fit(clustering, samples, console)
+            lap("training")
+            if folder is None:
+                return None
+            training = {
+                "interrupted": checkpoints.stopped,
+                "resumed_after": [*resumed_after, *([done] if done else [])],
+                "notes": notes,
+            }
+            return Outcome(folder, _write_results(folder, data, clustering, training, seconds, lap))
+
+
+def _fit(clustering: GeminiClustering, samples: Any, console: Console) -> list[str]:
+    """Fit the estimator; what the user should know of it."""
+    from pollux.clustering import CollapseWarning
+    from pollux.training import NotFiniteError, ProgressBar
+
+    clustering.callbacks = [ProgressBar()] if console.shows_progress else []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            clustering.fit(samples)
+        except NotFiniteError as error:
+            raise NothingLearnedError(str(error)) from error
+        except (ValueError, TypeError) as error:
+            raise error if isinstance(error, InputError) else InputError(str(error)) from error
+    clustering.callbacks = ()
+    # Each once, in the words of the command line.
+    notes = [COLLAPSED if warning.category is CollapseWarning else str(warning.message) for warning in caught]
+    return list(dict.fromkeys(notes))
+
+
+def _write_results(
+    folder: Path,
+    data: RunData,
+    clustering: GeminiClustering,
+    training: dict[str, Any],
+    seconds: dict[str, float],
+    lap: Any,
+) -> dict[str, Any]:
+    """Write the model, the clusters, the settings and the summary into the folder of a run, all together."""
+    from pollux.app.run_folder import CLUSTERS, MODEL, REPORT, SETTINGS, STREAMED_CLUSTERS, SUMMARY, replace_results
+    from pollux.io.atomic import write_text
+
+    clusters, others = (STREAMED_CLUSTERS, CLUSTERS) if data.is_streamed else (CLUSTERS, STREAMED_CLUSTERS)
+    with replace_results(folder, outdated=(REPORT, others)) as new:
+        write_text(new / SETTINGS, _toml(data.settings))
+        clustering.fitted_ = replace(clustering.fitted_, encoding=data.encoding)
+        clustering.save(new / MODEL)
+        of_rows = data.write_assignments(new / clusters, clustering.fitted_)
+        lap("writing")
+        if (folder / REPORT).exists():
+            note = f"{REPORT} showed an older model and was removed: make it again, pollux report."
+            training["notes"].append(note)
+        summary = {
+            "pollux": version("pollux"),
+            "model": data.settings.model,
+            **of_rows,
+            "features": data.n_features,
+            "identifiers": list(data.encoding.identifiers),
+            "left_out": dict(data.encoding.left_out),
+            "clusters_found": clustering.n_clusters_,
+            "clusters_asked_for": data.settings.n_clusters,
+            "objective": clustering.objective_,
+            "stability": clustering.stability_,
+            "epochs": clustering.n_iter_,
+            "diverged": clustering.diverged_,
+            **training,
+            "command": data.settings.command(),
+            "seconds": seconds,
+        }
+        write_text(new / SUMMARY, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
+    return summary
+
+
+def _toml(settings: Settings) -> str:
+    header = f"# Made by pollux {version('pollux')}. To repeat the run: pollux fit --config run.toml\n"
+    return header + settings.to_toml()
+
+
+# From settings to the estimator
+
+
+def make_estimator(settings: Settings, n: int) -> GeminiClustering:
+    """The estimator for n rows, with its parameters checked."""
+    from pollux.clustering import GeminiClustering
+    from pollux.spec import MLP, Spec, flatten_params, nested_name
+
+    if n < settings.n_clusters:
+        raise InputError(
+            f"There are {n} rows for {settings.n_clusters} clusters: ask for at most {n} ({option('n_clusters')})."
+        )
+    if settings.n_components and settings.model in VISION:
+        raise InputError(
+            f"{settings.model} reads images, and principal components are not images: leave them out "
+            f"({option('n_components', 0)})."
+        )
+    # The encoding of columns scales numbers and fills gaps, so that model files say how by column.
+    left_out = {"scaling", "missing", "geometry", *([] if settings.model == "mlp" else MLP().get_params())}
+    own = [name for name in flatten_params(GeminiClustering()) if name in NAMES and name not in left_out]
+    parameters = {nested_name(name): settings.parameter(name) for name in own}
+    clustering = GeminiClustering().set_params(**{**parameters, "n_init": settings.restarts_of(n)})
+    try:
+        clustering.geometry = _geometry(settings, Spec.of(clustering).objective.needs)
+    except (ValueError, TypeError) as error:
+        raise error if isinstance(error, InputError) else InputError(str(error)) from error
+    return clustering
+
+
+def _geometry(settings: Settings, needs: Any) -> Any:
+    """A named geometry, as "rbf", or with parameters, "rbf:gamma=0.5"."""
+    from pollux.geometry import OF_ALL_SAMPLES, resolve
+
+    name, _, rest = settings.geometry.partition(":")
+    if needs is None:
+        if settings.geometry != "auto":
+            raise InputError(
+                f"{settings.objective} compares predictions only: it needs no {option('geometry')}, so leave it out."
+            )
+        return "auto"
+    kernels = ("auto", *names.KERNELS, *names.KERNELS_OF_ALL_SAMPLES)
+    distances = ("auto", *names.DISTANCES, *names.DISTANCES_OF_ALL_SAMPLES)
+    valid, others = (kernels, distances) if needs == "kernel" else (distances, kernels)
+    if name not in valid:
+        is_other = f" {name} is a {'distance' if needs == 'kernel' else 'kernel'}."
+        hint = is_other if name in others else did_you_mean(name, valid)
+        raise InputError(
+            f"{settings.objective} needs a {needs}: {', '.join(valid)}; not {name!r}.{hint} "
+            f"Kernels go with mmd objectives, distances with wasserstein."
+        )
+    parameters: dict[str, Any] = {}
+    for item in filter(None, rest.split(",")):
+        key, _, text = item.partition("=")
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = None
+        if not isinstance(value, int | float):
+            raise InputError(f"Parameters of a geometry are numbers, as in rbf:gamma=0.5; {item!r} is not one.")
+        # Where there can be several, each is given by itself.
+        takes_several = isinstance(getattr(OF_ALL_SAMPLES[needs].get(name), key, None), tuple)
+        parameters[key] = (*parameters.get(key, ()), value) if takes_several else value
+    geometry = resolve(name, needs, **parameters)
+    return geometry if parameters else name
+
+
+def check_streamable(settings: Settings) -> None:
+    """Raise an InputError where something must look at all rows at once, and these are not held in memory."""
+    from pollux.geometry import resolve
+    from pollux.objectives import PENALTIES
+    from pollux.spec import Spec
+
+    if settings.model == "free":
+        raise InputError(
+            f"A free table has a row of its own for each sample: it cannot be streamed ({option('stream', 'no')}, or "
+            f"another {option('model')})."
+        )
+    # How many rows there are decides on the number of restarts alone.
+    clustering = make_estimator(settings, settings.n_clusters)
+    if settings.max_samples:
+        # Those that are learned from are in memory.
+        return
+    spec = Spec.of(clustering)
+    # What must, and what can be chosen in its place.
+    instead: dict[str, str] = {}
+    needs = spec.objective.needs
+    if needs is not None and resolve(clustering.geometry, needs).needs_all_samples:
+        instead[option("geometry", settings.geometry)] = option("geometry", "auto")
+    if settings.init in ("kmeans", "graph"):
+        instead[option("init", settings.init)] = option("init", "random")
+    if settings.n_components:
+        instead[option("n_components", settings.n_components)] = option("n_components", 0)
+    for name in settings.penalties:
+        if getattr(PENALTIES[name], "uses_spacing", False):
+            instead[option("penalties", name)] = "another penalty, such as vat"
+    if instead:
+        raise InputError(
+            f"{settings.data} is read as it is needed, and {' and '.join(instead)} must look at all rows at once: "
+            f"choose {', '.join(instead.values())}; learn from some of them ({option('max_samples', 20_000)}); or hold "
+            f"the rows in memory ({option('stream', 'no')})."
+        )
+    # Whatever else there may be.
+    spec.check_streamable()

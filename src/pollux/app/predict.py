@@ -6,21 +6,14 @@ import argparse
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pollux.app.console import FORMATS, GOOD, Console
-from pollux.errors import InputError, option
+from pollux.errors import InputError
 from pollux.names import MISSING_IN_FILES
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from pollux.clustering import GeminiClustering
-    from pollux.data.encoding import Encoding
-    from pollux.data.sources import Part
 
 
 def add(commands: Any) -> None:
@@ -52,8 +45,8 @@ def run(options: argparse.Namespace) -> int:
             identifiers=options.id,
             progress=lambda rows: show(f"{rows:,} rows, {rows / max(perf_counter() - start, 1e-9):,.0f} a second"),
         )
+    console.print_json(json.dumps({**asdict(done), "out": options.out}, ensure_ascii=False))
     if options.json:
-        print(json.dumps({"rows": done.rows, "left_out": done.left_out, "unseen": done.unseen, "out": options.out}))
         return GOOD
     if done.left_out:
         console.note(f"{done.left_out:,} rows lack values and were left out")
@@ -99,84 +92,36 @@ def predict_file(
     progress : callable
         Called with the number of rows done.
     """
-    from pollux.app.assignments import assignment_columns, open_writer, row_numbers
-    from pollux.app.run_data import drop_incomplete, identifiers_of, reading_of
-    from pollux.app.run_folder import check_not_input, model_path, read_settings
+    import numpy as np
+
+    from pollux.app import run_data, run_folder
     from pollux.app.settings import Settings
     from pollux.data.sources import open_data
+    from pollux.data.survey import split_names
 
     if out is not None:
-        check_not_input(Path(out), data, model_path(run))
-    clustering = load_run(run, missing)
-    encoding = encoding_of(clustering)
-    asked = list(identifiers)
+        run_folder.check_not_input(Path(out), data, run_folder.model_path(run))
+    clustering, encoding = run_folder.load_run(run, missing)
     # Which of these are columns is known only once the file is open.
-    wanted = [*encoding.identifiers, *asked, *(part for name in asked for part in name.split(","))]
+    wanted = [*encoding.identifiers, *identifiers, *(part for name in identifiers for part in name.split(","))]
     # As the data of the run were read, but for what each file says itself.
-    settings = read_settings(run) if Path(run).is_dir() else None
-    source = open_data(data, reading_of(settings or Settings()))
+    source = open_data(data, run_data.reading_of(run_folder.read_settings(run) or Settings()))
     unseen: Counter[str] = Counter()
     done = left_out = 0
-    with open_writer(None if out is None else Path(out)) as write:
+    with run_data.open_writer(None if out is None else Path(out)) as write:
         for whole in source.stream(encoding, wanted):
-            part, kept = drop_incomplete(whole, encoding)
-            names = dict.fromkeys([*identifiers_of(part, encoding), *_columns_in(part, asked)])
-            probabilities = probabilities_of(clustering, encoding.encode(part.rows, unseen))
-            write(assignment_columns(part, row_numbers(part, kept), probabilities, list(names)))
+            part, kept = run_data.drop_incomplete(whole, encoding)
+            asked = split_names(identifiers, part.names)
+            run_data.check_nameable(part, asked)
+            X = encoding.encode(part.rows, unseen)
+            try:
+                empty = np.empty((0, clustering.n_clusters), dtype=np.float32)
+                probabilities = clustering.fitted_.probabilities(X) if len(X) else empty
+            except ValueError as error:
+                raise InputError(str(error)) from error
+            beside = list(dict.fromkeys([*run_data.identifiers_of(part, encoding), *asked]))
+            write(run_data.assignment_columns(part, part.first + np.flatnonzero(kept), probabilities, beside))
             left_out += len(whole) - len(part)
             done += len(part)
             progress(done)
     return Predicted(done, left_out, dict(unseen))
-
-
-def load_run(run: str | Path, missing: str | None = None, *, with_free: bool = False) -> GeminiClustering:
-    """The clustering of a run, with what to do about missing values."""
-    from pollux.app.run_folder import CLUSTERS, model_path
-
-    path = model_path(run)
-    # Imported late, because it brings torch.
-    from pollux.clustering import load
-
-    try:
-        clustering = load(path)
-    except ValueError as error:
-        raise InputError(str(error)) from error
-    encoding = clustering.fitted_.encoding
-    if encoding is None:
-        raise InputError(f"{path} was saved from Python, without the columns it reads: load it with pollux.load there.")
-    if clustering.fitted_.is_free and not with_free:
-        raise InputError(
-            f"A free table of probabilities cannot predict new samples. The clusters of its own rows are in "
-            f"{CLUSTERS}; for new ones train another model, such as {option('model', 'linear')}."
-        )
-    if missing is not None:
-        clustering.fitted_ = replace(clustering.fitted_, encoding=encoding.with_missing(missing))
-    return clustering
-
-
-def encoding_of(clustering: GeminiClustering) -> Encoding:
-    """How the columns of a file become samples."""
-    encoding = clustering.fitted_.encoding
-    assert encoding is not None
-    return encoding
-
-
-def probabilities_of(clustering: GeminiClustering, X: NDArray[Any]) -> NDArray[Any]:
-    """p(y|x) (n, K) of encoded rows; n may be zero."""
-    import numpy as np
-
-    if not len(X):
-        return np.empty((0, clustering.n_clusters), dtype=np.float32)
-    try:
-        return clustering.fitted_.probabilities(X)
-    except ValueError as error:
-        raise InputError(str(error)) from error
-
-
-def _columns_in(part: Part, asked: Sequence[str]) -> tuple[str, ...]:
-    from pollux.app.run_data import check_nameable
-    from pollux.data.columns import split_names
-
-    names = split_names(asked, part.names)
-    check_nameable(part, names)
-    return names

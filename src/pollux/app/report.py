@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import warnings
+from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pollux.app.console import GOOD
-from pollux.errors import InputError
+from pollux.app.console import GOOD, Console
+from pollux.app.settings import Settings
+from pollux.errors import InputError, option
 from pollux.names import MISSING_IN_FILES
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from pollux.data.encoding import Encoding
+    from pollux.data.sources import Part
+    from pollux.report import Findings
+
+# Of files that were streamed, pages show a sample.
+_MOST_ROWS, _SHOWN_ROWS = 200_000, 100_000
 
 
 def add(commands: Any) -> None:
@@ -34,13 +48,162 @@ def run(options: argparse.Namespace) -> int:
     model = model_path(run)
     if options.out and Path(options.out).suffix.lower() not in (".html", ".htm"):
         raise InputError(f"The report is a page: give it a name that ends in .html, not {options.out}.")
-    # Imported late, because they bring torch.
-    from pollux.app.run_findings import gather_findings
-    from pollux.report import write_page
-
     findings = gather_findings(run, options.data, label=options.label, axes=options.map, missing=options.missing)
     out = Path(options.out) if options.out else (run if run.is_dir() else run.parent) / REPORT
     check_not_input(out, *([options.data] if options.data else []), model)
+    from pollux.report import write_page
+
     write_page(findings, out)
-    print(f"report written to {out}")
+    Console().echo(f"report written to {out}")
     return GOOD
+
+
+def gather_findings(
+    run: str | Path,
+    data: str | Path | None = None,
+    *,
+    label: str | None = None,
+    axes: str | None = None,
+    missing: str | None = None,
+) -> Findings:
+    """What the model of a run says of data: its own, or others.
+
+    Parameters
+    ----------
+    run : path
+        The folder of a run, or a model file.
+    data : path, optional
+        The rows, if not those of the run.
+    label : str, optional
+        The column of known classes, if not that of the run; "" for none.
+    axes : str, optional
+        The axes of the map: two columns, "a,b", or a .npy file (n, 2); else principal components.
+    missing : {"error", "mean", "drop"}, optional
+        What to do with rows that lack values, if not what was done in training.
+    """
+    import numpy as np
+
+    from pollux.app import run_data, run_folder
+
+    settings = run_folder.read_settings(run)
+    if data is None and settings is None:
+        raise InputError(f"{run} does not say which data it was trained on: pass them, pollux report RUN DATA.")
+    if data is None and settings is not None and not Path(settings.data).exists():
+        raise InputError(f"{settings.data} is no longer there: say where the data are, pollux report RUN DATA.")
+    settings, summary = settings or Settings(), run_folder.read_summary(run)
+    clustering, encoding = run_folder.load_run(run, missing, with_free=True)
+    # Imported late, because they bring torch.
+    from pollux.data.encoding import UnseenWarning
+    from pollux.data.sources import gather, open_data
+    from pollux.report import describe, describe_training
+
+    file = settings.data if data is None else data
+    beside = [*encoding.identifiers, *filter(None, [settings.label, label]), *(axes or "").split(",")]
+    trained_on = summary.get("rows", 0) + summary.get("rows_dropped", 0)
+    is_long = data is None and trained_on > _MOST_ROWS and summary.get("streamed")
+    random, shown, found, total = np.random.default_rng(0), [], [], 0
+    # As they are read for prediction: guessing types anew, from other rows, could find others.
+    for part in open_data(file, run_data.reading_of(settings)).stream(encoding, beside):
+        mask = random.random(len(part)) < (_SHOWN_ROWS / trained_on if is_long else 1)
+        shown.append(part.kept(mask) if is_long else part)
+        found.append(total + np.flatnonzero(mask))
+        total += len(part)
+    whole, numbers = gather(shown), np.concatenate(found)
+    part, kept = run_data.drop_incomplete(whole, encoding)
+    if not len(part):
+        raise InputError(f"{file} has no rows to show.")
+    # Rows that were streamed are known by their files, and only some of them are looked at here.
+    is_known = "fingerprint" in summary and not summary.get("streamed")
+    is_other = is_known and run_data.fingerprint(encoding.encode(part.rows, Counter())) != summary["fingerprint"]
+    if is_other and clustering.fitted_.is_free:
+        raise InputError("A free table knows only the rows it was trained on, in their order, and these are others.")
+    if label is None:
+        # Other data may come without the classes of those the run was trained on.
+        label = settings.label if settings.label in part.names else ""
+    named = [name for name in run_data.identifiers_of(part, encoding) if name in part.names]
+    row_names = None if len(part) == total else [f"row {number}" for number in numbers[kept]]
+    scaling = {"global": "divided by one number", "none": "as they are"}.get(settings.scaling, "")
+    if settings.scaling == "auto" and len(encoding.scales) > 1:
+        scaling = run_data.describe_scaling(encoding)
+    described = {"Data": settings.data, **describe_training(clustering, summary.get("rows"))}
+    described |= {"Numbers": scaling, "Missing values": settings.missing}
+    points, axis_names = _points(axes, part, kept)
+    notes = _notes(encoding, summary, data is not None or missing is not None, is_other, total, len(whole), len(part))
+    try:
+        with warnings.catch_warnings():
+            # Predictions warn of such values; the page need not.
+            warnings.simplefilter("ignore", UnseenWarning)
+            return describe(
+                clustering,
+                part.rows,
+                title=Path(file).name,
+                classes=run_data.classes_of(part, label),
+                points=points,
+                axes=axis_names,
+                row_names=[str(value) for value in part.column(named[0])] if named else row_names,
+                settings={name: value for name, value in described.items() if value},
+                notes=notes,
+                command=settings.command() if settings.data else "",
+            )
+    except ValueError as error:
+        raise InputError(str(error)) from error
+
+
+def _points(
+    axes: str | None, part: Part, kept: NDArray[np.bool_]
+) -> tuple[NDArray[np.float64] | None, tuple[str, str]]:
+    """Coordinates (n, 2) for the map and what they are; None for principal components."""
+    import numpy as np
+
+    from pollux.data.sources import open_data
+
+    coordinates = ("first coordinate", "second coordinate")
+    if axes is None:
+        return None, coordinates
+    if axes.endswith(".npy"):
+        rows = open_data(axes).read().rows
+        if rows.shape != (len(kept), 2):
+            raise InputError(f"{axes} has shape {rows.shape}; the map needs ({len(kept)}, 2).")
+        return np.asarray(rows[kept], dtype=np.float64), coordinates
+    names = axes.split(",")
+    if len(names) != 2:
+        raise InputError(f"The map has two axes: {option('map')} COLUMN,COLUMN or a .npy file, not {axes!r}.")
+    if isinstance(part.rows, np.ndarray) and part.rows.ndim == 2 and all(name.isdigit() for name in names):
+        width = part.rows.shape[1]
+        if max(map(int, names)) >= width:
+            raise InputError(f"There are columns 0 … {width - 1} for the map, not {axes!r}.")
+        columns = [part.rows[:, int(name)] for name in names]
+    else:
+        columns = [part.column(name) for name in names]
+    try:
+        points = np.stack([np.asarray(column, dtype=np.float64) for column in columns], axis=1)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"The columns of the map must hold numbers ({option('map', axes)}).") from error
+    # Where a value is missing the point lies in the middle.
+    return np.where(np.isfinite(points), points, np.nanmean(points, axis=0)), (names[0], names[1])
+
+
+def _notes(
+    encoding: Encoding, summary: dict[str, Any], other_data: bool, is_other: bool, total: int, whole: int, shown: int
+) -> list[str]:
+    """What the reader should know; of ``total`` rows ``whole`` were drawn, and ``shown`` lack no values."""
+    notes = [f"Column {name} was left out: {reason}." for name, reason in encoding.left_out.items()]
+    if len(notes) > 12:
+        notes = [*notes[:11], f"{len(notes) - 11} further columns were left out."]
+    if whole < total:
+        notes.append(f"The page shows {whole:,} rows, drawn at random from the {total:,} of the file.")
+    if shown < whole:
+        notes.append(f"{whole - shown:,} rows that lack values were left out.")
+    trained_on = summary.get("rows", 0) + summary.get("rows_dropped", 0)
+    if not other_data and trained_on and trained_on != total:
+        notes.append(f"The file had {trained_on:,} rows when the model was trained, and has {total:,} now.")
+    elif not other_data and is_other:
+        notes.append("The file has changed since the model was trained.")
+    if summary.get("resumed_after"):
+        stops = ", ".join(map(str, summary["resumed_after"]))
+        notes.append(f"The training was resumed after epoch {stops}; the command below trains without that break.")
+    if summary.get("interrupted"):
+        notes.append("The training was interrupted before its end.")
+    if other_data:
+        notes.append("The rows shown here are not those that the model was trained on, or need not be.")
+    return [*notes, *(str(note) for note in summary.get("notes", []))]

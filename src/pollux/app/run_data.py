@@ -1,4 +1,4 @@
-"""The rows of a run: in memory, or streamed from files that are read as they are needed."""
+"""The rows of a run, in memory or streamed from files that are read as they are needed, and files of their clusters."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,19 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import entr
 
-from pollux.app.assignments import assignment_columns, open_writer, row_numbers
-from pollux.app.estimator import check_streamable
+from pollux.app.console import PrintedRows
 from pollux.app.settings import Settings
 from pollux.data.arrow import as_text
-from pollux.data.chunks import FileChunks
-from pollux.data.columns import Choices, split_names
 from pollux.data.encoding import Encoding, TableEncoding
 from pollux.data.shuffling import WINDOW_BYTES
 from pollux.data.sources import InMemory, Part, Reading, open_data
-from pollux.data.survey import learn_encoding
+from pollux.data.streams import FileChunks
+from pollux.data.survey import Choices, learn_encoding, split_names
 from pollux.data.table_files import TableFiles
 from pollux.errors import InputError, option
+from pollux.io.atomic import in_place
 
 if TYPE_CHECKING:
     from pollux.data.streams import Stream
@@ -109,7 +110,7 @@ class RunData:
         for whole in open_data(self.settings.data, reading_of(self.settings)).stream(self.encoding, beside):
             part, kept = drop_incomplete(whole, self.encoding)
             if len(part):
-                yield part, row_numbers(part, kept), self.encoding.encode(part.rows, Counter())
+                yield part, part.first + np.flatnonzero(kept), self.encoding.encode(part.rows, Counter())
 
     def sample(self, n: int, seed: int) -> tuple[NDArray[Any], NDArray[np.str_] | None]:
         """At most n rows (n, d), flat, drawn at random, and their classes where these are known."""
@@ -128,73 +129,59 @@ class RunData:
 
     def write_assignments(self, path: Path, fitted: Fitted) -> dict[str, Any]:
         """Write the cluster of each row, and return what the summary says of the rows."""
-        metrics = _ClusterMetrics(len(fitted.order), max(1, len(self) // _SCORED_ROWS))
+        from pollux.metrics import LABEL_METRICS, conditional_entropy
+
+        rows, confidence, entropy = np.zeros(len(fitted.order), dtype=np.int64), np.zeros(len(fitted.order)), 0.0
+        known, found = [np.empty(0, dtype=str)], [np.empty(0, dtype=np.int64)]
+        # Scores are those of every so-manieth row.
+        stride = max(1, len(self) // _SCORED_ROWS)
         with open_writer(path) as write:
             for part, numbers, X in self.parts():
                 probabilities = fitted.free_probabilities() if fitted.is_free else fitted.probabilities(X)
                 write(assignment_columns(part, numbers, probabilities, identifiers_of(part, self.encoding)))
-                metrics.update(probabilities, classes_of(part, self.settings.label))
-        described = {"streamed": True} if self.is_streamed else {}
+                labels = probabilities.argmax(1)
+                rows += np.bincount(labels, minlength=len(rows))
+                confidence += np.bincount(labels, probabilities.max(1), minlength=len(rows))
+                entropy += conditional_entropy(probabilities) * len(probabilities)
+                classes = classes_of(part, self.settings.label)
+                if classes is not None:
+                    known.append(classes[::stride])
+                    found.append(labels[::stride])
+        scores, has_class = None, (classes := np.concatenate(known)) != ""
+        if has_class.any():
+            pair = classes[has_class], np.concatenate(found)[has_class]
+            scores = {name: metric(*pair) for name, metric in LABEL_METRICS.items()}
+            scores["rows_with_a_class"] = int(has_class.sum())
         return {
             "rows": len(self),
             "rows_dropped": self.n_dropped,
-            **described,
+            **({"streamed": True} if self.is_streamed else {}),
             "fingerprint": self.fingerprint(),
-            **metrics.summary(fitted.n_clusters),
+            "clusters": [
+                {"cluster": k, "rows": int(rows[k]), "confidence": float(confidence[k] / rows[k])}
+                for k in range(fitted.n_clusters)
+                if rows[k]
+            ],
+            "entropy": entropy / max(1, int(rows.sum())),
+            "scores": scores,
         }
-
-
-class _ClusterMetrics:
-    """Size and confidence of clusters, from parts of the rows; scores are those of every so-manieth row."""
-
-    def __init__(self, n_clusters: int, stride: int) -> None:
-        self._rows = np.zeros(n_clusters, dtype=np.int64)
-        self._confidence = np.zeros(n_clusters)
-        self._entropy = 0.0
-        self._stride = stride
-        self._classes: list[NDArray[np.str_]] = []
-        self._labels: list[NDArray[np.int64]] = []
-
-    def update(self, probabilities: NDArray[Any], classes: NDArray[np.str_] | None) -> None:
-        from pollux.metrics import conditional_entropy
-
-        labels = probabilities.argmax(1)
-        self._rows += np.bincount(labels, minlength=len(self._rows))
-        self._confidence += np.bincount(labels, probabilities.max(1), minlength=len(self._rows))
-        self._entropy += conditional_entropy(probabilities) * len(probabilities)
-        if classes is not None:
-            self._classes.append(classes[:: self._stride])
-            self._labels.append(labels[:: self._stride])
-
-    def summary(self, n_clusters: int) -> dict[str, Any]:
-        clusters = [
-            {"cluster": k, "rows": int(self._rows[k]), "confidence": float(self._confidence[k] / self._rows[k])}
-            for k in range(n_clusters)
-            if self._rows[k]
-        ]
-        return {
-            "clusters": clusters,
-            "entropy": self._entropy / max(1, int(self._rows.sum())),
-            "scores": _scores(np.concatenate(self._classes), np.concatenate(self._labels)) if self._classes else None,
-        }
-
-
-def _scores(classes: NDArray[np.str_], labels: NDArray[np.int64]) -> dict[str, float] | None:
-    """Scores of the rows whose class is known, and how many these are."""
-    from pollux.metrics import LABEL_METRICS
-
-    if not (known := classes != "").any():
-        return None
-    found = {name: metric(classes[known], labels[known]) for name, metric in LABEL_METRICS.items()}
-    return {**found, "rows_with_a_class": int(known.sum())}
 
 
 # How a file is opened
 
 
-def open_run_data(settings: Settings, ranks: Ranks | None = None, progress: Progress | None = None) -> RunData:
-    """The rows of the data file: in memory, unless they are to be streamed."""
-    return _stream(settings, ranks, progress) if is_streamed(settings) else _read(settings)
+def open_run_data(
+    settings: Settings,
+    ranks: Ranks | None = None,
+    progress: Progress | None = None,
+    check_streamable: Callable[[Settings], None] = lambda settings: None,
+) -> RunData:
+    """The rows of the data file: in memory, unless they are to be streamed, and may be."""
+    if not is_streamed(settings):
+        return _read(settings)
+    # Before any row is read, because to look at all rows of a large file takes long.
+    check_streamable(settings)
+    return _stream(settings, ranks, progress)
 
 
 def is_streamed(settings: Settings) -> bool:
@@ -222,7 +209,7 @@ def _read(settings: Settings) -> RunData:
     # Means, and which columns vary, are those of the rows that remain.
     encoding, _ = learn_encoding(InMemory(part.rows, part.feature_names, source.path), choices)
     part, kept = drop_incomplete(part, encoding)
-    numbers = row_numbers(part, kept)
+    numbers = part.first + np.flatnonzero(kept)
     part = source.as_written(part, encoding.identifiers, numbers)
     if len(part) < 2:
         raise InputError(f"{settings.data} has {len(part)} row to cluster; there must be at least 2.")
@@ -233,12 +220,6 @@ def _stream(settings: Settings, ranks: Ranks | None, progress: Progress | None) 
     """How the rows are read is decided by reading them once, which several processes share."""
     from pollux.data.streams import Stream
 
-    if settings.model == "free":
-        raise InputError(
-            f"A free table has a row of its own for each sample: it cannot be streamed ({option('stream', 'no')}, or "
-            f"another {option('model')})."
-        )
-    check_streamable(settings)
     source = open_data(settings.data, reading_of(settings))
     blocks, choices = source.blocks(), choices_of(settings)
     if blocks.shape is None:
@@ -328,3 +309,62 @@ def describe_scaling(encoding: Encoding) -> str:
 def fingerprint(X: NDArray[np.float32]) -> str:
     """Of rows in memory and their order."""
     return hashlib.sha256(np.ascontiguousarray(X).data).hexdigest()
+
+
+# The rows of clusters.csv and of predictions
+
+WRITTEN = (".csv", ".tsv", ".parquet", ".pq")
+
+
+def assignment_columns(
+    part: Part, numbers: NDArray[np.int64], probabilities: NDArray[Any], identifiers: Sequence[str]
+) -> dict[str, Any]:
+    """Columns by name: row, identifiers, cluster, p_0 … p_{K−1}, entropy (in nats).
+
+    ``numbers`` (n,) are those of the rows in the file, from 0; ``probabilities`` are (n, K).
+    """
+    results = {"cluster": probabilities.argmax(1)}
+    results |= {f"p_{k}": probabilities[:, k] for k in range(probabilities.shape[1])}
+    results["entropy"] = entr(probabilities).sum(1)
+    columns: dict[str, Any] = {"row": numbers}
+    for name in identifiers:
+        if name in part.names:
+            # Of another meaning than ours, it gets another name.
+            columns[f"{name}_in_file" if name in ("row", *results) else name] = part.written(name)
+    return columns | results
+
+
+@contextmanager
+def open_writer(path: Path | None) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """A function that takes columns and writes them below the last ones: CSV, TSV or Parquet, by the file's name.
+
+    The file appears when all is written, and the first rows decide on the types. Without a path it is CSV on standard
+    output.
+    """
+    suffix = ".csv" if path is None else path.suffix.lower()
+    if suffix not in WRITTEN:
+        raise InputError(f"{path} does not end in one of {', '.join(WRITTEN)}: name a CSV, TSV or Parquet file.")
+    with ExitStack() as stack:
+        file: Any = PrintedRows()
+        if path is not None:
+            file = stack.enter_context(stack.enter_context(in_place(path)).open("wb"))
+        writer: Any = None
+
+        def write(columns: dict[str, Any]) -> None:
+            nonlocal writer
+            import pyarrow as pa
+            import pyarrow.csv as arrow_csv
+
+            table = pa.table(columns)
+            if writer is None and suffix in (".csv", ".tsv"):
+                how = arrow_csv.WriteOptions(delimiter="\t" if suffix == ".tsv" else ",", quoting_style="needed")
+                writer = stack.enter_context(arrow_csv.CSVWriter(file, table.schema, write_options=how))
+            elif writer is None:
+                import pyarrow.parquet as parquet
+
+                # Probabilities hardly compress, and dictionaries of them cost more than they save.
+                how = {"compression": "snappy", "use_dictionary": False}
+                writer = stack.enter_context(parquet.ParquetWriter(file, table.schema, **how))
+            writer.write_table(table.cast(writer.schema) if hasattr(writer, "schema") else table)
+
+        yield write

@@ -5,18 +5,23 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
-import signal
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pollux.app.settings import Settings, from_toml
+from pollux.app.signals import hold_signals, on_stop
 from pollux.data.sources import FORMATS
-from pollux.errors import InputError, NothingLearnedError
+from pollux.errors import InputError, NothingLearnedError, option
 from pollux.io.atomic import write_text
 from pollux.io.locks import BusyError, locked
+
+if TYPE_CHECKING:
+    from pollux.clustering import GeminiClustering
+    from pollux.data.encoding import Encoding
 
 MODEL = "model.safetensors"
 SETTINGS = "run.toml"
@@ -57,22 +62,30 @@ def check_idle(path: str | Path) -> None:
             pass
 
 
+def candidates(data: str | Path, under: str = "runs") -> Iterator[Path]:
+    """Folders named after the data: runs/iris, runs/iris-2, …"""
+    name = Path(data).resolve().name.split(".")[0] or "run"
+    yield Path(under) / name
+    yield from (Path(under) / f"{name}-{number}" for number in itertools.count(2))
+
+
 @contextmanager
 def create_run_folder(path: str | Path | None, data: str | Path, overwrite: bool = True) -> Iterator[Path]:
     """The folder of a new run, made before work that would be lost without it; should that fail, it is gone again.
 
     Without a path it is named after the data. ``overwrite`` is whether it may hold an older run.
     """
-    new: list[Path] = []
-    is_ours = False
+    made: list[Path] = []
+    on_stop.says = lambda: "Stopped; nothing was written."
     try:
-        for folder in _candidates(Path(data)) if path is None else [Path(path)]:
-            new = [place for place in (folder, *folder.parents) if not place.exists()]
+        for folder in candidates(data) if path is None else [Path(path)]:
+            missing = [place for place in (folder, *folder.parents) if not place.exists()]
             folder.parent.mkdir(parents=True, exist_ok=True)
+            made = missing[1:]
             try:
                 # Two runs that start together must not get the same folder.
                 folder.mkdir()
-                is_ours = True
+                made = missing
             except FileExistsError:
                 if path is None:
                     continue
@@ -82,70 +95,74 @@ def create_run_folder(path: str | Path | None, data: str | Path, overwrite: bool
         with locked(folder):
             # Another run may have ended there since it was looked at.
             check_free(folder, overwrite)
-            # Of a training that was given up.
-            shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
+            if (folder / UNFINISHED).is_dir():
+                # Of a training that was given up: it is gone whole, or there.
+                (folder / UNFINISHED).replace(folder / f"{_NEW}given-up")
             _remove_leftovers(folder)
-            with _keep_checkpoints(folder):
+            with _keep_what_was_learned(folder):
                 yield folder
     except BaseException as error:
-        if (folder / UNFINISHED).is_dir() or isinstance(error, BusyError):
+        if isinstance(error, BusyError):
             raise
-        if is_ours:
-            shutil.rmtree(folder, ignore_errors=True)
-        for place in new:
-            # Another run may have been put there since.
-            with suppress(OSError):
+        # What this run has made goes, as long as it is empty: nothing is ever removed that somebody may want.
+        with hold_signals(), suppress(OSError):
+            if folder in made:
+                _remove_leftovers(folder)
+                (folder / ".lock").unlink(missing_ok=True)
+            for place in made:
                 place.rmdir()
-        if isinstance(error, OSError):
+        if isinstance(error, OSError) and not (folder / UNFINISHED).is_dir():
             raise InputError(f"Nothing can be written into {path or 'runs'}: {error}") from error
         raise
 
 
-def _candidates(data: Path) -> Iterator[Path]:
-    name = data.resolve().name.split(".")[0] or "run"
-    yield Path("runs") / name
-    for number in itertools.count(2):
-        yield Path("runs") / f"{name}-{number}"
-
-
-class StoppedWithCheckpoint(KeyboardInterrupt):
-    """The run was stopped, and can go on from what is in its folder."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(f"stopped; what was learned is in {folder}")
-        self.folder = folder
+@contextmanager
+def reopen_run_folder(path: Path) -> Iterator[Path]:
+    """The folder of a run that goes on; what was finished stays as it is until there is more."""
+    with locked(path):
+        _remove_leftovers(path)
+        is_unfinished = (path / UNFINISHED).is_dir()
+        if not is_unfinished:
+            if not any((path / CHECKPOINTS).glob("*.safetensors")):
+                raise InputError(f"{path} has no checkpoints to go on from: start a new run, pollux fit --config.")
+            with _appear_whole(path / UNFINISHED) as new:
+                shutil.copytree(path / CHECKPOINTS, new)
+        with _keep_what_was_learned(path, in_any_case=is_unfinished):
+            yield path
 
 
 @contextmanager
-def _keep_checkpoints(folder: Path) -> Iterator[None]:
+def _keep_what_was_learned(folder: Path, in_any_case: bool = False) -> Iterator[None]:
     """A training in this folder: its checkpoints are gone again only where it ends before it has learned anything."""
+    again = f"pollux fit --resume {folder}"
+    on_stop.says = lambda: (
+        f"Stopped. A checkpoint of what was learned by then is in {folder}, and no model yet. To go on: {again}"
+        if newest_checkpoint(folder)
+        else "Stopped; nothing was written."
+    )
     # The first one is written before the first step.
-    before = max(_newest_checkpoint(folder), 1)
+    before = max(newest_checkpoint(folder), 1)
     try:
         yield
-    except InputError as error:
-        if _newest_checkpoint(folder) > before and not isinstance(error, NothingLearnedError):
-            raise InputError(f"{error} What was learned is safe, for: pollux fit --resume {folder}") from error
-        shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
+    except BaseException as error:
+        newest, is_input = newest_checkpoint(folder), isinstance(error, InputError)
+        has_learned = newest > before and not isinstance(error, NothingLearnedError)
+        if not in_any_case and not (has_learned if is_input else newest):
+            with hold_signals():
+                shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
+        elif is_input and has_learned:
+            raise InputError(f"{error} What was learned is safe, for: {again}") from error
+        elif isinstance(error, OSError):
+            is_safe = "What was learned by the last checkpoint is safe: once that is mended,"
+            is_lost = "Nothing of what was learned could be written. Once that is mended, from the beginning:"
+            raise OSError(f"{error}. {is_safe if newest > 1 else is_lost} {again}") from error
         raise
-    except KeyboardInterrupt as error:
-        if not (folder / UNFINISHED).is_dir():
-            raise
-        raise StoppedWithCheckpoint(folder) from error
-    except OSError as error:
-        if not (folder / UNFINISHED).is_dir():
-            raise
-        raise _still_safe(folder, error) from error
 
 
-def _newest_checkpoint(folder: Path) -> int:
+def newest_checkpoint(folder: Path) -> int:
     """The number of the last checkpoint of the training in a folder; zero where there is none."""
     found = sorted((folder / UNFINISHED).glob("checkpoint-*.safetensors"))
     return int(found[-1].stem.rpartition("-")[2]) if found else 0
-
-
-def _still_safe(folder: Path, error: OSError) -> OSError:
-    return OSError(f"{error}. What was learned is safe: once that is mended, pollux fit --resume {folder}")
 
 
 def begin_training(folder: Path, settings: str) -> Path:
@@ -183,63 +200,7 @@ def _remove_leftovers(folder: Path) -> None:
 
 
 @contextmanager
-def reopen_run_folder(path: Path) -> Iterator[Path]:
-    """The folder of a run that goes on; what was finished stays as it is until there is more."""
-    with locked(path):
-        _remove_leftovers(path)
-        if (path / UNFINISHED).is_dir():
-            # It is kept whatever happens.
-            try:
-                yield path
-            except KeyboardInterrupt as error:
-                raise StoppedWithCheckpoint(path) from error
-            except OSError as error:
-                raise _still_safe(path, error) from error
-            return
-        if not any((path / CHECKPOINTS).glob("*.safetensors")):
-            raise InputError(f"{path} has no checkpoints to go on from: start a new run, pollux fit --config.")
-        with _appear_whole(path / UNFINISHED) as new:
-            shutil.copytree(path / CHECKPOINTS, new)
-        with _keep_checkpoints(path):
-            yield path
-
-
-def find_unfinished(path: str | Path | None, data: str, settings: Settings) -> Path | None:
-    """The folder in which a launcher that starts processes again finds the training of these settings, if there is any.
-
-    Without a path it is one of those named after the data.
-    """
-    for folder in _newest_first(path, data):
-        found = folder / UNFINISHED / SETTINGS
-        if found.is_file() and from_toml(found, {}) == settings:
-            return folder
-    return None
-
-
-def find_finished(path: str | Path | None, data: str, settings: Settings) -> Path | None:
-    """The folder in which the training of these settings has ended already, if there is any."""
-    for folder in _newest_first(path, data):
-        if (folder / SUMMARY).is_file() and read_settings(folder) == settings:
-            return folder
-    return None
-
-
-def _newest_first(path: str | Path | None, data: str) -> list[Path]:
-    """The folder of this path, or those that are named after the data."""
-    if path is not None:
-        return [Path(path)]
-    return list(itertools.takewhile(Path.exists, _candidates(Path(data))))[::-1]
-
-
-def end_training(folder: Path) -> None:
-    """The training has ended, and its results are in place."""
-    shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
-    (folder / UNFINISHED).replace(folder / CHECKPOINTS)
-    (folder / CHECKPOINTS / SETTINGS).unlink(missing_ok=True)
-
-
-@contextmanager
-def replace_results(folder: Path, outdated: Sequence[str]) -> Iterator[Path]:
+def replace_results(folder: Path, outdated: Sequence[str] = ()) -> Iterator[Path]:
     """A folder beside the files of a run: what is written there takes their places at the end, and not before.
 
     Then the files that it has made outdated are gone, and the training has ended.
@@ -247,27 +208,33 @@ def replace_results(folder: Path, outdated: Sequence[str]) -> Iterator[Path]:
     new = Path(tempfile.mkdtemp(dir=folder, prefix=_NEW))
     try:
         yield new
-        with _hold_interrupts():
+        with hold_signals():
             for file in sorted(new.iterdir()):
                 file.replace(folder / file.name)
             for name in outdated:
                 (folder / name).unlink(missing_ok=True)
-            end_training(folder)
+            if (folder / UNFINISHED).is_dir():
+                shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
+                (folder / UNFINISHED).replace(folder / CHECKPOINTS)
+                (folder / CHECKPOINTS / SETTINGS).unlink(missing_ok=True)
+            on_stop.says = lambda: f"Stopped; what was found is in {folder}, whole."
     finally:
-        shutil.rmtree(new, ignore_errors=True)
+        with hold_signals():
+            shutil.rmtree(new, ignore_errors=True)
 
 
-@contextmanager
-def _hold_interrupts() -> Iterator[None]:
-    """Ctrl-C waits, where the system has a way to say so."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+def find_run(path: str | Path | None, data: str, settings: Settings, finished: bool) -> Path | None:
+    """The folder where a launcher that starts processes again finds the training of these settings, or its results.
+
+    Without a path it is one of those named after the data.
+    """
+    folders = itertools.takewhile(Path.exists, candidates(data)) if path is None else [Path(path)]
+    for folder in reversed(list(folders)):
+        found = folder / SETTINGS if finished else folder / UNFINISHED / SETTINGS
+        has_ended = (folder / SUMMARY).is_file()
+        if found.is_file() and (has_ended or not finished) and from_toml(found, {}) == settings:
+            return folder
+    return None
 
 
 def check_not_input(out: Path, *inputs: str | Path) -> None:
@@ -293,16 +260,36 @@ def model_path(run: str | Path) -> Path:
     return path / MODEL
 
 
+def load_run(
+    run: str | Path, missing: str | None = None, *, with_free: bool = False
+) -> tuple[GeminiClustering, Encoding]:
+    """The clustering of a run and how it reads columns, with what to do about missing values if not as in training."""
+    path = model_path(run)
+    # Imported late, because it brings torch.
+    from pollux.clustering import load
+
+    try:
+        clustering = load(path)
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    encoding = clustering.fitted_.encoding
+    if encoding is None:
+        raise InputError(f"{path} was saved from Python, without the columns it reads: load it with pollux.load there.")
+    if clustering.fitted_.is_free and not with_free:
+        raise InputError(
+            f"A free table of probabilities cannot predict new samples. The clusters of its own rows are in "
+            f"{CLUSTERS}; for new ones train another model, such as {option('model', 'linear')}."
+        )
+    if missing is not None:
+        encoding = encoding.with_missing(missing)
+        clustering.fitted_ = replace(clustering.fitted_, encoding=encoding)
+    return clustering, encoding
+
+
 def read_settings(run: str | Path) -> Settings | None:
     """The settings of a run folder, where there are any."""
     path = Path(run) / SETTINGS
     return from_toml(path, {}) if path.is_file() else None
-
-
-def read_settings_to_resume(run: str | Path) -> Settings | None:
-    """Those of the training in a run folder that has not ended, or else of the one that has."""
-    path = Path(run) / UNFINISHED / SETTINGS
-    return from_toml(path, {}) if path.is_file() else read_settings(run)
 
 
 def read_summary(run: str | Path) -> dict[str, Any]:

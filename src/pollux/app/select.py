@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
 from pollux.app.console import FORMATS, GOOD, SILENT, Console
-from pollux.app.settings import COLUMNS, NAMES, READING, Settings, add_options, with_path
+from pollux.app.settings import COLUMNS, NAMES, READING, Settings, add_options
 from pollux.errors import InputError
 
 if TYPE_CHECKING:
-    from pollux.app.run_data import RunData
     from pollux.selection.result import Selection
 
 JSON, TABLE, TEXT, FIGURE = "selection.json", "selection.csv", "selection.md", "selection.png"
@@ -62,8 +56,7 @@ def run(options: argparse.Namespace) -> int:
     request = Request(candidates, options.subsamples, options.jobs, options.out, options.overwrite)
     console = Console(options.quiet, options.json)
     found = select_file(settings, request, console)
-    if options.json:
-        print(found.as_json())
+    console.print_json(found.as_json())
     console.echo(found.selection)
     for note in found.notes:
         console.note(note)
@@ -111,82 +104,50 @@ class Selected:
 
 def select_file(settings: Settings, request: Request, console: Console = SILENT) -> Selected:
     """Find the number of clusters of a file, and write a folder; bad input is refused before anything is written."""
-    from pollux.app.run_data import open_run_data
-    from pollux.app.run_folder import check_free, create_run_folder
+    import numpy as np
 
-    given, settings = settings.data, with_path(settings)
+    from pollux.app.run_data import open_run_data
+    from pollux.app.run_folder import candidates, check_free, create_run_folder, replace_results
+
+    given, settings = settings.data, replace(settings, data=str(Path(settings.data).resolve()))
     if request.out is not None:
         check_free(request.out, request.overwrite)
-    data = open_run_data(settings)
+    data, notes = open_run_data(settings), []
     for line in data.describe():
         console.echo(line)
-    with _as_input_errors():
-        folder = Path(request.out) if request.out is not None else _new_folder(Path(settings.data))
-        X, classes = _sample(data)
+    # Imported late, because it brings torch.
+    from pollux.selection import search
+
+    try:
+        new = (place for place in candidates(settings.data, "selections") if not place.exists())
+        folder = next(new) if request.out is None else Path(request.out)
+        X, classes = data.sample(search.MOST_ROWS, settings.random_state)
         with create_run_folder(folder, settings.data, request.overwrite):
-            selection = replace(_search(X, classes, settings, request, console), rows=len(data))
-            notes = _write(folder, selection)
+            found = search.search(
+                X,
+                sorted(request.candidates),
+                estimator=None,
+                classes=classes,
+                n_subsamples=request.n_subsamples,
+                subsample=0.8,
+                random=np.random.RandomState(settings.random_state),
+                n_jobs=request.n_jobs,
+                verbose=console.shows_progress,
+            )
+            selection, has_matplotlib = replace(found, rows=len(data)), find_spec("matplotlib") is not None
+            with replace_results(folder, outdated=() if has_matplotlib else (FIGURE,)) as place:
+                (place / JSON).write_text(selection.as_json() + "\n", encoding="utf-8")
+                (place / TABLE).write_text(selection.as_csv(), encoding="utf-8")
+                (place / TEXT).write_text(selection.as_markdown(), encoding="utf-8")
+                if has_matplotlib:
+                    selection.plot(place / FIGURE)
+                else:
+                    notes.append(f"{FIGURE} needs matplotlib: pip install 'pollux[report]'")
+    except (ValueError, TypeError) as error:
+        raise error if isinstance(error, InputError) else InputError(str(error)) from error
     command = replace(settings, data=given, n_clusters=selection.n_clusters).command()
     if not data.is_streamed:
         # Recipes look at all rows at once.
         preset = "images" if len(data.shape) > 1 else "tables"
         command = command.replace("pollux fit", f"pollux fit --preset {preset}", 1)
     return Selected(selection, folder, command if selection.is_clear else None, notes)
-
-
-def _sample(data: RunData) -> Any:
-    from pollux.selection.search import MOST_ROWS
-
-    return data.sample(MOST_ROWS, data.settings.random_state)
-
-
-def _search(X: Any, classes: Any, settings: Settings, request: Request, console: Console) -> Selection:
-    import numpy as np
-
-    from pollux.selection.search import search
-
-    return search(
-        X,
-        sorted(request.candidates),
-        estimator=None,
-        classes=classes,
-        n_subsamples=request.n_subsamples,
-        subsample=0.8,
-        random=np.random.RandomState(settings.random_state),
-        n_jobs=request.n_jobs,
-        verbose=console.shows_progress,
-    )
-
-
-@contextmanager
-def _as_input_errors() -> Iterator[None]:
-    try:
-        yield
-    except (ValueError, TypeError) as error:
-        raise error if isinstance(error, InputError) else InputError(str(error)) from error
-
-
-def _new_folder(data: Path) -> Path:
-    name = data.name.split(".")[0] or "data"
-    names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
-    return next(place for place in (Path("selections") / name for name in names) if not place.exists())
-
-
-def _write(folder: Path, selection: Selection) -> list[str]:
-    """Write all files, which take their places when all are written; what the user should know of it."""
-    new = Path(tempfile.mkdtemp(dir=folder, prefix=".new-"))
-    notes = []
-    try:
-        (new / JSON).write_text(selection.as_json() + "\n", encoding="utf-8")
-        (new / TABLE).write_text(selection.as_csv(), encoding="utf-8")
-        (new / TEXT).write_text(selection.as_markdown(), encoding="utf-8")
-        if find_spec("matplotlib") is not None:
-            selection.plot(new / FIGURE)
-        else:
-            notes.append(f"{FIGURE} needs matplotlib: pip install 'pollux[report]'")
-            (folder / FIGURE).unlink(missing_ok=True)
-        for file in sorted(new.iterdir()):
-            file.replace(folder / file.name)
-    finally:
-        rmtree(new, ignore_errors=True)
-    return notes

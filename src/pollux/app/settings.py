@@ -8,7 +8,7 @@ import math
 import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +30,9 @@ class Option:
 
     group: str
     help: str
-    metavar: str | None = None
+    metavar: str = ""
+    """In the help, where it is not that of the type."""
     choices: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()
-    """As choices, and a name that is nearly right is guessed."""
     least: int | None = None
     most: int | None = None
     none: Any = None
@@ -46,9 +45,8 @@ class Option:
 
 def setting(default: Any, group: str, help: str, **how: Any) -> Any:
     """A field of :class:`Settings`."""
-    if isinstance(default, Mapping):
-        return field(default_factory=dict, metadata={"option": Option(group, help, **how)})
-    return field(default=default, metadata={"option": Option(group, help, **how)})
+    given: dict[str, Any] = {"default_factory": dict} if isinstance(default, Mapping) else {"default": default}
+    return field(**given, metadata={"option": Option(group, help, **how)})
 
 
 def _of(listed: Sequence[str]) -> str:
@@ -64,10 +62,10 @@ class Settings:
     """A field for each option of ``pollux fit``, called as the parameter of Python; the order is that of run.toml."""
 
     data: str = ""
-    columns: tuple[str, ...] = setting((), COLUMNS, "use these columns only", metavar="A,B")
-    drop: tuple[str, ...] = setting((), COLUMNS, "leave these columns out", metavar="A,B")
-    categories: tuple[str, ...] = setting((), COLUMNS, "numbers in these columns are names", metavar="A,B")
-    id: tuple[str, ...] = setting((), COLUMNS, "these columns identify rows, and are not used", metavar="A,B")
+    columns: tuple[str, ...] = setting((), COLUMNS, "use these columns only")
+    drop: tuple[str, ...] = setting((), COLUMNS, "leave these columns out")
+    categories: tuple[str, ...] = setting((), COLUMNS, "numbers in these columns are names")
+    id: tuple[str, ...] = setting((), COLUMNS, "these columns identify rows, and are not used")
     label: str = setting("", COLUMNS, "known classes: never used for training, only to score it", metavar="COLUMN")
     missing: str = setting(
         "error",
@@ -83,16 +81,16 @@ class Settings:
         choices=names.SCALINGS,
     )
     n_components: int = setting(
-        0, SCALING, "principal components to keep (default: 0, all)", metavar="N", least=0, none=0, short="components"
+        0, SCALING, "principal components to keep (default: 0, all)", least=0, none=0, short="components"
     )
     na: tuple[str, ...] = setting((), READING, "what else stands for a missing value, such as ?", metavar="TEXT")
     delimiter: str = setting("", READING, "between values of a CSV file (default: guessed)", metavar="C")
     header: bool = setting(True, READING, "whether a CSV file begins with a line of names (default: yes)")
-    array: str = setting("", READING, "which array of an .npz file to cluster", metavar="NAME")
-    image_size: int = setting(0, READING, "scale images to N × N", metavar="N", least=0)
-    n_clusters: int = setting(10, TRAINING, "most clusters to find", metavar="N", least=1, short="clusters")
+    array: str = setting("", READING, "which array of an .npz file to cluster")
+    image_size: int = setting(0, READING, "scale images to N × N", least=0)
+    n_clusters: int = setting(10, TRAINING, "most clusters to find", least=1, short="clusters")
     objective: str = setting(
-        "mmd_ova", TRAINING, f"what is maximised; {_of(names.OBJECTIVES)}", metavar="NAME", names=names.OBJECTIVES
+        "mmd_ova", TRAINING, f"what is maximised; {_of(names.OBJECTIVES)}", metavar="NAME", choices=names.OBJECTIVES
     )
     geometry: str = setting(
         "auto",
@@ -101,7 +99,7 @@ class Settings:
         "graph:neighbours=20 (default: auto, linear or euclidean)",
         metavar="NAME",
     )
-    model: str = setting("mlp", TRAINING, _of(names.MODELS), metavar="NAME", names=names.MODELS)
+    model: str = setting("mlp", TRAINING, _of(names.MODELS), metavar="NAME", choices=names.MODELS)
     hidden: tuple[int, ...] = setting(
         (100,), TRAINING, "hidden layers of the mlp (default: 100)", metavar="N,N", least=1, most=_WIDEST
     )
@@ -119,28 +117,23 @@ class Settings:
         200,
         TRAINING,
         "passes over the data (default: 200); auto: those of about 500 steps, and at least 15",
-        metavar="N",
         least=1,
         auto=True,
         short="epochs",
     )
-    batch_size: int | str = setting("auto", TRAINING, "rows of a step", metavar="N", least=1, auto=True)
+    batch_size: int | str = setting("auto", TRAINING, "rows of a step", least=1, auto=True)
     reshuffle_every: int | str = setting(
-        "auto", TRAINING, "epochs for which batches keep their rows", metavar="N", least=1, auto=True
+        "auto", TRAINING, "epochs for which batches keep their rows", least=1, auto=True
     )
     optimiser: str = setting("adam", TRAINING, "the optimiser", choices=names.OPTIMISERS)
-    learning_rate: float = setting(0.01, TRAINING, "the learning rate", metavar="X")
+    learning_rate: float = setting(0.01, TRAINING, "the learning rate")
     schedule: str = setting(
-        "constant",
-        TRAINING,
-        "whether the learning rate stays (default), or falls to zero",
-        choices=names.SCHEDULES,
+        "constant", TRAINING, "whether the learning rate stays (default), or falls to zero", choices=names.SCHEDULES
     )
     n_init: int | str = setting(
         FILE_DEFAULTS["n_init"],
         TRAINING,
         "restarts, of which the best is kept (default: auto, 5; 1 for more than 10,000 rows, lenet5 and resnet18)",
-        metavar="N",
         least=1,
         most=_MOST_RESTARTS,
         auto=True,
@@ -150,24 +143,26 @@ class Settings:
         0,
         TRAINING,
         "after N epochs the best two restarts alone go on (default: 0, all do); auto: after a quarter of them",
-        metavar="N",
         least=0,
         none=0,
         auto=True,
     )
-    tol: float = setting(
-        1e-4, TRAINING, "relative rise of the objective that counts, for --patience", metavar="X", least=0
+    max_samples: int = setting(
+        0,
+        TRAINING,
+        "learn from at most N rows, drawn at random, and label all (default: 0, learn from all)",
+        least=0,
+        none=0,
     )
-    patience: int = setting(
-        0, TRAINING, "stop after N epochs without a rise (default: 0, never)", metavar="N", least=0, none=0
-    )
+    tol: float = setting(1e-4, TRAINING, "relative rise of the objective that counts, for --patience", least=0)
+    patience: int = setting(0, TRAINING, "stop after N epochs without a rise (default: 0, never)", least=0, none=0)
     penalties: Mapping[str, float] = setting(
         {}, TRAINING, f"added to the loss; {_of(names.PENALTIES)}", metavar="NAME=X", none={}, short="penalty"
     )
     random_state: int = setting(
-        FILE_DEFAULTS["random_state"], TRAINING, "seed of all randomness", metavar="N", least=0, short="seed"
+        FILE_DEFAULTS["random_state"], TRAINING, "seed of all randomness", least=0, short="seed"
     )
-    device: str = setting("cpu", TRAINING, "cpu or cuda", metavar="NAME")
+    device: str = setting("cpu", TRAINING, "cpu or cuda")
     dtype: str = setting(
         "auto",
         TRAINING,
@@ -175,7 +170,7 @@ class Settings:
         choices=names.DTYPES,
     )
     compile: bool = setting(False, TRAINING, "let torch compile the model: for large ones")
-    threads: int = setting(0, TRAINING, "most threads of the training (default: 0, one a core)", metavar="N", least=0)
+    threads: int = setting(0, TRAINING, "most threads of the training (default: 0, one a core)", least=0)
     stream: str = setting(
         "auto",
         READING,
@@ -193,7 +188,8 @@ class Settings:
     def __post_init__(self) -> None:
         for name, default in DEFAULTS.items():
             object.__setattr__(self, name, _checked(name, getattr(self, name), default))
-        if "\0" in self.data or not _is_text(self.data):
+        # What UTF-8 cannot write has surrogates in it.
+        if any(character == "\0" or "\ud800" <= character <= "\udfff" for character in self.data):
             raise InputError(f"{self.data!r} cannot be the name of a file here: rename it.")
         if self.delimiter == r"\t":
             object.__setattr__(self, "delimiter", "\t")
@@ -237,9 +233,13 @@ class Settings:
             spelled = f"--{name.replace('_', '-')}"
             if isinstance(value, bool):
                 words.append(spelled if value else f"--no-{name}")
-            else:
-                for item in _as_words(name, value):
-                    words += [f"{spelled}={item}"] if item.startswith("-") else [spelled, item]
+                continue
+            if name == "hidden":
+                value = ",".join(map(str, value))
+            elif isinstance(value, Mapping):
+                value = [f"{key}={weight}" for key, weight in value.items()]
+            for item in map(str, value if isinstance(value, list | tuple) else [value]):
+                words += [f"{spelled}={item}"] if item.startswith("-") else [spelled, item]
         return shlex.join([*words, *(["--", self.data] if self.data.startswith("-") else [])])
 
     def to_toml(self) -> str:
@@ -256,34 +256,38 @@ OLD_KEYS = {option.short: name for name, option in OPTIONS.items() if option.sho
 """Keys of run.toml files that older versions have written, and what they are called now."""
 
 
+def _as_toml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_as_toml(key)} = {_as_toml(item)}" for key, item in value.items()) + "}"
+    # What JSON writes of these values is TOML too, but for one character.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
 def add_options(parser: argparse.ArgumentParser, *groups: str) -> dict[str, Any]:
     """Declare the options of these groups; the groups, so that more can join them."""
     found = {group: parser.add_argument_group(group) for group in groups}
     for name, each in OPTIONS.items():
-        if each.group in groups:
-            spellings = [f"--{name.replace('_', '-')}", *([f"--{each.short}"] if each.short else [])]
-            found[each.group].add_argument(*spellings, dest=name, help=_help(name), **_how(name))
+        if each.group not in groups:
+            continue
+        default, text = DEFAULTS[name], each.help
+        if not ("(default" in text or isinstance(default, bool) or default in ("", (), {}, 0)):
+            text += f" (default: {default})"
+        how: dict[str, Any] = {"dest": name, "help": text.replace("%", "%%")}
+        if isinstance(default, bool):
+            how["action"] = argparse.BooleanOptionalAction
+        elif each.choices and not each.metavar:
+            how["choices"] = each.choices
+        else:
+            how["metavar"] = each.metavar or {str: "NAME", float: "X", tuple: "A,B"}.get(type(default), "N")
+            if isinstance(default, tuple | dict) and name != "hidden":
+                how["action"] = "append"
+            elif name == "hidden":
+                how["type"] = _whole_numbers
+            else:
+                how["type"] = _count_or_auto if each.auto else type(default)
+        spellings = [f"--{name.replace('_', '-')}", *([f"--{each.short}"] if each.short else [])]
+        found[each.group].add_argument(*spellings, **how)
     return found
-
-
-def _help(name: str) -> str:
-    text, default = OPTIONS[name].help, DEFAULTS[name]
-    is_told = "(default" in text or isinstance(default, bool) or default in ("", (), {}, 0)
-    return (text if is_told else f"{text} (default: {default})").replace("%", "%%")
-
-
-def _how(name: str) -> dict[str, Any]:
-    """How argparse reads an option."""
-    each, default = OPTIONS[name], DEFAULTS[name]
-    if isinstance(default, bool):
-        return {"action": argparse.BooleanOptionalAction}
-    if name == "hidden":
-        return {"type": _whole_numbers, "metavar": each.metavar}
-    if isinstance(default, tuple | dict):
-        return {"action": "append", "metavar": each.metavar}
-    if each.choices:
-        return {"choices": each.choices}
-    return {"type": _count_or_auto if each.auto else type(default), "metavar": each.metavar}
 
 
 def _count_or_auto(text: str) -> int | str:
@@ -299,39 +303,21 @@ def _whole_numbers(text: str) -> list[int]:
         raise argparse.ArgumentTypeError(f"whole numbers such as 200,100, not {text!r}") from None
 
 
-def _as_words(name: str, value: Any) -> list[str]:
-    """A value as the command line takes it: a word, or one for each time that the option is given."""
-    if name == "hidden":
-        return [",".join(map(str, value))]
-    if isinstance(value, Mapping):
-        return [f"{key}={weight}" for key, weight in value.items()]
-    return [str(item) for item in value] if isinstance(value, tuple) else [str(value)]
-
-
-def _as_toml(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_as_toml(key)} = {_as_toml(item)}" for key, item in value.items()) + "}"
-    # What JSON writes of these values is TOML too, but for one character.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
 def resolve_settings(given: Mapping[str, Any]) -> Settings:
     """The settings that were given; where a "preset" is among them, the others come from its recipe."""
     own = {name: value for name, value in given.items() if name != "preset"}
-    return Settings(**{**(_recipe(given["preset"], own) if "preset" in given else {}), **own})
-
-
-def _recipe(preset: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The recipe of a preset as settings, to be used beside those that were given."""
+    if "preset" not in given:
+        return Settings(**own)
     from pollux.recipes import RECIPES
 
+    preset = given["preset"]
     if not isinstance(preset, str) or preset not in RECIPES:
         raise InputError(f"{option('preset')} is one of {', '.join(RECIPES)}; not {preset!r}.")
     recipe = {name.rpartition("__")[2]: value for name, value in RECIPES[preset].items()}
     # Its kernel is of no use to an objective that compares by distances, or predictions only.
     if not str(given.get("objective", recipe["objective"])).startswith("mmd"):
         recipe.pop("geometry", None)
-    return recipe
+    return Settings(**{**recipe, **own})
 
 
 def from_toml(path: str | Path, over: Mapping[str, Any]) -> Settings:
@@ -354,57 +340,35 @@ def from_toml(path: str | Path, over: Mapping[str, Any]) -> Settings:
     return resolve_settings({**values, **over})
 
 
-def with_path(settings: Settings) -> Settings:
-    """The settings with the place of the data spelt out."""
-    return replace(settings, data=str(Path(settings.data).resolve()))
-
-
-def _is_text(name: str) -> bool:
-    """Whether a name can be written in UTF-8."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _checked(name: str, value: Any, default: Any) -> Any:
     """The value in the type of its default, or an InputError that names the setting."""
-    how = OPTIONS.get(name, Option("", ""))
-    value = _converted(name, value, default, how)
-    if how.choices and value not in how.choices:
-        raise InputError(f"{_spelled(name)} is one of {', '.join(how.choices)}; not {value!r}.")
-    # A name that is refused for a reason of its own, as chi2_ovo, is told that reason elsewhere.
-    if how.names and value not in how.names and value != "chi2_ovo":
-        alike = did_you_mean(value, how.names)
-        raise InputError(f"Unknown {name} {value!r}.{alike} Valid names: {', '.join(how.names)}.")
-    for number in value if isinstance(value, tuple) else (value,):
-        if how.least is not None and number != "auto" and not number >= how.least:
-            raise InputError(f"{_spelled(name)} must be at least {how.least}, not {number}.")
-        if how.most is not None and number != "auto" and number > how.most:
-            raise InputError(f"{_spelled(name)} can be at most {how.most:,}, not {number:,}.")
-    return value
-
-
-def _converted(name: str, value: Any, default: Any, how: Option) -> Any:
+    how, spelled = OPTIONS.get(name, Option("", "")), _spelled(name)
     if how.auto:
         if value != "auto" and type(value) is not int:
-            raise InputError(f"{_spelled(name)} is a whole number or 'auto', not {value!r}.")
-        return value
-    if isinstance(default, dict):
+            raise InputError(f"{spelled} is a whole number or 'auto', not {value!r}.")
+    elif isinstance(default, dict):
         return _weights(value)
-    if isinstance(default, tuple):
+    elif isinstance(default, tuple):
+        kind, wanted = (int, "whole numbers") if name == "hidden" else (str, "names")
         items = [value] if isinstance(value, str) else value
-        kind = int if name == "hidden" else str
         if not isinstance(items, Sequence) or not all(type(item) is kind for item in items):
-            wanted = "whole numbers" if kind is int else "names"
-            raise InputError(f"{_spelled(name)} is a list of {wanted}, not {value!r}.")
-        return tuple(items)
-    if isinstance(default, float) and type(value) is int:
-        value = float(value)
-    if type(value) is not type(default):
-        expected = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}[type(default)]
-        raise InputError(f"{_spelled(name)} is {expected}, not {value!r}.")
+            raise InputError(f"{spelled} is a list of {wanted}, not {value!r}.")
+        value = tuple(items)
+    else:
+        if isinstance(default, float) and type(value) is int:
+            value = float(value)
+        if type(value) is not type(default):
+            expected = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}[type(default)]
+            raise InputError(f"{spelled} is {expected}, not {value!r}.")
+    # A name that is refused for a reason of its own, as chi2_ovo, is told that reason elsewhere.
+    if how.choices and value not in how.choices and (name, value) != ("objective", "chi2_ovo"):
+        alike = did_you_mean(value, how.choices)
+        raise InputError(f"{spelled} is one of {', '.join(how.choices)}; not {value!r}.{alike}")
+    for number in value if isinstance(value, tuple) else (value,):
+        if how.least is not None and number != "auto" and not number >= how.least:
+            raise InputError(f"{spelled} must be at least {how.least}, not {number}.")
+        if how.most is not None and number != "auto" and number > how.most:
+            raise InputError(f"{spelled} can be at most {how.most:,}, not {number:,}.")
     return value
 
 
@@ -429,6 +393,5 @@ def _weights(penalties: Any) -> dict[str, float]:
 
 def _spelled(name: str) -> str:
     """The option in the reader's words; on the command line with its short spelling."""
-    spelled = option(name).removesuffix("=")
-    how = OPTIONS.get(name)
+    spelled, how = option(name).removesuffix("="), OPTIONS.get(name)
     return f"{spelled}/--{how.short}" if how and how.short and spelled.startswith("--") else spelled

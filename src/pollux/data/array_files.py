@@ -1,4 +1,7 @@
-"""Arrays in files, by numpy: .npy, read in place, and .npz. Nothing in them is unpickled."""
+"""Arrays and images in files: .npy, read in place, and .npz, by numpy; folders of images, by Pillow.
+
+Nothing in them is unpickled.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pollux.data.encoding import ArrayEncoding, Encoding
-from pollux.data.sources import Blocks, Part, Source, at_once, describe_files
+from pollux.data.sources import IMAGES, Blocks, Part, Source, at_once, describe_files
 from pollux.errors import DAMAGE, InputError, option
 
 ROWS_AT_ONCE = 65_536
+IMAGES_AT_ONCE = 1_024
 _CHANNELS = (1, 3, 4)
 _BLOCK_NUMBERS = 2**19
 
@@ -48,22 +52,19 @@ class NpyArray(Source):
             raise InputError(f"{self.path} is not an array of numbers: {error}") from error
 
 
-class ArrayBlocks:
+class ArrayBlocks(Blocks):
     """A ``np.memmap`` in blocks of consecutive rows of about half a million numbers.
 
     They are read from the file, not through the map, whose pages would count as memory of this process.
     """
 
-    names: list[str] = []  # noqa: RUF012
-    kinds: dict[str, str] = {}  # noqa: RUF012
-
     def __init__(self, array: Any) -> None:
         self.path, self._offset = _place(array)
         self._dtype, self._stored_shape = array.dtype, array.shape[1:]
-        self.shape: tuple[int, ...] = as_samples(array[:1], self.path).shape[1:]
+        self.shape = as_samples(array[:1], self.path).shape[1:]
         self._rows = max(1, _BLOCK_NUMBERS // math.prod(self.shape))
         starts = np.append(np.arange(0, len(array), self._rows), len(array))
-        self.lengths: NDArray[np.int64] = np.diff(starts).astype(np.int64)
+        self.lengths = np.diff(starts).astype(np.int64)
 
     def read_block(self, block: int, names: Sequence[str] = ()) -> NDArray[Any]:
         rows, numbers = int(self.lengths[block]), math.prod(self._stored_shape)
@@ -78,11 +79,8 @@ class ArrayBlocks:
 
     def where(self, block: int, row: int | None = None) -> str:
         first = block * self._rows
-        return (
-            f"{self.path}, rows {first} to {first + self.lengths[block] - 1}"
-            if row is None
-            else (f"{self.path}, row {first + row}")
-        )
+        rows = f"rows {first} to {first + self.lengths[block] - 1}" if row is None else f"row {first + row}"
+        return f"{self.path}, {rows}"
 
     def identity(self) -> Any:
         return [describe_files([self.path], self.path.parent), self._offset, self._dtype.str]
@@ -120,27 +118,101 @@ class NpzArrays(Source):
             raise InputError(f"{self.path} holds a sparse matrix: load it in Python and use GeminiClustering.")
         if not arrays:
             raise InputError(f"{self.path} holds no arrays.")
+        shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
         several = [name for name, array in arrays.items() if array.ndim > 1]
         if self.array is None and len(several) != 1:
             likely = [name for name in several if name in ("X", "x", "data", "images")]
             if len(likely) != 1:
                 asked = option("array", "NAME")
-                raise InputError(f"{self.path} holds the arrays {_shapes(arrays)}: say which to cluster, {asked}.")
+                raise InputError(f"{self.path} holds the arrays {shapes}: say which to cluster, {asked}.")
             several = likely
         name = self.array or several[0]
         if name not in arrays:
-            raise InputError(f"{self.path} has no array {name!r} ({option('array')}); it holds {_shapes(arrays)}.")
+            raise InputError(f"{self.path} has no array {name!r} ({option('array')}); it holds {shapes}.")
         samples = as_samples(arrays[name], self.path)
         lists = {other: array for other, array in arrays.items() if other != name and array.ndim == 1}
         beside = {other: array for other, array in lists.items() if len(array) == len(samples)}
-        return Part(samples, beside=beside, feature_names=_feature_names(lists.get("feature_names"), samples))
+        names = [str(name) for name in lists.get("feature_names", ())]
+        # Those of columns, where there is a different one for each.
+        is_named = samples.ndim == 2 and len(set(names)) == samples.shape[1]
+        return Part(samples, beside=beside, feature_names=names if is_named else None)
 
 
-def _feature_names(names: NDArray[Any] | None, samples: NDArray[Any]) -> list[str] | None:
-    """Names of the columns of rows (n, d), where there are d different ones."""
-    if names is None or samples.ndim != 2 or len(set(names.tolist())) != samples.shape[1]:
-        return None
-    return [str(name) for name in names]
+@dataclass(frozen=True)
+class ImageFolder(Source):
+    """The images of a folder and those below it, by name: (n, C, H, W) of bytes, grey where all of them are.
+
+    ``size`` is the side to which they are scaled; without it they must all have one size. Each has a ``file``, its name
+    in the folder, and a ``folder``, the one that it lies in.
+    """
+
+    path: Path
+    size: int | None = None
+
+    def read(self) -> Part:
+        files = self._files()
+        arrays = [self._load(file, None) for file in files]
+        channels = max(array.shape[0] for array in arrays)
+        shapes = {array.shape[1:] for array in arrays}
+        if len(shapes) > 1:
+            some = ", ".join(sorted(f"{height}×{width}" for height, width in list(shapes)[:3]))
+            raise InputError(
+                f"The images of {self.path} have different sizes ({some} …): pass {option('image_size', 32)}, or so."
+            )
+        return self._part(files, [np.broadcast_to(array, (channels, *array.shape[1:])) for array in arrays], 0)
+
+    def stream(self, encoding: Encoding, beside: Sequence[str]) -> Iterator[Part]:
+        if not (isinstance(encoding, ArrayEncoding) and encoding.is_image):
+            raise InputError(f"The model was not trained on images, but {self.path} is a folder.")
+        files = self._files()
+        rows = at_once(IMAGES_AT_ONCE, math.prod(encoding.shape))
+        for first in range(0, len(files), rows):
+            some = files[first : first + rows]
+            yield self._part(some, [self._load(file, encoding.shape) for file in some], first)
+
+    def blocks(self) -> Blocks:
+        raise InputError(
+            f"{self.path} is a folder of images, which are not streamed: use a torch Dataset in Python, such as "
+            f"torchvision.datasets.ImageFolder, or save them as one .npy file."
+        )
+
+    def _files(self) -> list[Path]:
+        files = sorted(file for file in self.path.rglob("*") if file.suffix.lower() in IMAGES and file.is_file())
+        if not files:
+            raise InputError(f"There are no images in {self.path}; what can be read ends in {', '.join(IMAGES)}.")
+        return files
+
+    def _part(self, files: Sequence[Path], arrays: Sequence[NDArray[np.uint8]], first: int) -> Part:
+        names = [file.relative_to(self.path) for file in files]
+        beside = {
+            "file": np.array([name.as_posix() for name in names]),
+            "folder": np.array([name.parent.as_posix() for name in names]),
+        }
+        return Part(np.stack(arrays), first, beside)
+
+    def _load(self, file: Path, shape: tuple[int, ...] | None) -> NDArray[np.uint8]:
+        """(C, H, W) of bytes: of the given shape, or else as it is, or scaled to ``size``."""
+        library = _pillow()
+        try:
+            with warnings.catch_warnings():
+                # Large images are welcome; absurd ones are an error.
+                warnings.simplefilter("ignore", library.DecompressionBombWarning)
+                with library.open(file) as image:
+                    return self._as_array(image, shape)
+        except (OSError, ValueError, SyntaxError, library.DecompressionBombError) as error:
+            raise InputError(f"{file} cannot be read as an image: {error}") from error
+
+    def _as_array(self, image: Any, shape: tuple[int, ...] | None) -> NDArray[np.uint8]:
+        is_grey = image.mode in ("1", "L", "LA", "I", "I;16") if shape is None else shape[0] == 1
+        # Sixteen bits are brought to eight.
+        if image.mode.startswith("I"):
+            image = image.point(lambda value: value / 256).convert("L")
+        converted = image.convert("L" if is_grey else "RGB")
+        size = (shape[2], shape[1]) if shape is not None else (self.size, self.size) if self.size else None
+        if size is not None and converted.size != size:
+            converted = converted.resize(size, _pillow().Resampling.LANCZOS)
+        array = np.asarray(converted, dtype=np.uint8)
+        return array[None] if is_grey else np.moveaxis(array, 2, 0)
 
 
 def as_samples(array: NDArray[Any], path: Path) -> NDArray[Any]:
@@ -150,9 +222,7 @@ def as_samples(array: NDArray[Any], path: Path) -> NDArray[Any]:
             f"{path} holds an array of {array.dtype} and shape {array.shape}; what can be clustered are numbers: rows "
             f"(n, d), or images (n, H, W), (n, C, H, W) or (n, H, W, C)."
         )
-    if array.ndim == 1:
-        array = array[:, None]
-    if array.ndim == 3:
+    if array.ndim in (1, 3):
         array = array[:, None]
     elif array.ndim == 4 and array.shape[1] not in _CHANNELS and array.shape[3] in _CHANNELS:
         array = np.moveaxis(array, 3, 1)
@@ -170,10 +240,6 @@ def _parts(whole: Part, encoding: Encoding, path: Path) -> Iterator[Part]:
         yield Part(whole.rows[part], first, {name: values[part] for name, values in whole.beside.items()})
 
 
-def _shapes(arrays: dict[str, NDArray[Any]]) -> str:
-    return ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
-
-
 def _place(array: Any) -> tuple[Path, int]:
     """The file of a mapped array, and where in it the first entry lies."""
     if not isinstance(array, np.memmap) or array.filename is None or array.ndim == 0:
@@ -187,3 +253,11 @@ def _place(array: Any) -> tuple[Path, int]:
     start = array.offset - array.offset % mmap.ALLOCATIONGRANULARITY
     base = np.frombuffer(array._mmap, dtype=np.uint8).ctypes.data  # type: ignore[attr-defined]
     return path, int(start + array.ctypes.data - base)
+
+
+def _pillow() -> Any:
+    try:
+        import PIL.Image
+    except ImportError as error:
+        raise InputError("Images are read by Pillow: pip install 'pollux[files]'.") from error
+    return PIL.Image

@@ -14,7 +14,7 @@ from typing import Any
 from pollux.data.arrow import CODE, kind_of
 from pollux.data.encoding import Category, Number, TableEncoding
 from pollux.data.sources import check_distinct
-from pollux.data.table_formats import IndexedBatches, TableFile, as_table, copy_batches, in_words
+from pollux.data.table_files import IndexedBatches, TableFile, copy_batches, in_words, replace_columns
 from pollux.errors import InputError, option
 
 TO_UTF8 = "Convert it, for instance with: iconv -f WINDOWS-1252 -t UTF-8 OLD.csv > NEW.csv"
@@ -42,8 +42,7 @@ class CsvFile(TableFile):
 
     @cached_property
     def _dialect(self) -> Dialect:
-        with in_words(self.path):
-            return look(self.path, self._open, self.delimiter, self.header)
+        return look(self.path, self._open, self.delimiter, self.header)
 
     @property
     def names(self) -> list[str]:
@@ -62,10 +61,8 @@ class CsvFile(TableFile):
             or (pa.types.is_floating(field.type) and (pc.max(pc.abs(table.column(field.name))).as_py() or 0) >= 2.0**63)
         ]
         text: Any = self.text(candidates) if candidates else None
-        for name in candidates:
-            if _has_codes(text.column(name)):
-                table = table.set_column(table.column_names.index(name), name, text.column(name))
-        return table
+        codes = {name: text.column(name) for name in candidates if _has_codes(text.column(name))}
+        return replace_columns(table, codes) if codes else table
 
     def text(self, names: Sequence[str]) -> Any:
         import pyarrow as pa
@@ -75,9 +72,13 @@ class CsvFile(TableFile):
     def batches(self, names: Sequence[str], encoding: TableEncoding, rows: int) -> Iterator[Any]:
         import pyarrow as pa
 
-        known = {column.name: _type_of(column) for column in encoding.columns}
-        types = {name: known.get(name, pa.string()) for name in names}
-        return self._batches(types)
+        def type_of(column: Number | Category) -> Any:
+            if isinstance(column, Number) or column.number:
+                return pa.float64()
+            return pa.bool_() if column.boolean else pa.string()
+
+        known = {column.name: type_of(column) for column in encoding.columns}
+        return self._batches({name: known.get(name, pa.string()) for name in names})
 
     @cached_property
     def _types(self) -> dict[str, Any]:
@@ -105,7 +106,7 @@ class CsvFile(TableFile):
         return self._indexed.lengths
 
     def read_block(self, block: int, names: Sequence[str]) -> Any:
-        return as_table(self._indexed.batch(block)).select(list(names))
+        return self._indexed.read(block, names)
 
     def where(self, block: int, row: int | None) -> str:
         first = sum(self.lengths[:block])
@@ -212,15 +213,6 @@ def _has_codes(text: Any, pattern: str = CODE.pattern) -> bool:
     import pyarrow.compute as pc
 
     return bool(pc.any(pc.match_substring_regex(text, f"^({pattern})$")).as_py())
-
-
-def _type_of(column: Number | Category) -> Any:
-    """How to read a column that a model knows."""
-    import pyarrow as pa
-
-    if isinstance(column, Number) or column.number:
-        return pa.float64()
-    return pa.bool_() if column.boolean else pa.string()
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
-"""Moments of features whose samples are seen in parts: weights, means, deviations, ranges. Without torch."""
+"""Moments of features whose samples are seen in parts, and the units that features are scaled to. Without torch."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 _Numbers = NDArray[np.float64]
 
 _PART_BYTES = 32_000_000
+# Ranges that differ by less are those of features of one kind, such as pixels.
+_ALIKE = 3.0
+_NEARLY_CONSTANT = 1e-12
 
 
 def parts_of(array: Any) -> Iterator[slice]:
@@ -41,19 +44,20 @@ class Moments:
         n, shape = len(values), values.shape[1:]
         missing = np.isnan(values)
         has_gaps = bool(missing.any())
+        present: Any = ~missing if has_gaps else True
         with np.errstate(over="ignore", invalid="ignore"):
             if sample_weight is None:
-                share = None
+                share: Any = None
                 weight = np.full(shape, float(n)) if not has_gaps else n - missing.sum(0, dtype=np.float64)
             else:
                 share = np.asarray(sample_weight, dtype=np.float64).reshape(-1, *[1] * len(shape))
-                weight = np.broadcast_to(share, values.shape).sum(0, where=~missing)
-            mean = _sum(values, share, missing if has_gaps else None) / _or_one(weight)
+                weight = np.broadcast_to(share, values.shape).sum(0, where=present)
+            mean = np.sum(values if share is None else values * share, 0, where=present) / _or_one(weight)
             deviation = values - mean
             if has_gaps:
                 deviation[missing] = 0.0
             # The second look takes out what rounding left in the first.
-            error = _sum(deviation, share, None) / _or_one(weight)
+            error = np.sum(deviation if share is None else deviation * share, 0) / _or_one(weight)
             mean = mean + error
             if share is not None:
                 deviation *= np.sqrt(share)
@@ -119,12 +123,6 @@ class Moments:
             return self.high - self.low
 
 
-def _sum(values: _Numbers, share: _Numbers | None, missing: NDArray[np.bool_] | None) -> _Numbers:
-    weighted = values if share is None else values * share
-    there: Any = True if missing is None else ~missing
-    return np.asarray(weighted.sum(0, where=there), dtype=np.float64)
-
-
 def _or_one(weight: _Numbers) -> _Numbers:
     """What to divide by; one where it is zero."""
     return np.where(weight > 0, weight, 1.0)
@@ -133,3 +131,45 @@ def _or_one(weight: _Numbers) -> _Numbers:
 def _between(mean: _Numbers, low: _Numbers, high: _Numbers, weight: _Numbers) -> _Numbers:
     """The mean of a constant feature is its value, whatever rounding says."""
     return np.where(weight > 0, np.maximum(np.minimum(mean, high), low), mean)
+
+
+class Units(NamedTuple):
+    """x becomes (x − centre) / scale, and a missing x is read as ``fill``; each in the shape of a sample, or ()."""
+
+    centre: _Numbers
+    scale: _Numbers
+    fill: _Numbers
+
+
+def learn_units(moments: Moments, scaling: str, *, within: Moments | None = None) -> Units:
+    """The units of features of these moments: one rule for arrays, table columns, files and streams.
+
+    Parameters
+    ----------
+    moments : Moments
+        Of the features that are centred, and scaled where each has its own scale.
+    scaling : {"none", "auto", "standard", "global"}
+        Each feature to mean zero and variance one ("standard"), or all by one number, so that their mean variance is
+        one ("global"). "auto": "global" where the ranges of features are alike, as those of pixels are, else
+        "standard". "none": values as they are; only their gaps are filled, by the means.
+    within : Moments, optional
+        Of the features whose mean variance "global" makes one, where these are others: pixels of a channel.
+    """
+    if scaling == "none":
+        return Units(np.zeros_like(moments.mean), np.ones(()), moments.mean)
+    if scaling == "auto":
+        ranges = moments.range.ravel()
+        ranges = np.sort(ranges[(ranges > 0) & np.isfinite(ranges)])
+        # The median is the lower of two values in the middle.
+        is_alike = not len(ranges) or bool(ranges[-1] <= _ALIKE * ranges[(len(ranges) - 1) // 2])
+        scaling = "global" if is_alike else "standard"
+    if scaling == "global":
+        deviation = (within or moments).deviation
+        # Of unit size, squares can be summed whatever the units; 1 where nothing varies.
+        largest = float(deviation.max(initial=0.0))
+        scale = largest * float(np.sqrt(np.square(deviation / largest).mean())) if largest > 0 else 1.0
+        return Units(moments.mean, np.asarray(scale), moments.mean)
+    deviation = moments.deviation
+    # Rounding leaves a constant feature with a variance near zero.
+    is_constant = deviation <= _NEARLY_CONSTANT * np.maximum(np.abs(moments.low), np.abs(moments.high))
+    return Units(moments.mean, np.where(is_constant, 1.0, deviation), moments.mean)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +17,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from pollux.data.encoding import Encoding
-from pollux.data.shuffling import in_order, shards
 from pollux.data.streams import Stream, open_stream
 from pollux.errors import InputError, option
 
 # A smaller memory map is as well read through the map.
 _LARGE_MAP = 64_000_000
-_SAMPLE_ROWS, _SAMPLE_CHUNKS = 1_000, 8
 LOADED_ROWS = 500
-
-
-@dataclass(frozen=True)
-class EncodedSamples:
-    """Numbers (n, …) that an encoding has made of the columns of a table: a model of them reads such tables."""
-
-    values: NDArray[Any]
-    encoding: Encoding
 
 
 @dataclass(frozen=True)
@@ -44,10 +34,10 @@ class ArraySamples:
     """Which of the given rows have a positive weight."""
     sample_weight: Tensor | None = None
     given_weight: Any = None
-    encoding: Encoding | None = None
     feature_names: tuple[str, ...] = ()
     left_out: Any = None
     """Samples of weight zero."""
+    encoding: Encoding | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -77,19 +67,22 @@ class ArraySamples:
         return digest.hexdigest()
 
 
-@dataclass(frozen=True)
 class Loader:
     """Batches as a DataLoader of the user's gives them: its shuffling, its sizes, its workers."""
 
-    loader: DataLoader[Any]
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    feature_names: list[str] | None = None
     encoding: Encoding | None = None
+    feature_names: tuple[str, ...] = ()
+
+    def __init__(self, loader: DataLoader[Any], dtype: str) -> None:
+        self.loader, self.dtype = loader, np.dtype(dtype)
+        first = next(iter(loader), None)
+        if first is None:
+            raise InputError(f"The DataLoader of {type(loader.dataset).__name__} gave no batch at all.")
+        self.shape: tuple[int, ...] = tuple(_samples_in(first).shape[1:])
 
     def __iter__(self) -> Iterator[Tensor]:
         for batch in self.loader:
-            samples = samples_of(batch)
+            samples = _samples_in(batch)
             if samples.shape[1:] != self.shape:
                 raise InputError(
                     f"The DataLoader gave samples of shape {tuple(samples.shape[1:])} after others of {self.shape}: a "
@@ -97,51 +90,30 @@ class Loader:
                 )
             yield samples
 
-    def fingerprint(self) -> str:
-        """Nothing is known of what it loads but its form."""
-        return self.form()
+    def sample(self, most: int = 1_000) -> Tensor:
+        """The first of the samples; those that the loader shuffles are the same ones each time."""
+        with torch.random.fork_rng(devices=[]):
+            parts, n = [], 0
+            for batch in self:
+                parts.append(batch)
+                n += len(batch)
+                if n >= most:
+                    break
+        return torch.cat(parts)[:most]
 
-    def form(self) -> str:
-        """What samples of all processes have in common."""
-        return f"{type(self.loader.dataset).__name__} of {self.shape}"
-
-
-Source = Stream | Loader
-
-
-@dataclass(frozen=True)
-class StreamSamples:
-    """Samples that are read as they are needed, and never all in memory."""
-
-    source: Source
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of one sample."""
-        return tuple(self.source.shape)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.source.dtype
-
-    @property
-    def encoding(self) -> Encoding | None:
-        return self.source.encoding
-
-    @property
-    def feature_names(self) -> tuple[str, ...]:
-        return tuple(self.source.feature_names or ()) if self.encoding is None else ()
+    def in_order(self) -> Iterator[NDArray[Any]]:
+        raise AttributeError("A DataLoader may give its samples in any order: predict those whose labels you need.")
 
     def summary(self, affinity: Tensor | None = None) -> str:
-        """What the samples of all processes have in common."""
-        return self.source.form()
+        """Nothing is known of what it loads but its form."""
+        return f"{type(self.loader.dataset).__name__} of {self.shape}"
 
     def fingerprint(self, affinity: Tensor | None = None) -> str:
-        """What tells these samples from others, without reading them."""
-        return self.source.fingerprint()
+        return self.summary()
 
 
-Samples = ArraySamples | StreamSamples
+StreamSamples = Stream | Loader
+Samples = ArraySamples | Stream | Loader
 
 
 def open_samples(
@@ -159,7 +131,7 @@ def open_samples(
 
     Parameters
     ----------
-    X : array, sparse matrix, DataFrame, Tensor, EncodedSamples; path, Stream, Dataset, DataLoader or large memory map
+    X : array, sparse matrix, DataFrame, Tensor; path, Stream, Dataset, DataLoader or large memory map
         The samples.
     estimator : object
         What validation writes the number and the names of features to.
@@ -174,23 +146,38 @@ def open_samples(
     in_memory : bool
         Whether each sample must be known, so that they cannot be streamed.
     """
-    if is_streamed(X) and sample_weight is None and not in_memory:
-        return StreamSamples(open_source(X, "float64" if dtype == "float64" else "float32", fewest))
-    _check_in_memory(X)
-    encoding = None
-    if isinstance(X, EncodedSamples):
-        X, encoding = X.values, X.encoding
-    X = validate_samples(X, estimator, reset=True, fewest=fewest, missing=missing)
-    names = tuple(getattr(estimator, "feature_names_in_", ()))
-    return select_samples(X, sample_weight, device, encoding, names)
+    if not is_streamed(X) or sample_weight is not None or in_memory:
+        X = validate_samples(X, estimator, reset=True, fewest=fewest, missing=missing)
+        return select_samples(X, sample_weight, device, tuple(getattr(estimator, "feature_names_in_", ())))
+    dtype = "float64" if dtype == "float64" else "float32"
+    if isinstance(X, IterableDataset):
+        X = DataLoader(X, batch_size=LOADED_ROWS)
+    if isinstance(X, DataLoader):
+        return Loader(X, dtype)
+    stream = X if isinstance(X, Stream) else open_stream(X, dtype=dtype)
+    if len(stream) < fewest:
+        raise InputError(f"{stream.name} has {len(stream)} rows: at least {fewest} are needed, one for each cluster.")
+    return stream
 
 
-def select_samples(
-    X: Any, sample_weight: Any, device: str, encoding: Encoding | None = None, names: tuple[str, ...] = ()
-) -> ArraySamples:
+def is_streamed(X: Any) -> bool:
+    """Whether samples are to be read as they are needed."""
+    if not isinstance(X, np.memmap):
+        return isinstance(X, _STREAMED)
+    # A large array in a file, as it is there: a copy of a map is a map by its type alone.
+    if getattr(X, "_mmap", None) is None or X.filename is None or X.mode == "c":
+        return False
+    is_plain = X.ndim == 2 or (X.ndim == 4 and X.shape[1] in (1, 3, 4))
+    return is_plain and X.nbytes >= _LARGE_MAP and bool(X.flags.c_contiguous)
+
+
+_STREAMED = (str, Path, Stream, Dataset, DataLoader)
+
+
+def select_samples(X: Any, sample_weight: Any, device: str, names: tuple[str, ...] = ()) -> ArraySamples:
     """The samples of positive weight."""
     if sample_weight is None:
-        return ArraySamples(X, np.ones(X.shape[0], dtype=bool), encoding=encoding, feature_names=names)
+        return ArraySamples(X, np.ones(X.shape[0], dtype=bool), feature_names=names)
     weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
     selected = weight > 0
     if not selected.any():
@@ -198,26 +185,48 @@ def select_samples(
     # Selecting all of them needs no copy.
     some, left_out = (X, None) if selected.all() else (X[selected], X[~selected])
     kept = torch.from_numpy(weight[selected]).to(device)
-    return ArraySamples(some, selected, kept, sample_weight, encoding, names, left_out)
+    return ArraySamples(some, selected, kept, sample_weight, names, left_out)
+
+
+def draw_samples(samples: Samples, most: int | None) -> Samples:
+    """At most so many of the samples, in memory, always the same ones; None: the samples as they are."""
+    if most is None:
+        return samples
+    if not isinstance(samples, ArraySamples):
+        X = np.asarray(samples.sample(most))
+        drawn = np.ones(len(X), dtype=bool)
+        return ArraySamples(X, drawn, feature_names=samples.feature_names, encoding=samples.encoding)
+    n = samples.X.shape[0]
+    if n <= most:
+        return samples
+    index = np.sort(np.random.default_rng(0).choice(n, most, replace=False))
+    weight = None if samples.sample_weight is None else samples.sample_weight[torch.from_numpy(index)]
+    drawn = np.ones(most, dtype=bool)
+    return replace(samples, X=samples.X[index], selected=drawn, sample_weight=weight, left_out=None)
 
 
 def validate_samples(
-    X: Any,
-    estimator: Any,
-    *,
-    reset: bool,
-    fewest: int = 1,
-    missing: str = "error",
-    encoding: Encoding | None = None,
+    X: Any, estimator: Any, *, reset: bool, fewest: int = 1, missing: str = "error", encoding: Any = None
 ) -> Any:
     """X, encoded where it has an encoding, as an array or a CSR matrix.
 
     scikit-learn's checks write the number and the names of features to the estimator on ``reset``.
     """
-    _check_in_memory(X)
+    if isinstance(X, _STREAMED):
+        raise InputError(
+            f"Only fit reads samples as they are needed: pass an array or a data frame, not {type(X).__name__}; or for "
+            "fit leave out sample_weight and affinity, and use another model than a free table. The command line "
+            "predicts files of any length: pollux predict."
+        )
     if encoding is not None:
         X = encoding.encode(X)
-    _check_columns(X)
+    if hasattr(X, "dtypes") and hasattr(X, "columns"):
+        # A column of Python objects may hold numbers all the same; that is seen when it is converted.
+        no_numbers = ("category", "string", "str", "datetime", "timedelta", "period")
+        kinds = zip(X.columns, X.dtypes, strict=True)
+        other = [str(name) for name, kind in kinds if str(kind).startswith(no_numbers)]
+        if other:
+            raise ValueError(f"The columns {', '.join(other)} do not hold numbers: encode them, or leave them out.")
     try:
         return validate_data(
             estimator,
@@ -237,61 +246,7 @@ def validate_samples(
         raise
 
 
-def _check_columns(X: Any) -> None:
-    """Name the columns of a data frame that do not hold numbers."""
-    if not (hasattr(X, "dtypes") and hasattr(X, "columns")):
-        return
-    other = [str(name) for name, kind in zip(X.columns, X.dtypes, strict=True) if _is_not_numeric(kind)]
-    if other:
-        raise ValueError(f"The columns {', '.join(other)} do not hold numbers: encode them, or leave them out.")
-
-
-def _is_not_numeric(dtype: Any) -> bool:
-    # A column of Python objects may hold numbers all the same; that is seen when it is converted.
-    return str(dtype) in ("category", "string", "str") or str(dtype).startswith(("datetime", "timedelta", "period"))
-
-
-def is_streamed(X: Any) -> bool:
-    """Whether samples are to be read as they are needed."""
-    return _must_be_streamed(X) or _is_large_map(X)
-
-
-def _is_large_map(X: Any) -> bool:
-    """Whether it is a large array in a file, as it is there: a copy of a map is a map by its type alone."""
-    if not isinstance(X, np.memmap) or getattr(X, "_mmap", None) is None or X.filename is None or X.mode == "c":
-        return False
-    is_plain = X.ndim == 2 or (X.ndim == 4 and X.shape[1] in (1, 3, 4))
-    return is_plain and X.nbytes >= _LARGE_MAP and bool(X.flags.c_contiguous)
-
-
-def _must_be_streamed(X: Any) -> bool:
-    return isinstance(X, str | Path | Stream | Dataset | DataLoader)
-
-
-def _check_in_memory(X: Any) -> None:
-    if _must_be_streamed(X):
-        raise InputError(
-            f"Only fit reads samples as they are needed: pass an array or a data frame, not {type(X).__name__}; or for "
-            "fit leave out sample_weight and affinity, and use another model than a free table. The command line "
-            "predicts files of any length: pollux predict."
-        )
-
-
-def open_source(X: Any, dtype: str, fewest: int = 2) -> Source:
-    """The stream or loader that X stands for, of at least so many samples."""
-    if isinstance(X, IterableDataset):
-        X = DataLoader(X, batch_size=LOADED_ROWS)
-    if isinstance(X, DataLoader):
-        for first in X:
-            return Loader(X, tuple(samples_of(first).shape[1:]), np.dtype(dtype))
-        raise InputError(f"The DataLoader of {type(X.dataset).__name__} gave no batch at all.")
-    stream = X if isinstance(X, Stream) else open_stream(X, dtype=dtype)
-    if len(stream) < fewest:
-        raise InputError(f"{stream.name} has {len(stream)} rows: at least {fewest} are needed, one for each cluster.")
-    return stream
-
-
-def samples_of(batch: Any) -> Tensor:
+def _samples_in(batch: Any) -> Tensor:
     """The samples (b, …) of what a loader gives: a tensor, or the first of several things."""
     while isinstance(batch, list | tuple | dict) and len(batch):
         batch = next(iter(batch.values() if isinstance(batch, dict) else batch))
@@ -305,45 +260,3 @@ def samples_of(batch: Any) -> Tensor:
             f"it gave {type(batch).__name__}{found}."
         )
     return samples
-
-
-def sample_of(source: Source, most: int = _SAMPLE_ROWS) -> NDArray[Any] | Tensor:
-    """Some of the samples, always the same ones: from a few places of a stream, or the first of a loader."""
-    if isinstance(source, Loader):
-        with torch.random.fork_rng(devices=[]):
-            parts, n = [], 0
-            for batch in source:
-                parts.append(batch)
-                n += len(batch)
-                if n >= most:
-                    break
-        return torch.cat(parts)[:most]
-    chunks = source.chunks
-    present = np.flatnonzero(chunks.lengths)
-    # From a few places, or from as many as it takes.
-    needed = -(-most // max(1, int(chunks.lengths[present].min(initial=most))))
-    count = min(max(_SAMPLE_CHUNKS, needed), len(present), most)
-    some = present[np.linspace(0, len(present) - 1, count).astype(int)]
-    each = -(-most // max(1, len(some)))
-    return np.concatenate([_spread(chunks.read(int(chunk)), each) for chunk in some])[:most]
-
-
-def _spread(rows: NDArray[Any], most: int) -> NDArray[Any]:
-    some: NDArray[Any] = rows[np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(int)]
-    return some
-
-
-def shard_of(stream: Stream, rank: int = 0, n_ranks: int = 1) -> tuple[Any, NDArray[np.int64]]:
-    """The chunks of a stream, and the numbers of those that this process reads: each sample is read by one."""
-    chunks = stream.chunks
-    if n_ranks == 1:
-        return chunks, np.arange(len(chunks.lengths))
-    chunks = chunks.subdivided(n_ranks)
-    return chunks, shards(chunks.lengths, n_ranks)[rank]
-
-
-def iterate_in_order(source: Source) -> Iterator[NDArray[Any]]:
-    """All samples, in the order of the source."""
-    if isinstance(source, Loader):
-        raise AttributeError("A DataLoader may give its samples in any order: predict those whose labels you need.")
-    return (rows for _, rows in in_order(source.chunks))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass, fields
 from typing import Any
@@ -10,10 +11,14 @@ import torch
 from sklearn.utils import check_array
 from torch import Tensor
 
-from pollux.data.axes import principal_axes
-from pollux.data.moments import Moments
+from pollux.data.moments import Moments, learn_units
 from pollux.data.rows import Rows
-from pollux.data.units import learn_units
+
+# Dimensions up to which the covariance matrix is made.
+_MOST_COVARIANCES = 2_000
+_OVERSAMPLED, _ITERATIONS = 10, 6
+# Of the largest variance.
+_NO_VARIANCE = 1e-10
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +70,7 @@ class FittedScaling:
         X : array, sparse matrix or tensor
             The samples.
         scaling : {"none", "auto", "standard", "global"}
-            As for :func:`pollux.data.units.learn_units`. Principal components are always those of centred values.
+            As for :func:`pollux.data.moments.learn_units`. Principal components are always those of centred values.
         n_components : int, optional
             Keep so many principal components, where samples have more dimensions; fewer where they vary along fewer.
         sample_weight : Tensor of shape (n,), optional
@@ -116,3 +121,53 @@ def prepared(
     if scaling is None or scaling.axes is None:
         return Rows(X, dtype, device, scaling)
     return Rows(torch.cat(list(Rows(X, dtype, device, scaling).parts())), dtype, device)
+
+
+def principal_axes(rows: Rows, centre: Tensor, components: int, sample_weight: Tensor | None = None) -> Tensor:
+    """The r directions (d, r) along which samples vary most, in falling order, at length one; in float64.
+
+    There are at most ``components`` of them: directions along which nothing varies are left out, unless nothing varies
+    at all. All samples are read several times, some rows at a time.
+    """
+    d = math.prod(rows.shape)
+    centre = centre.flatten().to(rows.device, rows.dtype)
+    # Of unit size, squares can be summed whatever the units, in float32 too.
+    unit = max(float((part.flatten(1) - centre).abs().max()) for part in rows.parts()) or 1.0
+    products = functools.partial(_covariance_times, rows, centre, unit, sample_weight)
+    if d <= _MOST_COVARIANCES:
+        variances, axes = torch.linalg.eigh(products(None))
+    else:
+        # Subspace iteration: the covariance matrix is applied to a few directions, and never made.
+        generator = torch.Generator().manual_seed(0)
+        axes = torch.randn(d, min(d, components + _OVERSAMPLED), generator=generator, dtype=torch.float64)
+        for _ in range(_ITERATIONS):
+            axes = torch.linalg.qr(products(axes))[0]
+        variances, turn = torch.linalg.eigh(axes.T @ products(axes))
+        axes = axes @ turn
+    # Variances that rounding alone explains are left out: new samples would be projected on what the data do not have.
+    count = int((variances > _NO_VARIANCE * variances[-1]).sum())
+    axes = axes[:, -max(1, min(components, count)) :].flip(1)
+    # The largest coordinate of each is above zero, as solvers choose signs as they like.
+    largest = axes.abs().argmax(0, keepdim=True)
+    signed: Tensor = axes * torch.where(axes.gather(0, largest) < 0, -1.0, 1.0)
+    # As they lie in a file: products with them then have the same bits.
+    return signed.contiguous()
+
+
+def _covariance_times(
+    rows: Rows, centre: Tensor, unit: float, sample_weight: Tensor | None, axes: Tensor | None
+) -> Tensor:
+    """n times the covariance matrix of the samples in this unit, or its product with axes (d, r)."""
+    total: Tensor | None = None
+    first = 0
+    for part in rows.parts():
+        samples = (part.flatten(1) - centre) / unit
+        if sample_weight is not None:
+            weight = sample_weight[first : first + len(part)].double().sqrt()[:, None]
+            samples = samples * weight.to(samples.device, samples.dtype)
+        first += len(part)
+        other = samples if axes is None else samples @ axes.to(samples.device, samples.dtype)
+        product = (samples.T @ other).double().cpu()
+        total = product if total is None else total.add_(product)
+    assert total is not None
+    return total

@@ -13,12 +13,16 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from itertools import islice
 from threading import Event, current_thread
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pollux.data.chunks import Chunks, Lengths, Rows
+if TYPE_CHECKING:
+    from pollux.data.streams import Chunks
+
+Lengths = NDArray[np.int64]
+Rows = NDArray[Any]
 
 WINDOW_BYTES = 16_000_000
 
@@ -45,17 +49,11 @@ class BatchSizes(Sequence[int]):
     def __getitem__(self, index: int | slice) -> int | Sequence[int]:
         if isinstance(index, slice):
             return [self[batch] for batch in range(*index.indices(self.batches))]
-        index = range(self.batches)[index]
-        return self.before(index + 1) - self.before(index)
+        return self.n // self.batches + (range(self.batches)[index] < self.n % self.batches)
 
     def before(self, batch: int) -> int:
         """The rows of all batches before this one."""
         return batch * (self.n // self.batches) + min(batch, self.n % self.batches)
-
-
-def batch_sizes(n: int, n_batches: int) -> BatchSizes:
-    """The sizes of n rows in ``n_batches`` nearly equal parts."""
-    return BatchSizes(n, n_batches)
 
 
 def shards(lengths: Lengths, parts: int) -> list[NDArray[np.int64]]:
@@ -87,7 +85,7 @@ def shuffled(
     Parameters
     ----------
     sizes
-        Rows of each batch, which make up all rows; see :func:`batch_sizes`.
+        Rows of each batch, which make up all rows; see :class:`BatchSizes`.
     seed
         Decides about the order, alone: what comes after the first ``start`` batches is the same whatever ``start`` is.
     own
@@ -96,11 +94,11 @@ def shuffled(
         Batches that are left out; windows that lie before them are not read.
     """
     own = np.arange(len(chunks.lengths)) if own is None else own
-    n, before = int(chunks.lengths[own].sum()), _before(sizes, start)
-    if _before(sizes, len(sizes)) != n:
-        raise ValueError(f"the sizes of batches make {_before(sizes, len(sizes)):,} rows, but there are {n:,}")
+    n, of_sizes = int(chunks.lengths[own].sum()), _before(sizes, len(sizes))
+    if of_sizes != n:
+        raise ValueError(f"the sizes of batches make {of_sizes:,} rows, but there are {n:,}")
     # Not itself a generator, so that wrong sizes are an error at once.
-    return _batches(chunks, sizes, start, before, _windows(chunks, own, seed, window_bytes), seed)
+    return _batches(chunks, sizes, seed, own, window_bytes, start)
 
 
 def in_order(chunks: Chunks, own: NDArray[np.int64] | None = None) -> Iterator[tuple[int, Rows]]:
@@ -118,22 +116,17 @@ def _before(sizes: Sequence[int], batch: int) -> int:
     return sizes.before(batch) if isinstance(sizes, BatchSizes) else sum(sizes[:batch])
 
 
-def _windows(chunks: Chunks, own: NDArray[np.int64], seed: int, window_bytes: int) -> list[NDArray[np.int64]]:
-    """The chunks in their order of this epoch, in groups that are read together."""
-    there = own[chunks.lengths[own] > 0]
-    if not len(there):
-        return []
-    order = np.random.default_rng([seed, 0]).permutation(there)
-    rows = max(1, window_bytes // max(1, math.prod(chunks.shape) * chunks.dtype.itemsize))
-    lengths = chunks.lengths[order]
-    window = (np.cumsum(lengths) - lengths) // rows
-    return np.split(order, np.flatnonzero(np.diff(window)) + 1)
-
-
 def _batches(
-    chunks: Chunks, sizes: Sequence[int], start: int, before: int, windows: list[NDArray[np.int64]], seed: int
+    chunks: Chunks, sizes: Sequence[int], seed: int, own: NDArray[np.int64], window_bytes: int, start: int
 ) -> Iterator[Rows]:
+    # The chunks in their order of this epoch, in windows that are read together.
+    order = np.random.default_rng([seed, 0]).permutation(own[chunks.lengths[own] > 0])
+    lengths = chunks.lengths[order]
+    rows_of_window = max(1, window_bytes // max(1, math.prod(chunks.shape) * chunks.dtype.itemsize))
+    of_chunk = (np.cumsum(lengths) - lengths) // rows_of_window
+    windows = np.split(order, np.flatnonzero(np.diff(of_chunk)) + 1)
     ends = np.cumsum([chunks.lengths[window].sum() for window in windows], dtype=np.int64)
+    before = _before(sizes, start)
     first = int(np.searchsorted(ends, before, side="right"))
     skipped = before - int(ends[first - 1]) if first else before
 
@@ -149,7 +142,7 @@ def _batches(
             skipped = 0
             while batch < len(sizes) and held + len(rest) >= sizes[batch]:
                 taken = sizes[batch] - held
-                yield _joined([*parts, rest[:taken]])
+                yield np.concatenate([*parts, rest[:taken]]) if parts else rest[:taken]
                 parts, held, rest, batch = [], 0, rest[taken:], batch + 1
             if len(rest):
                 # A copy, because a view would keep the whole window.
@@ -160,10 +153,6 @@ def _batches(
     # Batches of no rows after the last row.
     for _ in range(batch, len(sizes)):
         yield np.empty((0, *chunks.shape), dtype=chunks.dtype)
-
-
-def _joined(parts: list[Rows]) -> Rows:
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def _read_window(chunks: Chunks, window: NDArray[np.int64], random: np.random.Generator, stopped: Event) -> Rows:

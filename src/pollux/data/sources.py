@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,8 @@ FORMATS = {
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
 """How the names of images end."""
 
-_COMPRESSED = (".gz", ".bz2", ".zst")
+COMPRESSED = (".gz", ".bz2", ".zst")
+
 _NUMBERS_AT_ONCE = 8_000_000
 
 
@@ -72,7 +73,7 @@ class Part:
         """A column as it was in the file, (n,)."""
         if name in self.beside:
             return self.beside[name]
-        if name in getattr(self.rows, "column_names", []):
+        if name in self.names:
             return np.asarray(self.rows.column(name).to_numpy())
         if not self.names:
             raise InputError(
@@ -83,9 +84,7 @@ class Part:
 
     def written(self, name: str) -> Any:
         """A column for a file that is written: whatever it holds, with its gaps."""
-        if name in self.beside:
-            return self.beside[name]
-        return plain(self.rows.column(name))
+        return self.beside[name] if name in self.beside else plain(self.rows.column(name))
 
     def kept(self, mask: NDArray[np.bool_]) -> Part:
         """The rows of a mask (n,), which need not follow each other in the file any more."""
@@ -94,37 +93,60 @@ class Part:
         return Part(rows, self.first, beside, self.feature_names)
 
 
-class Blocks(Protocol):
-    """Rows in blocks, each of which can be read by itself, in any order, as they are stored."""
+class Blocks(ABC):
+    """Rows in blocks, each of which can be read by itself, in any order, as they are stored.
 
-    @property
-    def path(self) -> Path:
-        """Where they are."""
+    Attributes
+    ----------
+    path : Path
+        Where they are.
+    lengths : array of shape (c,)
+        The rows of each block.
+    shape : tuple of int or None
+        Of one sample of an array, (d,) or (C, H, W); None for a table.
+    kinds : dict
+        Of the columns of a table, by name: "integer", "text", …
+    names : list of str
+        Of columns, where there are any.
+    """
 
-    @property
-    def names(self) -> list[str]:
-        """Of columns, where there are any."""
+    path: Path
+    lengths: NDArray[np.int64]
+    shape: tuple[int, ...] | None = None
+    kinds: Mapping[str, str] = {}
+    names: Sequence[str] = ()
 
-    @property
-    def kinds(self) -> dict[str, str]:
-        """Of the columns of a table: "integer", "text", …"""
-
-    @property
-    def shape(self) -> tuple[int, ...] | None:
-        """Of one sample of an array, (d,) or (C, H, W); None for a table."""
-
-    @property
-    def lengths(self) -> NDArray[np.int64]:
-        """The rows of each block, (c,)."""
-
+    @abstractmethod
     def read_block(self, block: int, names: Sequence[str]) -> Any:
         """A block: an Arrow table of these columns, in this order; or an array (rows, *shape)."""
 
+    @abstractmethod
     def where(self, block: int, row: int | None = None) -> str:
         """The place of a block, or of a row of it, for people."""
 
+    @abstractmethod
     def identity(self) -> Any:
         """Plain data that change with the files, and with how they are read."""
+
+
+class InMemory(Blocks):
+    """Rows in memory, an Arrow table or an array (n, …), as one block."""
+
+    def __init__(self, rows: Any, columns: Sequence[str] | None = None, path: Path = Path("the data")) -> None:
+        self.rows, self.path = rows, path
+        self.lengths = np.array([rows.shape[0]], dtype=np.int64)
+        self.names = list(getattr(rows, "column_names", None) or columns or ())
+        if isinstance(rows, np.ndarray):
+            self.shape = tuple(rows.shape[1:])
+
+    def read_block(self, block: int, names: Sequence[str]) -> Any:
+        return self.rows if isinstance(self.rows, np.ndarray) else self.rows.select(list(names))
+
+    def where(self, block: int, row: int | None = None) -> str:
+        return str(self.path) if row is None else f"{self.path}, row {row}"
+
+    def identity(self) -> Any:
+        return str(self.path)
 
 
 class Source(ABC):
@@ -149,98 +171,52 @@ class Source(ABC):
         """The rows in blocks; an InputError where the format has none."""
 
 
-@dataclass(frozen=True)
-class InMemory:
-    """Rows in memory, an Arrow table or an array (n, …), as one block."""
-
-    rows: Any
-    columns: Sequence[str] | None = None
-    path: Path = Path("the data")
-
-    @property
-    def names(self) -> list[str]:
-        return list(getattr(self.rows, "column_names", None) or self.columns or ())
-
-    @property
-    def kinds(self) -> dict[str, str]:
-        return {}
-
-    @property
-    def shape(self) -> tuple[int, ...] | None:
-        return tuple(self.rows.shape[1:]) if isinstance(self.rows, np.ndarray) else None
-
-    @property
-    def lengths(self) -> NDArray[np.int64]:
-        return np.array([self.rows.shape[0]], dtype=np.int64)
-
-    def read_block(self, block: int, names: Sequence[str]) -> Any:
-        return self.rows if isinstance(self.rows, np.ndarray) else self.rows.select(list(names))
-
-    def where(self, block: int, row: int | None = None) -> str:
-        return str(self.path) if row is None else f"{self.path}, row {row}"
-
-    def identity(self) -> Any:
-        return str(self.path)
-
-
 def open_data(path: str | Path, reading: Reading | None = None) -> Source:
     """The data in a file or folder; what it holds is read later."""
+    from pollux.data.array_files import ImageFolder, NpyArray, NpzArrays
+    from pollux.data.table_files import TableFiles
+
     path, how = Path(path), reading or Reading()
     # Also where none is read, because one is written.
     if importlib.util.find_spec("pyarrow") is None:
         raise InputError("Tables are read and written by pyarrow: pip install 'pollux[files]'.")
     if path.is_dir():
-        return _open_folder(path, how)
+        tables = _tables_in(path)
+        return TableFiles(path, tuple(tables), how) if tables else ImageFolder(path, how.image_size)
     if not path.exists():
         raise InputError(f"There is no file {path}.")
     suffix, compressed = suffix_of(path)
     if suffix in FORMATS["numpy"] and not compressed:
-        from pollux.data.array_files import NpyArray, NpzArrays
-
         return NpyArray(path) if suffix == ".npy" else NpzArrays(path, how.array)
-    if suffix not in (known for endings in FORMATS.values() for known in endings) or (
-        compressed and suffix not in (*FORMATS["CSV"], *FORMATS["TSV"])
-    ):
+    text = (*FORMATS["CSV"], *FORMATS["TSV"])
+    if suffix not in (text if compressed else (*text, *FORMATS["Parquet"], *FORMATS["Feather/Arrow"])):
         known = "; ".join(f"{name} ({', '.join(endings)})" for name, endings in FORMATS.items())
         raise InputError(
             f"{path} is of no known format, by the end of its name. Known are {known}; a folder of images or of tables."
         )
-    from pollux.data.table_files import TableFiles
-
     return TableFiles(path, (path,), how)
 
 
 def suffix_of(path: Path) -> tuple[str, bool]:
     """How the name of a file ends, without what compresses it; and whether it is compressed."""
     suffix = path.suffix.lower()
-    if suffix not in _COMPRESSED:
-        return suffix, False
-    return path.with_suffix("").suffix.lower(), True
+    return (path.with_suffix("").suffix.lower(), True) if suffix in COMPRESSED else (suffix, False)
 
 
-def _open_folder(path: Path, how: Reading) -> Source:
-    parquet, images = files_in(path, FORMATS["Parquet"]), files_in(path, IMAGES)
-    if parquet and images:
-        raise InputError(
-            f"{path} holds Parquet files ({parquet[0].name} …) and images ({images[0].name} …): which of them are the "
-            f"data? Move the others elsewhere."
-        )
+def _tables_in(folder: Path) -> list[Path]:
+    """The tables of a folder, all of one format; none where it holds images."""
+    parquet, images = files_in(folder, FORMATS["Parquet"]), files_in(folder, IMAGES)
     # Beside Parquet files or images others, such as a list of labels, are not looked at; nor is a text.
-    feather = files_in(path, FORMATS["Feather/Arrow"])
-    delimited = files_in(path, (".csv", *FORMATS["TSV"]), compressed=True)
-    if not parquet and not images and feather and delimited:
-        raise InputError(
-            f"{path} holds Feather files ({feather[0].name} …) and text files ({delimited[0].name} …): which of them "
-            f"are the data? Move the others elsewhere."
-        )
-    tables = parquet or ([] if images else feather or delimited)
-    if tables:
-        from pollux.data.table_files import TableFiles
-
-        return TableFiles(path, tuple(tables), how)
-    from pollux.data.image_folder import ImageFolder
-
-    return ImageFolder(path, how.image_size)
+    feather = [] if parquet or images else files_in(folder, FORMATS["Feather/Arrow"])
+    text = [] if parquet or images else files_in(folder, (".csv", *FORMATS["TSV"]), compressed=True)
+    both = (("Parquet files", parquet), ("images", images)), (("Feather files", feather), ("text files", text))
+    for (kind, some), (other, more) in both:
+        if some and more:
+            raise InputError(
+                f"{folder} holds {kind} ({some[0].name} …) and {other} ({more[0].name} …): which of them are the data? "
+                f"Move the others elsewhere."
+            )
+    return parquet or feather or text
 
 
 def files_in(folder: Path, suffixes: Sequence[str], *, compressed: bool = False) -> list[Path]:
@@ -273,11 +249,8 @@ def at_once(most: int, numbers: int) -> int:
 
 def describe_files(files: Iterable[Path], root: Path) -> list[tuple[str, int, int]]:
     """Name, size and time of the last change of each, which change with it."""
-    found = []
-    for file in files:
-        facts = file.stat()
-        found.append((str(file.relative_to(root)), facts.st_size, facts.st_mtime_ns))
-    return found
+    facts = [(str(file.relative_to(root)), file.stat()) for file in files]
+    return [(name, stat.st_size, stat.st_mtime_ns) for name, stat in facts]
 
 
 def gather(parts: Iterable[Part]) -> Part:

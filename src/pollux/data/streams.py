@@ -1,60 +1,83 @@
-"""Data that are read while a model is fitted, from wherever they are."""
+"""Samples that are read while a model is fitted, in chunks, from wherever they are. Imports torch where it needs it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch.utils.data import Dataset, IterableDataset
+from numpy.typing import NDArray
 
-from pollux.data.chunks import Chunks, FileChunks, digest, open_blocks
-from pollux.data.columns import Choices
-from pollux.data.dataset_chunks import DatasetChunks
-from pollux.data.encoding import Encoding
-from pollux.data.shuffling import WINDOW_BYTES
-from pollux.data.survey import learn_encoding
-from pollux.errors import InputError
+from pollux.data.arrow import plain
+from pollux.data.encoding import Encoding, TableEncoding
+from pollux.data.shuffling import WINDOW_BYTES, Lengths, Rows, in_order, shards
+from pollux.data.sources import Blocks, open_data
+from pollux.data.survey import Choices, learn_encoding
+from pollux.errors import InputError, did_you_mean
 
-__all__ = ["WINDOW_BYTES", "Stream", "open_stream"]
+if TYPE_CHECKING:
+    from torch.utils.data import Dataset
+
+__all__ = [
+    *("WINDOW_BYTES", "Chunks", "DatasetChunks", "FileChunks", "Slices", "Stream", "open_blocks", "open_stream"),
+]
+
+_DTYPES = ("float32", "float64")
+# A sample has so many rows of each place: few, since neighbours in a file are often alike.
+_ROWS_OF_A_PLACE = 125
+_ROWS_AT_ONCE = 4_096
+_ITEMS_OF_CHUNK = 1_024
 
 
-@dataclass(frozen=True)
 class Stream:
-    """Rows that are read in chunks, about ``window_bytes`` of them at a time."""
+    """Samples that are read in chunks, about ``window_bytes`` of them at a time, and never all in memory."""
 
-    chunks: Chunks
-    encoding: Encoding | None
-    window_bytes: int
-    name: str
+    def __init__(self, chunks: Chunks, encoding: Encoding | None, window_bytes: int, name: str) -> None:
+        self.chunks, self.encoding, self.window_bytes, self.name = chunks, encoding, window_bytes, name
+        self.shape, self.dtype = chunks.shape, chunks.dtype
+        # Who reads a table by an encoding knows its columns by that.
+        self.feature_names = tuple(chunks.feature_names or ()) if encoding is None else ()
 
     def __len__(self) -> int:
         return int(self.chunks.lengths.sum())
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of one sample, as the model sees it."""
-        return self.chunks.shape
+    def sample(self, most: int = 1_000) -> Rows:
+        """Some of the samples, always the same ones: from several places, or from as many as it takes."""
+        chunks = self.chunks
+        present = np.flatnonzero(chunks.lengths)
+        needed = -(-most // max(1, int(chunks.lengths[present].min(initial=most))))
+        count = min(max(-(-most // _ROWS_OF_A_PLACE), needed), len(present))
+        some = present[np.linspace(0, len(present) - 1, count).astype(int)]
+        ends = np.cumsum(chunks.lengths[some])
+        n = int(ends[-1]) if len(some) else 0
+        # Each row is as likely as any other, however long its chunk is.
+        drawn = np.sort(np.random.default_rng(0).choice(n, min(most, n), replace=False))
+        owned = np.split(drawn, np.searchsorted(drawn, ends[:-1]))
+        parts = zip(some, owned, ends - chunks.lengths[some], strict=True)
+        return np.concatenate([chunks.read(int(chunk))[own - first] for chunk, own, first in parts if len(own)])
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Of the samples."""
-        return self.chunks.dtype
+    def shard(self, rank: int = 0, n_ranks: int = 1) -> tuple[Chunks, Lengths]:
+        """The chunks, and the numbers of those that this process reads: each sample is read by one."""
+        if n_ranks == 1:
+            return self.chunks, np.arange(len(self.chunks.lengths))
+        chunks = self.chunks.subdivided(n_ranks)
+        return chunks, shards(chunks.lengths, n_ranks)[rank]
 
-    @property
-    def feature_names(self) -> list[str] | None:
-        """Of the columns, where they have any."""
-        return self.chunks.feature_names
+    def in_order(self) -> Iterator[Rows]:
+        """All samples, in the order of the source."""
+        return (rows for _, rows in in_order(self.chunks))
 
-    def fingerprint(self) -> str:
-        """What data these are: the same for the same files, read in the same way."""
-        return digest(self.chunks.fingerprint(), self.window_bytes)
-
-    def form(self) -> str:
+    def summary(self, affinity: Any = None) -> str:
         """How many rows are where, and of which shape: the same for copies of the same files."""
-        return digest(self.chunks.lengths.tolist(), list(self.shape), self.window_bytes)
+        return _digest(self.chunks.lengths.tolist(), list(self.shape), self.window_bytes)
+
+    def fingerprint(self, affinity: Any = None) -> str:
+        """What data these are, without reading them all: the same for the same files, read in the same way."""
+        return _digest(self.chunks.fingerprint(), self.window_bytes)
 
 
 def open_stream(
@@ -88,12 +111,19 @@ def open_stream(
     progress
         Called with the chunks that were read for standardising, and those there are.
     """
+    from torch.utils.data import Dataset, IterableDataset
+
     if isinstance(columns, str):
         raise InputError(f"columns is a list of names such as ['a', 'b'], not {columns!r}.")
     if window_bytes < 1:
         raise InputError(f"window_bytes is a number of bytes, such as 16_000_000; not {window_bytes}.")
     if isinstance(source, Dataset):
-        return _open_dataset(source, columns, standardise, dtype, window_bytes)
+        name = type(source).__name__
+        if isinstance(source, IterableDataset):
+            raise InputError(f"{name} is an IterableDataset: its items cannot be read in a random order.")
+        if columns is not None or standardise:
+            raise InputError("The items of a Dataset are read as they are: leave out columns and standardise.")
+        return Stream(DatasetChunks(source, dtype=dtype), None, window_bytes, name)
     if not isinstance(source, str | Path | np.memmap):
         raise InputError(
             f"A stream reads a path, a np.memmap or a map-style torch Dataset, not {type(source).__name__}; what is in "
@@ -109,12 +139,291 @@ def open_stream(
     return Stream(chunks, encoding, window_bytes, str(blocks.path))
 
 
-def _open_dataset(
-    dataset: Dataset[Any], columns: Sequence[str] | None, standardise: bool, dtype: Any, window_bytes: int
-) -> Stream:
-    name = type(dataset).__name__
-    if isinstance(dataset, IterableDataset):
-        raise InputError(f"{name} is an IterableDataset: its items cannot be read in a random order.")
-    if columns is not None or standardise:
-        raise InputError("The items of a Dataset are read as they are: leave out columns and standardise.")
-    return Stream(DatasetChunks(dataset, dtype=dtype), None, window_bytes, name)
+class Chunks(ABC):
+    """Samples in chunks, each of which can be read by itself, in any order.
+
+    Attributes
+    ----------
+    lengths : array of shape (c,)
+        The samples of each chunk.
+    shape, dtype : tuple of int, np.dtype
+        Shape of one sample as the model sees it; float32 or float64.
+    feature_names : list of str or None
+        The names of columns, where there are any.
+    """
+
+    lengths: Lengths
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    feature_names: list[str] | None = None
+
+    @abstractmethod
+    def read(self, chunk: int) -> Rows:
+        """The samples of a chunk, (rows, *shape), all of them finite."""
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """What data these are: the same for the same files, read in the same way."""
+
+    def subdivided(self, parts: int) -> Chunks:
+        """The same samples in the same order in at least so many chunks, unless there are fewer samples."""
+        return self if len(self.lengths) >= parts else Slices(self, parts)
+
+
+class FileChunks(Chunks):
+    """Rows of files: a table, an .npy file or a ``np.memmap``; each block of them is a chunk.
+
+    Without an encoding all columns of a table must hold numbers, or those named by ``columns``, and lack none. With it
+    they are encoded by it; rows that it drops are counted in a first pass, unless ``lengths`` (c,) are given.
+    """
+
+    def __init__(
+        self,
+        source: str | Path | np.memmap[Any, Any] | Blocks,
+        *,
+        columns: Sequence[str] | None = None,
+        encoding: Encoding | None = None,
+        dtype: Any = "float32",
+        lengths: Lengths | None = None,
+    ) -> None:
+        self.blocks = open_blocks(source)
+        self.encoding, self.dtype = encoding, _check_dtype(dtype)
+        self._names: list[str] = []
+        if encoding is None:
+            if self.blocks.shape is None:
+                self._names = _columns_of_numbers(self.blocks, columns)
+            self.feature_names = self._names or None
+            self.shape = self.blocks.shape or (len(self._names),)
+        else:
+            if columns is not None:
+                raise InputError("The encoding says which columns are read: leave out columns.")
+            if isinstance(encoding, TableEncoding):
+                encoding.check_names(self.blocks.names)
+                self._names = encoding.names
+            if lengths is None and encoding.missing == "drop":
+                every = range(len(self.blocks.lengths))
+                complete = [encoding.complete(self.blocks.read_block(block, self._names)).sum() for block in every]
+                lengths = np.array(complete, dtype=np.int64)
+            self.feature_names = encoding.feature_names or None
+            self.shape = encoding.encoded_shape
+        self.lengths = self.blocks.lengths if lengths is None else lengths
+
+    def read(self, chunk: int) -> Rows:
+        stored, where = self.blocks.read_block(chunk, self._names), self.blocks.where(chunk)
+        if self.encoding is not None:
+            if self.encoding.missing == "drop":
+                mask = self.encoding.complete(stored)
+                stored = stored[mask] if isinstance(stored, np.ndarray) else stored.filter(mask)
+            _check_length(stored.shape[0], int(self.lengths[chunk]), where)
+            try:
+                return self.encoding.encode(stored).astype(self.dtype, copy=False)
+            except InputError as error:
+                raise InputError(f"{where}: {error}") from error
+        names: Sequence[str] | None = self._names
+        if isinstance(stored, np.ndarray):
+            with np.errstate(over="ignore"):
+                rows = np.ascontiguousarray(stored, dtype=self.dtype)
+            names = [str(index) for index in range(self.shape[0])] if rows.ndim == 2 else None
+        else:
+            rows = _matrix(stored, self.dtype, where)
+        _check_length(len(rows), int(self.lengths[chunk]), where)
+        _check_rows(rows, lambda row: self.blocks.where(chunk, row), names)
+        return rows
+
+    def fingerprint(self) -> str:
+        plan = self._names if self.encoding is None else self.encoding.as_json()
+        return _digest(self.blocks.identity(), self.lengths.tolist(), self.dtype.name, plan)
+
+
+class DatasetChunks(Chunks):
+    """A map-style dataset of torch, one with a length and items by number, in chunks of consecutive items.
+
+    An item is a tensor or an array, or a tuple, list or mapping whose first value is one; what else is in it, such as a
+    label, is not read. Items are asked for in a background thread. The fingerprint knows the kind and the size of the
+    dataset, not what lies in it.
+    """
+
+    def __init__(self, dataset: Dataset[Any], *, dtype: Any = "float32", items: int = _ITEMS_OF_CHUNK) -> None:
+        self.dataset, self.dtype, self._items = dataset, _check_dtype(dtype), items
+        self._name = type(dataset).__name__
+        try:
+            n = len(dataset)  # type: ignore[arg-type]
+        except TypeError as error:
+            raise InputError(f"{self._name} has no length: a map-style dataset is needed.") from error
+        if not n:
+            raise InputError(f"{self._name} is empty.")
+        self.lengths = np.diff(np.append(np.arange(0, n, items), n)).astype(np.int64)
+        self.shape = _sample_in(dataset[0], 0).shape
+
+    def read(self, chunk: int) -> Rows:
+        from torch.utils.data import TensorDataset
+
+        first = chunk * self._items
+        numbers = range(first, first + int(self.lengths[chunk]))
+        with np.errstate(over="ignore"):
+            if type(self.dataset) is TensorDataset:
+                samples = _as_array(self.dataset.tensors[0][numbers.start : numbers.stop])
+                rows = np.ascontiguousarray(samples, dtype=self.dtype)
+            else:
+                get_all = getattr(self.dataset, "__getitems__", None)
+                found = [self.dataset[index] for index in numbers] if get_all is None else list(get_all(list(numbers)))
+                _check_length(len(found), len(numbers), f"{self._name}, from item {first} on,")
+                rows = np.empty((len(numbers), *self.shape), dtype=self.dtype)
+                for row, (index, item) in enumerate(zip(numbers, found, strict=True)):
+                    sample = _sample_in(item, index)
+                    if sample.shape != self.shape:
+                        raise InputError(
+                            f"Item {index} of the dataset has the shape {sample.shape}; item 0 has {self.shape}."
+                        )
+                    rows[row] = sample
+        _check_rows(rows, lambda row: f"{self._name}, row {first + row}", None)
+        return rows
+
+    def fingerprint(self) -> str:
+        kind = type(self.dataset)
+        return _digest(kind.__module__, kind.__qualname__, self.lengths.tolist(), list(self.shape), self.dtype.name)
+
+    def subdivided(self, parts: int) -> Chunks:
+        if len(self.lengths) >= parts:
+            return self
+        return DatasetChunks(self.dataset, dtype=self.dtype, items=max(1, int(self.lengths.sum()) // parts))
+
+
+class Slices(Chunks):
+    """Chunks cut into slices, so that there are enough of them to share out. Each slice reads its whole chunk."""
+
+    def __init__(self, whole: Chunks, parts: int) -> None:
+        self.whole = whole
+        self.shape, self.dtype, self.feature_names = whole.shape, whole.dtype, whole.feature_names
+        # Of each chunk its share of the slices, by rows, and none of no rows.
+        wanted = np.ceil(whole.lengths * parts / max(1, whole.lengths.sum())).astype(np.int64)
+        pieces = np.minimum(np.maximum(wanted, 1), np.maximum(whole.lengths, 1))
+        self._chunk = np.repeat(np.arange(len(pieces)), pieces)
+        piece = np.concatenate([np.arange(count) for count in pieces])
+        self._start = piece * whole.lengths[self._chunk] // pieces[self._chunk]
+        self._stop = (piece + 1) * whole.lengths[self._chunk] // pieces[self._chunk]
+        self.lengths = self._stop - self._start
+
+    def read(self, chunk: int) -> Rows:
+        rows = self.whole.read(int(self._chunk[chunk]))
+        # A copy, because a view would keep the whole chunk.
+        return rows[self._start[chunk] : self._stop[chunk]].copy()
+
+    def fingerprint(self) -> str:
+        return _digest(self.whole.fingerprint(), self.lengths.tolist())
+
+    def subdivided(self, parts: int) -> Chunks:
+        return self if len(self.lengths) >= parts else Slices(self.whole, parts)
+
+
+def open_blocks(source: str | Path | np.memmap[Any, Any] | Blocks) -> Blocks:
+    """The rows of a path or a mapped array in blocks, as the files have them."""
+    if isinstance(source, np.ndarray):
+        from pollux.data.array_files import ArrayBlocks
+
+        return ArrayBlocks(source)
+    return open_data(source).blocks() if isinstance(source, str | Path) else source
+
+
+def _columns_of_numbers(blocks: Blocks, columns: Sequence[str] | None) -> list[str]:
+    kinds = blocks.kinds
+    names = list(kinds) if columns is None else list(dict.fromkeys(columns))
+    for name in names:
+        if name not in kinds:
+            there = ", ".join(map(repr, kinds))
+            raise InputError(f"There is no column {name!r}.{did_you_mean(name, kinds)} There are: {there}.")
+    others = {name: kinds[name] for name in names if kinds[name] not in ("boolean", "integer", "number")}
+    if others:
+        listed = ", ".join(f"{name!r} ({kind})" for name, kind in others.items())
+        raise InputError(
+            f"Columns of {blocks.path} hold no numbers: {listed}. Choose others by columns=[…], or pass "
+            f"standardise=True, by which text of few values becomes zeros and ones."
+        )
+    if not names:
+        raise InputError(f"{blocks.path}: no columns are left to read.")
+    return names
+
+
+def _matrix(table: Any, dtype: np.dtype[Any], where: str) -> Rows:
+    """(n, d) from a table of d columns of numbers, none of which may be missing."""
+    import pyarrow as pa
+
+    columns = []
+    for name in table.column_names:
+        values = plain(table.column(name))
+        if values.null_count:
+            raise InputError(
+                f"{where}: {values.null_count:,} of {len(values):,} values are missing in column {name!r}. Fill them "
+                f"in, or leave out those rows."
+            )
+        if pa.types.is_decimal(values.type):
+            values = values.cast(pa.float64(), safe=False)
+        columns.append(values.to_numpy())
+    rows = np.empty((table.num_rows, len(columns)), dtype=dtype)
+    # Some rows of all columns at a time, which stay in the cache while they are written beside each other.
+    with np.errstate(over="ignore"):
+        for first in range(0, len(rows), _ROWS_AT_ONCE):
+            some = slice(first, first + _ROWS_AT_ONCE)
+            for index, column in enumerate(columns):
+                rows[some, index] = column[some]
+    return rows
+
+
+def _sample_in(item: Any, index: int) -> NDArray[Any]:
+    """The sample in an item of a dataset, as an array (d,) or (C, H, W)."""
+    if isinstance(item, Mapping):
+        item = next(iter(item.values()), None)
+    elif isinstance(item, Sequence) and not isinstance(item, str) and len(item):
+        item = item[0]
+    array = _as_array(item)
+    if array.dtype.kind not in "bifu" or not array.ndim:
+        raise InputError(
+            f"Item {index} of the dataset must be a tensor or an array of numbers, or begin with one; it has "
+            f"{type(item).__name__}."
+        )
+    return array
+
+
+def _as_array(item: Any) -> NDArray[Any]:
+    import torch
+
+    if isinstance(item, torch.Tensor):
+        item = item.detach().cpu()
+        # numpy has no bfloat16.
+        return np.asarray((item.float() if item.dtype == torch.bfloat16 else item).numpy())
+    return np.asarray(item)
+
+
+def _check_dtype(dtype: Any) -> np.dtype[Any]:
+    found: np.dtype[Any] = np.dtype(dtype)
+    if found.name not in _DTYPES:
+        raise InputError(f"Models compute in {' or '.join(_DTYPES)}, not in {dtype}.")
+    return found
+
+
+def _check_rows(rows: Rows, where: Callable[[int], str], names: Sequence[str] | None) -> None:
+    """Raise an InputError that names the first entry of rows (n, …) that is not finite, and the place of its row."""
+    # A sum is not finite where an entry is not, and needs no memory; where it has only overflown, a look decides.
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(rows.sum()):
+            return
+    bad = ~np.isfinite(rows)
+    if not bad.any():
+        return
+    row, *place = (int(index) for index in np.argwhere(bad)[0])
+    named = f"column {names[place[0]]!r}" if names else f"entry {tuple(place)}"
+    value = rows[(row, *place)]
+    raise InputError(
+        f"{where(row)}: {named} is {'missing' if np.isnan(value) else 'infinite, or too large'}. Correct "
+        f"it, or leave out such rows; {int(bad.reshape(len(rows), -1).any(1).sum()):,} of {len(rows):,} are like it."
+    )
+
+
+def _check_length(rows: int, expected: int, where: str) -> None:
+    if rows != expected:
+        raise InputError(f"{where} has {rows:,} rows where there were {expected:,}: the data have changed meanwhile.")
+
+
+def _digest(*facts: Any) -> str:
+    """A sha256 of plain data."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

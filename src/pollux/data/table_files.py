@@ -1,11 +1,18 @@
-"""A table in one file, or in all those of a folder: CSV and its kin, Parquet, Feather."""
+"""Tables in a file, or in all those of a folder, by pyarrow: Parquet and Feather; CSV and its kin in ``delimited``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import os
+import re
+import tempfile
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -13,14 +20,22 @@ from numpy.typing import NDArray
 
 from pollux.data.arrow import kind_of, same_kind
 from pollux.data.encoding import Encoding, TableEncoding
-from pollux.data.sources import FORMATS, Part, Reading, Source, at_once, check_distinct, describe_files, suffix_of
-from pollux.data.table_formats import ArrowFile, ParquetFile, TableFile, as_table, in_words
-from pollux.errors import InputError
+from pollux.data.sources import (
+    FORMATS,
+    Blocks,
+    Part,
+    Reading,
+    Source,
+    at_once,
+    check_distinct,
+    describe_files,
+    suffix_of,
+)
+from pollux.errors import InputError, option
 
 ROWS_AT_ONCE = 65_536
 
 
-@dataclass(frozen=True)
 class TableFiles(Source):
     """A table in one file, or in the files of a folder and below it, in the order of their paths.
 
@@ -28,215 +43,412 @@ class TableFiles(Source):
     they have it themselves.
     """
 
-    path: Path
-    files: tuple[Path, ...]
-    reading: Reading = Reading()  # noqa: RUF009
-
-    @property
-    def shape(self) -> None:
-        """A table has columns, not samples of a shape."""
+    def __init__(self, path: Path, files: Sequence[Path], reading: Reading) -> None:
+        self.path, self.files, self.reading = path, tuple(files), reading
 
     @cached_property
-    def _opened(self) -> list[TableFile]:
-        return [_open(file, self.reading) for file in self.files]
+    def opened(self) -> list[TableFile]:
+        from pollux.data.delimited import CsvFile
 
-    # All rows, or parts in order
+        def open_one(file: Path) -> TableFile:
+            suffix, _ = suffix_of(file)
+            if suffix in FORMATS["Parquet"]:
+                return ParquetFile(file)
+            if suffix in FORMATS["Feather/Arrow"]:
+                return ArrowFile(file)
+            return CsvFile(file, self.reading.delimiter, self.reading.header, self.reading.na)
+
+        return [open_one(file) for file in self.files]
 
     def read(self) -> Part:
         import pyarrow as pa
 
-        tables = [self._with_partitions(index, file.read()) for index, file in enumerate(self._opened)]
-        if len(tables) == 1:
-            return Part(_not_empty(tables[0], self.path))
-        found: dict[str, str] = {}
-        first = 0
-        for index, table in enumerate(tables):
-            if table.num_rows:
-                first = index if not found else first
-                kinds = {field.name: kind_of(field.type) for field in table.schema}
-                found = _same_kinds(found, kinds, self.files[first], self.files[index])
-        some = [table.select(list(found)) for table in tables if table.num_rows]
-        with in_words(self.path):
-            whole = pa.concat_tables(some, promote_options="permissive") if some else tables[0]
-        return Part(_not_empty(whole, self.path))
+        tables = []
+        for index, file in enumerate(self.opened):
+            with in_words(file.path):
+                table = file.read()
+            check_distinct(file.path, table.column_names)
+            tables.append(self.with_partitions(index, table))
+        whole = tables[0]
+        some = [index for index, table in enumerate(tables) if table.num_rows]
+        if len(tables) > 1 and some:
+            kinds = [{field.name: kind_of(field.type) for field in tables[index].schema} for index in some]
+            names = list(_same_kinds(kinds, [self.files[index] for index in some]))
+            with in_words(self.path):
+                whole = pa.concat_tables([tables[index].select(names) for index in some], promote_options="permissive")
+        if not whole.num_rows:
+            raise InputError(f"{self.path} has no rows.")
+        return Part(whole)
 
     def as_written(self, part: Part, names: Sequence[str], numbers: NDArray[np.int64]) -> Part:
         import pyarrow as pa
 
         others = [name for name in names if not pa.types.is_string(part.rows.schema.field(name).type)]
-        others = [name for name in others if name in self._opened[0].names]
-        texts = [file.text(others) for file in self._opened] if others else []
+        others = [name for name in others if name in self.opened[0].names]
+        texts = [file.text(others) for file in self.opened] if others else []
         if any(text is None for text in texts) or not texts:
             return part
         text = pa.concat_tables(texts).take(numbers)
-        return Part(_replaced(part.rows, {name: text.column(name) for name in others}), part.first)
+        return Part(replace_columns(part.rows, {name: text.column(name) for name in others}), part.first)
 
     def stream(self, encoding: Encoding, beside: Sequence[str]) -> Iterator[Part]:
+        import pyarrow as pa
+
         if not isinstance(encoding, TableEncoding):
             raise InputError(f"The model was trained on an array or on images, but {self.path} is a table.")
         first = 0
         include: list[str] = []
-        for index, file in enumerate(self._opened):
-            names = [*file.names, *self._partitions(index, file.names)]
+        for index, file in enumerate(self.opened):
+            with in_words(file.path):
+                names = [*file.names, *self.partitions(index)]
             encoding.check_names(names)
             wanted = {*encoding.names, *beside}
             # Of a folder, in the order of its first file.
             include = include or [name for name in names if name in wanted]
-            own = [name for name in include if name in file.names]
+            own = [name for name in include if name in set(file.names)]
             rows = at_once(ROWS_AT_ONCE, len(include))
-            for batch in file.batches(own, encoding, rows) if own else ():
-                for start in range(0, batch.num_rows, rows):
-                    table = self._with_partitions(index, as_table(batch.slice(start, rows))).select(include)
-                    yield Part(table, first)
-                    first += table.num_rows
+            with in_words(file.path):
+                for batch in file.batches(own, encoding, rows) if own else ():
+                    for start in range(0, batch.num_rows, rows):
+                        some = pa.Table.from_batches([batch.slice(start, rows)])
+                        yield Part(self.with_partitions(index, some).select(include), first)
+                        first += some.num_rows
         if not first:
             # At least one part, so that lacking columns are noticed.
-            import pyarrow as pa
-
             yield Part(pa.table({name: [] for name in include}))
 
-    # Blocks by number
-
-    def blocks(self) -> TableFiles:
-        if not len(self.lengths):
-            raise InputError(f"{self.path} has no rows.")
-        return self
-
-    @property
-    def names(self) -> list[str]:
-        return list(self.kinds)
-
-    @cached_property
-    def kinds(self) -> dict[str, str]:
-        """Of the columns of all files; an InputError where they cannot be of one table."""
-        kinds: dict[str, str] = {}
-        first = 0
-        for index, file in enumerate(self._opened):
-            if not sum(file.lengths):
-                continue
-            first = index if not kinds else first
-            own = {**file.kinds, **{name: kind_of(v.type) for name, v in self._partitions(index, file.names).items()}}
-            kinds = _same_kinds(kinds, own, self.files[first], self.files[index])
-        return kinds
-
-    @cached_property
-    def _places(self) -> NDArray[np.int64]:
-        """(3, c): the file of each block, its number there, and its rows; blocks without rows are left out."""
-        places = [
-            (index, block, rows)
-            for index, file in enumerate(self._opened)
-            for block, rows in enumerate(file.lengths)
-            if rows
-        ]
-        return np.array(places, dtype=np.int64).reshape(-1, 3).T.copy()
-
-    @property
-    def lengths(self) -> NDArray[np.int64]:
-        rows: NDArray[np.int64] = self._places[2]
-        return rows
-
-    def read_block(self, block: int, names: Sequence[str]) -> Any:
-        index, number, _ = (int(value) for value in self._places[:, block])
-        file = self._opened[index]
-        table = file.read_block(number, [name for name in names if name in file.names])
-        return self._with_partitions(index, table).select(list(names))
-
-    def where(self, block: int, row: int | None = None) -> str:
-        index, number, _ = (int(value) for value in self._places[:, block])
-        return f"{self.files[index]}, {self._opened[index].where(number, row)}"
-
-    def identity(self) -> Any:
-        root = self.path if self.path.is_dir() else self.path.parent
-        reading = [self.reading.delimiter, self.reading.header, list(self.reading.na)]
-        return [describe_files(self.files, root), reading]
+    def blocks(self) -> TableBlocks:
+        return TableBlocks(self)
 
     def size_in_memory(self) -> int:
         """About how many bytes the rows take as float32, by what the files say of themselves."""
-        if all(isinstance(file, ParquetFile) for file in self._opened):
-            return 4 * int(self.lengths.sum()) * len(self._opened[0].names)
-        # A number takes about eight characters of text, or eight bytes.
-        return sum(file.stat().st_size for file in self.files) // 2
-
-    # Columns that the names of folders give
+        if any(not isinstance(file, ParquetFile) for file in self.opened):
+            # A number takes about eight characters of text, or eight bytes.
+            return sum(file.stat().st_size for file in self.files) // 2
+        size = 0
+        for file in self.opened:
+            with in_words(file.path):
+                size += 4 * sum(file.lengths) * len(file.names)
+        return size
 
     @cached_property
-    def _values(self) -> dict[str, list[Any]]:
+    def _values(self) -> dict[str, Any]:
         """Of each key of folders such as ``key=value``, the values of all files: whole numbers, or text."""
         import pyarrow as pa
         import pyarrow.dataset as ds
 
         relative = [file.relative_to(self.path).parent for file in self.files] if self.path.is_dir() else []
         keys = dict.fromkeys(part.split("=")[0] for folder in relative for part in folder.parts if "=" in part)
-        if not keys:
-            return {}
         scheme = ds.partitioning(pa.schema([(key, pa.string()) for key in keys]), flavor="hive")
-        parsed = [ds.get_partition_keys(scheme.parse(f"{folder.as_posix()}/")) for folder in relative]
-        found = {key: pa.array([values.get(key) for values in parsed], pa.string()) for key in keys}
-        return {key: _as_whole_numbers(values) for key, values in found.items()}
+        parsed = [ds.get_partition_keys(scheme.parse(f"{folder.as_posix()}/")) if keys else {} for folder in relative]
+        found: dict[str, Any] = {}
+        for key in keys:
+            found[key] = pa.array([values.get(key) for values in parsed], pa.string())
+            try:
+                found[key] = found[key].cast(pa.int64())
+            except pa.ArrowInvalid:
+                continue
+        return found
 
-    def _partitions(self, index: int, names: Sequence[str]) -> dict[str, Any]:
+    def partitions(self, index: int) -> dict[str, Any]:
         """Scalars of the columns that a file has by its folders alone."""
+        names = self.opened[index].names if self._values else ()
         return {key: values[index] for key, values in self._values.items() if key not in names}
 
-    def _with_partitions(self, index: int, table: Any) -> Any:
+    def with_partitions(self, index: int, table: Any) -> Any:
+        """A table of a file with the columns that its folders give."""
         import pyarrow as pa
 
-        for key, value in self._partitions(index, self._opened[index].names).items():
+        for key, value in self.partitions(index).items():
             table = table.append_column(key, pa.repeat(value, table.num_rows))
         return table
 
-    def __getstate__(self) -> dict[str, Any]:
+
+class TableBlocks(Blocks):
+    """The blocks of the files of a table that have rows."""
+
+    def __init__(self, source: TableFiles) -> None:
+        self.source, self.path = source, source.path
+        places, kinds, files = [], [], []
+        for index, file in enumerate(source.opened):
+            with in_words(file.path):
+                own = [(index, block, rows) for block, rows in enumerate(file.lengths) if rows]
+                if own:
+                    further = {name: kind_of(value.type) for name, value in source.partitions(index).items()}
+                    kinds.append({**file.kinds, **further})
+                    files.append(file.path)
+            places += own
+        if not places:
+            raise InputError(f"{self.path} has no rows.")
+        # (3, c): the file of each block, its number there, and its rows.
+        self._places: NDArray[np.int64] = np.array(places, dtype=np.int64).T.copy()
+        self.lengths = self._places[2]
+        self.kinds = _same_kinds(kinds, files)
+        self.names = list(self.kinds)
+
+    def read_block(self, block: int, names: Sequence[str]) -> Any:
+        index, number, _ = (int(value) for value in self._places[:, block])
+        file, further = self.source.opened[index], self.source.partitions(index)
+        with in_words(file.path):
+            table = file.read_block(number, [name for name in names if name not in further])
+        return self.source.with_partitions(index, table).select(list(names))
+
+    def where(self, block: int, row: int | None = None) -> str:
+        index, number, _ = (int(value) for value in self._places[:, block])
+        return f"{self.source.files[index]}, {self.source.opened[index].where(number, row)}"
+
+    def identity(self) -> Any:
+        root = self.path if self.path.is_dir() else self.path.parent
+        reading = self.source.reading
+        return [describe_files(self.source.files, root), [reading.delimiter, reading.header, list(reading.na)]]
+
+    def __reduce__(self) -> Any:
         """Without what is open: files are opened again where they are needed."""
-        return {"path": self.path, "files": self.files, "reading": self.reading}
+        return TableBlocks, (TableFiles(self.path, self.source.files, self.source.reading),)
 
 
-def _as_whole_numbers(values: Any) -> Any:
+def replace_columns(table: Any, columns: dict[str, Any]) -> Any:
+    """The table with other values in some of its columns."""
     import pyarrow as pa
 
+    every = {name: columns.get(name, table.column(index)) for index, name in enumerate(table.column_names)}
+    return pa.table(every)
+
+
+def _same_kinds(every: Sequence[dict[str, str]], files: Sequence[Path]) -> dict[str, str]:
+    """The kinds of the columns of files; an InputError where they cannot be of one table."""
+    found, first = dict(every[0]), files[0]
+    for kinds, file in zip(every[1:], files[1:], strict=True):
+        absent, further = [name for name in found if name not in kinds], [name for name in kinds if name not in found]
+        if absent or further:
+            has, lacks, name = (first, file, absent[0]) if absent else (file, first, further[0])
+            raise InputError(f"All files of a folder must have the same columns: {has} has {name!r}, {lacks} has not.")
+        for name, kind in found.items():
+            both = same_kind(kind, kinds[name])
+            if both is None:
+                raise InputError(
+                    f"All files of a folder must have the same columns: {name!r} holds {kinds[name]} in {file}, but "
+                    f"{kind} in {first}."
+                )
+            found[name] = both
+    return found
+
+
+class TableFile(ABC):
+    """One file of a table, in one format; what pyarrow raises is put in words by whoever asks."""
+
+    path: Path
+
+    @property
+    @abstractmethod
+    def kinds(self) -> dict[str, str]:
+        """Of the columns, by name: "integer", "text", …"""
+
+    @property
+    def names(self) -> list[str]:
+        """Of the columns."""
+        return list(self.kinds)
+
+    @property
+    @abstractmethod
+    def lengths(self) -> list[int]:
+        """The rows of each block."""
+
+    @abstractmethod
+    def read(self) -> Any:
+        """The whole table."""
+
+    @abstractmethod
+    def read_block(self, block: int, names: Sequence[str]) -> Any:
+        """Columns of a block."""
+
+    @abstractmethod
+    def batches(self, names: Sequence[str], encoding: TableEncoding, rows: int) -> Iterator[Any]:
+        """Columns of all rows in record batches of about so many rows, read as the encoding needs them."""
+
+    def text(self, names: Sequence[str]) -> Any | None:
+        """Columns as they are written; None where the format keeps types."""
+        return None
+
+    @abstractmethod
+    def where(self, block: int, row: int | None) -> str:
+        """The place of a block or a row in the file."""
+
+
+@dataclass(frozen=True)
+class ParquetFile(TableFile):
+    """A Parquet file; its blocks are its row groups."""
+
+    path: Path
+
+    @cached_property
+    def kinds(self) -> dict[str, str]:
+        schema = self._footer.schema.to_arrow_schema()
+        check_distinct(self.path, schema.names)
+        return {field.name: kind_of(field.type) for field in schema}
+
+    @cached_property
+    def lengths(self) -> list[int]:
+        footer = self._footer
+        return [footer.row_group(group).num_rows for group in range(footer.num_row_groups)]
+
+    @property
+    def _footer(self) -> Any:
+        # By the time of its last change too, so that a file that is written anew is read anew.
+        return _read_footer(self.path, self.path.stat().st_mtime_ns)
+
+    def read(self) -> Any:
+        import pyarrow.parquet as parquet
+
+        with parquet.ParquetFile(self.path) as opened:
+            return opened.read()
+
+    def read_block(self, block: int, names: Sequence[str]) -> Any:
+        import pyarrow.parquet as parquet
+
+        # One thread and no buffers ahead, since cores and memory belong to whoever computes beside.
+        with parquet.ParquetFile(self.path, metadata=self._footer, pre_buffer=False) as opened:
+            return opened.read_row_group(block, columns=list(names), use_threads=False)
+
+    def batches(self, names: Sequence[str], encoding: TableEncoding, rows: int) -> Iterator[Any]:
+        import pyarrow.parquet as parquet
+
+        with parquet.ParquetFile(self.path, pre_buffer=False) as opened:
+            yield from opened.iter_batches(rows, columns=list(names))
+
+    def where(self, block: int, row: int | None) -> str:
+        return f"row group {block}" if row is None else f"row group {block}, row {row}"
+
+
+@lru_cache(maxsize=64)
+def _read_footer(file: Path, changed: int) -> Any:
+    import pyarrow.parquet as parquet
+
+    return parquet.read_metadata(file)
+
+
+@dataclass(frozen=True)
+class ArrowFile(TableFile):
+    """An Arrow file or stream, also known as Feather; its blocks are its record batches.
+
+    A stream has no list of its batches: to be read in blocks it is copied.
+    """
+
+    path: Path
+
+    @cached_property
+    def kinds(self) -> dict[str, str]:
+        with self._open() as reader:
+            check_distinct(self.path, reader.schema.names)
+            return {field.name: kind_of(field.type) for field in reader.schema}
+
+    @property
+    def lengths(self) -> list[int]:
+        return self._indexed.lengths
+
+    @cached_property
+    def _indexed(self) -> IndexedBatches:
+        with self._open() as reader:
+            if not hasattr(reader, "num_record_batches"):
+                return copy_batches(reader, reader.schema)
+        return IndexedBatches(self.path)
+
+    def read(self) -> Any:
+        with self._open() as reader:
+            return reader.read_all()
+
+    def read_block(self, block: int, names: Sequence[str]) -> Any:
+        return self._indexed.read(block, names)
+
+    def batches(self, names: Sequence[str], encoding: TableEncoding, rows: int) -> Iterator[Any]:
+        with self._open() as reader:
+            count = getattr(reader, "num_record_batches", None)
+            batches = reader if count is None else (reader.get_batch(index) for index in range(count))
+            yield from (batch.select(list(names)) for batch in batches)
+
+    def where(self, block: int, row: int | None) -> str:
+        return f"record batch {block}" if row is None else f"record batch {block}, row {row}"
+
+    def _open(self) -> Any:
+        import pyarrow as pa
+
+        file = pa.memory_map(str(self.path))
+        is_file = file.read(6) == b"ARROW1"
+        file.seek(0)
+        return pa.ipc.open_file(file) if is_file else pa.ipc.open_stream(file)
+
+
+class IndexedBatches:
+    """The record batches of an Arrow file by number; they are read, not mapped, so that they do not count as memory."""
+
+    def __init__(self, path: Path, lengths: list[int] | None = None) -> None:
+        import pyarrow as pa
+
+        self._reader = pa.ipc.open_file(pa.OSFile(str(path)))
+        # One thread reads ahead, and another may look at a sample.
+        self._lock = Lock()
+        if lengths is None:
+            # For the rows of each batch one column is enough.
+            with pa.memory_map(str(path)) as file:
+                first = pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(included_fields=[0]))
+                lengths = [first.get_batch(index).num_rows for index in range(first.num_record_batches)]
+        self.lengths = lengths
+
+    def read(self, index: int, names: Sequence[str]) -> Any:
+        """Columns of a batch, as a table."""
+        import pyarrow as pa
+
+        with self._lock:
+            return pa.Table.from_batches([self._reader.get_batch(index)]).select(list(names))
+
+
+def copy_batches(batches: Iterable[Any], schema: Any) -> IndexedBatches:
+    """Record batches in a temporary Arrow file, which is gone when nothing reads it any more."""
+    import pyarrow as pa
+
+    descriptor, name = tempfile.mkstemp(prefix="pollux-", suffix=".arrow")
+    os.close(descriptor)
+    path, lengths = Path(name), []
     try:
-        return values.cast(pa.int64())
-    except pa.ArrowInvalid:
-        return values
+        with pa.OSFile(name, "wb") as file, pa.ipc.new_file(file, schema) as writer:
+            for batch in batches:
+                if not batch.num_rows:
+                    continue
+                try:
+                    writer.write_batch(batch)
+                except OSError as error:
+                    raise InputError(
+                        f"To be streamed, rows are copied to {path.parent}, which failed: {error}. Name a folder with "
+                        f"more room, by the environment variable TMPDIR."
+                    ) from error
+                lengths.append(batch.num_rows)
+        found = IndexedBatches(path, lengths)
+    except BaseException:
+        path.unlink()
+        raise
+    try:
+        # What is open stays readable, and nothing is left behind, however this process ends.
+        path.unlink()
+    except OSError:
+        weakref.finalize(found, path.unlink, missing_ok=True)
+    return found
 
 
-def _open(file: Path, reading: Reading) -> TableFile:
-    suffix, _ = suffix_of(file)
-    if suffix in FORMATS["Parquet"]:
-        return ParquetFile(file)
-    if suffix in FORMATS["Feather/Arrow"]:
-        return ArrowFile(file)
-    from pollux.data.delimited import CsvFile
+@contextmanager
+def in_words(path: Path, names: Sequence[str] = ()) -> Iterator[None]:
+    """What pyarrow finds wrong with a file, as our error; columns that it counts are called by their names."""
+    import pyarrow as pa
 
-    return CsvFile(file, reading.delimiter, reading.header, reading.na)
+    def called(match: re.Match[str]) -> str:
+        index = int(match[1])
+        return f"column {names[index]!r}" if index < len(names) else match[0]
 
-
-def _replaced(table: Any, columns: Mapping[str, Any]) -> Any:
-    """The table with other values in some of its columns."""
-    for name, values in columns.items():
-        table = table.set_column(table.column_names.index(name), name, values)
-    return table
-
-
-def _not_empty(table: Any, path: Path) -> Any:
-    if not table.num_rows:
-        raise InputError(f"{path} has no rows.")
-    check_distinct(path, table.column_names)
-    return table
-
-
-def _same_kinds(kinds: dict[str, str], others: dict[str, str], first: Path, file: Path) -> dict[str, str]:
-    """The kinds of columns of the files so far and this one; an InputError where they cannot be of one table."""
-    if not kinds:
-        return others
-    absent, further = [name for name in kinds if name not in others], [name for name in others if name not in kinds]
-    if absent or further:
-        has, lacks, name = (first, file, absent[0]) if absent else (file, first, further[0])
-        raise InputError(f"All files of a folder must have the same columns: {has} has {name!r}, {lacks} has not.")
-    both = {name: same_kind(kind, others[name]) for name, kind in kinds.items()}
-    for name, kind in both.items():
-        if kind is None:
-            raise InputError(
-                f"All files of a folder must have the same columns: {name!r} holds {others[name]} in {file}, but "
-                f"{kinds[name]} in {first}."
-            )
-    return {name: kind for name, kind in both.items() if kind is not None}
+    try:
+        yield
+    except InputError:
+        raise
+    except (pa.ArrowException, EOFError, OSError) as error:
+        reason = re.sub(r"CSV column #(\d+)", called, str(error))
+        if re.search(r"Expected \d+ columns", reason):
+            reason += f". (If another character stands between values, name it: {option('delimiter')}.)"
+        raise InputError(f"{path} cannot be read: {reason}") from error

@@ -14,8 +14,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 from sklearn.preprocessing import PowerTransformer
 
-from pollux.data.axes import principal_axes
 from pollux.data.rows import Rows, as_rows
+from pollux.data.scaling import principal_axes
 from pollux.geometry.affinity import Block
 from pollux.geometry.centres import k_means
 from pollux.geometry.neighbours import SEARCHED_COMPONENTS

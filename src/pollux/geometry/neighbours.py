@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pollux.data.axes import principal_axes
 from pollux.data.rows import Rows, as_rows
+from pollux.data.scaling import principal_axes
 
 EXACT_UP_TO = 70_000
 """Samples among which neighbours are found exactly: comparing all pairs takes no longer than making a search index."""

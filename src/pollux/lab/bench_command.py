@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from pollux.app.console import BAD_INPUT, recorded_runs
+from pollux.app.console import BAD_INPUT, GOOD, OUR_FAULT, STOPPED, counted, say
 
 # Written out, because the methods bring scikit-learn and torch; a test compares them.
 METHODS = ("kmeans", "gmm", "ward", "spectral", "hdbscan", "gemclus", "pollux")
@@ -77,4 +78,23 @@ def _run_quality(options: argparse.Namespace) -> int:
         options.show,
         options.anew,
     )
-    return recorded_runs(lambda: compare(request), options.out, lambda failure: failure.task)
+    return run_recorded(lambda: compare(request), options.out, lambda failure: failure.task)
+
+
+def run_recorded(work: Callable[[], Sequence[Any]], out: str, named: Callable[[Any], Any]) -> int:
+    """Do runs that are recorded in a folder as they end, and name those that failed; the exit code."""
+    try:
+        failures = work()
+    except KeyboardInterrupt:
+        say(f"Stopped. What has ended is recorded in {out}; the same command goes on from there.")
+        return STOPPED
+    if not failures:
+        return GOOD
+    # Where errors come from: each place once.
+    for trace in dict.fromkeys(failure.trace for failure in failures if failure.trace):
+        for line in trace.rstrip().splitlines():
+            say(line)
+    say(f"{counted(len(failures), 'run')} failed; the same command tries again what is not recorded:")
+    for failure in failures:
+        say(f"  {named(failure)}: {' '.join(failure.reason.split())}")
+    return OUR_FAULT

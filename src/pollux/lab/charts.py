@@ -12,9 +12,8 @@ from pollux.clustering import GeminiClustering, load
 from pollux.lab.grid import model_path
 from pollux.lab.records import Record
 from pollux.lab.tables import typeset
-from pollux.report.canvas import GRID, TITLE, clean_axes
+from pollux.report.canvas import GRID, INK, QUIET, TITLE, clean_axes, colours
 from pollux.report.figures import plot_decision_regions
-from pollux.report.palette import INK, QUIET, colours
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -82,7 +82,7 @@ def _numbers(text: str) -> list[int]:
 
 
 def run(options: argparse.Namespace) -> int:
-    from pollux.app.run_training import stop_on_signals
+    from pollux.app.signals import stop_on_signals
     from pollux.lab.pretraining import pretrain_simclr
     from pollux.lab.pretraining.image_arrays import read_images
     from pollux.lab.pretraining.simclr import checkpoint_folder

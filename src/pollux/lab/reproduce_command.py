@@ -6,7 +6,7 @@ import argparse
 import textwrap
 from typing import Any
 
-from pollux.app.console import recorded_runs
+from pollux.lab.bench_command import run_recorded
 
 # Written out, because the experiments bring torch; a test compares them.
 NAMES = (
@@ -78,4 +78,4 @@ def run(options: argparse.Namespace) -> int:
         options.show,
         options.checkpoint_every,
     )
-    return recorded_runs(lambda: reproduce(request), options.out, lambda failure: failure.task)
+    return run_recorded(lambda: reproduce(request), options.out, lambda failure: failure.task)

@@ -19,7 +19,7 @@ from pollux.errors import InputError
 from pollux.io.atomic import in_place, write_text
 from pollux.lab.records import Record
 from pollux.lab.tables import Table, escape_markdown, markdown_blocks, markdown_list, print_line, print_table
-from pollux.report.markup import environment
+from pollux.report.markup import render
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -164,7 +164,7 @@ def _markdown_pairs(left: str, right: str, pairs: Mapping[str, str]) -> str:
 
 def render_page(report: Report) -> str:
     """The report as a page that needs no other file."""
-    return environment("pollux.lab").get_template("results.html").render(report=report)
+    return render("results.html", {"report": report}, "pollux.lab")
 
 
 def print_report(report: Report, console: Console) -> None:

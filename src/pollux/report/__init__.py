@@ -1,6 +1,5 @@
 """Reports of a clustering: a page, and figures."""
 
-from pollux.report.describing import as_pictures, describe, describe_training, principal_map
 from pollux.report.figures import (
     plot_confusion,
     plot_decision_regions,
@@ -10,7 +9,7 @@ from pollux.report.figures import (
     plot_profiles,
     plot_training,
 )
-from pollux.report.findings import Findings
+from pollux.report.findings import Findings, as_pictures, describe, describe_training, principal_map
 from pollux.report.page import render_page, write_page
 
 __all__ = [

@@ -12,6 +12,8 @@ from numpy.typing import ArrayLike
 from pollux.metrics import renyi_entropy
 from pollux.report.canvas import (
     GRID,
+    INK,
+    QUIET,
     TITLE,
     Predict,
     as_classes,
@@ -23,6 +25,7 @@ from pollux.report.canvas import (
     clean_axes,
     colour_bar,
     colour_map,
+    colours,
     confidence_of,
     groups_of,
     heat_map,
@@ -33,7 +36,6 @@ from pollux.report.canvas import (
     scatter,
     shortened,
 )
-from pollux.report.palette import INK, QUIET, colours
 from pollux.report.profiles import compare_clusters
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""How values are written into HTML: the templates' environment and its filters for text, numbers and outlines."""
+"""How values are written for people, and templates into pages."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import math
 import re
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
+from typing import Any
 
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -21,39 +22,27 @@ IN_A_SCRIPT = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\
 
 @functools.cache
 def environment(package: str = "pollux.report") -> Environment:
-    """The environment of the templates in ``package/templates``: whatever they print is cleaned and escaped."""
+    """The environment of the templates in ``package/templates``: whatever they print is escaped."""
     made = Environment(
         loader=PackageLoader(package, "templates"),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=_clean,
         trim_blocks=True,
         lstrip_blocks=True,
-    )
-    made.filters.update(
-        plain=plain,
-        shortened=shortened,
-        script_data=script_data,
-        integer=integer,
-        counted=counted,
-        number=number,
-        percent=percent,
-        signed=signed,
-        score=score,
-        coordinate=coordinate,
-        steps=steps,
     )
     made.globals.update(asset=asset, made_by=made_by)
     return made
 
 
-def _clean(value: object) -> object:
-    return plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+def render(name: str, content: dict[str, Any], package: str = "pollux.report") -> str:
+    """A template of a package with its content filled in, free of characters that cannot be written."""
+    return plain(environment(package).get_template(name).render(content))
 
 
-def asset(name: str) -> Markup:
-    """A style sheet or a script of the package; it is part of the page as it stands."""
-    return Markup((files("pollux.report") / "assets" / name).read_text(encoding="utf-8"))
+def asset(*names: str) -> Markup:
+    """Style sheets or scripts of the package, one after the other; they are part of the page as they stand."""
+    folder = files("pollux.report") / "assets"
+    return Markup("".join((folder / name).read_text(encoding="utf-8") for name in names))
 
 
 def made_by() -> str:
@@ -76,9 +65,9 @@ def shortened(value: object, most: int) -> str:
 
 
 def script_data(value: object) -> Markup:
-    """JSON that cannot end the script element it stands in, and that can be written."""
+    """JSON that cannot end the script element it stands in."""
     written = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return Markup(UNWRITABLE.sub("\ufffd", written).translate(IN_A_SCRIPT))
+    return Markup(written.translate(IN_A_SCRIPT))
 
 
 def integer(value: float) -> str:
@@ -88,29 +77,27 @@ def integer(value: float) -> str:
 
 def counted(value: int, noun: str) -> str:
     """(1, 'sample') → '1 sample'; (1797, 'sample') → '1,797 samples'."""
-    return f"{integer(value)} {noun}{'' if value == 1 else 's'}"
+    return f"{int(value):,} {noun}{'' if value == 1 else 's'}"
 
 
-def number(value: float) -> str:
-    """Three significant digits and a true minus sign; whole numbers up to a million in full."""
+def number(value: float, extent: float | None = None) -> str:
+    """Three significant digits and a true minus sign; whole numbers up to a million in full.
+
+    Within a range of an extent there are as many digits as matter in it.
+    """
     if not math.isfinite(value):
         return "–"
     size = abs(value)
-    if size == 0:
-        return "0"
-    if 1e-3 <= size < 1e6:
+    if extent is not None and 1e-3 <= extent < 1e6 and size < 1e6:
+        written = f"{value:,.{max(0, 2 - math.floor(math.log10(extent)))}f}"
+    elif size == 0:
+        written = "0"
+    elif 1e-3 <= size < 1e6:
         written = f"{value:,.0f}" if size >= 99.95 else f"{value:.3g}"
     else:
         mantissa, exponent = f"{value:.2e}".split("e")
         written = f"{float(mantissa):g}e{int(exponent)}"
     return written.replace("-", "−")
-
-
-def level(value: float, extent: float) -> str:
-    """A number to as many digits as matter in a range of this extent."""
-    if not 1e-3 <= extent < 1e6 or abs(value) >= 1e6:
-        return number(value)
-    return f"{value:,.{max(0, 2 - math.floor(math.log10(extent)))}f}".replace("-", "−")
 
 
 def percent(share: float, decimals: int = 0) -> str:
@@ -121,8 +108,7 @@ def percent(share: float, decimals: int = 0) -> str:
     share = round(share, 12) + 0.0
     if share in (0, 1):
         return f"{100 * share:.0f}%"
-    least = 10.0**-decimals
-    shown = 100 * share
+    least, shown = 10.0**-decimals, 100 * share
     if 0 < shown < least / 2:
         return f"<{least:g}%"
     if 100 - least / 2 < shown < 100:
@@ -130,14 +116,9 @@ def percent(share: float, decimals: int = 0) -> str:
     return f"{shown:.{decimals}f}%"
 
 
-def signed(value: float, decimals: int = 1) -> str:
-    """1.234 → '+1.2', with a true minus sign."""
-    return f"{value:+.{decimals}f}".replace("-", "−")
-
-
-def score(value: float) -> str:
-    """Three decimals and a true minus sign."""
-    return f"{value:.3f}".replace("-", "−")
+def decimal(value: float, form: str = ".3f") -> str:
+    """A number in a form such as '+.1f', with a true minus sign."""
+    return f"{value:{form}}".replace("-", "−")
 
 
 def coordinate(value: float) -> str:
@@ -145,7 +126,7 @@ def coordinate(value: float) -> str:
     return "0" if math.isnan(value) else f"{value:.1f}".removesuffix(".0")
 
 
-def steps(shares: NDArray[np.floating], width: float, height: float, highest: float) -> str:
+def outline(shares: NDArray[np.floating], width: float, height: float, highest: float) -> str:
     """The outline of a histogram (B,) as an SVG path. Its base and its empty bins lie below the edge of the drawing."""
     wide, below = width / len(shares), coordinate(height + 3)
     tops = [coordinate(height * (1 - float(share) / highest)) if share > 0 else below for share in shares]

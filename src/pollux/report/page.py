@@ -1,26 +1,67 @@
-"""A clustering as one HTML file that needs nothing else: ``write_page`` and ``render_page``."""
+"""A clustering as one HTML file that needs nothing else: ``write_page`` and ``render_page``.
+
+``page_content`` works out all that the page shows, as text for people; the template lays it out. ``encode_samples`` is
+what its script draws and answers from.
+"""
 
 from __future__ import annotations
 
+import base64
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.ndimage import gaussian_filter
 
 from pollux.io.atomic import write_text
-from pollux.report.content import PageContent
-from pollux.report.findings import Findings
-from pollux.report.markup import environment
+from pollux.metrics import adjusted_rand_index, hungarian_accuracy, normalised_mutual_information, purity
+from pollux.report.canvas import both_colours
+from pollux.report.findings import CERTAIN, Array, Classes, Findings, Summary
+from pollux.report.markup import (
+    coordinate,
+    counted,
+    decimal,
+    integer,
+    number,
+    outline,
+    percent,
+    plain,
+    render,
+    script_data,
+    shortened,
+)
+from pollux.report.pictures import MOST_THUMBNAILS, Gallery, make_gallery, make_thumbnails
+from pollux.report.profiles import (
+    TAIL,
+    Contrasts,
+    compare_clusters,
+    describe_differences,
+    find_bulk,
+    make_histogram,
+    split_share_name,
+)
 
 __all__ = ["render_page", "write_page"]
 
-SECTIONS = {
-    "map": "Map",
-    "clusters": "Clusters",
-    "profiles": "Differences",
-    "confidence": "Confidence",
-    "classes": "Classes",
-    "training": "Training",
-    "settings": "How it was made",
+# A sample is doubtful where its own cluster has less than this probability.
+DOUBT = 0.6
+FEATURES_SHOWN = 8
+MOST_EPOCHS = 300
+SCORES = {
+    "ARI": adjusted_rand_index,
+    "NMI": normalised_mutual_information,
+    "Accuracy": hungarian_accuracy,
+    "Purity": purity,
 }
+MOST_ON_MAP = 50_000
+VALUES = 5
+FULL = 65_535
+CELLS = 24
+# How far down its list of telling features a sample is searched for shares that it has.
+DEEP, NOTHING = 250, 255
 
 
 def write_page(findings: Findings, path: str | os.PathLike[str]) -> None:
@@ -52,4 +93,474 @@ def render_page(findings: Findings) -> str:
     str
         An HTML document, to be written as UTF-8.
     """
-    return environment().get_template("page.html").render(page=PageContent.of(findings), sections=SECTIONS)
+    return render("page.html", page_content(findings))
+
+
+def page_content(findings: Findings) -> dict[str, Any]:
+    """All that the page shows, as text, with the data of its script."""
+    summary, classes = findings.summary, findings.known_classes
+    n, n_used, n_allowed = len(summary.labels), len(summary.clusters), summary.n_allowed
+    contrasts = None
+    if findings.features is not None and findings.features.shape[1]:
+        contrasts = compare_clusters(findings.features, summary.labels, len(summary.sizes))
+    # Without another cluster there is nothing to compare with.
+    compared = contrasts if n_used > 1 else None
+    rows = choose_rows(findings)
+    gallery = thumbnails = None
+    if findings.images is not None:
+        gallery = make_gallery(findings.images, summary)
+        thumbnails = make_thumbnails(findings.images[rows[:MOST_THUMBNAILS]])
+    known, scores = "", {}
+    if classes is not None:
+        n_known = int(classes.known.sum())
+        if n_known < n:
+            has = "has" if n_known == 1 else "have"
+            known = f"{integer(n_known)} of {counted(n, 'sample')} {has} a known class"
+        codes, labels = classes.codes[classes.known], summary.labels[classes.known]
+        scores = {name: decimal(measure(codes, labels)) for name, measure in SCORES.items()}
+    history = _thinned(findings.history)
+    n_doubtful = int((summary.confidence < DOUBT).sum())
+    colours = both_colours(len(summary.sizes))
+    limit = f", of at most {integer(n_allowed)}" if n_allowed > n_used else ""
+    sections = {
+        "map": "Map",
+        "clusters": "Clusters",
+        "profiles": "Differences" if compared is not None or gallery is not None else "",
+        "confidence": "Confidence",
+        "classes": "Classes" if classes is not None else "",
+        "training": "Training" if history else "",
+        "settings": "How it was made" if findings.notes or findings.settings or findings.command else "",
+    }
+    return {
+        "findings": findings,
+        "sections": {name: title for name, title in sections.items() if title},
+        "lead": f"{counted(n, 'sample')} in {counted(n_used, 'cluster')}{limit}.",
+        "metrics": _metrics(findings, scores),
+        "known": known,
+        "total": integer(n),
+        "n_allowed": integer(n_allowed),
+        "drawn": {
+            "label": f"Map of {counted(len(rows), 'sample')} in {counted(n_used, 'cluster')}",
+            "samples": integer(len(rows)) if len(rows) < n else "",
+            "pictures": integer(thumbnails.tiles) if thumbnails and 0 < thumbnails.tiles < len(rows) else "",
+        },
+        "guess": {"confidence": percent(1 / n_allowed), "entropy": number(summary.highest_entropy)},
+        "emptied": counted(n_allowed - n_used, "cluster") if n_used < n_allowed else "",
+        "doubt": percent(DOUBT),
+        "doubtful": {"count": integer(n_doubtful), "share": percent(n_doubtful / n, 1)},
+        "certain": percent(CERTAIN),
+        "is_compared": compared is not None,
+        "clusters": _clusters(findings, compared, gallery),
+        "distributions": _distributions(summary),
+        "uncertain": _uncertain(findings, gallery) if n_allowed > 1 else None,
+        "class_names": classes.names if classes is not None else None,
+        "scores": scores,
+        "confusion": _confusion(classes, summary) if classes is not None else [],
+        "curves": _curves(history, findings.history),
+        "gallery": gallery,
+        "thumbnails": thumbnails,
+        "colours": colours,
+        "data": script_data(
+            {
+                "samples": encode_samples(findings, rows, contrasts),
+                "sizes": summary.sizes.tolist(),
+                "least": 1 / n_allowed,
+                "highest": summary.highest_entropy or 1.0,
+                "colours": colours,
+                "classes": [
+                    {"names": [shortened(name, 60) for name in one.names], "colours": both_colours(len(one.names))}
+                    for one in [classes]
+                    if one is not None
+                ],
+                "history": {
+                    plain(name): [(epoch, float(f"{value:.6g}")) for epoch, value in pairs]
+                    for name, pairs in history.items()
+                },
+                "thumbs": thumbnails and [thumbnails.tiles, *thumbnails.layout],
+            }
+        ),
+    }
+
+
+def _metrics(findings: Findings, scores: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    """The numbers a reader looks for first: name, value, note."""
+    summary, classes = findings.summary, findings.known_classes
+    highest = f"nats; at most {number(summary.highest_entropy)}"
+    metrics = [
+        ("Samples", integer(len(summary.labels)), ""),
+        ("Clusters in use", integer(len(summary.clusters)), f"of at most {integer(summary.n_allowed)}"),
+        ("Mean confidence", percent(float(summary.confidence.mean()), 1), "for the own cluster"),
+        ("Mean entropy", number(float(summary.entropy.mean())), highest),
+    ]
+    epochs = findings.history.get("objective", ())
+    objective = [value for value in epochs if np.isfinite(value)]
+    if objective:
+        metrics.append(("Objective", number(float(objective[-1])), f"after {counted(len(epochs), 'epoch')}"))
+    labelled = ""
+    if classes is not None and not classes.known.all():
+        labelled = f"of {integer(classes.known.sum())} samples"
+    return metrics + [(name, value, labelled) for name, value in list(scores.items())[:3]]
+
+
+def _clusters(findings: Findings, contrasts: Contrasts | None, gallery: Gallery | None) -> list[dict[str, Any]]:
+    """Each cluster in use: its numbers, its pictures, and the features in which it differs most."""
+    summary, names = findings.summary, findings.feature_names
+    _, confidence_shares = summary.shares(summary.confidence, 1.0)
+    ranked = {} if contrasts is None else {k: contrasts.ranked(k, FEATURES_SHOWN) for k in summary.clusters}
+    values = np.asarray(findings.features)
+    histograms = {
+        feature: make_histogram(values[:, feature], summary.labels, len(summary.sizes))
+        for feature in {feature for own in ranked.values() for feature in own}
+        if names[feature] not in findings.shares
+    }
+
+    def describe_feature(contrasts: Contrasts, cluster: int, feature: int) -> dict[str, Any]:
+        inside, outside, scaled, missing = (
+            float(values[cluster, feature])
+            for values in (contrasts.inside, contrasts.outside, contrasts.scaled, contrasts.missing)
+        )
+        deviations = f"{decimal(scaled, '+.1f')} sd"
+        described = {"name": names[feature], "missing": percent(missing) if missing > 0 else ""}
+        if feature not in histograms:
+            bars = [(4, "own-bar", inside), (21, "all", outside)]
+            return described | {
+                "gap": f"{decimal(100 * (inside - outside), '+.0f')} points",
+                "deviations": deviations,
+                # The share of the cluster over that of the rest.
+                "paths": [
+                    (kind, f"M0 {top}H{length}v12H0Z")
+                    for top, bar, share in bars
+                    for kind, length in [("rail", "120"), (bar, coordinate(120 * share))]
+                ],
+                "ends": ["0%", "100%"],
+                "inside": percent(inside),
+                "outside": percent(outside),
+            }
+        histogram = histograms[feature]
+        everyone, own = histogram.everyone, histogram.clusters[cluster]
+        highest = max(own.max(), everyone.max(), 1e-9)
+        return described | {
+            "gap": deviations,
+            "deviations": "",
+            # The cluster in its colour over all samples in grey, each as shares of its own.
+            "paths": [(kind, outline(shares, 120, 36, highest)) for kind, shares in [("all", everyone), ("own", own)]],
+            "ends": [number(histogram.low), number(histogram.high)],
+            "inside": number(inside),
+            "outside": number(outside),
+        }
+
+    clusters = []
+    for cluster in summary.clusters:
+        confidence, shares = summary.confidence[summary.members(cluster)], confidence_shares[cluster]
+        size, features, words = len(confidence), [], ""
+        if contrasts is not None:
+            features = [describe_feature(contrasts, cluster, feature) for feature in ranked[cluster]]
+            words = describe_differences(contrasts, cluster, names, findings.shares)
+        clusters.append(
+            {
+                "number": cluster,
+                "size": integer(size),
+                "samples": counted(size, "sample"),
+                "share": percent(size / len(summary.labels), 1),
+                "width": f"{100 * size / int(summary.sizes.max()):.1f}",
+                "confidence": percent(float(confidence.mean()), 1),
+                "spread": outline(shares, 60, 16, max(shares.max(), 1e-9)),
+                "doubtful": percent(float((confidence < DOUBT).mean()), 1),
+                "words": words,
+                "features": features,
+                "mean": "" if gallery is None else gallery.sheet.position(gallery.mean[cluster]),
+                "strips": [] if gallery is None else _strips(findings, gallery, cluster, confidence),
+            }
+        )
+    return clusters
+
+
+def _strips(findings: Findings, gallery: Gallery, cluster: int, confidence: Array) -> list[dict[str, Any]]:
+    """The mean of a cluster, its most typical and its least certain images."""
+    strips = {"Mean": [(gallery.sheet.position(gallery.mean[cluster]), "Mean image")]}
+    shown = {"Most typical": gallery.typical[cluster]}
+    # Of a sample that is alone in its cluster there is nothing left to show.
+    if gallery.uncertain[cluster] or bool((confidence >= CERTAIN).all()):
+        shown["Least certain"] = gallery.uncertain[cluster]
+    for name, rows in shown.items():
+        strips[name] = [
+            (
+                gallery.sheet.position(gallery.tile[row]),
+                f"{findings.row_name(row)}, {percent(float(findings.summary.confidence[row]))}",
+            )
+            for row in rows
+        ]
+    return [{"name": name, "tiles": tiles} for name, tiles in strips.items()]
+
+
+def _distributions(summary: Summary) -> list[dict[str, Any]]:
+    """Confidence and entropy of all samples and of each cluster, as histograms."""
+    most = summary.highest_entropy
+    drawings = []
+    for name, values, end, marks in [
+        ("Probability of the own cluster", summary.confidence, 1.0, ["0", "50%", "100%"]),
+        ("Entropy, in nats", summary.entropy, most or 1.0, ["0", number(most / 2), number(most)]),
+    ]:
+        everyone, clusters = summary.shares(values, end)
+        highest = float(max(everyone.max(), *(own.max() for own in clusters.values())))
+        drawings.append(
+            {
+                "name": name,
+                "highest": percent(highest),
+                "everyone": outline(everyone, 200, 80, highest),
+                "clusters": [(cluster, outline(own, 200, 80, highest)) for cluster, own in clusters.items()],
+                "marks": marks,
+            }
+        )
+    return drawings
+
+
+def _uncertain(findings: Findings, gallery: Gallery | None) -> dict[str, Any]:
+    """The samples between two clusters, worst first, and the clusters that have none.
+
+    Of pictures these are the samples that are not shown as typical, if there are any.
+    """
+    summary, classes = findings.summary, findings.known_classes
+    each: dict[int, NDArray[np.intp]] = {
+        cluster: summary.least_certain(
+            summary.members(cluster)
+            if gallery is None
+            else np.array(gallery.uncertain[cluster] or gallery.typical[cluster])
+        )
+        for cluster in summary.clusters
+    }
+    candidates = np.sort(np.concatenate(list(each.values())).astype(np.intp))
+    overall = set(summary.least_certain(candidates).tolist())
+    samples = [
+        {
+            "name": findings.row_name(row),
+            "class_name": classes.names[classes.codes[row]] if classes is not None and classes.known[row] else None,
+            "tile": "" if gallery is None else gallery.sheet.position(gallery.tile[row]),
+            "cluster": int(summary.labels[row]),
+            "probability": percent(float(summary.confidence[row]), 1),
+            "next": int(summary.following[row]),
+            "next_probability": percent(float(summary.following_probability[row]), 1),
+            "overall": row in overall,
+        }
+        for row in summary.least_certain(candidates, None).tolist()
+    ]
+    return {"samples": samples, "certain_clusters": [cluster for cluster, rows in each.items() if not len(rows)]}
+
+
+def _confusion(classes: Classes, summary: Summary) -> list[dict[str, Any]]:
+    """A row for each class, in the order of the clusters that hold most of them: what agrees lies on a diagonal.
+
+    The last row, whose name is None, counts the samples whose class is not known.
+    """
+    names = [*classes.names, *([] if classes.known.all() else [None])]
+    width = len(summary.sizes)
+    table = np.bincount(classes.codes * width + summary.labels, minlength=len(names) * width).reshape(-1, width)
+    table = table[:, summary.clusters]
+    order = np.lexsort((-table.max(1), table.argmax(1), np.arange(len(names)) == len(classes.names)))
+    rows = []
+    for code in order.tolist():
+        name, counts, total = names[code], table[code].tolist(), int(table[code].sum())
+        cells = [
+            (cluster, integer(count) if count else "", f"{0 if name is None else count / total:.3g}")
+            for cluster, count in zip(summary.clusters, counts, strict=True)
+        ]
+        rows.append({"name": name, "cells": cells, "total": integer(total)})
+    return rows
+
+
+def _thinned(history: Mapping[str, Sequence[float]]) -> dict[str, list[tuple[int, float]]]:
+    """(epoch, value) of each metric that has finite values, at most MOST_EPOCHS of them, the last among them."""
+    found = {}
+    for name, values in history.items():
+        kept = np.unique(np.linspace(0, len(values) - 1, min(len(values), MOST_EPOCHS)).round().astype(int))
+        pairs = [(int(at) + 1, float(values[at])) for at in kept if np.isfinite(values[at])]
+        if pairs:
+            found[name] = pairs
+    return found
+
+
+def _curves(
+    thinned: Mapping[str, Sequence[tuple[int, float]]], history: Mapping[str, Sequence[float]]
+) -> list[dict[str, Any]]:
+    """Each metric over the epochs: an SVG path in a drawing of 300 × 100, with its scale and its ends in words."""
+    last_epoch = max((len(history[name]) for name in thinned), default=0)
+    curves = []
+    for name, pairs in thinned.items():
+        values = [value for _, value in pairs]
+        low, high = min(values), max(values)
+        if name == "clusters":
+            low = min(low, 0.0)
+        room = 0.08 * (high - low) or 1.0
+        base, extent = low - room, high - low + 2 * room
+        spots = [
+            (coordinate(300 * (epoch - 1) / max(last_epoch - 1, 1)), coordinate(100 * (1 - (value - base) / extent)))
+            for epoch, value in pairs
+        ]
+        ends = [integer(end) if name == "clusters" else number(end, high - low) for end in (high, low)]
+        curves.append(
+            {
+                "name": name,
+                "path": f"M0 {spots[0][1]}H300" if len(spots) == 1 else "M" + "L".join(f"{x} {y}" for x, y in spots),
+                "base": base,
+                "extent": extent,
+                # Where the highest and the lowest value stand beside the curve, from the top; of a flat one it is one.
+                "levels": list(zip(["6.9", "93.1"], ends, strict=True)) if high > low else [("50.0", ends[0])],
+                "first": number(values[0]),
+                "last": number(values[-1]),
+                "epochs": [f"epoch {pairs[0][0] if last_epoch > 1 else 1}", integer(last_epoch)],
+            }
+        )
+    return curves
+
+
+def pack(values: NDArray[Any], kind: str) -> str:
+    """Numbers as little-endian bytes of a kind such as '<u2', in base64."""
+    with np.errstate(over="ignore"):
+        written = np.ascontiguousarray(values).astype(kind)
+    return base64.b64encode(written.tobytes()).decode("ascii")
+
+
+def choose_rows(findings: Findings, most: int = MOST_ON_MAP) -> NDArray[np.intp]:
+    """The rows to draw, in the order in which they are drawn: random, so that no cluster lies on top.
+
+    Of more than ``most`` samples each cluster keeps its share, but at least 100 samples, or all it has.
+    """
+    summary, generator = findings.summary, np.random.default_rng(0)
+    drawn = np.flatnonzero(np.isfinite(np.asarray(findings.points, dtype=np.float64)).all(1))
+    if len(drawn) > most:
+        owners = summary.labels[drawn]
+        sizes = np.bincount(owners, minlength=len(summary.sizes))
+        least = min(100, most // max(len(summary.clusters), 1))
+        floor = np.minimum(sizes, least)
+        beyond = sizes - floor
+        quota = floor + (beyond * ((most - floor.sum()) / beyond.sum())).astype(np.int64)
+        kept = [
+            generator.choice(drawn[owners == cluster], size=quota[cluster], replace=False)
+            for cluster in summary.clusters
+        ]
+        drawn = np.concatenate(kept)
+    return generator.permutation(drawn)
+
+
+def encode_samples(findings: Findings, rows: NDArray[np.intp], contrasts: Contrasts | None) -> dict[str, Any]:
+    """All that the map draws, and that it shows of a sample under the pointer.
+
+    Places are in units of the first view, which goes from 0 to 1 both ways: outliers cost the others no digits.
+    """
+    summary, classes = findings.summary, findings.known_classes
+    points = np.asarray(findings.points, dtype=np.float64)[rows]
+    low, span = first_view(points)
+    # Beyond this numbers of four bytes come to an end, and so does every screen.
+    places = ((points - low) / span).clip(-1e30, 1e30)
+    entropy = summary.entropy[rows] / (summary.highest_entropy or 1.0)
+    data: dict[str, Any] = {
+        "n": len(rows),
+        "low": low.tolist(),
+        "span": span.tolist(),
+        "extent": [[float(own.min(initial=0.0)), float(own.max(initial=1.0))] for own in places.T],
+        "x": pack(places[:, 0], "<f4"),
+        "y": pack(places[:, 1], "<f4"),
+        "row": pack(rows, "<u4"),
+        "label": pack(summary.labels[rows], "<u2"),
+        "next": pack(summary.following[rows], "<u2"),
+        "p": pack(np.rint(summary.confidence[rows] * FULL).clip(0, FULL), "<u2"),
+        "nextP": pack(np.rint(summary.following_probability[rows] * FULL).clip(0, FULL), "<u2"),
+        "entropy": pack(np.rint(entropy * FULL).clip(0, FULL), "<u2"),
+        "places": _label_places(places, summary, summary.labels[rows]),
+    }
+    if findings.row_names is not None:
+        data["names"] = [shortened(findings.row_names[row], 100) for row in rows]
+    if classes is not None:
+        data["class"] = pack(classes.codes[rows], "<u2")
+    if contrasts is not None:
+        data |= _telling_values(findings, rows, contrasts)
+    return data
+
+
+def first_view(points: Array) -> tuple[Array, Array]:
+    """The lower corner and the extent of what the map shows first, of points (n, 2).
+
+    It is all of them, unless few of them take most of the room: then it is the bulk and a little around it. An extent
+    of 0 becomes 1.
+    """
+    if not len(points):
+        return np.zeros(2), np.ones(2)
+    low, high = points.min(0), points.max(0)
+    ends = np.array([find_bulk(values) for values in points.T])
+    around = 0.05 * (ends[:, 1] - ends[:, 0])
+    low, high = np.maximum(low, ends[:, 0] - around), np.minimum(high, ends[:, 1] + around)
+    flat = high <= low
+    return np.where(flat, low - 0.5, low), np.where(flat, 1.0, high - low)
+
+
+def _label_places(places: Array, summary: Summary, labels: NDArray[np.int64]) -> list[list[float]]:
+    """Number and densest spot of each cluster that is drawn."""
+    found = []
+    for cluster in summary.clusters:
+        own = places[labels == cluster]
+        if not len(own):
+            continue
+        seen = own[((own >= 0) & (own <= 1)).all(1)]
+        own = seen if 10 * len(seen) >= len(own) else own
+        # In cells of its own size: those of a wide map would hold a small cluster, or all but the outliers, in one.
+        low, high = np.quantile(own, (TAIL, 1 - TAIL), axis=0)
+        size = np.where(high > low, high - low, 1.0) / CELLS
+        cells = np.floor((own - low) / size).clip(0, CELLS - 1).astype(np.int64)
+        table = np.bincount(cells[:, 0] * CELLS + cells[:, 1], minlength=CELLS**2).reshape(CELLS, CELLS)
+        # Wide enough to find the heart of a scattered cluster rather than a chance pair in it.
+        smooth = gaussian_filter(table.astype(np.float64), sigma=2.0, mode="constant")
+        heart = low + (np.array(np.unravel_index(smooth.argmax(), smooth.shape)) + 0.5) * size
+        near = own[(((own - heart) / size) ** 2).sum(1).argsort(kind="stable")[: max(1, len(own) // 10)]]
+        found.append([cluster, *(float(f"{middle:.6g}") for middle in np.median(near, axis=0))])
+    return found
+
+
+def _telling_values(findings: Findings, rows: NDArray[np.intp], contrasts: Contrasts) -> dict[str, Any]:
+    """For each cluster its most telling features; for each sample which of them are shown, and their values.
+
+    Of the shares only those are shown that a sample has.
+    """
+    summary, features, names = findings.summary, np.asarray(findings.features), findings.feature_names
+    is_share = np.array([name in findings.shares for name in names])
+    width = min(VALUES, features.shape[1])
+    telling = {cluster: _most_telling(contrasts, cluster, is_share, width) for cluster in summary.clusters}
+    which = np.full((len(rows), width), NOTHING, dtype=np.uint8)
+    values = np.full((len(rows), width), np.nan, dtype=np.float32)
+    labels = summary.labels[rows]
+    for cluster, best in telling.items():
+        own = np.flatnonzero(labels == cluster)
+        with np.errstate(over="ignore"):
+            here = features[rows[own][:, None], best].astype(np.float32)
+        shown = ~is_share[best] | (here > 0.5)
+        order = np.argsort(~shown, axis=1, kind="stable")[:, :width]
+        which[own, : order.shape[1]] = np.where(np.take_along_axis(shown, order, axis=1), order, NOTHING)
+        values[own, : order.shape[1]] = np.take_along_axis(here, order, axis=1)
+    data = {
+        "width": width,
+        "columns": [telling.get(cluster, []) for cluster in range(len(summary.sizes))],
+        "values": pack(values, "<f4"),
+        "features": {
+            feature: [shortened(part, 60) for part in _in_two(names[feature], bool(is_share[feature]))]
+            for feature in sorted({feature for best in telling.values() for feature in best})
+        },
+    }
+    # Without shares the features of a sample are the first ones of its cluster.
+    return data | ({"which": pack(which, "<u1")} if is_share.any() else {})
+
+
+def _most_telling(contrasts: Contrasts, cluster: int, is_share: NDArray[np.bool_], width: int) -> list[int]:
+    """Features, the most telling first: ``width`` that are not shares, and enough shares to find those a sample has."""
+    d = len(is_share)
+    ranked = contrasts.ranked(cluster, d)
+    ranked += np.setdiff1d(np.arange(d), ranked).tolist()
+    plain = [feature for feature in ranked if not is_share[feature]][:width]
+    kept = {*plain, *[feature for feature in ranked if is_share[feature]][: DEEP - len(plain)]}
+    return [feature for feature in ranked if feature in kept]
+
+
+def _in_two(name: str, is_share: bool) -> list[str]:
+    """The name of a feature; of a share that of its column, and its value."""
+    if not is_share:
+        return [name]
+    column, value = split_share_name(name)
+    return [column, value or "yes"]

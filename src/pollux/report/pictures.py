@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pollux.report.findings import SHOWN, Summary
+from pollux.report.findings import Summary
 
 LARGEST = 64
 # Smaller images are enlarged with their pixels left sharp.
@@ -24,26 +24,18 @@ Images = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Sheet:
-    """One picture of equal tiles, row by row."""
+    """One picture of equal tiles, row by row; its layout is columns, rows, and the width and height of a tile."""
 
     address: str
-    columns: int
-    rows: int
-    width: int
-    height: int
     tiles: int
+    layout: tuple[int, int, int, int]
 
-    @property
-    def layout(self) -> list[int]:
-        """What the script knows of the sheet."""
-        return [self.tiles, self.columns, self.rows, self.width, self.height]
-
-    def style(self, tile: int) -> str:
-        """CSS that shows one tile, at any size."""
-        across, down = tile % self.columns, tile // self.columns
-        x = 100 * across / (self.columns - 1) if self.columns > 1 else 0
-        y = 100 * down / (self.rows - 1) if self.rows > 1 else 0
-        return f"background-position:{x:.4g}% {y:.4g}%"
+    def position(self, tile: int) -> str:
+        """Where a tile is, as a position of the background in CSS, at any size."""
+        columns, rows = self.layout[:2]
+        x = 100 * (tile % columns) / (columns - 1) if columns > 1 else 0
+        y = 100 * (tile // columns) / (rows - 1) if rows > 1 else 0
+        return f"{x:.4g}% {y:.4g}%"
 
 
 @dataclass(frozen=True)
@@ -58,62 +50,17 @@ class Gallery:
     uncertain: dict[int, list[int]]
 
 
-def _pillow() -> Any:
-    try:
-        from PIL import Image
-    except ImportError:
-        raise ImportError("A report with images needs Pillow: pip install 'pollux[files]'") from None
-    return Image
-
-
-def _shrink(images: Images, side: int) -> Images:
-    """(n, H, W[, 3]) with neither H nor W beyond the side, in their proportions."""
-    height, width = images.shape[1:3]
-    if max(height, width) <= side:
-        return images
-    scale = side / max(height, width)
-    size = (max(1, round(width * scale)), max(1, round(height * scale)))
-    pillow = _pillow()
-    shrunk = [np.asarray(pillow.fromarray(image).resize(size, pillow.Resampling.BOX)) for image in images]
-    return np.stack(shrunk).astype(np.uint8)
-
-
-def _tile(images: Images) -> tuple[Images, int, int]:
-    """(n, H, W[, 3]) → one image of about as many columns as rows, and their numbers."""
-    n, height, width = images.shape[:3]
-    columns = math.ceil(math.sqrt(n))
-    rows = math.ceil(n / columns)
-    padded = np.zeros((rows * columns, *images.shape[1:]), dtype=np.uint8)
-    padded[:n] = images
-    depth = images.shape[3:]
-    grid = padded.reshape(rows, columns, height, width, *depth).swapaxes(1, 2)
-    return np.ascontiguousarray(grid).reshape(rows * height, columns * width, *depth), columns, rows
-
-
-def _encode_sheet(images: Images, kind: str, **options: Any) -> tuple[Sheet, int]:
-    """A sheet of all images, and how many bytes it takes."""
-    picture, columns, rows = _tile(images)
-    buffer = io.BytesIO()
-    _pillow().fromarray(picture).save(buffer, kind, **options)
-    written = buffer.getvalue()
-    address = f"data:image/{kind.lower()};base64,{base64.b64encode(written).decode('ascii')}"
-    return Sheet(address, columns, rows, images.shape[2], images.shape[1], len(images)), len(written)
-
-
 def make_gallery(images: Images, summary: Summary) -> Gallery:
     """The images (n, H, W[, 3]) that are shown for each cluster."""
     sharp = max(images.shape[1:3]) <= PIXELATED
-    typical = {cluster: summary.most_typical(cluster, SHOWN).tolist() for cluster in summary.clusters}
+    members = {cluster: summary.members(cluster) for cluster in summary.clusters}
+    typical = {cluster: summary.most_typical(cluster).tolist() for cluster in summary.clusters}
     uncertain = {
-        cluster: summary.least_certain(np.setdiff1d(summary.members(cluster), typical[cluster]), SHOWN).tolist()
-        for cluster in summary.clusters
+        cluster: summary.least_certain(np.setdiff1d(own, typical[cluster])).tolist() for cluster, own in members.items()
     }
     rows = sorted({row for own in (*typical.values(), *uncertain.values()) for row in own})
-    means = [
-        np.rint(images[summary.members(cluster)].mean(0, dtype=np.float64)).astype(np.uint8)
-        for cluster in summary.clusters
-    ]
-    tiles = np.concatenate([_shrink(np.stack(means), LARGEST), _shrink(images[rows], LARGEST)])
+    means = np.stack([np.rint(images[own].mean(0, dtype=np.float64)).astype(np.uint8) for own in members.values()])
+    tiles = np.concatenate([_shrink(means, LARGEST), _shrink(images[rows], LARGEST)])
     sheet, _ = (
         _encode_sheet(tiles, "PNG", optimize=True) if sharp else _encode_sheet(tiles, "JPEG", quality=82, subsampling=0)
     )
@@ -129,21 +76,52 @@ def make_gallery(images: Images, summary: Summary) -> Gallery:
 
 def make_thumbnails(images: Images) -> Sheet:
     """As many of the first images (n, H, W[, 3]) as fit into the bytes there are, as large as they can be."""
-    kept = images[:MOST_THUMBNAILS]
+    images = images[:MOST_THUMBNAILS]
     for side in (32, 24, 16):
+        tiles = _shrink(images, side)
+        height, width = tiles.shape[1:3]
         # Blocks of a JPEG are of 8 pixels: tiles that end where blocks do leave no trace in their neighbours.
-        sheet, written = _encode_sheet(_pad_to_blocks(_shrink(kept, side)), "JPEG", quality=50, subsampling=0)
+        around = [(0, 0), (0, -height % 8), (0, -width % 8), *[(0, 0)] * (tiles.ndim - 3)]
+        tiles = np.pad(tiles, around, mode="edge")
+        sheet, written = _encode_sheet(tiles, "JPEG", quality=50, subsampling=0)
         if written <= THUMBNAIL_BYTES:
             return sheet
-    least = _pad_to_blocks(_shrink(kept, 16))
     while written > THUMBNAIL_BYTES:
-        least = least[: max(1, int(0.9 * len(least) * THUMBNAIL_BYTES / written))]
-        sheet, written = _encode_sheet(least, "JPEG", quality=50, subsampling=0)
+        tiles = tiles[: max(1, int(0.9 * len(tiles) * THUMBNAIL_BYTES / written))]
+        sheet, written = _encode_sheet(tiles, "JPEG", quality=50, subsampling=0)
     return sheet
 
 
-def _pad_to_blocks(images: Images) -> Images:
-    """Edges repeated up to a multiple of 8 pixels."""
+def _shrink(images: Images, side: int) -> Images:
+    """(n, H, W[, 3]) with neither H nor W beyond the side, in their proportions."""
     height, width = images.shape[1:3]
-    around = [(0, 0), (0, -height % 8), (0, -width % 8), *[(0, 0)] * (images.ndim - 3)]
-    return np.pad(images, around, mode="edge")
+    if max(height, width) <= side:
+        return images
+    scale, pillow = side / max(height, width), _pillow()
+    size = (max(1, round(width * scale)), max(1, round(height * scale)))
+    shrunk = [np.asarray(pillow.fromarray(image).resize(size, pillow.Resampling.BOX)) for image in images]
+    return np.stack(shrunk).astype(np.uint8)
+
+
+def _encode_sheet(images: Images, kind: str, **options: Any) -> tuple[Sheet, int]:
+    """(n, H, W[, 3]) as a sheet of about as many columns as rows, and how many bytes it takes."""
+    n, height, width, *depth = images.shape
+    columns = math.ceil(math.sqrt(n))
+    rows = math.ceil(n / columns)
+    padded = np.zeros((rows * columns, *images.shape[1:]), dtype=np.uint8)
+    padded[:n] = images
+    grid = padded.reshape(rows, columns, height, width, *depth).swapaxes(1, 2)
+    picture = np.ascontiguousarray(grid).reshape(rows * height, columns * width, *depth)
+    buffer = io.BytesIO()
+    _pillow().fromarray(picture).save(buffer, kind, **options)
+    written = buffer.getvalue()
+    address = f"data:image/{kind.lower()};base64,{base64.b64encode(written).decode('ascii')}"
+    return Sheet(address, n, (columns, rows, width, height)), len(written)
+
+
+def _pillow() -> Any:
+    try:
+        from PIL import Image
+    except ImportError:
+        raise ImportError("A report with images needs Pillow: pip install 'pollux[files]'") from None
+    return Image

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pollux.io.atomic import in_place
-from pollux.report.canvas import GRID, TITLE, clean_axes, new_figure
-from pollux.report.palette import INK, QUIET, colours
+from pollux.report.canvas import GRID, INK, QUIET, TITLE, clean_axes, colours, new_figure
 from pollux.selection.result import CLEAR
 
 if TYPE_CHECKING:

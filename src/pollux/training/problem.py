@@ -15,18 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pollux.data.rows import Rows
-from pollux.data.samples import (
-    LOADED_ROWS,
-    ArraySamples,
-    Loader,
-    Samples,
-    Source,
-    StreamSamples,
-    sample_of,
-    shard_of,
-)
+from pollux.data.samples import LOADED_ROWS, ArraySamples, Loader, Samples, StreamSamples
 from pollux.data.scaling import FittedScaling, FittedTransformer, prepared
-from pollux.data.shuffling import batch_sizes, shuffled
+from pollux.data.shuffling import BatchSizes, shuffled
 from pollux.data.streams import Stream
 from pollux.errors import InputError
 from pollux.geometry import Geometry, nearest
@@ -113,8 +104,8 @@ def pose_problem(
                 "another geometry for streamed samples."
             )
         if geometry is not None and adapt and geometry.adapts:
-            geometry = geometry.adapt(Rows(sample_of(samples.source), dtype, spec.device))
-        return StreamProblem(samples.source, geometry, dtype, spec.device, ranks)
+            geometry = geometry.adapt(Rows(samples.sample(), dtype, spec.device))
+        return StreamProblem(samples, geometry, dtype, spec.device, ranks)
     rows = prepared(samples.X, scaling, dtype, spec.device)
     if geometry is not None and adapt:
         geometry = geometry.adapt(rows)
@@ -219,7 +210,7 @@ def measure_spacing(rows: Rows) -> Tensor:
 class StreamProblem:
     """Streamed samples; the geometry is that of each batch."""
 
-    source: Source
+    source: StreamSamples
     geometry: Geometry | None
     dtype: torch.dtype
     device: str
@@ -253,12 +244,12 @@ class StreamProblem:
         at_once = _rows_at_once(self.geometry)
         chunks, own = self.shard(self.source)
         n = int(chunks.lengths[own].sum())
-        sizes = batch_sizes(n, -(-n // at_once))
+        sizes = BatchSizes(n, -(-n // at_once))
         yield from shuffled(chunks, sizes, 0, own=own, window_bytes=self.source.window_bytes)
 
     def shard(self, stream: Stream) -> tuple[Any, NDArray[np.int64]]:
         """The chunks of a stream, and the numbers of those that this process reads."""
-        return shard_of(stream) if self.ranks is None else shard_of(stream, self.ranks.rank, self.ranks.size)
+        return stream.shard() if self.ranks is None else stream.shard(self.ranks.rank, self.ranks.size)
 
 
 class StreamBatches(Batches):
@@ -275,8 +266,8 @@ class StreamBatches(Batches):
             raise InputError(f"{stream.name} has {n} rows for {len(shares)} processes: there must be more.")
         self.batch_size = min(n, batch_size)
         self.n_batches = n_batches
-        self._sizes = batch_sizes(n_own, n_batches)
-        self._of_all = None if ranks is None else [batch_sizes(share, n_batches) for share in shares]
+        self._sizes = BatchSizes(n_own, n_batches)
+        self._of_all = None if ranks is None else [BatchSizes(share, n_batches) for share in shares]
         self._seed = 0
 
     def epoch(self, generator: torch.Generator | None = None, start: int = 0) -> Iterator[Batch]:
@@ -299,7 +290,7 @@ class StreamBatches(Batches):
         return batch._replace(sizes=tuple(sizes[number] for sizes in self._of_all))
 
     def example(self, rows: int) -> Batch:
-        return self._problem.batch(sample_of(self._stream, rows))
+        return self._problem.batch(self._stream.sample(rows))
 
     def state(self) -> dict[str, Any]:
         return {"seed": self._seed}
@@ -362,7 +353,7 @@ class LoaderBatches(Batches):
             yield from parts
 
     def example(self, rows: int) -> Batch:
-        return self._problem.batch(sample_of(self._loader, rows))
+        return self._problem.batch(self._loader.sample(rows))
 
     def state(self) -> dict[str, Any]:
         return {"begun_with": self._begun_with, "now": self._random()}

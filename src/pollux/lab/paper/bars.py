@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pollux.lab.charts import set_grid, set_title
 from pollux.lab.paper.comparisons import ComparisonTable
 from pollux.lab.records import Record
-from pollux.report.canvas import new_figure
-from pollux.report.palette import INK, colours
+from pollux.report.canvas import INK, colours, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

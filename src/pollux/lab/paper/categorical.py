@@ -18,8 +18,7 @@ from pollux.lab.paper.comparisons import Comparison, ComparisonRow, ComparisonTa
 from pollux.lab.paper.experiment import Experiment, Protocol, is_first_run, score
 from pollux.lab.records import Record, Settings
 from pollux.lab.tables import typeset
-from pollux.report.canvas import clean_axes, new_figure
-from pollux.report.palette import INK, QUIET
+from pollux.report.canvas import INK, QUIET, clean_axes, new_figure
 from pollux.spec import Training
 
 if TYPE_CHECKING:

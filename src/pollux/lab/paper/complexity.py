@@ -16,8 +16,7 @@ from pollux.lab.paper.comparisons import Comparison, ComparisonRow, ComparisonTa
 from pollux.lab.paper.experiment import OBJECTIVES, Experiment, Protocol
 from pollux.lab.records import Record, Settings
 from pollux.objectives import Gemini
-from pollux.report.canvas import new_figure
-from pollux.report.palette import INK, QUIET
+from pollux.report.canvas import INK, QUIET, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

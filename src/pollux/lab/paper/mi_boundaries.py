@@ -20,8 +20,7 @@ from pollux.lab.paper.comparisons import Comparison, ComparisonRow, ComparisonTa
 from pollux.lab.paper.experiment import Experiment, Protocol
 from pollux.lab.records import Record, Run, Settings
 from pollux.objectives import Gemini
-from pollux.report.canvas import clean_axes, new_figure
-from pollux.report.palette import INK, QUIET, colours
+from pollux.report.canvas import INK, QUIET, clean_axes, colours, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,8 +13,7 @@ from pollux.lab.paper.experiment import OBJECTIVES, Experiment, Protocol
 from pollux.lab.paper.mnist import MODEL_NAMES
 from pollux.lab.paper.mnist import measure as measure_mnist
 from pollux.lab.records import Record, Settings
-from pollux.report.canvas import new_figure
-from pollux.report.palette import INK, QUIET
+from pollux.report.canvas import INK, QUIET, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

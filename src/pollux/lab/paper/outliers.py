@@ -31,8 +31,7 @@ from pollux.lab.paper.experiment import (
 )
 from pollux.lab.records import Record, Run, Settings
 from pollux.metrics import renyi_entropy
-from pollux.report.canvas import clean_axes, colour_map, new_figure, over_the_plane
-from pollux.report.palette import QUIET
+from pollux.report.canvas import QUIET, clean_axes, colour_map, new_figure, over_the_plane
 from pollux.spec import MLP, Training
 
 if TYPE_CHECKING:

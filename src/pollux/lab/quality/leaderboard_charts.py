@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pollux.lab.charts import add_legend, set_grid, set_title
 from pollux.lab.quality.leaderboard import Leaderboard, rank_methods, title_of, title_of_group
 from pollux.lab.quality.peers import METHODS, REFERENCE
-from pollux.report.canvas import new_figure
-from pollux.report.palette import INK, QUIET, colours
+from pollux.report.canvas import INK, QUIET, colours, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
