@@ -236,6 +236,7 @@ def _make(make: Callable[..., Clustering], parameters: dict[str, Any], device: s
 def _check_parameters(clustering: Any) -> None:
     """Raise a ValueError or TypeError for the first parameter that a fit could not use."""
     stand_in = copy.copy(clustering)
+    stand_in.device = "cpu"
     if isinstance(stand_in.objective, str) and stand_in.objective == NOT_IN_FILE:
         stand_in.objective = "mi"
     Spec.of(stand_in)
