@@ -211,6 +211,37 @@ def evaluate(ranks: Ranks | None, case: Case, steps: int = 1) -> tuple[Array, li
     return np.stack(values), gradients
 
 
+def own_part(ranks: Ranks | None, case: Case) -> slice:
+    rank = 0 if ranks is None else ranks.rank
+    return slice(None) if ranks is None else slice(sum(case.sizes[:rank]), sum(case.sizes[: rank + 1]))
+
+
+def second_derivative(ranks: Ranks | None, case: Case) -> Array:
+    """The derivative, by the logits of all samples, of their gradient in one direction."""
+    own, n = own_part(ranks, case), sum(case.sizes)
+    affinity = part(kernel_or_distance(case, numbers(n, 3, seed=1)), own)
+    logits = numbers(n, K, seed=2)[own].requires_grad_()
+    value = case.gemini()(logits.log_softmax(-1), affinity, ranks=ranks) / (1 if ranks is None else ranks.size)
+    (gradient,) = torch.autograd.grad(value, logits, create_graph=True)
+    (second,) = torch.autograd.grad((gradient * numbers(n, K, seed=3)[own]).sum(), logits)
+    return (second if ranks is None else ranks.gather(second)).numpy()
+
+
+def data_parallel(ranks: Ranks | None, case: Case) -> Array:
+    """The gradient of a linear model; of several processes, as DistributedDataParallel averages it."""
+    own, n = own_part(ranks, case), sum(case.sizes)
+    points = numbers(n, 3, seed=1)
+    model = torch.nn.Linear(3, K, dtype=torch.float64)
+    with torch.no_grad():
+        model.weight.copy_(numbers(K, 3, seed=2))
+        model.bias.zero_()
+    wrapped = model if ranks is None else torch.nn.parallel.DistributedDataParallel(model)
+    log_p = wrapped(points[own]).log_softmax(-1)
+    case.gemini()(log_p, part(kernel_or_distance(case, points), own), ranks=ranks).backward()
+    assert model.weight.grad is not None
+    return model.weight.grad.numpy()
+
+
 def far_off_centre(ranks: Ranks | None, mode: str, dtype: torch.dtype, sizes: tuple[int, ...]) -> Array:
     """The gradient by the logits of all samples, whose features lie far from the origin."""
     features = (numbers(sum(sizes), 3, seed=1) + 3000).float()
@@ -322,7 +353,7 @@ def remembered_problems(ranks: Ranks, objective: str, pairs: int | None) -> tupl
     before = len(known_costs)
     for step in range(3):
         gemini(numbers(6 // ranks.size, K, seed=step).log_softmax(-1), distances, ranks=ranks)
-    known = known_costs.get(distances, (distances._version, distances.data_ptr()), lambda: None)
+    known = known_costs.get(distances, lambda: None)
     return sorted(known.states), len(known_costs) - before
 
 

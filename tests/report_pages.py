@@ -14,6 +14,20 @@ from pollux.report import Findings
 
 VOID = {"meta", "input", "br", "link", "img"}
 HOSTILE = "</script><script>alert(1)</script> \"quoted\" 'single' & 🦋 مرحبا <b>\x00\ud800"
+# Each would run a script, or ask for something, if it became markup, a style, an address or a template.
+PAYLOADS = (
+    "<script>window.hacked = 1; fetch('https://example.org/a')</script>",
+    "</script><!--<script>window.hacked = 1//-->",
+    "<img src=https://example.org/b onerror=window.hacked=1>",
+    '"><svg onload=window.hacked=1>',
+    "' onmouseover='window.hacked=1' style='background:url(https://example.org/c)",
+    "</style><style>@import url(https://example.org/d);*{background:url(https://example.org/e)}",
+    "</title><base href=https://example.org/><form action=https://example.org/f><input autofocus onfocus=hacked=1>",
+    "<meta http-equiv=refresh content='0;url=https://example.org/g'><iframe srcdoc='<script>top.hacked=1</script>'>",
+    "javascript:window.hacked=1",
+    "{{ 7 * 7 }}{% include '/etc/passwd' %}${window.hacked=1}",
+    "];window.hacked=1;[\u2028window.hacked=1//",
+)
 
 
 class Node:

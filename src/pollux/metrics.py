@@ -91,8 +91,19 @@ def pairwise_agreement(labelings: Sequence[ArrayLike] | NDArray[Any]) -> NDArray
 
 
 def _agreement(first: NDArray[np.intp], second: NDArray[np.intp]) -> float:
+    """The adjusted Rand index of two labelings by numbers from 0."""
     # The index of two clusterings that are both a single cluster is 1.
-    return adjusted_rand_index(first, second) if first.any() and second.any() else 0.0
+    if not (first.any() and second.any()):
+        return 0.0
+    width = int(second.max()) + 1
+    table = np.bincount(first * width + second, minlength=(int(first.max()) + 1) * width).reshape(-1, width)
+    together, of_first, of_second, pairs = (
+        float((counts * (counts - 1.0)).sum()) / 2
+        for counts in (table, table.sum(1), table.sum(0), np.array([len(first)]))
+    )
+    chance = of_first * of_second / pairs
+    highest = (of_first + of_second) / 2
+    return 1.0 if together == of_first == of_second else (together - chance) / (highest - chance)
 
 
 def normalised_mutual_information(labels_true: ArrayLike, labels_pred: ArrayLike) -> float:

@@ -20,7 +20,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from pollux.errors import InputError
 
@@ -156,9 +155,8 @@ class _Sum(torch.autograd.Function):
         return ranks._reduce(tensor, dist.ReduceOp.SUM)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return ctx.ranks._reduce(gradient, dist.ReduceOp.SUM), None
+        return ctx.ranks.sum(gradient), None
 
 
 class _Gather(torch.autograd.Function):
@@ -170,9 +168,8 @@ class _Gather(torch.autograd.Function):
         return ranks._all(rows.movedim(dim, 0), sizes).movedim(0, dim)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        total = ctx.ranks._reduce(gradient, dist.ReduceOp.SUM)
+        total = ctx.ranks.sum(gradient)
         start = sum(ctx.sizes[: ctx.ranks.rank])
         return total.narrow(ctx.dim, start, ctx.sizes[ctx.ranks.rank]), None, None, None
 

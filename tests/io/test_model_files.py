@@ -19,11 +19,12 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 import pollux
-from pollux import MLP, GeminiClustering, Training, load
+from pollux import MLP, Gemini, GeminiClustering, Training, load
 from pollux.errors import InputError
 from pollux.geometry import Mixtures, NeighbourGraph, ShortestPath
 from pollux.io import model_files
 from pollux.io import tensors as tensor_files
+from pollux.spec import resolve_objective
 
 X = np.random.default_rng(0).normal(size=(20, 4))
 NO_MODEL = r"not a whole model file|not a model file|damaged|not those of this model|format version"
@@ -335,6 +336,37 @@ def test_parameters_of_geometries_may_be_numbers_of_numpy(objective: str, geomet
     fitted = GeminiClustering(3, model="linear", objective=objective, geometry=geometry, max_epochs=1, random_state=0)
     fitted.fit(X).save(path)
     assert load(path).geometry == geometry
+
+
+@pytest.mark.parametrize(
+    ("objective", "clip"),
+    [
+        ("kl_ovo", 1e-7),
+        (Gemini("kl_ovo"), 1e-7),
+        (Gemini("kl_ovo", clip=None), None),
+        (Gemini("kl_ovo", clip=1e-12, sampled_pairs=2), 1e-12),
+        ("mi", None),
+        (Gemini("tv_ova", clip=1e-3), 1e-3),
+    ],
+    ids=str,
+)
+def test_the_clip_is_remembered(objective: str | Gemini, clip: float | None, path: Path) -> None:
+    fitted = GeminiClustering(3, model="linear", objective=objective, max_epochs=1, random_state=0).fit(X)
+    fitted.save(path)
+    loaded = load(path)
+    assert resolve_objective(loaded.objective).clip == clip
+    assert repr(resolve_objective(loaded.objective)) == repr(resolve_objective(objective))
+    assert isinstance(objective, Gemini) or loaded.objective == objective
+    assert loaded.score(X) == fitted.score(X)
+
+
+def test_files_of_versions_without_a_default_clip_have_none(path: Path) -> None:
+    GeminiClustering(3, model="linear", objective="kl_ovo", max_epochs=1, random_state=0).fit(X).save(path)
+    tensors, metadata = contents(path)
+    description = json.loads(metadata["description"])
+    description["parameters"]["objective"] = "kl_ovo"
+    sealed(path, tensors, {**metadata, "description": json.dumps(description)})
+    assert resolve_objective(load(path).objective).clip is None
 
 
 class Trap:

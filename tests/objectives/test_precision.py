@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -185,6 +186,7 @@ def test_compiled_restarts_are_trained_one_by_one(eagerly_compiled: list[nn.Modu
 
 
 @pytest.mark.skipif(not (shutil.which("c++") or shutil.which("g++")), reason="there is no compiler")
+@pytest.mark.skipif(os.environ.get("POLLUX_FAULTS") != "full", reason="it takes long: make test-faults")
 @pytest.mark.filterwarnings("ignore")
 def test_a_compiler_can_be_used_in_earnest() -> None:
     torch._dynamo.reset()

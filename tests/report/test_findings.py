@@ -5,8 +5,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
+import torch
+from scipy.sparse import csr_array
+from sklearn.cluster import KMeans
+from sklearn.compose import ColumnTransformer
+from sklearn.exceptions import NotFittedError
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import pollux
 from flat_parameters import make_clustering
@@ -91,6 +102,111 @@ def test_the_map_shows_what_the_model_sees() -> None:
     assert np.abs(findings.points).max() < 100
     assert np.isnan(np.asarray(findings.features)[3, 1])
     assert "missing in" in render_page(findings)
+
+
+def test_the_map_of_columns_in_their_own_units_is_not_that_of_the_largest_numbers() -> None:
+    X = blobs()
+    wide = X * [1, 1, 1e6]
+    alike, unscaled, filled = (
+        describe(fitted(rows, **given), rows)
+        for rows, given in [(X, {}), (wide, {}), (wide, {"missing": "mean", "scaling": "none"})]
+    )
+    for findings in (unscaled, filled):
+        assert "(100% of" not in findings.axes[0]
+        assert np.ptp(findings.points[:, 1]) > 0.1 * np.ptp(findings.points[:, 0])
+    np.testing.assert_array_equal(np.asarray(unscaled.features), wide)
+    # Columns of one kind keep their proportions.
+    assert describe(fitted(X * [1, 2, 1]), X * [1, 2, 1]).axes != alike.axes
+
+
+def with_gaps() -> Any:
+    frame = pandas.DataFrame(blobs(), columns=["a", "b", "c"])
+    frame.loc[3, "b"] = np.nan
+    frame["n"] = pandas.array(np.arange(60) % 5, dtype="Int64")
+    frame.loc[5, "n"] = pandas.NA
+    return frame
+
+
+def test_a_frame_with_gaps_is_described() -> None:
+    frame = with_gaps()
+    findings = describe(fitted(frame, missing="mean", scaling="standard"), frame)
+    assert findings.feature_names == ["a", "b", "c", "n"]
+    assert np.isfinite(findings.points).all()
+    np.testing.assert_array_equal(np.isnan(np.asarray(findings.features)), frame.isna().to_numpy())
+    assert "missing in" in render_page(findings)
+
+
+def pipeline(*steps: Any) -> Any:
+    return make_pipeline(*steps, GeminiClustering(2, model="linear", max_epochs=40, random_state=0))
+
+
+def test_a_pipeline_is_described_in_the_units_of_its_samples() -> None:
+    frame = with_gaps()
+    model = pipeline(SimpleImputer(), StandardScaler()).fit(frame)
+    findings = describe(model, frame)
+    np.testing.assert_array_equal(findings.probabilities, model.predict_proba(frame))
+    assert findings.feature_names == ["a", "b", "c", "n"]
+    assert np.isnan(np.asarray(findings.features)[3, 1])
+    assert findings.settings["Model"] == "linear"
+    assert "missing in" in render_page(findings)
+    assert describe(make_pipeline(fitted()), blobs()).probabilities.shape == (60, 2)
+
+
+def test_columns_of_text_before_a_pipeline_are_shares() -> None:
+    frame = with_gaps().assign(city=np.where(np.arange(60) % 2, "Bonn", "Köln"), open=np.arange(60) % 2 == 0)
+    numbers = make_pipeline(SimpleImputer(), StandardScaler())
+    columns = ColumnTransformer([("x", numbers, ["a", "b", "c", "n"]), ("y", OneHotEncoder(), ["city", "open"])])
+    findings = describe(pipeline(columns).fit(frame), frame)
+    assert {"a", "city=Bonn", "city=Köln", "open=true"} <= set(findings.feature_names)
+    assert "open=false" not in findings.feature_names
+    assert {"city=Bonn", "city=Köln"} <= findings.shares
+    render_page(findings)
+
+
+def test_texts_before_a_pipeline_are_shown_as_the_clustering_sees_them() -> None:
+    texts = ["sun and rain", "rain and wind", "bread and butter", "butter and jam"] * 5
+    findings = describe(pipeline(TfidfVectorizer()).fit(texts), texts)
+    assert set(findings.feature_names) >= {"rain", "butter"}
+    render_page(findings)
+
+
+def test_a_transformer_as_preprocessing_is_described() -> None:
+    steps = make_pipeline(SimpleImputer(), StandardScaler())
+    clustering = GeminiClustering(2, model="linear", max_epochs=40, random_state=0, preprocessing=steps).fit(blobs())
+    findings = describe(clustering, blobs())
+    assert np.abs(findings.points).max() < 10
+    np.testing.assert_array_equal(np.asarray(findings.features), blobs())
+
+
+@pytest.mark.parametrize("kind", ["sparse", "tensor", "list", "npy", "csv", "stream", "dataset", "loader"])
+def test_whatever_fit_takes_is_described(kind: str, tmp_path: Path) -> None:
+    X = blobs().astype(np.float32)
+    np.save(tmp_path / "X.npy", X)
+    pandas.DataFrame(X, columns=["a", "b", "c"]).to_csv(tmp_path / "X.csv", index=False)
+    dataset = TensorDataset(torch.from_numpy(X))
+    given = {
+        "sparse": csr_array(X),
+        "tensor": torch.from_numpy(X),
+        "list": X.tolist(),
+        "npy": tmp_path / "X.npy",
+        "csv": str(tmp_path / "X.csv"),
+        "stream": pollux.open_stream(tmp_path / "X.csv"),
+        "dataset": dataset,
+        "loader": DataLoader(dataset, batch_size=20),
+    }[kind]
+    clustering = fitted(given)
+    findings = describe(clustering, given)
+    np.testing.assert_allclose(np.asarray(findings.features), X, rtol=1e-6)
+    np.testing.assert_allclose(findings.probabilities, clustering.fitted_.probabilities(X), rtol=1e-5, atol=1e-6)
+    assert findings.feature_names[0] == ("a" if kind in ("csv", "stream") else "column 0")
+
+
+def test_what_is_not_fitted_is_refused() -> None:
+    for model in (GeminiClustering(2), make_pipeline(StandardScaler(), GeminiClustering(2))):
+        with pytest.raises(NotFittedError):
+            describe(model, blobs())
+    with pytest.raises(TypeError, match="ends in one"):
+        describe(make_pipeline(StandardScaler(), KMeans(2)).fit(blobs()), blobs())
 
 
 def test_a_free_table_knows_only_its_own_samples() -> None:

@@ -1,6 +1,8 @@
 """The page: its numbers are right, its text is safe, and it stays small."""
 
+import base64
 import functools
+import hashlib
 import itertools
 import re
 import time
@@ -15,7 +17,7 @@ from sklearn.metrics import adjusted_rand_score
 from pollux.report import Findings, render_page, write_page
 from pollux.report.markup import number, percent
 from pollux.report.page import DOUBT
-from report_pages import HOSTILE, data_of, iris_findings, make_findings, parse, unpack
+from report_pages import HOSTILE, PAYLOADS, Node, data_of, iris_findings, make_findings, parse, unpack
 
 
 def test_the_numbers_are_those_of_the_data() -> None:
@@ -149,19 +151,19 @@ def test_the_order_of_shares_is_explained() -> None:
     assert [mark.attributes["title"] for mark in marks] == [f"{size:+.1f} sd"]
 
 
-def hostile() -> Findings:
-    names = [f"{HOSTILE} {j}" for j in range(4)]
+def hostile(text: str = HOSTILE) -> Findings:
+    names = [f"{text}={text} {j}" for j in range(4)]
     return make_findings(
-        title=HOSTILE,
-        axes=(HOSTILE, HOSTILE),
+        title=text,
+        axes=(text, text),
         feature_names=names,
-        shares=frozenset(names[:1]),
-        row_names=[f"{HOSTILE} {j}" for j in range(200)],
-        classes=np.array([f"{HOSTILE} {j % 3}" for j in range(200)]),
-        settings={HOSTILE: HOSTILE},
-        notes=[HOSTILE],
-        command=HOSTILE,
-        history={"objective": [1.0, 2.0], HOSTILE: [1.0, 2.0]},
+        shares=frozenset(names[:2]),
+        row_names=[f"{text} {j}" for j in range(200)],
+        classes=np.array([f"{text} {j % 3}" for j in range(200)]),
+        settings={text: text},
+        notes=[text],
+        command=text,
+        history={"objective": [1.0, 2.0], text: [1.0, 2.0]},
     )
 
 
@@ -179,6 +181,53 @@ def test_text_of_the_data_cannot_become_markup() -> None:
     assert tree.one("canvas").attributes["data-across"] == shown
     assert data_of(tree)["samples"]["names"][0].startswith(shown)
     assert not any(name.startswith("on") for node in tree.every() for name in node.attributes)
+
+
+ATTRIBUTES = frozenset(["href", "src", "srcdoc", "action", "formaction", "srcset", "ping"])
+
+
+@pytest.mark.parametrize("text", PAYLOADS)
+def test_no_name_or_value_becomes_markup(text: str) -> None:
+    """The page has the elements, attributes and addresses that it has with harmless text, and the same script."""
+    tree, harmless = (parse(render_page(hostile(words))) for words in (text, "words"))
+
+    def shape(tree: Node) -> list[tuple[str, list[str]]]:
+        return [(node.tag, sorted(set(node.attributes) - {"title"})) for node in tree.every()]
+
+    def addresses(tree: Node) -> list[str | None]:
+        return [node.attributes[name] for node in tree.every() for name in ATTRIBUTES & set(node.attributes)]
+
+    assert shape(tree) == shape(harmless)
+    assert addresses(tree) == addresses(harmless)
+    assert policy_of(tree) == policy_of(harmless)
+    shown = " ".join(text.split())
+    assert tree.one("h1").text == shown
+    assert data_of(tree)["samples"]["names"][0].startswith(text[:50])
+
+
+def policy_of(tree: Node) -> dict[str, list[str]]:
+    content = tree.one("meta", http_equiv="Content-Security-Policy").attributes["content"] or ""
+    return {name: sources for name, *sources in (part.split() for part in content.split(";"))}
+
+
+@pytest.mark.parametrize("findings", [iris_findings(), make_findings(images=np.zeros((200, 8, 8), np.uint8))])
+def test_the_policy_allows_the_own_script_and_style_sheet_only(findings: Findings) -> None:
+    tree = parse(render_page(findings))
+
+    def digest(tag: str) -> str:
+        (own,) = (node for node in tree.every(tag) if "type" not in node.attributes)
+        text = "".join(str(child) for child in own.children)
+        return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+    assert policy_of(tree) == {
+        "default-src": ["'none'"],
+        "script-src": [digest("script")],
+        "style-src": ["'unsafe-inline'"],
+        "style-src-elem": [digest("style")],
+        "img-src": ["data:"],
+        "form-action": ["'none'"],
+        "base-uri": ["'none'"],
+    }
 
 
 @pytest.mark.parametrize(

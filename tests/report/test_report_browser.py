@@ -11,6 +11,7 @@ import pytest
 from scipy.special import softmax
 
 from pollux.report import Findings, write_page
+from report_pages import PAYLOADS
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -70,6 +71,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         axes=(HOSTILE, HOSTILE),
         history={HOSTILE: [1.0, 2.0]},
     )
+    every = " ".join(PAYLOADS)
+    payloads = blobs(
+        title=every,
+        feature_names=[f"{text}={text}" for text in PAYLOADS[:3]],
+        shares=frozenset([f"{PAYLOADS[0]}={PAYLOADS[0]}"]),
+        row_names=[PAYLOADS[j % len(PAYLOADS)] for j in range(300)],
+        classes=np.array(PAYLOADS)[np.arange(300) % len(PAYLOADS)],
+        axes=PAYLOADS[2:4],
+        history={name: [1.0, 2.0] for name in PAYLOADS},
+        settings=dict(zip(PAYLOADS, PAYLOADS, strict=True)),
+        notes=PAYLOADS,
+        command=every,
+    )
     images = np.zeros((300, 8, 8), np.uint8)
     images[np.arange(300), np.arange(300) % 8] = 255
     far = blobs(classes=np.array(["a", "", "c"] * 100))
@@ -84,6 +98,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "shares": shares,
         "blobs": blobs(),
         "hostile": hostile,
+        "payloads": payloads,
         "images": blobs(images=images),
         "bare": Findings(title="Bare", probabilities=np.ones((3, 1)), points=np.eye(3)[:, :2], axes=("x", "y")),
         "nowhere": blobs(points=np.full((300, 2), np.nan)),
@@ -183,6 +198,46 @@ def test_hostile_names_are_shown_as_they_are(visit: Open) -> None:
     page.mouse.move(*locate(page, 3))
     assert "</script><img src=x onerror=alert(1)>" in page.locator("#tip").inner_text()
     assert page.locator("img").count() == 0
+
+
+def test_no_name_or_value_runs_or_asks_for_anything(visit: Open) -> None:
+    """The fixture fails if anything is asked for or refused by the policy: nothing was even tried."""
+    page = visit("payloads")
+    for row in range(len(PAYLOADS)):
+        page.mouse.move(*locate(page, row))
+    page.locator("input[value='class']").check()
+    for button in page.locator(".clusters [data-pick]").all():
+        button.click()
+    page.locator("#training .plot").first.hover()
+    page.locator("[data-copy]").click()
+    assert page.evaluate("window.hacked") is None
+    assert page.locator("img, iframe, form, base, object, meta[http-equiv=refresh]").count() == 0
+
+
+def test_markup_that_was_added_to_a_page_cannot_act(browser: Any, folder: Path, tmp_path: Path) -> None:
+    """The policy stops what escaping would have let through."""
+    added = (
+        "<script>window.hacked = 1</script><img src=x: onerror=window.hacked=2><style>body{opacity:0.5}</style>"
+        "<base href='https://example.org/'><form action='https://example.org/f' id=f></form><a id=a href=page>a</a>"
+        "<iframe src='https://example.org/i'></iframe><img src='https://example.org/p'>"
+    )
+    changed = tmp_path / "changed.html"
+    text = (folder / "blobs.html").read_text(encoding="utf-8")
+    changed.write_text(text.replace("<body>", f"<body>{added}", 1), encoding="utf-8")
+    context = browser.new_context(offline=True)
+    page, sent = context.new_page(), []
+    # What the policy refuses is announced as a request, and never sent.
+    page.on("requestfailed", lambda request: sent.append((request.url, request.failure)))
+    page.on("requestfinished", lambda request: sent.append((request.url, "")))
+    page.goto(changed.as_uri())
+    page.evaluate("document.getElementById('f').submit()")
+    page.evaluate(TWO_FRAMES)
+    assert page.evaluate("window.hacked") is None
+    assert page.evaluate("getComputedStyle(document.body).opacity") == "1"
+    assert page.evaluate("document.getElementById('a').href").startswith("file:")
+    assert [(url, why) for url, why in sent if url.startswith("http") and why != "csp"] == []
+    assert page.evaluate("pollux.state().picked") == -1
+    context.close()
 
 
 def test_picking_a_cluster_marks_and_filters_everything(visit: Open) -> None:

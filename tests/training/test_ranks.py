@@ -3,7 +3,9 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -52,6 +54,17 @@ def test_a_process_may_have_no_samples_or_no_problems(three: Team, objective: st
         assert_as_alone(three, Case(objective, geometry, (6, 0, 7), batch=(2, 1), weighted=True))
         if objective.endswith("ovo"):
             assert_as_alone(three, Case(objective, geometry, SPREAD[3], clip=1e-2, pairs=1))
+
+
+@pytest.mark.parametrize("objective", GEMINIS)
+@pytest.mark.parametrize("what", [processes.second_derivative, processes.data_parallel], ids=lambda what: what.__name__)
+def test_further_gradients_are_those_of_all_samples_in_one_process(
+    three: Team, what: Callable[..., Any], objective: str
+) -> None:
+    for geometry in geometries(objective):
+        case = Case(objective, geometry, SPREAD[3])
+        for answer in three.run(what, case):
+            np.testing.assert_allclose(answer, what(None, case), rtol=1e-10, atol=1e-11, err_msg=str(case))
 
 
 @pytest.mark.parametrize("geometry", GEOMETRIES["kernel"])

@@ -127,6 +127,22 @@ def test_starts_leave_the_samples_alone() -> None:
     np.testing.assert_array_equal(samples, X)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_labels_are_learned_alike_in_closed_form_and_by_autograd(weighted: bool) -> None:
+    X = torch.randn(40, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    labels = [(X[:, 0] > 0).long() + (X[:, 1] > 0).long()]
+    weight = torch.arange(1.0, 41.0, dtype=torch.float64) if weighted else None
+    torch.manual_seed(0)
+    made = [nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.Linear(7, 3)).double() for _ in range(2)]
+    made[1].load_state_dict(made[0].state_dict())
+    for module, is_own in zip(made, (True, False), strict=True):
+        generator = torch.Generator().manual_seed(0)
+        learn_labels([module], 3, labels, X.__getitem__, 15, 0.01, weight, generator, is_own=is_own)
+    # About a hundred steps, each of which moves a weight by about the learning rate, up to rounding.
+    for own, other in zip(made[0].parameters(), made[1].parameters(), strict=True):
+        torch.testing.assert_close(own, other, rtol=0, atol=1e-9)
+
+
 def test_models_learn_labels() -> None:
     modules: list[nn.Module] = [nn.Linear(4, 3, dtype=torch.float64), mlp(4, 3, hidden=(9,)).double()]
     labels = [torch.as_tensor(CLASSES), torch.as_tensor((CLASSES + 1) % 3)]

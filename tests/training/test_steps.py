@@ -37,7 +37,7 @@ def affinity_for(name: str, features: Features) -> Affinity:
 
 def by_autograd(name: str, logits: Tensor, affinity: Affinity) -> tuple[Tensor, Tensor]:
     logits = logits.clone().requires_grad_()
-    value = Gemini(name)(logits.log_softmax(-1), affinity)
+    value = Gemini(name, clip=None)(logits.log_softmax(-1), affinity)
     (gradient,) = torch.autograd.grad(value.sum(), logits)
     return value.detach(), gradient
 

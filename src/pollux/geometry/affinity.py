@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
@@ -12,6 +13,13 @@ import torch
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import dijkstra
 from torch import Tensor
+
+from pollux.errors import InputError
+from pollux.geometry.weak_cache import WeakCache
+
+# By how much a symmetric kernel may differ there and back, as a share of its largest number.
+_ROUNDING = 1e-5
+_ROWS_AT_ONCE = 256
 
 
 @dataclass(frozen=True)
@@ -31,7 +39,10 @@ class Features:
 
     def centre(self) -> Features:
         """The same distances between clusters, from features of mean zero."""
-        return self if self.centred else Features(self.values - self.values.mean(0), centred=True)
+        if self.centred:
+            return self
+        values = self.values.to(torch.promote_types(self.values.dtype, torch.float32))
+        return Features(values - values.mean(0), centred=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +60,9 @@ class Paths:
     dtype: torch.dtype = torch.float64
     shared: dict[str, Any] = field(default_factory=dict, repr=False)
     _found: dict[str, NDArray[np.float64]] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        all_paths[id(self)] = self
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -69,6 +83,59 @@ class Paths:
     def matrix(self) -> Tensor:
         """The distances (n, n) as a tensor, in the precision of the samples."""
         return torch.from_numpy(self.distances()).to(self.nodes.device, self.dtype)
+
+
+all_paths: weakref.WeakValueDictionary[int, Paths] = weakref.WeakValueDictionary()
+"""Those that live, by their identity: operators of torch take tensors and numbers only."""
+
+
+def centre_kernel(kernel: Tensor, dtype: torch.dtype) -> Tensor:
+    """The kernel (n, n) of the same distances between clusters whose rows have mean zero, in the precision asked for.
+
+    Off the origin most digits of a kernel are the same for all samples, and only the others count. Those are kept by
+    centring in float64, which is done, and its symmetry checked, once for each tensor.
+    """
+    if is_traced() or kernel.requires_grad:
+        if not is_traced():
+            _check_kernel(kernel.detach())
+        # The distances do not depend on the means that are subtracted: as constants they are right for any gradient.
+        double = kernel.double()
+        means = double.detach().mean(0)
+        return (double - means - (means - means.mean())[:, None]).to(dtype)
+    return centred_kernels.get(kernel, lambda: _centre_in_parts(kernel, dtype), dtype)
+
+
+centred_kernels: WeakCache[Tensor] = WeakCache()
+
+
+def _centre_in_parts(kernel: Tensor, dtype: torch.dtype) -> Tensor:
+    _check_kernel(kernel)
+    means = kernel.mean(0, dtype=torch.float64)
+    offsets = (means - means.mean())[:, None]
+    centred = torch.empty_like(kernel, dtype=dtype, memory_format=torch.contiguous_format)
+    # A few rows at a time: the matrix may be as large as memory allows.
+    for start in range(0, len(kernel), _ROWS_AT_ONCE):
+        part = slice(start, start + _ROWS_AT_ONCE)
+        torch.sub(kernel[part].double() - means, offsets[part], out=centred[part])
+    return centred
+
+
+def _check_kernel(kernel: Tensor) -> None:
+    """Raise an InputError where a kernel (n, n) is not symmetric."""
+    if kernel.device.type != "cpu":
+        # Looking would make other devices wait.
+        return
+    tolerance = _ROUNDING * max(map(abs, map(float, kernel.aminmax())))
+    parts = [slice(start, start + _ROWS_AT_ONCE) for start in range(0, len(kernel), _ROWS_AT_ONCE)]
+    for first, part in enumerate(parts):
+        for other in parts[first:]:
+            if bool((kernel[part, other] - kernel[other, part].mT).abs().amax() > tolerance):
+                raise InputError("An MMD objective needs a symmetric kernel: here k(x, y) and k(y, x) differ.")
+
+
+def is_traced() -> bool:
+    """Whether torch traces or transforms what is done: then no number can be looked at, and no tensor is remembered."""
+    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
 
 
 def proportions(sample_weight: Tensor) -> Tensor:

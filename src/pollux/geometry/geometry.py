@@ -78,7 +78,8 @@ class Precomputed(Geometry):
             part = self.select(index)
             if isinstance(part, Features):
                 return Features(part.values.to(rows.device, rows.dtype)).centre()
-            return part.to(rows.device, rows.dtype)
+            # The objective centres a kernel in its own precision, before digits are rounded away.
+            return part.to(rows.device) if self.kind == "kernel" else part.to(rows.device, rows.dtype)
 
         return block
 

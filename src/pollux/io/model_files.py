@@ -39,7 +39,7 @@ from pollux.geometry import (
 from pollux.io import tensors as tensor_files
 from pollux.io.records import Count, Finite, Size, parse
 from pollux.models import build
-from pollux.objectives import DIVERGENCES, Gemini
+from pollux.objectives.gemini import DEFAULT_CLIPS, Gemini
 from pollux.spec import MLP, NOT_IN_FILE, Spec, as_group, check_device, flatten_params, nested_name, resolve_objective
 
 FORMAT = "pollux-model"
@@ -140,6 +140,9 @@ def save(clustering: Any, path: str | Path) -> None:
     if fitted.scaling is not None:
         tensors |= {f"scaling.{name}": value for name, value in fitted.scaling.tensors().items()}
     given = {name: value for name, value in flatten_params(clustering).items() if name not in _ACTING}
+    if isinstance(given["objective"], str) and given["objective"] in DEFAULT_CLIPS:
+        # Names alone are those of earlier versions, which knew no default.
+        given["objective"] = Gemini(given["objective"])
     parameters = {name: _as_json(value) for name, value in given.items()}
     geometry = fitted.geometry
     data = {
@@ -244,9 +247,11 @@ def _check_parameters(clustering: Any) -> None:
 
 def _read_objective(value: Any) -> Any:
     if isinstance(value, dict):
-        options = msgspec.convert(value, _Objective)
-        return Gemini(options.gemini, clip=options.clip, sampled_pairs=options.sampled_pairs)
-    return value
+        found = msgspec.convert(value, _Objective)
+        if found == _Objective(found.gemini, DEFAULT_CLIPS.get(found.gemini)):
+            return found.gemini
+        return Gemini(found.gemini, clip=found.clip, sampled_pairs=found.sampled_pairs)
+    return Gemini(value, clip=None) if isinstance(value, str) and value in DEFAULT_CLIPS else value
 
 
 def _read_geometry(value: Any) -> str | Geometry:
@@ -392,7 +397,7 @@ def _as_json(value: Any) -> Any:
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
     if isinstance(value, Gemini):
-        if DIVERGENCES.get(value.divergence.name) != value.divergence:
+        if not value.is_registered:
             return None
         options = {"clip": value.clip, "sampled_pairs": value.sampled_pairs}
         given = {name: option for name, option in options.items() if option is not None}

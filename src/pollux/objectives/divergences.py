@@ -14,10 +14,9 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
-from pollux.geometry.affinity import Affinity, Features, Paths
+from pollux.geometry.affinity import Affinity, Features, Paths, centre_kernel, is_traced
 from pollux.objectives.batch_samples import LOCAL, BatchSamples
 from pollux.transport import check_symmetric, sinkhorn_cost, transport_cost
 
@@ -90,10 +89,10 @@ def kl(log_p: Tensor, log_q: Tensor) -> Tensor:
 def total_variation(log_p: Tensor, log_q: Tensor) -> Tensor:
     """½ Σ |p − q|."""
     p = log_p.exp()
-    if log_q is not log_p:
-        return torch.cdist(p, log_q.exp(), p=1) / 2
-    pairs = [torch.pdist(rows, p=1) for rows in p[None].flatten(0, -3)]
-    return _symmetric(torch.stack(pairs).reshape(*p.shape[:-2], -1), p.shape[-2]) / 2
+    if log_q is not log_p or is_traced():
+        return (p[..., :, None, :] - log_q.exp()[..., None, :, :]).abs().sum(-1) / 2
+    pairs: Tensor = _PairwiseL1.apply(p)  # type: ignore[no-untyped-call]
+    return _symmetric(pairs, p.shape[-2]) / 2
 
 
 def hellinger(log_p: Tensor, log_q: Tensor) -> Tensor:
@@ -110,20 +109,18 @@ def mmd(log_p: Tensor, log_q: Tensor, kernel: Tensor | Features, samples: BatchS
     """Distance between mean embeddings, √((p − q)ᵀ κ (p − q)), for a symmetric kernel."""
     p = log_p.exp()
     q = p if log_q is log_p else log_q.exp()
-    if isinstance(kernel, Features):
-        features = samples.centre(kernel).values.to(p.dtype)
-        if q is p:
-            (means,) = (other_means,) = samples.sums(p @ features)
-        else:
-            means, other_means = samples.sums(p @ features, q @ features)
-        # Features are centred and differences of means are taken before they are squared: nothing cancels.
-        return torch.cdist(means, other_means, compute_mode="donot_use_mm_for_euclid_dist")
     K, L = p.shape[-2], q.shape[-2]
     # Only differences count, so all weights are measured from one origin; that keeps float32 accurate, and
     # a single q, being that origin, needs no row of its own.
     rows = p if q is p or L == 1 else torch.cat([p, q.expand(*p.shape[:-2], *q.shape[-2:])], -2)
     rows = rows - q.mean(-2, keepdim=True)
-    gram: Tensor = _Gram.apply(rows, kernel, samples)  # type: ignore[no-untyped-call]
+    if isinstance(kernel, Features):
+        (means,) = samples.sums(rows @ samples.centre(kernel).values.to(p.dtype))
+        gram = means.double() @ means.double().mT
+    elif is_traced():
+        gram = (rows @ centre_kernel(kernel, p.dtype)).double() @ rows.double().mT
+    else:
+        gram, _ = _Gram.apply(rows, centre_kernel(kernel, p.dtype), samples)  # type: ignore[no-untyped-call]
     squares = gram.diagonal(dim1=-2, dim2=-1)
     if L == 1 and q is not p:
         return _safe_sqrt(squares)[..., None].to(p.dtype)
@@ -214,37 +211,73 @@ def f_divergence(f: Callable[[Tensor], Tensor], name: str = "f") -> Divergence:
     return Divergence(name, divergence, across="summed")
 
 
-class _Gram(torch.autograd.Function):
-    """rows (…, R, n), symmetric kernel (n, n) → rows κ rowsᵀ (…, R, R), in float64.
+class _PairwiseL1(torch.autograd.Function):
+    """p (…, K, n) → Σ |p_a − p_b| of all pairs a < b, (…, K(K − 1)/2), without the differences of all pairs at once."""
 
-    The one product with the kernel serves the value and the gradient. Where samples are spread, so is that product:
-    rows and their gradient are those of the samples that are here.
+    @staticmethod
+    def forward(ctx: Any, p: Tensor) -> Tensor:
+        pairs = torch.stack([torch.pdist(rows, p=1) for rows in p[None].flatten(0, -3)])
+        ctx.save_for_backward(p, pairs)
+        return pairs.reshape(*p.shape[:-2], -1)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        p, pairs = ctx.saved_tensors
+        if not torch.is_grad_enabled():
+            each = zip(gradient.reshape(pairs.shape), p[None].flatten(0, -3), pairs, strict=True)
+            by_p = [torch.ops.aten._pdist_backward(by_pairs, rows, 1.0, of_rows) for by_pairs, rows, of_rows in each]
+            return torch.stack(by_p).reshape(p.shape)
+        K = p.shape[-2]
+        # Signs are constants almost everywhere: what is left to differentiate is linear in the gradient.
+        first, second = torch.triu_indices(K, K, offset=1, device=p.device)
+        signs = (p.index_select(-2, first) - p.index_select(-2, second)).detach().sign()
+        signed = gradient[..., None] * signs
+        return torch.zeros_like(p).index_add(-2, first, signed).index_add(-2, second, signed, alpha=-1)
+
+
+class _Gram(torch.autograd.Function):
+    """rows (…, R, n), symmetric kernel (n, n) → rows κ rowsᵀ (…, R, R) in float64, and rows κ (…, R, n).
+
+    The one product with the kernel serves the value and the gradient; it is an output so that this gradient has a
+    gradient too. Where samples are spread, so is that product: rows and their gradient are those of the samples here.
     """
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, kernel: Tensor, samples: BatchSamples) -> Tensor:
-        every = samples.whole(rows)
-        # A symmetric kernel may stand on either side; for few rows the left is up to 1.4 times faster.
-        few = rows.ndim == 2 and len(rows) <= _FEW_ROWS
-        matrix = samples.own(kernel, 0 if few else 1).to(rows.dtype)
-        product = (matrix @ every.mT).mT if few else every @ matrix
-        ctx.save_for_backward(rows, every, product)
-        ctx.kernel_dtype, ctx.samples = kernel.dtype, samples
+    def forward(ctx: Any, rows: Tensor, kernel: Tensor, samples: BatchSamples) -> tuple[Tensor, Tensor]:
+        product = _product(rows, kernel, samples)
+        ctx.save_for_backward(rows, kernel, product)
+        ctx.samples = samples
+        ctx.set_materialize_grads(False)
         (gram,) = samples.sums(product.double() @ rows.double().mT)
-        return gram
+        return gram, product
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None]:
-        rows, every, product = ctx.saved_tensors
-        (gradient,) = ctx.samples.sums(gradient)
-        by_rows = (gradient + gradient.mT).to(rows.dtype) @ product
-        by_kernel = None
-        if ctx.needs_input_grad[1]:
-            by_kernel = every.mT @ gradient.to(rows.dtype) @ rows
-            by_kernel = by_kernel.reshape(-1, *by_kernel.shape[-2:]).sum(0).to(ctx.kernel_dtype)
-            by_kernel = ctx.samples.own_columns_of_zeros(by_kernel)
-        return by_rows, by_kernel, None
+    def backward(ctx: Any, by_gram: Tensor | None, by_product: Tensor | None) -> Any:
+        rows, kernel, product = ctx.saved_tensors
+        samples: BatchSamples = ctx.samples
+        if by_gram is None and by_product is None:
+            return None, None, None
+        by_rows: Any = 0
+        by_kernel: Any = 0
+        if by_gram is not None:
+            by_gram = samples.sums(by_gram)[0].to(rows.dtype)
+            by_rows, by_kernel = (by_gram + by_gram.mT) @ product, by_gram @ rows
+        if by_product is not None:
+            by_rows, by_kernel = by_rows + _product(by_product, kernel, samples), by_kernel + by_product
+        if not ctx.needs_input_grad[1]:
+            return by_rows, None, None
+        by_kernel = samples.whole(rows).mT @ by_kernel
+        by_kernel = by_kernel.reshape(-1, *by_kernel.shape[-2:]).sum(0)
+        return by_rows, samples.own_columns_of_zeros(by_kernel), None
+
+
+def _product(rows: Tensor, kernel: Tensor, samples: BatchSamples) -> Tensor:
+    """rows κ, of the samples that are here."""
+    every = samples.whole(rows)
+    # A symmetric kernel may stand on either side; for few rows the left is up to 1.4 times faster.
+    if rows.ndim == 2 and len(rows) <= _FEW_ROWS:
+        return (samples.own(kernel, 0) @ every.mT).mT
+    return every @ samples.own(kernel, 1)
 
 
 def _symmetric(pairs: Tensor, K: int) -> Tensor:

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from pollux.geometry.affinity import Affinity, Features, Paths
+from pollux.errors import InputError
+from pollux.geometry.affinity import Affinity, Features, Paths, is_traced
 from pollux.objectives.batch_samples import LOCAL, BatchSamples, DistributedSamples
 from pollux.objectives.divergences import DIVERGENCES, Divergence, Needs
 from pollux.ranks import Ranks
 
 ALIASES = {"mi": "kl_ova"}
+DEFAULT_CLIPS = {"kl_ovo": 1e-7}
+"""Unbounded, it never ceases to push probabilities towards zero: not beyond what single precision resolves."""
+
 _LOG_ROUNDING = 1e-3
+# The logarithm of zero, as a share of the most negative number: of so many samples the sum is a number too.
+_LOG_ZERO = 2.0**-32
 GEMINIS = tuple(
     f"{name}_{mode}"
     for name, divergence in DIVERGENCES.items()
@@ -34,9 +41,10 @@ class Gemini:
         divergence of your own, see :func:`pollux.f_divergence` and ``pollux.objectives.Divergence``.
     one_vs_one : bool
         With a divergence (or its bare name): compare clusters with each other rather than with the data.
-    clip : float, optional
+    clip : float, None or "auto"
         Probabilities below this count as this, and get no gradient. Objectives that never cease to push probabilities
-        towards zero, such as ``"kl_ovo"``, then leave alone what is decided already; 1e-12 was used in the paper.
+        towards zero then leave alone what is decided already. By default 1e-7, the resolution of single precision, for
+        ``"kl_ovo"``, and none for all others; the paper has 1e-12 throughout, and ``None`` is the definition.
     sampled_pairs : int, optional
         One-vs-one only: an unbiased estimate from this many random ordered pairs of clusters, instead of
         all of them. It pays where one pair is costly (Wasserstein).
@@ -55,7 +63,7 @@ class Gemini:
         objective: str | Divergence,
         one_vs_one: bool = False,
         *,
-        clip: float | None = None,
+        clip: float | Literal["auto"] | None = "auto",
         sampled_pairs: int | None = None,
     ) -> None:
         if isinstance(objective, str):
@@ -69,11 +77,13 @@ class Gemini:
             raise ValueError(f"{objective.name}_ovo is refused: {objective.refuses_one_vs_one}.")
         if sampled_pairs is not None and (not one_vs_one or sampled_pairs < 1):
             raise ValueError("sampled_pairs is a positive number of pairs, for a one-vs-one objective only.")
-        if clip is not None and not (isinstance(clip, int | float) and 0 < clip < 1):
+        if clip not in (None, "auto") and not (isinstance(clip, int | float) and 0 < clip < 1):
             raise ValueError(f"clip is the smallest probability to tell from zero, such as 1e-12; not {clip!r}.")
         self.divergence = objective
         self.one_vs_one = one_vs_one
-        self.clip = clip
+        if clip == "auto":
+            clip = DEFAULT_CLIPS.get(self.name) if self.is_registered else None
+        self.clip: float | None = clip
         self.sampled_pairs = sampled_pairs
 
     @property
@@ -82,14 +92,19 @@ class Gemini:
         return f"{self.divergence.name}_{'ovo' if self.one_vs_one else 'ova'}"
 
     @property
+    def is_registered(self) -> bool:
+        """Whether the divergence is one of ``DIVERGENCES``; a user's own may bear the name of one."""
+        return DIVERGENCES.get(self.divergence.name) == self.divergence
+
+    @property
     def needs(self) -> Needs | None:
         """What it must know about the samples: a kernel, a distance, or nothing."""
         return self.divergence.needs
 
     def __repr__(self) -> str:
-        options = {"clip": self.clip, "sampled_pairs": self.sampled_pairs}
-        given = "".join(f", {name}={value}" for name, value in options.items() if value is not None)
-        return f"Gemini({self.name!r}{given})"
+        clip = "" if self.clip is None and self.name not in DEFAULT_CLIPS else f", clip={self.clip}"
+        pairs = "" if self.sampled_pairs is None else f", sampled_pairs={self.sampled_pairs}"
+        return f"Gemini({self.name!r}{clip}{pairs})"
 
     def __call__(
         self,
@@ -105,10 +120,12 @@ class Gemini:
         Parameters
         ----------
         log_p : Tensor of shape (…, n, K)
-            Log-probabilities log p(y|x), as ``log_softmax(-1)`` gives them.
+            Log-probabilities log p(y|x), as ``log_softmax(-1)`` gives them. In half precision, or below autocast,
+            all is computed in float32.
         affinity : Tensor of shape (n, n), Features or Paths, optional
-            The kernel (MMD) or the distances (Wasserstein) between the n samples. In a loop, pass the same tensor of
-            distances each time: a Wasserstein problem then starts where the last one at those distances ended.
+            The kernel (MMD) or the distances (Wasserstein) between the n samples. In a loop, pass the same tensor each
+            time: what is known of it (a kernel's centre, where the last transport problems ended) is remembered as
+            long as it lives and is not written to.
         sample_weight : Tensor of shape (n,), optional
             Non-negative weights of the samples; equal ones by default.
         generator : torch.Generator, optional
@@ -124,8 +141,24 @@ class Gemini:
         Tensor of shape (…)
         """
         samples = self._samples(log_p, affinity, sample_weight, ranks)
+        device = log_p.device.type
+        if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+            with torch.autocast(device, enabled=False):
+                return self._value(log_p, affinity, sample_weight, generator, samples)
+        return self._value(log_p, affinity, sample_weight, generator, samples)
+
+    def _value(
+        self,
+        log_p: Tensor,
+        affinity: Affinity | None,
+        sample_weight: Tensor | None,
+        generator: torch.Generator | None,
+        samples: BatchSamples,
+    ) -> Tensor:
+        log_p = log_p.to(torch.promote_types(log_p.dtype, torch.float32))
         # An exact zero probability (−inf) stays a zero, but one that can be added and subtracted.
-        log_p = log_p.clamp_min(torch.finfo(log_p.dtype).min / 8 if self.clip is None else math.log(self.clip))
+        log_zero = torch.finfo(log_p.dtype).min * _LOG_ZERO
+        log_p = log_p.clamp_min(log_zero if self.clip is None else math.log(self.clip))
         log_x = samples.log_shares(log_p, sample_weight)
         log_joint = log_p + log_x[:, None]
         log_y = samples.log_sum(log_joint)
@@ -167,6 +200,8 @@ class Gemini:
         if ranks is None:
             self._check(log_p, affinity, sample_weight)
             self._check_length(affinity, log_p.shape[-2])
+            if not log_p.shape[-2]:
+                raise InputError(f"There are no samples: log_p is of shape {tuple(log_p.shape)}.")
             return LOCAL
         error: Exception | None = None
         try:
@@ -187,14 +222,18 @@ class Gemini:
             raise ValueError(
                 f"log_p must hold log-probabilities of shape (…, n, K); got {log_p.dtype} {tuple(log_p.shape)}."
             )
-        # Forgetting the softmax makes a loss that rises beautifully. On other devices looking would make them wait.
-        if log_p.device.type == "cpu" and log_p.numel() and bool(log_p.detach().amax() > _LOG_ROUNDING):
+        # On other devices looking would make them wait.
+        seen = log_p.device.type == "cpu" and not is_traced()
+        # Forgetting the softmax makes a loss that rises beautifully.
+        if seen and log_p.numel() and bool(log_p.detach().amax() > _LOG_ROUNDING):
             raise ValueError("log_p holds positive numbers, so they are not log-probabilities: call .log_softmax(-1).")
         n = log_p.shape[-2]
         if sample_weight is not None and sample_weight.shape != (n,):
             raise ValueError(
                 f"sample_weight must have shape ({n},), one weight a sample; got {tuple(sample_weight.shape)}."
             )
+        if seen and sample_weight is not None and n and bool(sample_weight.min() < 0):
+            raise InputError("sample_weight must not be negative: leave a sample out by a weight of 0.")
         if self.needs is None:
             return
         if affinity is None:

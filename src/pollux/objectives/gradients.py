@@ -7,6 +7,7 @@ shape of the logits. On small batches recording operations costs several times t
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -17,7 +18,6 @@ from torch import Tensor
 
 from pollux.geometry.affinity import Affinity, Features
 from pollux.objectives.batch_samples import DistributedSamples
-from pollux.objectives.divergences import DIVERGENCES
 from pollux.objectives.gemini import Gemini
 from pollux.ranks import Ranks
 from pollux.transport import check_symmetric, solve_warm
@@ -42,7 +42,7 @@ def value_and_gradient(
     """
     closed_form = _closed_form(gemini, affinity)
     if closed_form is not None and sample_weight is None and ranks is None:
-        return closed_form(logits, affinity)
+        return kl_ovo(logits, clip=gemini.clip) if closed_form is kl_ovo else closed_form(logits, affinity)
     if closed_form is not None and sample_weight is None and ranks is not None and sizes is not None:
         distributed_form = DISTRIBUTED_FORMS.get(gemini.name)
         if distributed_form is not None:
@@ -56,10 +56,8 @@ def value_and_gradient(
 
 
 def _closed_form(gemini: Gemini, affinity: Affinity | None) -> ClosedForm | None:
-    # A user's divergence may bear the name of one of ours.
-    own = DIVERGENCES.get(gemini.divergence.name) != gemini.divergence
-    other = gemini.sampled_pairs is not None or gemini.clip is not None
-    if own or other or (gemini.needs == "kernel" and not isinstance(affinity, Features)):
+    other = gemini.sampled_pairs is not None or (gemini.clip is not None and gemini.name != "kl_ovo")
+    if other or not gemini.is_registered or (gemini.needs == "kernel" and not isinstance(affinity, Features)):
         return None
     return CLOSED_FORMS.get(gemini.name)
 
@@ -77,13 +75,28 @@ def kl_ova(logits: Tensor, affinity: Affinity | None = None) -> tuple[Tensor, Te
     return per_sample.mean((-2, -1)), (weighted - p * per_sample) / n
 
 
-def kl_ovo(logits: Tensor, affinity: Affinity | None = None) -> tuple[Tensor, Tensor]:
-    """E_x Σ_y (p(y|x) − p(y)) log(p(y|x) / p(y)): the divergence of the predictions from p(y), and back."""
-    log_p, p, p_y = _predictions(logits)
-    log_ratio = log_p - p_y.log()
-    reverse = log_ratio.mean(-2, keepdim=True)
-    value = ((p - p_y) * log_ratio).sum(-1).mean(-1)
-    return value, _centred(p * (log_ratio - reverse) - p_y, p)
+def kl_ovo(logits: Tensor, affinity: Affinity | None = None, clip: float | None = None) -> tuple[Tensor, Tensor]:
+    """E_x Σ_y (p(y|x) − p(y)) log(p(y|x) / p(y)): the divergence of the predictions from p(y), and back.
+
+    Clipped predictions p sum to s(x), no longer to one: E_x Σ_y (s p(y|x) − s(x) p(y)) log(p(y|x) / p(y)), s = E s(x).
+    """
+    if clip is None:
+        log_p, p, p_y = _predictions(logits)
+        log_ratio = log_p - p_y.log()
+        value = ((p - p_y) * log_ratio).sum(-1).mean(-1)
+        return value, _centred(p * (log_ratio - log_ratio.mean(-2, keepdim=True)) - p_y, p)
+    log_p = logits.log_softmax(-1)
+    clipped = log_p.clamp_min(math.log(clip))
+    p = clipped.exp()
+    p_y, sums = p.mean(-2, keepdim=True), p.sum(-1, keepdim=True)
+    s = sums.mean(-2, keepdim=True)
+    log_ratio = clipped - p_y.log()
+    forward, reverse = (p * log_ratio).sum(-1, keepdim=True), (p_y * log_ratio).sum(-1, keepdim=True)
+    forward = forward.mean(-2, keepdim=True)
+    value = (s * forward - (sums * reverse).mean(-2, keepdim=True))[..., 0, 0]
+    constants = forward + s - reverse - (sums * log_ratio).mean(-2, keepdim=True)
+    weighted = p * (s * log_ratio + constants) - sums * p_y
+    return value, _centred(weighted.masked_fill_(log_p < clipped, 0), log_p.exp_())
 
 
 def hellinger_ova(logits: Tensor, affinity: Affinity | None = None) -> tuple[Tensor, Tensor]:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse
 from sklearn.decomposition import PCA
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_array, check_is_fitted
 
 from pollux.metrics import renyi_entropy
 
@@ -25,6 +30,7 @@ CERTAIN = 0.99
 SHOWN = 10
 ROWS_AT_ONCE = 100_000
 MOST_ROWS_OF_PCA = 20_000
+MOST_STREAMED_ROWS = 100_000
 # Parameters that are shown by these names where they are not the defaults.
 FURTHER_SETTINGS = {
     "scaling": "Scaling",
@@ -238,7 +244,7 @@ class Classes:
 
 
 def describe(
-    clustering: GeminiClustering,
+    clustering: GeminiClustering | Pipeline,
     X: Any,
     *,
     title: str = "Clusters",
@@ -252,14 +258,15 @@ def describe(
     notes: Sequence[str] = (),
     command: str = "",
 ) -> Findings:
-    """What a fitted clustering says of X (n, d), for :func:`write_page`.
+    """What a fitted clustering says of X, for :func:`write_page`.
 
     Parameters
     ----------
-    clustering : GeminiClustering
-        A fitted one.
-    X : array or DataFrame of shape (n, d), or images (n, C, H, W)
-        The samples; of a free table, those that it was fitted on.
+    clustering : GeminiClustering or Pipeline
+        A fitted one, or a fitted pipeline of scikit-learn that ends in one.
+    X : whatever ``fit`` takes
+        The samples: an array, a DataFrame or a sparse matrix (n, d), images (n, C, H, W), files, a stream or a loader.
+        Of those that are streamed 100,000 at most are shown; of a free table, those that it was fitted on.
     title : str
         What was clustered.
     feature_names : sequence of str, optional
@@ -269,7 +276,8 @@ def describe(
     images : array of shape (n, H, W) or (n, H, W, 3), uint8, optional
         The samples as pictures, where X holds their pixels as rows.
     points : array of shape (n, 2), optional
-        Where the samples lie on the map; otherwise the principal components of what the model sees.
+        Where the samples lie on the map; otherwise the principal components of what the model sees. Where it sees
+        columns in units that differ widely, the map shows them standardised.
     axes : pair of str
         What the coordinates of ``points`` are.
     row_names : sequence of str, optional
@@ -288,20 +296,38 @@ def describe(
     >>> describe(clustering, X, title="Iris").probabilities.shape
     (150, 3)
     """
+    # Imported late, because they bring torch, which figures do not need.
+    from pollux.clustering import GeminiClustering
+    from pollux.data.samples import validate_samples
+
+    steps: Any = None
+    if isinstance(clustering, Pipeline):
+        steps, clustering = clustering[:-1], clustering[-1]
+    if not isinstance(clustering, GeminiClustering):
+        raise TypeError(f"describe takes a GeminiClustering or a pipeline that ends in one, not {clustering!r}.")
+    check_is_fitted(clustering)
     fitted = clustering.fitted_
-    encoding, is_image = fitted.encoding, len(fitted.shape) == 3
-    samples = np.asarray(X) if encoding is None else encoding.encode(X)
-    if fitted.is_free:
-        if len(samples) != len(fitted.labels):
-            raise ValueError("A free table knows only the samples it was trained on, in their order: pass those.")
+    X, samples = (X, steps.transform(X)) if steps else _read_streamed(clustering, X)
+    if samples is None:
+        samples = validate_samples(X, clustering, reset=False, missing=fitted.missing, encoding=fitted.encoding)
+    elif steps:
+        samples = validate_samples(samples, clustering, reset=False, missing=fitted.missing)
+    if not fitted.is_free:
+        probabilities = fitted.probabilities(samples)
+    elif samples.shape[0] == len(fitted.labels):
         probabilities = fitted.free_probabilities()
     else:
-        probabilities = clustering.predict_proba(X) if encoding is None else fitted.probabilities(samples)
+        raise ValueError("A free table knows only the samples it was trained on, in their order: pass those.")
     if points is None:
         points, axes = principal_map(_as_seen(fitted, samples))
-    if images is None and is_image:
-        images = as_pictures(np.asarray(X))
-    features, names = (None, []) if images is not None else _features(fitted, X, feature_names)
+    if images is None and len(fitted.shape) == 3:
+        images = as_pictures(np.asarray(samples if steps else X))
+    features: NDArray[np.float64] | None = None
+    names: Sequence[str] = ()
+    shares: frozenset[str] = frozenset()
+    if images is None:
+        features, names, shares = _features(fitted, X, samples, steps)
+        names = names if feature_names is None else list(feature_names)
     return Findings(
         title=title,
         probabilities=probabilities,
@@ -309,7 +335,7 @@ def describe(
         axes=axes,
         features=features,
         feature_names=names,
-        shares=frozenset() if encoding is None else encoding.shares,
+        shares=shares,
         images=images,
         row_names=row_names,
         classes=None if classes is None else _as_text(classes),
@@ -320,6 +346,80 @@ def describe(
     )
 
 
+def _read_streamed(clustering: GeminiClustering, X: Any) -> tuple[Any, Any]:
+    """Rows of what is streamed, in memory; and their samples, where these are not yet to be made of them."""
+    from pollux.data.samples import draw_samples, is_streamed, open_samples
+    from pollux.data.sources import gather, open_data
+
+    if not is_streamed(X):
+        return X, None
+    encoding = clustering.fitted_.encoding
+    if encoding is not None and isinstance(X, str | Path):
+        return gather(open_data(X).stream(encoding, ())).rows, None
+    dtype = str(clustering.fitted_.dtype).removeprefix("torch.")
+    drawn: Any = draw_samples(open_samples(X, copy(clustering), fewest=1, dtype=dtype), MOST_STREAMED_ROWS)
+    return drawn.X, drawn.X
+
+
+def _as_seen(fitted: Fitted, samples: Any) -> NDArray[Any]:
+    """Samples (n, …) as the network sees them, (n, d): scaled, without gaps.
+
+    Where it sees columns as they are, they are scaled all the same: that of the largest numbers would be the map.
+    """
+    import torch
+
+    from pollux.data.scaling import FittedScaling, prepared
+
+    seen = prepared(samples, fitted.scaling, torch.float64, "cpu")
+    # A scaling with values of its own for gaps fills these, and leaves the units.
+    scales = fitted.scaling is not None and getattr(fitted.scaling, "fill", None) is None
+    if not scales and fitted.encoding is None:
+        seen = prepared(seen.flat(), FittedScaling.fit(seen.flat(), "auto"), torch.float64, "cpu")
+    return _dense(seen.flat())
+
+
+def _features(
+    fitted: Fitted, X: Any, samples: Any, steps: Any
+) -> tuple[NDArray[np.float64], list[str], frozenset[str]]:
+    """Samples (n, d) in their own units, names of the d features, and those that are shares.
+
+    Of true and false, true is enough. What a pipeline takes need not be numbers: columns of text are then shown as
+    shares of their values, and anything else as the clustering sees it.
+    """
+    encoding, names = fitted.encoding, getattr(X, "column_names", None)
+    names = getattr(X, "columns", None) if names is None else names
+    if steps:
+        try:
+            samples = check_array(X, accept_sparse="csr", dtype=np.float64, ensure_all_finite="allow-nan")
+        except (TypeError, ValueError):
+            if names is None:
+                names = steps.get_feature_names_out() if hasattr(steps, "get_feature_names_out") else None
+            else:
+                from pollux.data.arrow import as_arrow
+                from pollux.data.sources import InMemory
+                from pollux.data.survey import Choices, learn_encoding
+
+                encoding, _ = learn_encoding(InMemory(as_arrow(X)), Choices(missing="mean"))
+    elif samples is X:
+        names = fitted.feature_names or (None if encoding is None else encoding.feature_names)
+    if encoding is None or samples is X:
+        features = np.asarray(_dense(samples), dtype=np.float64)
+        given = range(features.shape[1]) if names is None else names
+        found = [f"column {name}" if str(name).isdigit() else str(name) for name in given]
+        return features, found, frozenset()
+    features, found, shares = encoding.raw(X), encoding.feature_names, encoding.shares
+    columns = {name.removesuffix("=true") for name in shares if name.endswith("=true")}
+    values = {column: {name for name in shares if name.startswith(f"{column}=")} for column in columns}
+    opposites = {f"{column}=false" for column, own in values.items() if own == {f"{column}=true", f"{column}=false"}}
+    kept = [index for index, name in enumerate(found) if name not in opposites]
+    named = [f"column {name}" if name.isdigit() else name for name in found]
+    return features[:, kept], [named[index] for index in kept], shares
+
+
+def _dense(samples: Any) -> NDArray[Any]:
+    return np.asarray(samples.toarray() if issparse(samples) else samples)
+
+
 def describe_training(clustering: GeminiClustering, n_samples: int | None = None) -> dict[str, str]:
     """How a fitted clustering was trained, in words: what is always of interest, and what is not the default.
 
@@ -328,84 +428,49 @@ def describe_training(clustering: GeminiClustering, n_samples: int | None = None
     """
     # Imported late, because it brings torch, which figures do not need.
     from pollux.spec import flatten_params
+    from pollux.training.problem import resolve_batch_size
+
+    def name_of(value: Any) -> str:
+        """A parameter for people: of functions and networks the name must do."""
+        if isinstance(value, str | int | float | tuple | list) or value is None:
+            return str(value)
+        return str(getattr(value, "name", "") or getattr(value, "__name__", "") or type(value).__name__)
 
     fitted, given, default = clustering.fitted_, flatten_params(clustering), flatten_params(type(clustering)())
     if fitted.given_labels is not None:
         n_samples = len(fitted.given_labels)
     hidden = " + ".join(map(str, given["hidden"])) if given["model"] == "mlp" else ""
     limit = "" if given["max_epochs"] == "auto" else f" of {given['max_epochs']}"
-    penalties = [f"{_name(penalty)}={weight:g}" for penalty, weight in (given["penalties"] or {}).items()]
+    penalties = [f"{name_of(penalty)}={weight:g}" for penalty, weight in (given["penalties"] or {}).items()]
+    geometry, size = "", given["batch_size"]
+    if fitted.geometry is not None:
+        is_auto = isinstance(given["geometry"], str) and given["geometry"] == "auto"
+        kernel = getattr(fitted.geometry, "name", "") if is_auto else name_of(given["geometry"])
+        geometry = f"{kernel} {fitted.geometry.kind}".strip()
+    # That of the training, whatever samples the page shows.
+    if n_samples is None and size in (None, "auto"):
+        size = size or "all samples"
+    else:
+        size = f"{resolve_batch_size(size, n_samples or 0):,}"
+    # A transformer of the user's own has neither scaling nor components.
+    values = {name: given.get(name, default[name]) for name in FURTHER_SETTINGS}
+    further = {label: values[name] for name, label in FURTHER_SETTINGS.items() if values[name] != default[name]}
     described = {
         "Clusters, at most": str(given["n_clusters"]),
-        "Objective": _name(given["objective"]),
-        "Geometry": _geometry(fitted, given["geometry"]),
-        "Model": _name(given["model"]) + (f", {hidden} hidden units" if hidden else ""),
+        "Objective": name_of(given["objective"]),
+        "Geometry": geometry,
+        "Model": name_of(given["model"]) + (f", {hidden} hidden units" if hidden else ""),
         "Epochs": f"{len(fitted.history['objective'])}{limit}",
-        "Batch size": _batch_size(given["batch_size"], n_samples),
+        "Batch size": size,
         "Learning rate": f"{given['learning_rate']:g}",
         "Restarts": str(given["n_init"]),
         "Agreement of the restarts": "" if fitted.stability is None else f"{fitted.stability:.2f}",
         "Penalties": ", ".join(penalties),
         "Seed": str(given["random_state"]),
-        **{label: _name(given[name]) for name, label in FURTHER_SETTINGS.items() if given[name] != default[name]},
+        **{label: name_of(value) for label, value in further.items()},
         "Objective reached": f"{fitted.objective:.6g}",
     }
     return {name: value for name, value in described.items() if value}
-
-
-def _name(value: Any) -> str:
-    """A parameter for people: of functions and networks the name must do."""
-    if isinstance(value, str | int | float | tuple | list) or value is None:
-        return str(value)
-    return str(getattr(value, "name", "") or getattr(value, "__name__", "") or type(value).__name__)
-
-
-def _geometry(fitted: Fitted, geometry: Any) -> str:
-    """The kernel or distance, also where it is "auto"; '' for an objective that needs neither."""
-    if fitted.geometry is None:
-        return ""
-    name = getattr(fitted.geometry, "name", "") if isinstance(geometry, str) and geometry == "auto" else _name(geometry)
-    return f"{name} {fitted.geometry.kind}".strip()
-
-
-def _batch_size(batch_size: int | str | None, n_samples: int | None) -> str:
-    """Samples of a step of the training, whatever samples the page shows."""
-    from pollux.training.problem import resolve_batch_size
-
-    if n_samples is None and batch_size in (None, "auto"):
-        return "all samples" if batch_size is None else "auto"
-    return f"{resolve_batch_size(batch_size, n_samples or 0):,}"
-
-
-def _as_seen(fitted: Fitted, samples: NDArray[Any]) -> NDArray[Any]:
-    """Samples (n, …) as the network sees them, (n, d): scaled, without gaps."""
-    if fitted.scaling is not None:
-        import torch
-
-        samples = fitted.scaling(torch.as_tensor(np.asarray(samples, dtype=np.float64))).numpy()
-    return samples.reshape(len(samples), -1)
-
-
-def _features(fitted: Fitted, X: Any, names: Sequence[str] | None) -> tuple[NDArray[np.float64], list[str]]:
-    """Samples (n, d) in their own units, and names of the d features; of true and false, true is enough."""
-    if fitted.encoding is None:
-        features = np.asarray(X, dtype=np.float64)
-        found = [str(name) for name in getattr(X, "columns", range(features.shape[1]))]
-    else:
-        features, found = fitted.encoding.raw(X), fitted.encoding.feature_names
-    if names is not None:
-        return features, list(names)
-    opposites = set() if fitted.encoding is None else _opposites(fitted.encoding.shares)
-    kept = [index for index, name in enumerate(found) if name not in opposites]
-    named = [f"column {name}" if name.isdigit() else name for name in found]
-    return features[:, kept], [named[index] for index in kept]
-
-
-def _opposites(shares: Collection[str]) -> set[str]:
-    """'a=false' of each column that holds true and false alone."""
-    columns = {name.removesuffix("=true") for name in shares if name.endswith("=true")}
-    values = {column: {name for name in shares if name.startswith(f"{column}=")} for column in columns}
-    return {f"{column}=false" for column, own in values.items() if own == {f"{column}=true", f"{column}=false"}}
 
 
 def principal_map(X: NDArray[Any]) -> tuple[NDArray[np.float64], tuple[str, str]]:

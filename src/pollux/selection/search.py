@@ -153,7 +153,8 @@ def search(
             report(f"{largest} clusters: what stays in use")
         for task, member in zip(tasks, run_all(fit_member, tasks, n_jobs, X, edges), strict=True):
             ensembles[task.n_clusters].append(member)
-            report(_describe_progress(task.n_clusters, ensembles[task.n_clusters]))
+            if verbose:
+                report(_describe_progress(task.n_clusters, ensembles[task.n_clusters]))
     measured = _measure(ensembles, classes, random)
     return Selection(*decide(measured), tuple(measured), dict(sorted(in_use.items())), largest, len(X), len(X))
 

@@ -25,8 +25,8 @@ from pollux.training.checkpoints import as_checkpoints
 from pollux.training.loop import NotFiniteError, train
 from pollux.training.problem import MemoryProblem, StreamProblem, resolve_batch_size
 from pollux.training.session import Session
-from pollux.training.steps import LabelStep, make_optimiser
-from pollux.training.trainable import SingleModel
+from pollux.training.steps import ClosedFormLabelStep, LabelStep, Step, make_optimiser
+from pollux.training.trainable import DenseModels, SingleModel, Trainable, has_closed_form
 
 # Eigenvectors for each cluster that restarts differ in: no number of them is the best for all data.
 _EIGENVECTORS = (1.5, 2.0, 3.0, 2.5, 4.0, 1.0)
@@ -80,6 +80,7 @@ def _start_at_labels(modules: list[nn.Module], spec: Spec, problem: MemoryProble
             weight,
             torch.Generator().manual_seed(run.seed),
             show_progress=spec.verbose and is_first(run.ranks),
+            is_own=not isinstance(spec.model, str),
         )
     if run.ranks is not None:
         # Unlike machines may find other labels, or differ in the last digits of what they learn from them.
@@ -172,17 +173,28 @@ def learn_labels(
     sample_weight: Tensor | None = None,
     generator: torch.Generator | None = None,
     show_progress: bool = False,
+    is_own: bool = True,
 ) -> None:
-    """Train each module to predict its own labels (n,), by cross-entropy: an epoch, or 100 steps where it has fewer."""
+    """Train each module to predict its own labels (n,), by cross-entropy: an epoch, or 100 steps where it has fewer.
+
+    A network of the user's, ``is_own``, may carry hooks that must run.
+    """
     for module, own in zip(modules, labels, strict=True):
-        model = SingleModel(module, n_clusters)
-        optimiser = make_optimiser("adam", model.parameters(), learning_rate)
+        model: Trainable
+        step: Step
+        if not is_own and has_closed_form(module, n_clusters):
+            model = dense = DenseModels([module], learning_rate)
+            step = ClosedFormLabelStep(dense, _LABEL_SMOOTHING)
+        else:
+            model = single = SingleModel(module, n_clusters)
+            optimiser = make_optimiser("adam", single.parameters(), learning_rate)
+            step = LabelStep(single, optimiser, _LABEL_SMOOTHING)
         batches = RowBatches(len(own), batch_size, inputs, sample_weight=sample_weight, targets=own)
         # A module whose loss is not finite stays as it was: the training itself says what is wrong.
         with suppress(NotFiniteError):
             train(
                 model,
-                LabelStep(model, optimiser, _LABEL_SMOOTHING),
+                step,
                 batches,
                 max_epochs=max(1, -(-_FEWEST_STEPS // batches.n_batches)),
                 callbacks=[ProgressBar(title="start at labels, epoch")] if show_progress else [],

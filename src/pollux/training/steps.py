@@ -196,6 +196,30 @@ class ClosedFormStep(Step):
         self._model.adam.load_state(state)
 
 
+class ClosedFormLabelStep(ClosedFormStep):
+    """Steps of Adam on small dense networks towards given labels, by cross-entropy: those of :class:`LabelStep`."""
+
+    def __init__(self, model: DenseModels, label_smoothing: float = 0.0) -> None:
+        self._model, self._smoothing = model, label_smoothing
+
+    def new_metrics(self) -> EpochMetrics:
+        return EpochMetrics()
+
+    @torch.no_grad()
+    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        assert batch.targets is not None
+        log_p, smoothing = self._model.forward(batch.inputs).log_softmax(-1), self._smoothing
+        targets = batch.targets.to(log_p.device)[:, None]
+        own = log_p.gather(1, targets)
+        values = (1 - smoothing) * own[:, 0] + smoothing * log_p.mean(1)
+        gradient = log_p.exp().sub_(smoothing / log_p.shape[1])
+        gradient.scatter_add_(1, targets, torch.full_like(own, smoothing - 1))
+        weight = torch.ones_like(values) if batch.sample_weight is None else batch.sample_weight.to(values)
+        share = weight / weight.sum()
+        self._model.descend(gradient.mul_(share[:, None]))
+        return log_p, (values * share).sum()
+
+
 class LabelStep(OptimiserStep):
     """Steps towards given labels, by cross-entropy; the labels are the ``targets`` of a batch."""
 

@@ -7,18 +7,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from pollux.geometry.affinity import Paths
+from pollux.errors import InputError
+from pollux.geometry.affinity import Paths, all_paths, is_traced
+from pollux.geometry.weak_cache import WeakCache
 from pollux.transport.exact import Array, Solution, State, prepare, solve
 from pollux.transport.ground import Costs, Ground
-from pollux.transport.weak_cache import WeakCache
 
 
 def transport_cost(p: Tensor, q: Tensor, cost: Tensor | Paths) -> Tensor:
     """Optimal transport costs (…) between distributions p, q (…, n), broadcast, for unit costs (n, n).
 
-    Weights of any positive sums are scaled to one; the gradient is by p and q as they are given, and comes from the
+    Weights of any positive sums are scaled to one; derivatives are by p and q as they are given, and come from the
     optimal dual potentials. The costs are constants. What was learned about them is remembered as long as their tensor
     lives and is not written to (writing past torch, to ``.data`` or a shared array, goes unnoticed): in a loop
     over the same tensor each call starts where the last one ended. Where several potentials are optimal, as between
@@ -27,35 +27,57 @@ def transport_cost(p: Tensor, q: Tensor, cost: Tensor | Paths) -> Tensor:
     if isinstance(cost, Tensor) and cost.requires_grad:
         raise ValueError("Costs are constants here and get no gradient: pass cost.detach().")
     p, q = torch.broadcast_tensors(p, q)  # type: ignore[no-untyped-call]
-    values: Tensor = _TransportCost.apply(p, q, cost)  # type: ignore[no-untyped-call]
-    return values
+    if is_traced():
+        costs, paths = (cost.nodes, id(cost)) if isinstance(cost, Paths) else (cost, 0)
+        values, by_p, by_q = _solve_operator(p.detach(), q.detach(), costs, paths)
+    else:
+        # The first call of an operator imports torch's compiler: seconds that only those who trace have to wait for.
+        values, by_p, by_q = _solve_tensors(p.detach(), q.detach(), cost)
+
+    def add_derivatives(values: Tensor, potentials: Tensor, weights: Tensor) -> Tensor:
+        # Potentials are piecewise constant: as constants they give derivatives of any order, almost everywhere.
+        shares = weights / weights.sum(-1, keepdim=True)
+        return values + (potentials * (shares - shares.detach())).sum(-1)
+
+    return add_derivatives(add_derivatives(values, by_p, p), by_q, q)
 
 
-class _TransportCost(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, p: Tensor, q: Tensor, cost: Tensor | Paths) -> Tensor:
-        n = p.shape[-1]
-        from_p, to_q = (weights.detach().reshape(-1, n).double().cpu().numpy() for weights in (p, q))
-        solution = solve_warm(from_p, to_q, cost)
-        # Both distributions get half the value: without it, potentials do not feel a change of scale.
-        half = solution.values[:, None] / 2
-        by_p, by_q = (
-            (potentials - half) / weights.sum(1, keepdims=True)
-            for potentials, weights in ((solution.potentials_p, from_p), (solution.potentials_q, to_q))
-        )
-        ctx.save_for_backward(*(torch.from_numpy(gradient).to(p).reshape(p.shape) for gradient in (by_p, by_q)))
-        return torch.from_numpy(solution.values).to(p).reshape(p.shape[:-1])
+def _solve_tensors(p: Tensor, q: Tensor, cost: Tensor | Paths) -> tuple[Tensor, Tensor, Tensor]:
+    """Values (…), and potentials (…, n) of mean zero by p and by q (…, n)."""
+    n = p.shape[-1]
+    from_p, to_q = (side.reshape(-1, n).double().cpu().numpy() for side in (p, q))
+    solution = solve_warm(from_p, to_q, cost)
+    half = solution.values[:, None] / 2
+    potentials = ((side - half).reshape(p.shape) for side in (solution.potentials_p, solution.potentials_q))
+    by_p, by_q = (torch.from_numpy(side).to(p) for side in potentials)
+    return torch.from_numpy(solution.values).to(p).reshape(p.shape[:-1]), by_p, by_q
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-        by_p, by_q = ctx.saved_tensors
-        wanted_p, wanted_q, _ = ctx.needs_input_grad
-        return (
-            gradient[..., None] * by_p if wanted_p else None,
-            gradient[..., None] * by_q if wanted_q else None,
-            None,
-        )
+
+@torch.library.custom_op("pollux::solve_transport", mutates_args=())
+def _solve_operator(p: Tensor, q: Tensor, cost: Tensor, paths: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The same as an operator of torch, which transforms and compilers take as a whole; paths go by their identity."""
+    return _solve_tensors(p, q, all_paths[paths] if paths else cost)
+
+
+@_solve_operator.register_fake
+def _(p: Tensor, q: Tensor, cost: Tensor, paths: int) -> tuple[Tensor, Tensor, Tensor]:
+    return p.new_empty(p.shape[:-1]), p.new_empty(p.shape), q.new_empty(q.shape)
+
+
+def _solve_batches(info: Any, in_dims: Any, p: Tensor, q: Tensor, cost: Tensor, paths: int) -> Any:
+    p, q = (
+        side[None].expand(info.batch_size, *side.shape) if dim is None else side.movedim(dim, 0)
+        for side, dim in zip((p, q), in_dims, strict=False)
+    )
+    if in_dims[2] is None:
+        # Problems at the same costs are one call.
+        return _solve_operator(p, q, cost, paths), (0, 0, 0)
+    each = [_solve_operator(*of_one, paths) for of_one in zip(p, q, cost.movedim(in_dims[2], 0), strict=True)]
+    return tuple(torch.stack(answers) for answers in zip(*each, strict=True)), (0, 0, 0)
+
+
+if hasattr(_solve_operator, "register_vmap"):  # torch 2.5
+    _solve_operator.register_vmap(_solve_batches)
 
 
 def solve_warm(p: Array, q: Array, cost: Tensor | Paths) -> Solution:
@@ -79,20 +101,16 @@ known_costs: WeakCache[Known] = WeakCache()
 
 
 def _known(cost: Tensor | Paths) -> Known:
-    def make() -> Known:
-        return Known(prepare(_as_numbers(cost)), {})
-
-    if isinstance(cost, Paths):
-        return known_costs.get(cost, 0, make)
-    # Tensors made in inference mode do not count how often they were written to: what is known may not hold.
-    return make() if cost.is_inference() else known_costs.get(cost, (cost._version, cost.data_ptr()), make)
+    return known_costs.get(cost, lambda: Known(prepare(_as_numbers(cost)), {}))
 
 
 def check_symmetric(cost: Tensor | Paths) -> None:
-    """Raise a ValueError where it does not cost the same there and back, as between clusters it must."""
+    """Raise an InputError where it does not cost the same there and back, as between clusters it must."""
+    if is_traced():
+        return
     ground = _known(cost).ground
     if isinstance(ground, Costs) and not ground.symmetric:
-        raise ValueError("A Wasserstein objective needs symmetric distances: here there and back differ.")
+        raise InputError("A Wasserstein objective needs symmetric distances: here there and back differ.")
 
 
 def _as_numbers(cost: Tensor | Paths) -> Paths | np.ndarray[Any, Any]:

@@ -131,9 +131,8 @@ AUTHORS_CLIP = 1e-12
 
 
 def objective_of(settings: Mapping[str, Any]) -> str | Gemini:
-    """The objective of a run, clipped where its settings say so."""
-    name: str = settings["objective"]
-    return Gemini(name, clip=settings["clip"]) if settings.get("clip") else name
+    """The objective of a run, clipped only where its settings say so."""
+    return Gemini(settings["objective"], clip=settings.get("clip") or None)
 
 
 def score(classes: ArrayLike, labels: ArrayLike) -> dict[str, Any]:

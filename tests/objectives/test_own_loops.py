@@ -1,0 +1,199 @@
+"""Objectives as losses in loops of one's own: everything that docs/objectives.md promises of torch, cell by cell."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+import torch
+from torch import Tensor, nn
+from torch.func import grad, vmap
+
+from pollux import Gemini
+from pollux.geometry.affinity import Features, Paths
+from pollux.objectives import GEMINIS
+
+n, K = 8, 3
+PAGE = Path(__file__).parents[2] / "docs" / "objectives.md"
+
+
+def numbers(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+POINTS = numbers(n, 2, seed=1)
+DISTANCES = torch.cdist(POINTS, POINTS, compute_mode="donot_use_mm_for_euclid_dist")
+RING = np.roll(np.diag(1 + 0.1 * np.arange(n)), 1, axis=1)
+AFFINITIES: dict[str | None, dict[str, Any]] = {
+    None: {"": None},
+    "kernel": {"matrix": (-(DISTANCES**2)).exp(), "`Features`": Features(POINTS)},
+    "distance": {
+        "matrix": DISTANCES,
+        "`Paths`": Paths(scipy.sparse.csr_array(RING + RING.T), torch.arange(n), 100.0),
+    },
+}
+ROWS = {
+    f"`{name}`" + (f", {form}" if form else ""): (name, affinity)
+    for name in GEMINIS
+    for form, affinity in AFFINITIES[Gemini(name).needs].items()
+}
+every_row = pytest.mark.parametrize("row", ROWS)
+
+
+def loss_of(row: str) -> Callable[[Tensor], Tensor]:
+    name, affinity = ROWS[row]
+    gemini = Gemini(name)
+    return lambda logits: -gemini(logits.log_softmax(-1), affinity)
+
+
+def gradient_of(loss: Callable[[Tensor], Tensor], logits: Tensor) -> Tensor:
+    logits = logits.detach().clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(loss(logits), logits)
+    return gradient
+
+
+@every_row
+def test_autograd(row: str) -> None:
+    assert torch.autograd.gradcheck(loss_of(row), (numbers(n, K).requires_grad_(),), fast_mode=True)
+
+
+@every_row
+def test_double_backward(row: str) -> None:
+    """A gradient penalty has the right gradient, also where the first gradient is asked for by autograd.grad."""
+    loss, logits = loss_of(row), numbers(n, K).requires_grad_()
+    (gradient,) = torch.autograd.grad(loss(logits), logits, create_graph=True)
+    (by_penalty,) = torch.autograd.grad(gradient.square().sum() / 2, logits)
+    # It is the derivative of the gradient in its own direction.
+    direction, step = gradient.detach(), 1e-6
+    ahead, behind = (gradient_of(loss, logits + sign * step * direction) for sign in (1, -1))
+    torch.testing.assert_close(by_penalty, (ahead - behind) / (2 * step), rtol=1e-5, atol=1e-8)
+
+
+@every_row
+def test_func_grad(row: str) -> None:
+    torch.testing.assert_close(grad(loss_of(row))(numbers(n, K)), gradient_of(loss_of(row), numbers(n, K)))
+
+
+@every_row
+def test_vmap(row: str) -> None:
+    loss, many = loss_of(row), numbers(2, n, K)
+    torch.testing.assert_close(vmap(loss)(many), torch.stack([loss(logits) for logits in many]))
+    each = torch.stack([gradient_of(loss, logits) for logits in many])
+    torch.testing.assert_close(vmap(grad(loss))(many), each)
+
+
+@pytest.mark.parametrize("mode", ["ova", "ovo"])
+@pytest.mark.parametrize("divergence", ["mmd", "wasserstein"])
+def test_vmap_over_affinities(divergence: str, mode: str) -> None:
+    gemini, logits = Gemini(f"{divergence}_{mode}"), numbers(n, K)
+    matrix = AFFINITIES[gemini.needs]["matrix"]
+    values = vmap(lambda affinity: gemini(logits.log_softmax(-1), affinity))(torch.stack([matrix, 4 * matrix]))
+    expected = torch.stack([gemini(logits.log_softmax(-1), scale * matrix) for scale in (1, 4)])
+    torch.testing.assert_close(values, expected)
+
+
+def compiled_gradient(row: str, backend: str) -> Tensor:
+    torch._dynamo.reset()
+    return gradient_of(torch.compile(loss_of(row), fullgraph=True, backend=backend), numbers(n, K))
+
+
+@every_row
+def test_compile(row: str) -> None:
+    """In one graph: what cannot be traced would be an error."""
+    # Derivatives are traced too where the operator that solves transport problems is in the graph.
+    backend = "aot_eager" if "wasserstein_ova" in row else "eager"
+    torch.testing.assert_close(compiled_gradient(row, backend), gradient_of(loss_of(row), numbers(n, K)))
+
+
+@pytest.mark.skipif(not (shutil.which("c++") or shutil.which("g++")), reason="there is no compiler")
+@pytest.mark.skipif(os.environ.get("POLLUX_FAULTS") != "full", reason="it takes long: make test-faults")
+@every_row
+def test_compile_in_earnest(row: str) -> None:
+    torch.testing.assert_close(compiled_gradient(row, "inductor"), gradient_of(loss_of(row), numbers(n, K)))
+
+
+def test_compiled_functions_keep_graphs_apart() -> None:
+    torch._dynamo.reset()
+    gemini, logits = Gemini("wasserstein_ova"), numbers(n, K)
+    compiled = torch.compile(lambda paths: gemini(logits.log_softmax(-1), paths), fullgraph=True, backend="eager")
+    once = AFFINITIES["distance"]["`Paths`"]
+    twice = Paths(2 * once.graph, once.nodes, 2 * once.unreachable)
+    values = [float(compiled(paths)) for paths in (once, twice, once)]
+    assert values == pytest.approx([values[0], 2 * values[0], values[0]])
+
+
+@every_row
+def test_export(row: str) -> None:
+    class Loss(nn.Module):
+        def forward(self, logits: Tensor) -> Tensor:
+            return loss_of(row)(logits)
+
+    exported = torch.export.export(Loss(), (numbers(n, K),)).module()
+    torch.testing.assert_close(exported(numbers(n, K, seed=2)), loss_of(row)(numbers(n, K, seed=2)))
+
+
+@every_row
+def test_autocast(row: str) -> None:
+    """Below autocast, and of log-probabilities in half precision: in float32, with gradients as they were given."""
+    name, affinity = ROWS[row]
+    gemini = Gemini(name)
+    # Nothing is lost but by the rounding of single precision; the MMD takes a root, which is steep near zero.
+    close = {"rtol": 1e-4, "atol": 1e-5}
+    logits = numbers(n, K).float()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        value = gemini(logits.log_softmax(-1), affinity)
+    assert value.dtype == torch.float32
+    torch.testing.assert_close(value.double(), gemini(logits.double().log_softmax(-1), affinity), **close)
+    for dtype in (torch.bfloat16, torch.float16):
+        half = logits.log_softmax(-1).to(dtype).requires_grad_()
+        value = gemini(half, affinity)
+        exact = half.detach().double().requires_grad_()
+        expected = gemini(exact, affinity)
+        torch.testing.assert_close(value.double(), expected, **close)
+        (gradient,) = torch.autograd.grad(value, half)
+        assert gradient.dtype == dtype
+        epsilon = torch.finfo(dtype).eps
+        torch.testing.assert_close(gradient.double(), torch.autograd.grad(expected, exact)[0], rtol=epsilon, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", [name for name in GEMINIS if Gemini(name).needs])
+def test_affinities_of_half_precision(name: str, dtype: torch.dtype) -> None:
+    logits = numbers(n, K).float().log_softmax(-1)
+    matrix = AFFINITIES[Gemini(name).needs]["matrix"].to(dtype)
+    pairs: list[tuple[Any, Any]] = [(matrix, matrix.float())]
+    if Gemini(name).needs == "kernel":
+        pairs.append((Features(POINTS.to(dtype)), Features(POINTS.to(dtype).float())))
+    for half, single in pairs:
+        torch.testing.assert_close(Gemini(name)(logits, half), Gemini(name)(logits, single))
+
+
+# The page
+
+
+def test_the_page_promises_what_is_tested() -> None:
+    section = PAGE.read_text().partition("## What torch can do with it")[2].partition("\n## ")[0]
+    lines = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("|")]
+    header, _, *table = [[cell.strip() for cell in line] for line in lines]
+    tests = {
+        "autograd": test_autograd,
+        "double backward": test_double_backward,
+        "`func.grad`": test_func_grad,
+        "`vmap`": test_vmap,
+        "`compile`": test_compile,
+        "`export`": test_export,
+        "autocast": test_autocast,
+    }
+    # Those of several processes are tested beside all else that these do.
+    assert header == ["Objective", *tests, "DDP"]
+    assert [line[0] for line in table] == list(ROWS)
+    assert {cell for line in table for cell in line[1:]} == {"yes"}
+    for test in tests.values():
+        (mark,) = test.pytestmark  # type: ignore[attr-defined]
+        assert mark.args[1] is ROWS
