@@ -12,6 +12,7 @@ import math
 import os
 import random
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -34,6 +35,7 @@ from pollux.spec import Spec
 resource = pytest.importorskip("resource", reason="this system does not tell how much memory was used")
 IS_FULL = os.environ.get("POLLUX_FAULTS") == "full"
 MODEL_FILES = 12_000 if IS_FULL else 150
+CHECKPOINTS = 1_000 if IS_FULL else 30
 
 GOLDEN = Path(__file__).parent.parent / "io" / "golden"
 X = np.random.default_rng(0).normal(size=(30, 4))
@@ -262,3 +264,48 @@ def test_a_model_file_is_refused_or_holds_what_it_says(models: list[tuple[Path, 
     # Neither all nor none.
     assert MODEL_FILES / 3 < refused < MODEL_FILES
     assert sorted(each.name for each in tmp_path.iterdir()) == ["again", "model.pollux"]
+
+
+@pytest.mark.parametrize("penalties", [None, {"entropy": 0.1}], ids=["closed form", "autograd"])
+def test_a_checkpoint_is_refused_or_resumes_a_training_that_ends(tmp_path: Path, penalties: Any) -> None:
+    def fit(folder: Path, max_epochs: int) -> GeminiClustering:
+        training = Training(checkpoint=folder)
+        clustering = GeminiClustering(
+            2,
+            model="linear",
+            penalties=penalties,
+            max_epochs=max_epochs,
+            batch_size=10,
+            training=training,
+            random_state=0,
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return clustering.fit(X)
+
+    fit(tmp_path / "good", 2)
+    good = max((tmp_path / "good").glob("*.safetensors"))
+    tensors, metadata = read(good)
+    whole = json.loads(metadata["description"])
+    moments, refused = random.Random(0), 0
+    for number in range(CHECKPOINTS):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        if moments.random() < 0.3:
+            changed, description = mutate_tensors(tensors, moments), whole
+        else:
+            changed, description = tensors, mutate_plain(whole, moments)
+        seal(folder / good.name, changed, metadata, description)
+        try:
+            fitted = fit(folder, 3)
+        except InputError:
+            refused += 1
+        except (RuntimeError, LookupError, TypeError, ValueError, AttributeError) as error:
+            # Of what an optimiser remembers torch itself says that it does not fit.
+            assert "optim" in "".join(traceback.format_exception(error))  # noqa: PT017
+        except Exception as error:
+            raise AssertionError(f"checkpoint {number}: {error!r}: {difference(whole, description)}") from error
+        else:
+            assert all(bool(tensor.isfinite().all()) for tensor in fitted.module_.state_dict().values())
+            assert math.isfinite(fitted.objective_)
+    assert CHECKPOINTS / 3 < refused < CHECKPOINTS

@@ -459,6 +459,10 @@ def _load(training: Resumable, found: Any, fresh: Any, folder: Path, ranks: Rank
     try:
         if alike[0] != alike[1]:
             raise ValueError("the weights are of other shapes")
+        for name in fresh.keys() - {"step"}:
+            # What an optimiser remembers is its own affair.
+            if not _is_like(found[name], fresh[name]):
+                raise ValueError(f"{name} is not what it should be")
         training.load_state(found)
         if not training.can_be_saved():
             raise ValueError("the weights are not finite")
@@ -468,6 +472,21 @@ def _load(training: Resumable, found: Any, fresh: Any, folder: Path, ranks: Rank
         raise InputError(
             f"The checkpoints in {folder} do not fit this training ({error}): name another folder, or remove that one."
         ) from error
+
+
+def _is_like(found: Any, fresh: Any) -> bool:
+    """Whether two trees have the same keys and types; what is None in one of them is not yet there, or no longer."""
+    if found is None or fresh is None:
+        return True
+    if isinstance(fresh, Tensor):
+        return isinstance(found, Tensor) and found.dtype == fresh.dtype and found.ndim == fresh.ndim
+    if type(found) is not type(fresh):
+        return False
+    if isinstance(fresh, dict):
+        return found.keys() == fresh.keys() and all(_is_like(found[key], fresh[key]) for key in fresh)
+    if isinstance(fresh, list | tuple):
+        return all(_is_like(*pair) for pair in zip(found, fresh, strict=False))
+    return True
 
 
 def _short(value: Any) -> str:
