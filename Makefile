@@ -7,6 +7,7 @@
 # make fuzz            the compiled transport solver under sanitizers, with arrays of every kind; needs g++
 # make check           style, types
 # make bench           the table of speed and memory, side by side with GemClus
+# make bench-speed     the recipes beside k-means: process time and memory
 # make bench-transport the same for Wasserstein objectives and their solver
 # make bench-files     the command line on large files: time and memory
 # make bench-scale     many rows and several processes: time, memory, messages
@@ -21,7 +22,7 @@ BIN := .venv/bin
 # Two test processes share the cores; one thread each, and none that spins while it waits, keeps them from fighting.
 PYTEST := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n 2 --dist loadgroup -q
 
-.PHONY: demo test test-faults test-portable test-laws test-browser fuzz check bench bench-transport bench-files bench-scale bench-accuracy bench-quality bench-selection reproduction clean
+.PHONY: demo test test-faults test-portable test-laws test-browser fuzz check bench bench-speed bench-transport bench-files bench-scale bench-accuracy bench-quality bench-selection reproduction clean
 
 NATIVE := $(wildcard src/pollux/transport/native/*)
 
@@ -59,6 +60,9 @@ check: .venv/installed-dev
 
 bench: .venv/installed-bench
 	$(BIN)/python benchmarks/core.py
+
+bench-speed: .venv/installed-bench .venv/installed-files
+	$(BIN)/python benchmarks/speed.py
 
 bench-transport: .venv/installed-bench .venv/installed-report
 	$(BIN)/python benchmarks/transport.py

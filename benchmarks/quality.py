@@ -12,8 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pollux.lab.quality.benchmark import Request, recorded_runs, report_on
-from pollux.lab.quality.leaderboard import Leaderboard, difference_to_reference, number, signed, title_of
-from pollux.lab.quality.leaderboard_charts import draw_leaderboard
+from pollux.lab.quality.leaderboard import (
+    Leaderboard,
+    difference_to_reference,
+    draw_leaderboard,
+    number,
+    signed,
+    title_of,
+)
 from pollux.lab.quality.peers import REFERENCE
 from pollux.lab.tables import NOTHING, escape_markdown, markdown_blocks, markdown_list
 

@@ -10,10 +10,9 @@ import re
 import sys
 from pathlib import Path
 
-from pollux.lab.paper.choices import choose
 from pollux.lab.paper.comparisons import ComparisonTable
 from pollux.lab.paper.experiment import Experiment, Protocol
-from pollux.lab.paper.reproduction import Request, recorded_runs, report_on
+from pollux.lab.paper.reproduction import Request, choose, recorded_runs, report_on
 from pollux.lab.results import Report
 from pollux.lab.tables import markdown_blocks, markdown_list
 

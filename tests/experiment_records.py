@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from pollux.clustering import CollapseWarning
-from pollux.lab.grid import Failure, Limits, RunContext, Task, perform
+from pollux.lab.grid import Display, Failure, Limits, RunContext, Task, perform
 from pollux.lab.paper import EXPERIMENTS, cifar10
 from pollux.lab.paper.experiment import Experiment, Protocol
 from pollux.lab.paper.mi_boundaries import DISTANCES, difference, limit
@@ -90,7 +90,7 @@ def write_encoder(folder: Path, channels: int = 3) -> Path:
     return folder / cifar10.ENCODER
 
 
-class Spy:
+class Spy(Display):
     """A display that remembers."""
 
     def __init__(self) -> None:

@@ -93,7 +93,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     n_init : int
         Restarts, trained together where the model allows; the highest objective is kept.
     max_epochs : int or "auto"
-        Passes over the data; "auto": those of about 500 steps, and at least 15.
+        Passes over the data; "auto": those of about 200 steps, or 500 with penalties, and at least 15.
     batch_size : int, "auto" or None
         Samples of a step; None: all. "auto": all up to 1,000, else 500.
     learning_rate : float

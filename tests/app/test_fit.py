@@ -358,15 +358,15 @@ def test_streamed_numbers_are_scaled_as_those_that_are_held(scaling: str) -> Non
 
 
 def test_runs_whose_epochs_are_left_to_us_go_on(run: Path) -> None:
-    # Fewer epochs than those of 500 steps, which a run of so few rows would have.
+    # Fewer epochs than those of 200 steps, which a run of so few rows would have.
     data = run.parent / "plain.csv"
     options = ("--clusters", 3, "--restarts", 1, "--model", "linear")
     good("fit", data, *options, "--epochs", "auto", "--out", "auto")
-    assert summary_of("auto")["epochs"] == 500
-    refused("fit", "--resume", "auto", says="has had its 500 epochs")
-    refused("fit", "--resume", "auto", "--epochs", 400, says="has had its 500 epochs")
-    good("fit", "--resume", "auto", "--epochs", 502)
-    assert summary_of("auto")["epochs"] == 502
+    assert summary_of("auto")["epochs"] == 200
+    refused("fit", "--resume", "auto", says="has had its 200 epochs")
+    refused("fit", "--resume", "auto", "--epochs", 100, says="has had its 200 epochs")
+    good("fit", "--resume", "auto", "--epochs", 202)
+    assert summary_of("auto")["epochs"] == 202
     good("fit", data, *options, "--epochs", 3, "--schedule", "cosine", "--out", "falls")
     refused("fit", "--resume", "falls", "--epochs", 5, says="--config falls/run.toml --epochs 5")
     good("fit", "--config", "falls/run.toml", "--epochs", 5, "--out", "longer")

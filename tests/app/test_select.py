@@ -23,7 +23,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def few_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fewer epochs than by default, which three blobs do not need."""
-    monkeypatch.setattr("pollux.selection.ensembles._EPOCHS", 5)
+    monkeypatch.setattr("pollux.selection.search._EPOCHS", 5)
 
 
 COMPARING = ("--from", 3, "--to", 3, "--subsamples", 3)
@@ -74,7 +74,7 @@ def test_a_command_that_is_stopped_leaves_nothing(file: Path, tmp_path: Path, mo
         raise KeyboardInterrupt
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("pollux.selection.ensembles._fit", stop)
+    monkeypatch.setattr("pollux.selection.search._fit", stop)
     answer = pollux("select", file)
     assert answer.code == 130
     assert "nothing was written" in answer.err

@@ -53,7 +53,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def k_means(*arguments: Any) -> NDArray[np.int64]:
         with monkeypatch.context() as patch:
-            patch.setattr(centres, "_RUNS", 2)
+            patch.setattr(centres, "RUNS", 2)
             return centres.k_means(*arguments)
 
     monkeypatch.setattr(mixtures, "k_means", k_means)

@@ -505,7 +505,7 @@ def test_components_are_as_many_as_clusters_unless_they_are_given(name: str) -> 
 @every_kernel
 @every_odd
 def test_kernels_of_odd_data_are_finite(name: str, X: Array, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(centres, "_RUNS", 1)
+    monkeypatch.setattr(centres, "RUNS", 1)
     for count in (1, 3):
         values = features(resolve(name).for_clusters(count), X)
         assert len(values) == len(X)
@@ -571,7 +571,7 @@ def test_the_mixed_kernel_is_the_sum_of_both_at_unit_mean_square(share: float) -
 
 def test_mixtures_are_those_that_scikit_learn_fits_from_the_same_start() -> None:
     X, classes = make_blobs(90, n_features=3, centers=3, cluster_std=1.5, random_state=2)
-    found = mixtures.probabilities(X, classes, 0.01)
+    found = mixtures.fit_mixture(X, X, classes, 0.01).predict_proba(X)
     means = np.stack([X[classes == k].mean(0) for k in range(3)])
     precisions = [np.linalg.inv(np.cov(X[classes == k].T, bias=True) + 0.01 * np.eye(3)) for k in range(3)]
     expected = GaussianMixture(
@@ -600,13 +600,13 @@ def test_the_kernel_of_mixtures_is_a_mean_probability() -> None:
 
 def test_features_of_few_values_have_broader_components(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[float] = []
-    real = mixtures.probabilities
+    real = mixtures.fit_mixture
 
-    def probabilities(points: Any, labels: Any, regularisation: float) -> Any:
+    def fit_mixture(points: Any, starting: Any, labels: Any, regularisation: float) -> Any:
         asked.append(regularisation)
-        return real(points, labels, regularisation)
+        return real(points, starting, labels, regularisation)
 
-    monkeypatch.setattr(mixtures, "probabilities", probabilities)
+    monkeypatch.setattr(mixtures, "fit_mixture", fit_mixture)
     answers = np.random.default_rng(0).integers(0, 4, (80, 5)).astype(float)
     for X in (answers, answers + normal(80, 5)):
         Mixtures(components=2, neighbours=(5,)).embed(X)
@@ -617,13 +617,14 @@ def test_features_of_few_values_have_broader_components(monkeypatch: pytest.Monk
 def test_standardised_features_are_made_symmetric_for_mixtures_and_others_are_left() -> None:
     skewed = np.exp(normal(300, 3))
     scaled = (skewed - skewed.mean(0)) / skewed.std(0)
-    found = mixtures._symmetric(Rows(scaled)).flat()
+    powers = mixtures._learn_powers(Rows(scaled))
+    assert powers is not None
+    found = powers.transform(scaled)
     assert (np.abs(scipy.stats.skew(scaled)) > 1).all()
     assert (np.abs(scipy.stats.skew(found)) < 0.3).all()
     # Each feature keeps its order.
     np.testing.assert_array_equal(np.argsort(found, axis=0), np.argsort(scaled, axis=0))
-    rows = Rows(scaled * [1, 2, 3])
-    assert mixtures._symmetric(rows) is rows
+    assert mixtures._learn_powers(Rows(scaled * [1, 2, 3])) is None
 
 
 def test_copies_of_a_sample_do_not_tear_the_graph() -> None:
@@ -645,7 +646,25 @@ def test_zero_and_minus_zero_are_one_value() -> None:
 def test_mixtures_of_many_rows_are_fitted_to_some(monkeypatch: pytest.MonkeyPatch) -> None:
     X, classes = make_blobs(120, n_features=2, centers=[[0, 0], [9, 9]], random_state=0)
     monkeypatch.setattr(mixtures, "_MOST_FITTED", 50)
-    assert adjusted_rand_index(classes, mixtures.probabilities(X, classes, 0.05).argmax(1)) == 1
+    monkeypatch.setattr(mixtures, "_MOST_STARTING", 30)
+    monkeypatch.setattr(mixtures, "_STARTING_OF_A_CLUSTER", 1)
+    monkeypatch.setattr("pollux.data.rows._PART_ELEMENTS", 60)
+    values = Mixtures(components=2, neighbours=(5,)).embed(X)
+    assert adjusted_rand_index(classes, values[:, :2].argmax(1)) == 1
+    # Equal samples have equal features, whether or not they were learned from.
+    twice = Mixtures(components=2, neighbours=(5,)).embed(np.concatenate([X, X]))
+    np.testing.assert_allclose(twice[:120], twice[120:], atol=1e-12)
+
+
+def test_samples_far_from_those_that_mixtures_were_fitted_to_have_finite_features(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    X = normal(60, 2)
+    drawn = np.random.default_rng(0).choice(60, 50, replace=False)
+    X = (X - X[drawn].mean(0)) / X[drawn].std(0)
+    X[np.setdiff1d(np.arange(60), drawn)[0]] = 1e200, -1e200
+    monkeypatch.setattr(mixtures, "_MOST_FITTED", 50)
+    assert np.isfinite(Mixtures(components=2, neighbours=(5,)).embed(X)).all()
 
 
 # --- What they are for ----------------------------------------------------------------------------------------

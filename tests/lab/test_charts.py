@@ -15,7 +15,7 @@ from experiment_records import made_up_records
 from pollux.clustering import GeminiClustering
 from pollux.lab.charts import ari_label
 from pollux.lab.grid import model_path
-from pollux.lab.paper import EXPERIMENTS, categorical, moons, outliers, ova_vs_ovo
+from pollux.lab.paper import EXPERIMENTS, outliers, plane
 from pollux.lab.paper.reproduction import Request, report_on
 from pollux.lab.records import Record, Run
 from pollux.lab.results import WITHOUT_FIGURES, Report, publish, with_figures
@@ -26,18 +26,18 @@ PANELS = {
     "categorical": {"clusters": 2},
     "outliers": {"entropy": 3},
     "moons": {"regions": 6},
-    "mnist": {"bars": 4},
-    "cifar10": {"bars": 2},
+    "mnist": {"bars": 4, "bars-2": 2},
+    "cifar10": {"bars": 2, "bars-2": 2},
     "mi-boundaries": {"boundaries": 2, "differences": 2},
     "ova-vs-ovo": {"regions": 2},
     "model-selection": {"clusters": 2},
     "complexity": {"time": 2},
 }
 SAMPLES = {
-    "categorical": categorical.samples()[0],
+    "categorical": plane.samples("categorical")[0],
     "outliers": outliers.samples(1)[0][:100],
-    "moons": moons.samples()[0],
-    "ova-vs-ovo": ova_vs_ovo.samples()[0],
+    "moons": plane.samples("moons")[0],
+    "ova-vs-ovo": plane.samples("ova-vs-ovo")[0],
 }
 every_experiment = pytest.mark.parametrize("name", EXPERIMENTS)
 

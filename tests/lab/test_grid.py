@@ -20,17 +20,15 @@ import torch
 from experiment_records import Spy, grid_of, perform_run, write_encoder
 from pollux.app import cli
 from pollux.lab import grid, progress
-from pollux.lab.grid import Limits, Task, model_path
+from pollux.lab.grid import Limits, Task, model_path, unfinished_path
 from pollux.lab.paper import (
     EXPERIMENTS,
     cifar10,
     reproduction,
 )
-from pollux.lab.paper.choices import choose
 from pollux.lab.paper.experiment import Experiment
-from pollux.lab.paper.reproduction import ExperimentTask, missing_runs, recorded_runs, run_experiment
+from pollux.lab.paper.reproduction import ExperimentTask, choose, missing_runs, recorded_runs, run_experiment
 from pollux.lab.records import Record, Run
-from pollux.lab.unfinished import unfinished_path
 from pollux.training import Checkpoints
 
 
@@ -116,12 +114,11 @@ def test_no_more_runs_are_handed_out_than_there_are_workers(
             self.pipe, self._far_end = multiprocessing.Pipe()
             made.append(self)
 
-        def assigned(self, task: Task) -> Worker:
+        def assign(self, task: Task) -> None:
             self.task = task
             busy.add(self)
             most.append(len(busy))
             self._far_end.send("an answer")
-            return self
 
         def poll(self, display: Any) -> Record:
             self.pipe.recv()

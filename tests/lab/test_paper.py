@@ -26,12 +26,11 @@ from pollux.lab.paper import (
     complexity,
     mi_boundaries,
     mnist,
-    model_selection,
     outliers,
 )
-from pollux.lab.paper.choices import choose
 from pollux.lab.paper.comparisons import Comparison, ComparisonTable
 from pollux.lab.paper.experiment import OBJECTIVES, Protocol
+from pollux.lab.paper.reproduction import choose
 from pollux.lab.records import Record, Run
 
 PAPER = Path(__file__).parents[3] / "shared" / "paper" / "gemini.tex"
@@ -165,7 +164,7 @@ def cells(tables: Sequence[ComparisonTable]) -> list[Comparison]:
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_tables_of_nothing_of_some_and_of_all_runs(name: str) -> None:
     experiment = EXPERIMENTS[name]
-    conclude = experiment.conclusion or (lambda records: [])
+    conclude = experiment.conclusion
     assert all(cell.measured is None for cell in cells(experiment.tables([])))
     assert list(conclude([])) == []
     runs = experiment.protocols["paper"].all_runs(name)
@@ -214,6 +213,17 @@ def test_the_same_seed_gives_the_same_and_another_something_else(tmp_path: Path)
     )
     assert one.metrics == again.metrics
     assert one.metrics["objective"] != other.metrics["objective"]
+
+
+def test_runs_of_other_settings_have_other_seeds_which_records_name(tmp_path: Path) -> None:
+    runs = [run for name in EXPERIMENTS for run in EXPERIMENTS[name].protocols["quick"].all_runs(name)]
+    assert len({run.random_state for run in runs}) == len(runs)
+    assert all(0 <= run.random_state < 2**31 for run in runs)
+    run = Run("ova-vs-ovo", {"objective": "mmd_ovo", "epochs": 1}, 1)
+    record = perform_run(run, tmp_path)
+    assert record.run == run
+    assert record.metrics["random_state"] == run.random_state
+    assert run.random_state == Run("ova-vs-ovo", {"epochs": 1, "objective": "mmd_ovo"}, 1).random_state
 
 
 def test_outliers_run_with_baselines(tmp_path: Path) -> None:
@@ -289,6 +299,7 @@ def test_mnist_runs(tmp_path: Path) -> None:
     for changed in (
         {"model": "mlp"},
         {"model": "lenet5"},
+        {"model": "lenet5", "network": "paper"},
         {"model": "mlp", "vat": 0.5},
         {"model": "mlp"} | wasserstein,
     ):
@@ -308,7 +319,12 @@ def test_images_are_scaled_and_padded(few_images: None) -> None:
     assert (squares.test.min(), squares.test.max()) == (-1, 1)
     assert np.array_equal(squares.train[:, 0, 2:-2, 2:-2].reshape(60, -1), rows.train)
     assert np.all(squares.train[:, :, :2] == -1)
-    standard = cifar10.pictures().train
+    resized = mnist.pictures("lenet5", "paper").test
+    assert resized.shape == (30, 1, 32, 32)
+    # Between the pixels, no margin.
+    assert resized.min() >= -1
+    assert not np.all(resized[:, :, :2] == -1)
+    standard = cifar10.pictures()[0]
     assert standard.shape == (60, 3, 32, 32)
     np.testing.assert_allclose(standard.mean((0, 2, 3)), 0, atol=1e-4)
     np.testing.assert_allclose(standard.std((0, 2, 3)), 1, atol=1e-4)
@@ -319,7 +335,7 @@ def test_model_selection_asks_for_fifty_clusters(tmp_path: Path) -> None:
     run = Run("model-selection", {"model": "mlp", "objective": "mmd_ova", "epochs": 1}, 0)
     metrics = perform_run(run, tmp_path).metrics
     assert good_score(metrics)
-    assert model_selection.ASKED == 50
+    assert mnist.ASKED == 50
     assert metrics["clusters_in_training"] <= 50
 
 
@@ -342,6 +358,9 @@ def test_cifar10_runs_with_pixels_and_features(tmp_path: Path) -> None:
         assert good_score(
             perform_run(Run("cifar10", {"baseline": "kmeans", "geometry": geometry}, 0), tmp_path).metrics
         )
+    for model in cifar10.MODEL_NAMES:
+        settings = {"model": model, "objective": "kl_ova", "geometry": "none", "network": "paper", "epochs": 1}
+        assert good_score(perform_run(Run("cifar10", settings, 0), tmp_path).metrics)
     # The features of an image are those of the encoder, of the same image.
     train, _ = cifar10.features(path)
     network = cifar10.load_encoder(path)

@@ -24,7 +24,7 @@ from pollux.errors import InputError
 from pollux.lab import bench_command as bench
 from pollux.lab import grid, records
 from pollux.lab.datasets import ImageSet
-from pollux.lab.grid import Failure, Limits, RunContext, perform, record_of, run_grid
+from pollux.lab.grid import Failure, Limits, RunContext, UnfinishedRun, perform, record_of, run_grid
 from pollux.lab.quality import benchmark, labelled_sets
 from pollux.lab.quality.benchmark import QualityTask, find_labels, is_done, report_on
 from pollux.lab.quality.labelled_sets import DataSet, Samples, choose_sets, describe_set, read_file
@@ -40,7 +40,6 @@ from pollux.lab.quality.leaderboard import (
 from pollux.lab.quality.peers import METHODS, Method, choose_methods, fit_preparation
 from pollux.lab.records import Record, Run
 from pollux.lab.results import print_report
-from pollux.lab.unfinished import UnfinishedRun
 from quality_methods import BROKEN, GOOD, HANGING, KILLED, LEAVING, ONCE
 
 ROOT = Path(__file__).parents[2]
@@ -473,14 +472,14 @@ def test_means_are_over_the_sets_that_all_answered() -> None:
 def test_of_a_set_that_changed_the_later_run_counts() -> None:
     board = Leaderboard.of([record("a", "kmeans", 0.1, data="old"), record("a", "kmeans", 0.8, data="new")])
     assert board.scores["a", "kmeans"].ari == 0.8
-    assert board.scores["a", "kmeans"].seeds == 1
+    assert board.scores["a", "kmeans"].deviation is None
 
 
 def test_scores_are_of_one_version_and_one_file() -> None:
     old = [record("a", "kmeans", 0.1, seed=seed, data="old") for seed in range(3)]
     board = Leaderboard.of([*old, record("a", "pollux", 0.3, data="old"), record("a", "kmeans", 0.8, data="new")])
     assert board.scores["a", "kmeans"].ari == 0.8
-    assert board.scores["a", "kmeans"].seeds == 1
+    assert board.scores["a", "kmeans"].deviation is None
     # What was not done again is there still.
     assert board.scores["a", "pollux"].ari == 0.3
     later = record("a", "kmeans", 0.9, seed=1, version="2")

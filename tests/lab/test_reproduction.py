@@ -18,9 +18,8 @@ from pollux.lab.paper import (
     cifar10,
     outliers,
 )
-from pollux.lab.paper.choices import choose
 from pollux.lab.paper.experiment import Experiment, Protocol
-from pollux.lab.paper.reproduction import recorded_runs
+from pollux.lab.paper.reproduction import choose, recorded_runs
 from pollux.lab.records import Run
 
 

@@ -203,7 +203,7 @@ def test_failures_warnings_versions_and_time_are_told() -> None:
 
 
 def test_pictures_are_linked_from_markdown_and_within_the_page(tmp_path: Path) -> None:
-    made = replace(report("moons"), pictures=[Picture("moons-a", "What <it> shows", b"png", "figures/moons-a.png")])
+    made = replace(report("moons"), pictures=[Picture("What <it> shows", b"png", "figures/moons-a.png")])
     assert "](figures/moons-a.png)" in render_markdown(made)
     assert "data:image/png;base64,cG5n" in render_page(made)
     assert "What &lt;it&gt; shows" in render_page(made)

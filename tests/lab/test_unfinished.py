@@ -11,7 +11,7 @@ import pytest
 from pollux.clustering import CollapseWarning
 from pollux.errors import InputError
 from pollux.io.locks import BusyError
-from pollux.lab.unfinished import UnfinishedRun, unfinished_path
+from pollux.lab.grid import UnfinishedRun, unfinished_path
 
 
 def test_what_is_left_of_a_run_is_used_by_the_same_code_alone(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def images(n: int, *shape: int, seed: int = 0) -> Tensor:
     return torch.randn(n, *shape, generator=torch.Generator().manual_seed(seed))
 
 
-def parameter_count(factory: Factory, shape: object, n_clusters: int, **options: int) -> int:
+def parameter_count(factory: Factory, shape: object, n_clusters: int, **options: object) -> int:
     with torch.device("meta"):  # sizes without values: nothing to initialise
         return sum(parameter.numel() for parameter in factory(shape, n_clusters, **options).parameters())
 
@@ -104,6 +104,39 @@ def test_lenet5_reads_28_pixels_as_32_pixels_with_a_black_border() -> None:
     large.load_state_dict(small.state_dict())
     x = images(3, 1, 28, 28)
     assert torch.allclose(small(x), large(functional.pad(x, (2, 2, 2, 2))), atol=1e-6)
+
+
+def test_lenet5_of_the_paper_is_its_written_out_definition() -> None:
+    model = lenet5((1, 32, 32), 10, activation="tanh", pooling="average")
+    x = images(3, 1, 32, 32)
+    first, second, third, fourth, last = (dict(layer.named_parameters()) for layer in model if list(layer.parameters()))
+    hidden = functional.avg_pool2d(functional.conv2d(x, **first).tanh(), 2)
+    hidden = functional.avg_pool2d(functional.conv2d(hidden, **second).tanh(), 2)
+    # A linear layer of 16 x 5 x 5 values is a convolution that sees all of them.
+    kernel = third["weight"].reshape(120, 16, 5, 5)
+    hidden = functional.conv2d(hidden, kernel, third["bias"]).flatten(1).tanh()
+    expected = functional.linear(functional.linear(hidden, **fourth).tanh(), **last)
+    assert torch.allclose(model(x), expected, atol=1e-5)
+
+
+def test_resnet18_of_imagenet_has_the_size_and_stages_of_torchvision() -> None:
+    # 11,689,512 of torchvision's, and a linear layer from its 1000 logits.
+    assert parameter_count(resnet18, (3, 32, 32), 10, stem="imagenet") == 11_689_512 + 10 * 1001
+    model = resnet18((3, 32, 32), 10, stem="imagenet")
+    sizes: list[tuple[int, ...]] = []
+    for block in model.modules():
+        if isinstance(block, BasicBlock):
+            block.register_forward_hook(lambda _module, _inputs, output: sizes.append(tuple(output.shape[1:])))
+    assert model(images(2, 3, 32, 32)).shape == (2, 10)
+    assert sizes[::2] == [(64, 8, 8), (128, 4, 4), (256, 2, 2), (512, 1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("factory", "options"), [(lenet5, {"activation": "gelu"}), (lenet5, {"pooling": "min"}), (resnet18, {"stem": ""})]
+)
+def test_options_that_do_not_exist_are_refused(factory: Factory, options: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match=r" is '.*, not "):
+        factory((1, 32, 32), 3, **options)
 
 
 @pytest.mark.parametrize(("in_channels", "out_channels", "stride"), [(4, 4, 1), (4, 6, 1), (4, 4, 2), (4, 8, 2)])

@@ -116,7 +116,7 @@ class Settings:
     max_epochs: int | str = setting(
         200,
         TRAINING,
-        "passes over the data (default: 200); auto: those of about 500 steps, and at least 15",
+        "passes over the data (default: 200); auto: those of about 200 steps, or 500 with penalties, and at least 15",
         least=1,
         auto=True,
         short="epochs",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ from pollux.geometry.affinity import Block
 from pollux.geometry.centres import k_means
 from pollux.geometry.neighbours import SEARCHED_COMPONENTS
 from pollux.geometry.pairwise import Geometry, Kind
-from pollux.geometry.spectral import WEIGHTS, NeighbourGraph, block_of, unit_rows
+from pollux.geometry.spectral import WEIGHTS, NeighbourGraph, block_of, distinct, eigenvectors, unit_rows
 
 _COMPONENTS = 10
 _REGULARISATION, _OF_FEW_VALUES = 0.05, 0.3
@@ -28,8 +29,17 @@ _FEW_VALUES, _COUNTED_ROWS = 10, 1_000
 # Deviations of features that differ by less were made equal.
 _STANDARDISED = 1.1
 _ITERATIONS = 60
-# Rows that a mixture is fitted to; it has far fewer parameters.
+_FEWEST_ITERATIONS = 5
+# Multiplications of a mixture, n·K·d² an iteration: of hundreds of components each takes long.
+_MOST_PRODUCTS = 5e10
+# Samples that a mixture is fitted to, as it has far fewer parameters; and those that it starts from.
 _MOST_FITTED = 20_000
+_MOST_STARTING, _STARTING_OF_A_CLUSTER = 5_000, 20
+_MOST_EIGENVECTORS = 50
+# Features after a power have a deviation of one.
+_FARTHEST = 1e6
+
+Points: TypeAlias = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -84,37 +94,64 @@ class Mixtures(Geometry):
         return block_of(torch.from_numpy(self.embed(rows)).to(rows.device, rows.dtype))
 
     def embed(self, X: Any) -> NDArray[np.float64]:
-        """The features (n, r) of all samples: the probabilities of all components of all mixtures."""
-        rows = _symmetric(as_rows(X))
-        points, count = _points(rows, self.dimensions), min(self.components or _COMPONENTS, len(rows))
-        regularisation = self.regularisation or (_OF_FEW_VALUES if _takes_few_values(rows) else _REGULARISATION)
-        compact = probabilities(points, k_means(points, count), regularisation)
-        following = [
-            probabilities(points, k_means(self._mixed(rows, points, count, k, weights), count), regularisation)
-            for k in self.neighbours
-            for weights in WEIGHTS
-        ]
-        return np.concatenate([compact, *(each / math.sqrt(len(following)) for each in following)], 1) / math.sqrt(2)
+        """The features (n, r) of all samples: the probabilities of all components of all mixtures.
 
-    def _mixed(self, rows: Rows, points: NDArray[np.float64], count: int, k: int, weights: str) -> NDArray[np.float64]:
-        """Eigenvectors of a neighbour graph beside the points themselves, each of unit mean square."""
-        vectors = unit_rows(NeighbourGraph(k, weights=weights).vectors(rows, count)[1])
-        return np.concatenate([_of_unit_length(vectors - vectors.mean(0)), _of_unit_length(points)], 1)
+        All is learned from some of the samples; the others go through it a part at a time.
+        """
+        rows = as_rows(X)
+        sample = _some(rows, _MOST_FITTED)
+        to_points = _learn_points(sample, self.dimensions)
+        points = to_points(sample)
+        regularisation = self.regularisation or (_OF_FEW_VALUES if _takes_few_values(sample) else _REGULARISATION)
+        count = min(self.components or _COMPONENTS, len(points))
+        # A start needs fewer samples than a mixture: the graph of its samples takes the longest.
+        starting = _some(Rows(points), max(_MOST_STARTING, _STARTING_OF_A_CLUSTER * count)).flat()
+        fitted = [fit_mixture(points, *start, regularisation) for start in self._starts(starting, count)]
+        # Half of the weight is that of the first, from the compact start.
+        weights = [math.sqrt(1 / 2), *[math.sqrt(1 / 2 / (len(fitted) - 1))] * (len(fitted) - 1)]
+        parts = [points] if sample is rows else (to_points(Rows(part)) for part in rows.parts())
+        return np.concatenate(
+            [
+                np.concatenate([w * each.predict_proba(part) for w, each in zip(weights, fitted, strict=True)], 1)
+                for part in parts
+            ]
+        )
+
+    def _starts(self, points: Points, count: int) -> Iterator[tuple[Points, NDArray[np.int64]]]:
+        """Points and their labels (n,) that mixtures start at: the clusters of k-means, and those along graphs."""
+        yield points, k_means(points, count)
+        once, which = distinct(Rows(points))
+        for k in self.neighbours:
+            for weights in WEIGHTS:
+                graph = NeighbourGraph(k, weights=weights, search_components=None).graph(once)
+                vectors = unit_rows(eigenvectors(graph, min(count, _MOST_EIGENVECTORS))[1][which])
+                # Eigenvectors beside the points themselves, each of unit mean square.
+                mixed = np.concatenate([_of_unit_length(vectors - vectors.mean(0)), _of_unit_length(points)], 1)
+                yield points, k_means(mixed, count)
 
 
-def probabilities(points: NDArray[np.float64], labels: NDArray[np.int64], regularisation: float) -> NDArray[np.float64]:
-    """Probabilities (n, K) of the components of a mixture of points (n, d) that starts at labels (n,)."""
+def fit_mixture(
+    points: Points, starting: Points, labels: NDArray[np.int64], regularisation: float
+) -> GaussianMixture | OneComponent:
+    """A mixture of points (n, d) that starts at the clusters that other points (m, d) have by their labels (m,)."""
     used, labels = np.unique(labels, return_inverse=True)
     if len(used) == 1:
-        return np.ones((len(points), 1))
-    chosen = _some(len(points))
-    start = _start(points[chosen], np.eye(len(used))[labels[chosen]], regularisation)
-    mixture = GaussianMixture(len(used), reg_covar=regularisation, max_iter=_ITERATIONS, random_state=0, **start)
+        return OneComponent()
+    start = _start(starting, np.eye(len(used))[labels], regularisation)
+    (n, d), K = points.shape, len(used)
+    iterations = int(np.clip(_MOST_PRODUCTS / (n * K * d**2), _FEWEST_ITERATIONS, _ITERATIONS))
+    mixture = GaussianMixture(K, reg_covar=regularisation, max_iter=iterations, random_state=0, **start)
     with warnings.catch_warnings():
         # So many iterations are enough, whether or not they converge.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        mixture.fit(points[chosen])
-    return np.asarray(mixture.predict_proba(points))
+        return mixture.fit(points)
+
+
+class OneComponent:
+    """The mixture of samples that all start in one cluster."""
+
+    def predict_proba(self, points: Points) -> Points:
+        return np.ones((len(points), 1))
 
 
 def _start(
@@ -131,26 +168,56 @@ def _start(
     return {"weights_init": sizes / sizes.sum(), "means_init": means, "precisions_init": np.stack(precisions)}
 
 
-def _symmetric(rows: Rows) -> Rows:
-    """Samples with each feature raised to the power that makes it most like a Gaussian, where all are standardised."""
+def _learn_points(rows: Rows, dimensions: int) -> Callable[[Rows], Points]:
+    """A map of samples such as these to points (n, d): symmetric features, their leading principal components, of unit
+    mean square."""
+    powers = _learn_powers(rows)
+
+    def to_vectors(some: Rows) -> NDArray[np.float64]:
+        samples = np.concatenate([part.flatten(1).cpu().double().numpy() for part in some.parts()])
+        if powers is None:
+            return samples
+        with np.errstate(all="ignore"):
+            # A sample that is far from all that the powers were learned from may overflow.
+            found: Points = np.clip(np.nan_to_num(powers.transform(samples)), -_FARTHEST, _FARTHEST)
+            return found
+
+    vectors = to_vectors(rows)
+    centre = vectors.mean(0)
+    axes = None
+    if dimensions < min(vectors.shape):
+        axes = principal_axes(Rows(vectors), torch.from_numpy(centre), dimensions).numpy()
+
+    def to_points(vectors: NDArray[np.float64]) -> Points:
+        moved: Points = vectors - centre
+        return moved if axes is None else moved @ axes
+
+    points = to_points(vectors)
+    # First of unit size, as squares overflow sooner.
+    largest = float(np.abs(points).max(initial=0)) or 1.0
+    unit = float(np.sqrt(np.square(points / largest).mean())) or 1.0
+    return lambda some: to_points(to_vectors(some)) / largest / unit
+
+
+def _learn_powers(rows: Rows) -> PowerTransformer | None:
+    """The power of each feature that makes it most like a Gaussian, where all are standardised."""
     deviation = rows.moments().deviation.flatten()
     deviation = deviation[deviation > 0]
     if not len(deviation) or float(deviation.max()) > _STANDARDISED * float(deviation.min()):
-        return rows
+        return None
     samples = np.concatenate([part.flatten(1).cpu().double().numpy() for part in rows.parts()])
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         # A constant feature has no best power.
         warnings.simplefilter("ignore")
-        powers = PowerTransformer().fit(samples[_some(len(samples))])
-        found = powers.transform(samples)
-    return Rows(found, rows.dtype) if np.isfinite(found).all() else rows
+        powers = PowerTransformer().fit(samples)
+        return powers if np.isfinite(powers.transform(samples)).all() else None
 
 
-def _some(n: int) -> NDArray[np.int64]:
-    """The numbers of at most so many of n samples as are fitted to, always the same ones."""
-    if n <= _MOST_FITTED:
-        return np.arange(n)
-    return np.sort(np.random.default_rng(0).choice(n, _MOST_FITTED, replace=False))
+def _some(rows: Rows, most: int) -> Rows:
+    """At most so many of the samples, always the same ones."""
+    if len(rows) <= most:
+        return rows
+    return rows.part(torch.from_numpy(np.sort(np.random.default_rng(0).choice(len(rows), most, replace=False))))
 
 
 def _takes_few_values(rows: Rows) -> bool:
@@ -163,16 +230,3 @@ def _takes_few_values(rows: Rows) -> bool:
 def _of_unit_length(centred: NDArray[np.float64]) -> NDArray[np.float64]:
     """The same features, of mean squared length one."""
     return centred / (np.sqrt(np.square(centred).sum(1).mean()) or 1.0)
-
-
-def _points(rows: Rows, dimensions: int) -> NDArray[np.float64]:
-    """Samples as points (n, d), their leading principal components, of unit mean square."""
-    centre = torch.from_numpy(rows.moments().mean).flatten()
-    axes = None
-    if dimensions < min(len(rows), math.prod(rows.shape)):
-        axes = principal_axes(rows, centre, dimensions)
-    moved = (part.flatten(1).cpu().double() - centre for part in rows.parts())
-    points = torch.cat([part if axes is None else part @ axes for part in moved]).numpy()
-    # First of unit size, as squares overflow sooner.
-    points = points / (np.abs(points).max() or 1.0)
-    return points / (np.sqrt(np.square(points).mean()) or 1.0)

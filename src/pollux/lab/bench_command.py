@@ -4,31 +4,24 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
 from typing import Any
 
-from pollux.app.console import BAD_INPUT, GOOD, OUR_FAULT, STOPPED, counted, say
+from pollux.app.console import BAD_INPUT
 
 # Written out, because the methods bring scikit-learn and torch; a test compares them.
 METHODS = ("kmeans", "gmm", "ward", "spectral", "hdbscan", "gemclus", "pollux")
 
 
 def add(commands: Any) -> None:
-    bench = commands.add_parser(
-        "bench",
-        allow_abbrev=False,
-        description="Measure the library beside its peers.",
-    )
-    bench.set_defaults(run=lambda options: _ask(bench))
-    _add_quality(bench.add_subparsers(dest="bench", metavar="BENCH"))
+    about = "Measure the library beside its peers."
+    bench = commands.add_parser("bench", allow_abbrev=False, description=about)
 
+    def ask(options: argparse.Namespace) -> int:
+        bench.print_help(sys.stderr)
+        return BAD_INPUT
 
-def _ask(bench: argparse.ArgumentParser) -> int:
-    bench.print_help(sys.stderr)
-    return BAD_INPUT
-
-
-def _add_quality(benches: Any) -> None:
+    bench.set_defaults(run=ask)
+    benches = bench.add_subparsers(dest="bench", metavar="BENCH")
     quality = benches.add_parser(
         "quality",
         allow_abbrev=False,
@@ -61,40 +54,12 @@ def _add_quality(benches: Any) -> None:
         "--anew", metavar="NAME", nargs="+", default=[], help="run these methods again though they are recorded"
     )
     quality.add_argument("--show", action="store_true", help="run nothing: tables and figures of what is recorded")
-    quality.set_defaults(run=_run_quality)
+    quality.set_defaults(run=run_quality)
 
 
-def _run_quality(options: argparse.Namespace) -> int:
-    from pollux.lab.quality import Request, compare
+def run_quality(options: argparse.Namespace) -> int:
+    from pollux.lab.progress import run_recorded
+    from pollux.lab.quality.benchmark import Request, compare
 
-    request = Request(
-        options.folders,
-        options.sets,
-        options.methods,
-        options.seeds,
-        options.jobs,
-        options.timeout,
-        options.out,
-        options.show,
-        options.anew,
-    )
-    return run_recorded(lambda: compare(request), options.out, lambda failure: failure.task)
-
-
-def run_recorded(work: Callable[[], Sequence[Any]], out: str, named: Callable[[Any], Any]) -> int:
-    """Do runs that are recorded in a folder as they end, and name those that failed; the exit code."""
-    try:
-        failures = work()
-    except KeyboardInterrupt:
-        say(f"Stopped. What has ended is recorded in {out}; the same command goes on from there.")
-        return STOPPED
-    if not failures:
-        return GOOD
-    # Where errors come from: each place once.
-    for trace in dict.fromkeys(failure.trace for failure in failures if failure.trace):
-        for line in trace.rstrip().splitlines():
-            say(line)
-    say(f"{counted(len(failures), 'run')} failed; the same command tries again what is not recorded:")
-    for failure in failures:
-        say(f"  {named(failure)}: {' '.join(failure.reason.split())}")
-    return OUR_FAULT
+    request = Request(**{name: getattr(options, name) for name in Request.__dataclass_fields__})
+    return run_recorded(lambda: compare(request), options.out)

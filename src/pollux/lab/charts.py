@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 
 from pollux.clustering import GeminiClustering, load
 from pollux.lab.grid import model_path
 from pollux.lab.records import Record
 from pollux.lab.tables import typeset
-from pollux.report.canvas import GRID, INK, QUIET, TITLE, clean_axes, colours
+from pollux.report.canvas import GRID, INK, QUIET, TITLE, clean_axes, colours, new_figure
 from pollux.report.figures import plot_decision_regions
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # Predictions along each axis of the plane.
 RESOLUTION = 200
@@ -33,8 +35,7 @@ class SavedModel(NamedTuple):
 def load_saved(records: Sequence[Record], folder: Path, wanted: Mapping[str, Any]) -> SavedModel | None:
     """The run of these settings and of seed 0, if it is recorded and its model was saved."""
     for record in records:
-        settings = record.run.settings
-        if record.run.seed == 0 and all(settings.get(name) == value for name, value in wanted.items()):
+        if record.run.seed == 0 and record.run.has(wanted):
             path = model_path(folder, record.run)
             if path.exists():
                 return SavedModel(record, load(path))
@@ -80,11 +81,31 @@ def family_colour(objective: str) -> str:
     return colours(len(FAMILIES))[FAMILIES.index(objective.split("_")[0])]
 
 
-def draw_regions(ax: Axes, run: SavedModel | None, X: NDArray[Any], title: str) -> None:
+def draw_panels(
+    name: str,
+    found: Mapping[str, SavedModel | None],
+    size: tuple[float, float],
+    shape: tuple[int, int],
+    draw: Callable[[Axes, SavedModel], None],
+    caption: str,
+    describe: Callable[[Record], str] = lambda record: f": {ari_label(record)}",
+) -> dict[str, Figure]:
+    """A figure by its name: a panel for each saved model, under a title that describes its run; nothing of nothing."""
+    if not any(found.values()):
+        return {}
+    figure = new_figure(*size)
+    panels = np.ravel(figure.subplots(*shape))
+    for (title, run), ax in zip(found.items(), panels, strict=True):
+        set_title(ax, title + describe(run.record) if run else title)
+        if run is None:
+            mark_not_run(ax)
+        else:
+            draw(ax, run)
+    figure.set_label(caption)
+    return {name: figure}
+
+
+def draw_regions(ax: Axes, run: SavedModel, X: NDArray[Any]) -> None:
     """The clusters of a model over the plane of the samples X (n, 2)."""
-    set_title(ax, title)
-    if run is None:
-        mark_not_run(ax)
-    else:
-        plot_decision_regions(run.clustering.predict_proba, X, resolution=RESOLUTION, ax=ax)
-        ax.set(xticks=[], yticks=[])
+    plot_decision_regions(run.clustering.predict_proba, X, resolution=RESOLUTION, ax=ax)
+    ax.set(xticks=[], yticks=[])

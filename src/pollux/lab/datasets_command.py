@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from pollux.app.console import BAD_INPUT, GOOD, STOPPED, say
+from pollux.errors import InputError, did_you_mean
 
 
 def add(commands: Any) -> None:
@@ -44,9 +47,59 @@ def add(commands: Any) -> None:
     datasets.set_defaults(run=run)
 
 
-def _list(_: argparse.Namespace) -> int:
-    from pollux.lab.datasets.catalogue import catalogue
+class Entry(NamedTuple):
+    """A data set: its samples, their shape, its classes, and where it is."""
 
+    name: str
+    kind: str
+    samples: int
+    shape: tuple[int, ...]
+    classes: int
+    where: str
+
+
+def catalogue() -> Iterator[Entry]:
+    """All data sets, including those that are not on this machine or are damaged."""
+    from pollux.lab.datasets import IMAGES, SYNTHETIC, TABLES, archives, load_table, table_names
+    from pollux.lab.datasets.table_sets import table_path, table_shape
+
+    def read_or_damaged(read: Callable[[Path], Any], path: Path) -> tuple[Any, str]:
+        """What is read from a file, and its path; a damaged file must not hide the others."""
+        try:
+            return read(path), str(path)
+        except (InputError, OSError, IndexError, ValueError):
+            return None, f"cannot be read: {path}"
+
+    def image_sizes(path: Path) -> tuple[int, tuple[int, ...]]:
+        shapes = archives.read_shapes(path)
+        archives.require_arrays(shapes, path, "x_train", "x_test")
+        return shapes["x_train"][0] + shapes["x_test"][0], shapes["x_train"][1:]
+
+    for name, make in SYNTHETIC.items():
+        X, y = make(random_state=0)
+        yield Entry(name, "synthetic", len(X), X.shape[1:], len(set(y.tolist())), f"made by {_function(name)}")
+    for name, info in IMAGES.items():
+        path, sizes, where = archives.find_file(f"{name}.npz"), None, f"not here: pollux datasets fetch {name}"
+        if path is not None:
+            sizes, where = read_or_damaged(image_sizes, path)
+        samples, shape = sizes or (info.n_train + info.n_test, info.shape)
+        yield Entry(name, "images", samples, shape, len(info.class_names), where)
+    for name in table_names():
+        path = None if name in TABLES else table_path(name)
+        if path is None:
+            table = load_table(name)
+            sizes, where = (*table.X.shape, len(table.class_names)), "comes with scikit-learn"
+        else:
+            sizes, where = read_or_damaged(table_shape, path)
+        rows, columns, classes = sizes or (0, 0, 0)
+        yield Entry(name, "table", rows, (columns,), classes, where)
+
+
+def _function(name: str) -> str:
+    return f"pollux.lab.datasets.{name}()"
+
+
+def _list(_: argparse.Namespace) -> int:
     rows = [("NAME", "KIND", "SAMPLES", "SHAPE", "CLASSES", "WHERE")]
     for entry in catalogue():
         shape = " × ".join(map(str, entry.shape))
@@ -60,40 +113,60 @@ def _list(_: argparse.Namespace) -> int:
 
 
 def _fetch(options: argparse.Namespace) -> int:
-    from pollux.lab.datasets import fetch
-    from pollux.lab.datasets.catalogue import check_fetchable, find_fetched
+    from pollux.lab.datasets import SYNTHETIC, TABLES, archives, fetch
+    from pollux.lab.datasets.image_sets import image_set_info
+
+    def find(name: str) -> Path | None:
+        if options.to is None:
+            return archives.find_file(f"{name}.npz")
+        path = Path(options.to) / f"{name}.npz"
+        return path if path.is_file() else None
 
     for name in options.names:
-        check_fetchable(name)
-    lacking = [name for name in dict.fromkeys(options.names) if find_fetched(name, options.to) is None]
+        if name in SYNTHETIC:
+            raise InputError(f"{name} needs no fetching: it is made by {_function(name)}.")
+        if name in TABLES:
+            raise InputError(f"{name} needs no fetching: it comes with scikit-learn.")
+        image_set_info(name)
+    lacking = [name for name in dict.fromkeys(options.names) if find(name) is None]
     try:
         for name in options.names:
-            there = find_fetched(name, options.to)
+            there = find(name)
             if there is not None:
                 print(f"{name} is already here: {there}")
                 continue
             progress = _Progress(name) if sys.stderr.isatty() else None
             print(f"{name} written to {fetch(name, options.to, progress=progress)}")
     except KeyboardInterrupt:
-        written = [name for name in lacking if find_fetched(name, options.to) is not None]
-        if not written:
-            raise
-        say(_describe_written(written, [name for name in lacking if name not in written]))
+        written = [name for name in lacking if find(name) is not None]
+        left = [name for name in lacking if name not in written]
+        told = f"{_were(written)} written" + (f", {_were(left)} not" if left else "")
+        say(f"Stopped; {told if written else 'nothing was written'}.")
         return STOPPED
     return GOOD
 
 
-def _describe_written(written: list[str], lacking: list[str]) -> str:
-    def were(names: list[str]) -> str:
-        return f"{' and '.join(names)} {'was' if len(names) == 1 else 'were'}"
-
-    return f"Stopped; {were(written)} written" + (f", {were(lacking)} not." if lacking else ".")
+def _were(names: list[str]) -> str:
+    return f"{' and '.join(names)} {'was' if len(names) == 1 else 'were'}"
 
 
 def _path(options: argparse.Namespace) -> int:
-    from pollux.lab.datasets.catalogue import dataset_path
+    from pollux.lab.datasets import IMAGES, SYNTHETIC, TABLES, table_names
+    from pollux.lab.datasets.image_sets import image_set_path
+    from pollux.lab.datasets.table_sets import table_path
 
-    print(dataset_path(options.name))
+    name = options.name
+    if name in SYNTHETIC:
+        raise InputError(f"{name} has no file: it is made by {_function(name)}.")
+    if name in TABLES:
+        raise InputError(f"{name} has no file: it comes with scikit-learn, pollux.lab.datasets.load_table({name!r}).")
+    path = image_set_path(name) if name in IMAGES else table_path(name)
+    if path is None:
+        known = [*IMAGES, *(table for table in table_names() if table not in TABLES)]
+        raise InputError(
+            f"There is no data set {name!r} with a file: `pollux datasets list` shows all.{did_you_mean(name, known)}"
+        )
+    print(path)
     return GOOD
 
 

@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
+import hashlib
 import importlib.metadata
+import json
 import math
 import multiprocessing
 import os
 import platform
+import shutil
 import signal
 import threading
 import time
 import traceback
+import warnings
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -23,13 +28,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from multiprocessing import connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+from pollux.errors import InputError
+from pollux.io.atomic import write_text
+from pollux.io.locks import BusyError, locked
 from pollux.lab import records
 from pollux.lab.records import Record, Run
-from pollux.lab.unfinished import CHECKPOINT_EVERY, UnfinishedRun, unfinished_path
 from pollux.threads import at_most
 from pollux.training import Callback, Checkpoints, Epoch
 
@@ -41,14 +48,17 @@ DIED = (
     "its process was killed; if memory ran out, give fewer --jobs (the system's log shows it), and run the same "
     "command again"
 )
-_SECONDS_BETWEEN_NEWS = 0.2
+CHECKPOINT_EVERY = "60 s"
+_SECONDS_BETWEEN_NEWS, _SECONDS_BETWEEN_NOTES = 0.2, 5.0
 # Imports on a busy machine are not the fault of a task.
 _SECONDS_TO_BEGIN = 120.0
 _SECONDS_TO_END = 5.0
 # Of the machine's memory, the rest is for the system and for what all processes share.
 _SHARE_OF_MEMORY = 0.8
 # What is slow to import is imported once, before any process starts; torch's optimisers import torch._dynamo.
-_PRELOADED = ["pollux.lab.paper", "pollux.lab.quality", "torch._dynamo", "gemclus.linear"]
+_PRELOADED = ["pollux.lab.paper", "pollux.lab.quality.benchmark", "torch._dynamo", "gemclus.linear"]
+# Packages whose code decides no bit of a training.
+_NO_TRAINING = ("app", "lab", "report", "selection")
 
 
 @dataclass(frozen=True)
@@ -111,26 +121,24 @@ class Failure:
     reason: str
     trace: str = ""
 
-    def __str__(self) -> str:
-        return f"{self.task}: {' '.join(self.reason.split())}"
+    def in_words(self, before: str = "") -> str:
+        """The task and its reason on one line, with a word before the reason."""
+        return f"{self.task}: {before}{' '.join(self.reason.split())}"
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Tasks at a time, threads of each, seconds after which one is given up, and how often checkpoints are written.
-
-    Processes do one task after the other, unless each is to have a ``fresh`` one.
-    """
+    """How tasks are done: so many at a time, each on so many threads, given up after so many seconds."""
 
     jobs: int
     threads: int
     timeout: float = math.inf
     checkpoint_every: str = CHECKPOINT_EVERY
-    fresh: bool = False
+    fresh: bool = False  # each task in a process of its own, else one after the other
 
 
-class Display(Protocol):
-    """Shows the progress of a grid."""
+class Display:
+    """Is told of the progress of a grid; shows nothing by itself."""
 
     def began(self, task: Task) -> None:
         """A task has begun."""
@@ -173,11 +181,21 @@ def model_path(folder: Path, run: Run) -> Path:
     return folder / "models" / f"{run.key}.safetensors"
 
 
+def unfinished_path(folder: Path, key: str) -> Path:
+    """Where a run leaves what it needs to be continued, below the folder of the results."""
+    return folder / "unfinished" / key
+
+
+Result = Record | Failure
+
+
 def run_grid(tasks: Sequence[Task], path: Path, limits: Limits, display: Display) -> list[Failure]:
     """Do all tasks and append a record of each to the file as it ends; those that failed."""
     folder, failures = path.parent, list[Failure]()
     folder.mkdir(parents=True, exist_ok=True)
-    _remove_recorded(folder, records.read(path).keys() - {task.run.key for task in tasks})
+    # What a program left that was killed between a record and the end of its task.
+    for key in records.read(path).keys() - {task.run.key for task in tasks}:
+        UnfinishedRun(unfinished_path(folder, key)).remove()
     with contextlib.closing(_results(tasks, folder, limits, display)) as results:
         for task, result in results:
             if isinstance(result, Failure):
@@ -190,16 +208,6 @@ def run_grid(tasks: Sequence[Task], path: Path, limits: Limits, display: Display
     return failures
 
 
-def _remove_recorded(folder: Path, keys: set[str]) -> None:
-    """Remove what a program left that was killed between a record and the end of its task."""
-    for path in unfinished_path(folder, "").glob("*"):
-        if path.name in keys:
-            UnfinishedRun(path).remove()
-
-
-Result = Record | Failure
-
-
 def _results(
     tasks: Sequence[Task], folder: Path, limits: Limits, display: Display
 ) -> Generator[tuple[Task, Result], None, None]:
@@ -207,12 +215,17 @@ def _results(
     queue = deque(tasks)
     busy: list[_Worker] = []
     idle: list[_Worker] = []
-    context = _process_context()
+    # Processes start as copies of one that has imported everything, where the system can.
+    can_copy = "forkserver" in multiprocessing.get_all_start_methods()
+    context: Any = multiprocessing.get_context("forkserver" if can_copy else "spawn")
+    if can_copy:
+        context.set_forkserver_preload(_PRELOADED)
     try:
         while queue or busy:
             while queue and len(busy) < limits.jobs:
                 worker = idle.pop() if idle else _Worker(context, folder, limits)
-                busy.append(worker.assigned(queue.popleft()))
+                worker.assign(queue.popleft())
+                busy.append(worker)
                 display.began(worker.task)
             connection.wait([worker.pipe for worker in busy], _SECONDS_BETWEEN_NEWS)
             for worker in list(busy):
@@ -228,15 +241,6 @@ def _results(
         # After Ctrl-C, tasks under way are continued from their checkpoints by the next command.
         for worker in (*busy, *idle):
             worker.end()
-
-
-def _process_context() -> Any:
-    """Processes that start as copies of one that has imported everything, where the system can."""
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(_PRELOADED)
-    return context
 
 
 class _Worker:
@@ -257,14 +261,13 @@ class _Worker:
     def is_alive(self) -> bool:
         return not self._ended and bool(self._process.is_alive())
 
-    def assigned(self, task: Task) -> _Worker:
-        """The worker, with a task to do."""
+    def assign(self, task: Task) -> None:
+        """Give it a task to do."""
         self.task = task
         self._deadline = time.monotonic() + self._timeout + _SECONDS_TO_BEGIN
         # That the process has died shows when the pipe is read.
         with contextlib.suppress(OSError):
             self.pipe.send(task)
-        return self
 
     def poll(self, display: Display) -> Result | None:
         """The result of the task, if it has ended, or has to; epochs before that are passed on."""
@@ -282,18 +285,16 @@ class _Worker:
                     record: Record = message
                     return record
         except (EOFError, OSError):
-            return Failure(self.task, self._cause_of_death())
+            # It has closed its end of the pipe, so it ends or has ended.
+            self._process.join(_SECONDS_TO_END)
+            code = self._process.exitcode
+            self.end()
+            died = code is None or code < 0
+            return Failure(self.task, DIED if died else f"its process ended without an answer (exit code {code})")
         if time.monotonic() < self._deadline:
             return None
         self.end()
         return record_of(self.task, {"timeout": self._timeout}, self._timeout)
-
-    def _cause_of_death(self) -> str:
-        """It has closed its end of the pipe, so it ends or has ended."""
-        self._process.join(_SECONDS_TO_END)
-        code = self._process.exitcode
-        self.end()
-        return DIED if code is None or code < 0 else f"its process ended without an answer (exit code {code})"
 
     def end(self) -> None:
         """Kill the process, if there still is one."""
@@ -359,10 +360,18 @@ def attempt(task: Task, folder: Path, limits: Limits, send: Callable[[Any], None
 
 def perform(task: Task, folder: Path, limits: Limits, send: Callable[[Any], None] = lambda message: None) -> Record:
     """Do a task, or what is left of it, and return its record."""
-    run = task.run
+    run, last = task.run, 0.0
     unfinished = UnfinishedRun(unfinished_path(folder, run.key), limits.checkpoint_every)
+
+    def send_epoch(epoch: Epoch) -> None:
+        # Not more often than people can read.
+        nonlocal last
+        if time.monotonic() - last > _SECONDS_BETWEEN_NEWS or epoch.number == epoch.max_epochs:
+            last = time.monotonic()
+            send(epoch)
+
     path = model_path(folder, run) if task.saves_model else None
-    context = RunContext(folder, path, [_News(send), unfinished], unfinished)
+    context = RunContext(folder, path, [send_epoch, unfinished], unfinished)
     with unfinished.open(), threadpool_limits(limits.threads), at_most(limits.threads):
         send(unfinished.before)
         metrics = dict(task.measure(context))
@@ -376,13 +385,90 @@ def record_of(task: Task, metrics: Mapping[str, Any], seconds: float = 0.0, warn
     return records.as_read(record)
 
 
-class _News:
-    """A callback that sends epochs to the parent, but not more often than people can read."""
+class UnfinishedRun:
+    """The folder of a run under way: checkpoints of its fits, the seconds spent and the warnings given so far."""
 
-    def __init__(self, send: Callable[[Any], None]) -> None:
-        self._send, self._last = send, 0.0
+    def __init__(self, folder: Path, every: str = CHECKPOINT_EVERY) -> None:
+        self.folder, self._every = folder, every
+        self._start = self._noted = time.monotonic()
+        self.before, self._warnings = 0.0, list[str]()
+        self._caught: Sequence[warnings.WarningMessage] = ()
+
+    @property
+    def seconds(self) -> float:
+        """Time spent on the run, by this process and by those that were killed."""
+        return self.before + time.monotonic() - self._start
+
+    @property
+    def warnings(self) -> list[str]:
+        """What the run has warned of, sorted, each once."""
+        return sorted({*self._warnings, *(f"{one.category.__name__}: {one.message}" for one in self._caught)})
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[None]:
+        """Work on the run, alone; what another version of the code has left is removed, and the run starts anew."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with locked(self.folder), warnings.catch_warnings(record=True) as self._caught:
+            warnings.simplefilter("always")
+            try:
+                notes = json.loads((self.folder / "run.json").read_bytes())
+                is_same = notes["code"] == code_digest()
+                before, warned = float(notes["seconds"]), list(notes["warnings"])
+            except (OSError, ValueError, TypeError, KeyError):
+                is_same = False
+            if is_same:
+                self.before, self._warnings = before, warned
+            else:
+                self._clear()
+            self._write()
+            try:
+                yield
+            except InputError:
+                # Checkpoints that cannot be read, or of other settings: the next attempt starts anew.
+                self._clear()
+                raise
+
+    def checkpoint(self, name: str = "fit") -> Checkpoints:
+        """Checkpoints of one of the fits of the run: give each fit a name of its own."""
+        return Checkpoints(self.folder / name, every=self._every)
 
     def __call__(self, epoch: Epoch) -> None:
-        if time.monotonic() - self._last > _SECONDS_BETWEEN_NEWS or epoch.number == epoch.max_epochs:
-            self._last = time.monotonic()
-            self._send(epoch)
+        """Note the time spent; a callback of the run's fits."""
+        if time.monotonic() - self._noted > _SECONDS_BETWEEN_NOTES:
+            # A full disk costs the note, not the run.
+            with contextlib.suppress(OSError):
+                self._write()
+
+    def _write(self) -> None:
+        self._noted = time.monotonic()
+        notes = {"code": code_digest(), "seconds": self.seconds, "warnings": self.warnings}
+        write_text(self.folder / "run.json", json.dumps(notes))
+
+    def _clear(self) -> None:
+        for path in self.folder.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+
+    def remove(self) -> None:
+        """Remove the folder of a run that is recorded, unless another program works in it."""
+        if self.folder.is_dir():
+            with contextlib.suppress(BusyError, OSError):
+                with locked(self.folder):
+                    pass
+                shutil.rmtree(self.folder)
+                # The last one leaves no empty folder.
+                self.folder.parent.rmdir()
+
+
+@functools.cache
+def code_digest() -> str:
+    """A digest of the sources and libraries that decide the bits of a training."""
+    root = Path(__file__).parents[1]
+    libraries = [f"{name} {importlib.metadata.version(name)}" for name in PACKAGES[1:]]
+    digest = hashlib.sha256(" ".join(libraries).encode())
+    for path in sorted(root.rglob("*")):
+        name = path.relative_to(root)
+        if path.suffix in (".py", ".cpp", ".hpp") and name.parts[0] not in _NO_TRAINING:
+            digest.update(str(name).encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]

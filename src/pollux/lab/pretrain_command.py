@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pollux.app.console import GOOD, STOPPED, Console, counted, say
 
 if TYPE_CHECKING:
-    from pollux.training import Checkpoints, Epoch
+    from pollux.training import Epoch
 
 # Written out, because the data sets bring numpy; a test compares them.
 DATA_SETS = "mnist, fashion_mnist, cifar10"
@@ -38,8 +38,29 @@ def add(commands: Any) -> None:
         argument_default=argparse.SUPPRESS,
     )
     simclr.add_argument("data", metavar="DATA", help="the data set, file or folder")
-    _add_training(simclr.add_argument_group("training"))
-    _add_views(simclr.add_argument_group("views"))
+    training = simclr.add_argument_group("training")
+    for option, kind, words in (
+        ("--epochs N", int, "passes over the images (default: 100)"),
+        ("--batch-size N", int, "images of a step (default: 256)"),
+        ("--temperature X", float, "of the loss (default: 0.5)"),
+        ("--learning-rate X", float, "its peak (default: 0.002)"),
+        ("--weight-decay X", float, "default: 0.0001"),
+        ("--widths N,N", _numbers, "channels of each stage (default: 32,128,256)"),
+        ("--blocks N,N", _numbers, "blocks of each stage (default: 1,1,1)"),
+    ):
+        name, metavar = option.split()
+        training.add_argument(name, metavar=metavar, type=kind, help=words)
+    training.add_argument("--seed", metavar="N", type=int, dest="random_state", help="of all randomness (default: 0)")
+    training.add_argument("--threads", metavar="N", type=int, help="most threads of the training (default: one a core)")
+    views = simclr.add_argument_group("views")
+    views.add_argument(
+        "--view-size", metavar="N", type=int, help="side of the views: smaller ones are faster (default: as the images)"
+    )
+    views.add_argument(
+        "--flip",
+        action=argparse.BooleanOptionalAction,
+        help="mirror half of the views, unless left and right mean something (default: yes, but not for mnist)",
+    )
     reading = simclr.add_argument_group("reading")
     reading.add_argument("--array", metavar="NAME", help="which array of an .npz file holds the images")
     reading.add_argument("--image-size", metavar="N", type=int, help="scale the images of a folder to N × N")
@@ -49,29 +70,6 @@ def add(commands: Any) -> None:
     output.add_argument("--overwrite", action="store_true", help="the file may hold an older encoder")
     output.add_argument("--quiet", action="store_true", help="print nothing but errors")
     simclr.set_defaults(run=run)
-
-
-def _add_training(group: Any) -> None:
-    group.add_argument("--epochs", metavar="N", type=int, help="passes over the images (default: 100)")
-    group.add_argument("--batch-size", metavar="N", type=int, help="images of a step (default: 256)")
-    group.add_argument("--temperature", metavar="X", type=float, help="of the loss (default: 0.5)")
-    group.add_argument("--learning-rate", metavar="X", type=float, help="its peak (default: 0.002)")
-    group.add_argument("--weight-decay", metavar="X", type=float, help="default: 0.0001")
-    group.add_argument("--widths", metavar="N,N", type=_numbers, help="channels of each stage (default: 32,128,256)")
-    group.add_argument("--blocks", metavar="N,N", type=_numbers, help="blocks of each stage (default: 1,1,1)")
-    group.add_argument("--seed", metavar="N", type=int, dest="random_state", help="of all randomness (default: 0)")
-    group.add_argument("--threads", metavar="N", type=int, help="most threads of the training (default: one a core)")
-
-
-def _add_views(group: Any) -> None:
-    group.add_argument(
-        "--view-size", metavar="N", type=int, help="side of the views: smaller ones are faster (default: as the images)"
-    )
-    group.add_argument(
-        "--flip",
-        action=argparse.BooleanOptionalAction,
-        help="mirror half of the views, unless left and right mean something (default: yes, but not for mnist)",
-    )
 
 
 def _numbers(text: str) -> list[int]:
@@ -87,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
     from pollux.lab.pretraining.image_arrays import read_images
     from pollux.lab.pretraining.simclr import checkpoint_folder
     from pollux.threads import at_most
-    from pollux.training import Checkpoints
+    from pollux.training import Checkpoints, ProgressBar
 
     console = Console(quiet=getattr(options, "quiet", False))
     echo = console.echo
@@ -98,7 +96,8 @@ def run(options: argparse.Namespace) -> int:
     reading = {name: getattr(options, name, None) for name in ("array", "image_size")}
     images = read_images(options.data, **reading)
     echo(f"{len(images):,} images of {'×'.join(map(str, images.shape[1:]))}")
-    callbacks = [] if console.quiet else [_progress(len(images))]
+    shown: Any = ProgressBar(_describe) if sys.stderr.isatty() else EpochLines(len(images))
+    callbacks = [] if console.quiet else [shown]
     try:
         with at_most(getattr(options, "threads", 0)), stop_on_signals(checkpoints):
             result = pretrain_simclr(
@@ -110,7 +109,15 @@ def run(options: argparse.Namespace) -> int:
                 callbacks=callbacks,
             )
     except KeyboardInterrupt:
-        return _stopped(options.data, reading, out, checkpoints)
+        if not checkpoints.exist():
+            say("Stopped before the training had begun: nothing was written.")
+            return STOPPED
+        given = [f"--{name.replace('_', '-')}={value}" for name, value in reading.items() if value is not None]
+        again = shlex.join(["pollux", "pretrain", "simclr", options.data, *given, "--out", str(out), "--resume"])
+        # Before the first epoch has ended, a file of this name is an older one.
+        usable = f" {out} holds the encoder of the last whole epoch, and can be used as it is."
+        say(f"Stopped.{usable if checkpoints.epochs_done() else ''} To go on: {again}")
+        return STOPPED
     echo(f"loss {result.history['loss'][-1]:.4f} after {counted(len(result.history['loss']), 'epoch')}")
     echo(f"saved in {out}")
     echo("next, in Python:")
@@ -149,13 +156,6 @@ def _settings(options: argparse.Namespace, out: Path, has_checkpoints: bool) -> 
     return {**stored, **given, "augmentation": replace(views, **changed)}
 
 
-def _progress(n_images: int) -> Any:
-    """A live line on a terminal, otherwise a line after each epoch."""
-    from pollux.training import ProgressBar
-
-    return ProgressBar(_describe) if sys.stderr.isatty() else EpochLines(n_images)
-
-
 def _describe(epoch: Epoch) -> str:
     return f"loss {-epoch.objective:.4f}  matched {epoch.metrics['matched']:.1%}"
 
@@ -173,15 +173,3 @@ class EpochLines:
         speed = f"{self._n_images / seconds:,.0f} images/s"
         # At once, also into a file that someone watches.
         print(f"epoch {epoch.number}/{epoch.max_epochs}  {_describe(epoch)}  {speed}  {left} left", flush=True)
-
-
-def _stopped(data: str, reading: dict[str, Any], out: Path, checkpoints: Checkpoints) -> int:
-    if not checkpoints.exist():
-        say("Stopped before the training had begun: nothing was written.")
-        return STOPPED
-    words = [data, *(f"--{name.replace('_', '-')}={value}" for name, value in reading.items() if value is not None)]
-    again = shlex.join(["pollux", "pretrain", "simclr", *words, "--out", str(out), "--resume"])
-    # Before the first epoch has ended, a file of this name is an older one.
-    usable = f" {out} holds the encoder of the last whole epoch, and can be used as it is."
-    say(f"Stopped.{usable if checkpoints.epochs_done() else ''} To go on: {again}")
-    return STOPPED

@@ -5,20 +5,14 @@ from __future__ import annotations
 import sys
 import time
 from collections import defaultdict
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from pollux.lab.grid import Failure, Task
+from pollux.app.console import GOOD, OUR_FAULT, STOPPED, counted, say
+from pollux.lab.grid import Display, Failure, Task
 from pollux.lab.records import Record
 from pollux.lab.tables import typeset
 from pollux.training.callbacks import Epoch, describe_metrics
@@ -36,40 +30,29 @@ def describe_result(task: Task, record: Record) -> str:
     if "adjusted_rand_index" in metrics:
         parts.append(f"ARI {typeset(format(metrics['adjusted_rand_index'], '.3f'))}")
     if "clusters" in metrics:
-        parts.append(f"{metrics['clusters']} cluster{'' if metrics['clusters'] == 1 else 's'}")
+        parts.append(counted(metrics["clusters"], "cluster"))
     warned = (" ".join(warning.split()) for warning in record.warnings)
     return f"{task}: {', '.join([*parts, f'{record.seconds:.1f} s', *warned])}"
 
 
-def describe_failure(failure: Failure) -> str:
-    """Why a run failed, in a line."""
-    return f"{failure.task}: FAILED, {' '.join(failure.reason.split())}"
-
-
-class Lines(AbstractContextManager["Lines"]):
+class Lines(Display):
     """A line on standard error for each run that has ended."""
 
     def __init__(self, name: str, total: int) -> None:
         self._name, self._total, self._ended, self._start = name, total, 0, time.perf_counter()
 
     def __enter__(self) -> Lines:
-        print(f"{self._name}: {self._total} run{'' if self._total == 1 else 's'} to do", file=sys.stderr, flush=True)
+        print(f"{self._name}: {counted(self._total, 'run')} to do", file=sys.stderr, flush=True)
         return self
 
     def __exit__(self, *_: object) -> None:
         """Nothing to clean up."""
 
-    def began(self, task: Task) -> None:
-        """Only ends are shown."""
-
-    def epoch(self, task: Task, epoch: Epoch) -> None:
-        """Epochs are not shown."""
-
     def done(self, task: Task, record: Record) -> None:
         self._end(describe_result(task, record))
 
     def failed(self, failure: Failure) -> None:
-        self._end(describe_failure(failure))
+        self._end(failure.in_words("FAILED, "))
 
     def _end(self, line: str) -> None:
         self._ended += 1
@@ -77,7 +60,7 @@ class Lines(AbstractContextManager["Lines"]):
         print(f"[{self._ended}/{self._total}, {elapsed:.0f} s] {line}", file=sys.stderr, flush=True)
 
 
-class Bars(AbstractContextManager["Bars"]):
+class Bars(Display):
     """A bar for the grid with the mean scores so far, and one for each run under way with its latest metrics."""
 
     def __init__(self, name: str, total: int) -> None:
@@ -93,7 +76,7 @@ class Bars(AbstractContextManager["Bars"]):
             speed_estimate_period=_ESTIMATION_SECONDS,
         )
         self._all = self._progress.add_task(f"{name}, all runs", total=total, metrics="")
-        self._bars: dict[str, TaskID] = {}
+        self._bars: dict[str, Any] = {}
         self._scores: dict[str, list[float]] = defaultdict(list)
 
     def __enter__(self) -> Bars:
@@ -120,7 +103,7 @@ class Bars(AbstractContextManager["Bars"]):
         self._end(task, describe_result(task, record))
 
     def failed(self, failure: Failure) -> None:
-        self._end(failure.task, describe_failure(failure), "red")
+        self._end(failure.task, failure.in_words("FAILED, "), "red")
 
     def _end(self, task: Task, line: str, style: str | None = None) -> None:
         self._remove(task.run.key)
@@ -137,3 +120,22 @@ class Bars(AbstractContextManager["Bars"]):
 def progress_display(name: str, total: int) -> Bars | Lines:
     """Bars on a terminal, lines elsewhere."""
     return Bars(name, total) if sys.stderr.isatty() else Lines(name, total)
+
+
+def run_recorded(work: Callable[[], Sequence[Failure]], out: str) -> int:
+    """Do runs that are recorded in a folder as they end, and name those that failed; the exit code."""
+    try:
+        failures = work()
+    except KeyboardInterrupt:
+        say(f"Stopped. What has ended is recorded in {out}; the same command goes on from there.")
+        return STOPPED
+    if not failures:
+        return GOOD
+    # Where errors come from: each place once.
+    for trace in dict.fromkeys(failure.trace for failure in failures if failure.trace):
+        for line in trace.rstrip().splitlines():
+            say(line)
+    say(f"{counted(len(failures), 'run')} failed; the same command tries again what is not recorded:")
+    for failure in failures:
+        say(f"  {failure.in_words()}")
+    return OUR_FAULT

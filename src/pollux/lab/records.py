@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any, TypeAlias
@@ -27,7 +27,7 @@ Settings: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Run:
-    """One run of an experiment: its settings and the seed of its randomness."""
+    """One run of an experiment: its settings and its number, from 0, among those of these settings."""
 
     experiment: str
     settings: Settings
@@ -38,6 +38,15 @@ class Run:
         """A short name, the same for the same run."""
         text = json.dumps([self.experiment, dict(self.settings), self.seed], sort_keys=True)
         return f"{self.experiment}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+    @property
+    def random_state(self) -> int:
+        """The seed of its randomness: 31 bits of its key, so that no two settings share their draws."""
+        return int(self.key[-8:], 16) >> 1
+
+    def has(self, wanted: Settings) -> bool:
+        """Whether its settings include the wanted ones; what it does not have is None."""
+        return all(self.settings.get(name) == value for name, value in wanted.items())
 
     def __str__(self) -> str:
         settings = " ".join(f"{name}={value}" for name, value in self.settings.items())
@@ -60,18 +69,33 @@ def read(path: Path) -> dict[str, Record]:
     """The records of a file, by the keys of their runs; of a run that was recorded twice, the later one."""
     if not path.exists():
         return {}
-    *whole, last = path.read_bytes().split(b"\n")
-    records = [_record(line, path, number) for number, line in enumerate(whole, 1) if line.strip()]
-    if last.strip() and not _is_torn(last):
-        records.append(_record(last, path, len(whole) + 1))
-    return {record.run.key: record for record in records}
+    lines = path.read_bytes().split(b"\n")
+    if _is_torn(lines[-1]):
+        lines.pop()
+    found = {}
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            try:
+                record = _decode(line)
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+                raise InputError(
+                    f"Line {number} of {path} is not a record of a run. Mend or delete that line, or name another "
+                    "folder by --out."
+                ) from None
+            found[record.run.key] = record
+    return found
 
 
 def append(path: Path, record: Record) -> None:
     """Write a record behind those of the file, on a line of its own, and see that it reaches the disk."""
     line = encode(record)
-    with path.open("a+b", buffering=0) as file, _locked(file):
-        end = _mended_end(file)
+    with path.open("a+b", buffering=0) as file:
+        if fcntl is not None:
+            # Other programs that append wait until the file is closed. Some file systems have no locks; each line is
+            # written in one piece there too.
+            with contextlib.suppress(OSError):
+                fcntl.flock(file, fcntl.LOCK_EX)
+        end = _mend_end(file)
         try:
             _write(file, line)
         except OSError:
@@ -86,13 +110,12 @@ def _write(file: IO[bytes], line: bytes) -> None:
         line = line[file.write(line) :]
 
 
-def _mended_end(file: IO[bytes]) -> int:
+def _mend_end(file: IO[bytes]) -> int:
     """The size of the file, once half a line that a killed program left is gone and the last one has its end."""
-    size = file.seek(0, os.SEEK_END)
     file.seek(0)
-    content = file.read() if size else b""
-    last = content[content.rfind(b"\n") + 1 :]
-    if last and _is_torn(last):
+    content = file.read()
+    size, last = len(content), content[content.rfind(b"\n") + 1 :]
+    if _is_torn(last):
         size -= len(last)
         file.truncate(size)
     elif last:
@@ -101,22 +124,11 @@ def _mended_end(file: IO[bytes]) -> int:
     return size
 
 
-@contextlib.contextmanager
-def _locked(file: IO[bytes]) -> Iterator[None]:
-    """Other programs that append to the file wait for the end of the block."""
-    if fcntl is not None:
-        # Some file systems have no locks; each line is written in one piece there too.
-        with contextlib.suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_EX)
-    # Closing the file releases the lock.
-    yield
-
-
 def _is_torn(last: bytes) -> bool:
     """Whether what follows the last end of a line is half a record, which a killed program left."""
     # After a loss of power, there may be zeros.
     written = last.rstrip(b"\0")
-    if not (written.startswith(_BEGINNING) or _BEGINNING.startswith(written)):
+    if not last or not (written.startswith(_BEGINNING) or _BEGINNING.startswith(written)):
         return False
     try:
         json.loads(last)
@@ -152,16 +164,10 @@ def _decode(line: bytes) -> Record:
     fields: dict[str, Any] = json.loads(line)
     run = Run(fields.pop("experiment"), fields.pop("settings"), fields.pop("seed"))
     record = Record(run, _with_nan(fields.pop("metrics")), **fields)
-    kinds = {
-        str: (run.experiment, record.finished),
-        int: (run.seed,),
-        dict: (run.settings, record.metrics, record.versions),
-        list: (record.warnings or [],),
-        int | float: (record.seconds,),
-    }
-    for kind, values in kinds.items():
-        if not all(isinstance(value, kind) for value in values):
-            raise TypeError
+    values = (run.experiment, run.seed, run.settings, record.metrics, record.versions, record.seconds, record.finished)
+    kinds = (str, int, dict, dict, dict, int | float, str)
+    if not all(map(isinstance, values, kinds)) or not isinstance(record.warnings, list | tuple):
+        raise TypeError
     return record
 
 
@@ -171,13 +177,3 @@ def _with_nan(value: Any) -> Any:
     if isinstance(value, list):
         return [_with_nan(part) for part in value]
     return math.nan if value is None else value
-
-
-def _record(line: bytes, path: Path, number: int) -> Record:
-    try:
-        return _decode(line)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise InputError(
-            f"Line {number} of {path} is not a record of a run. Mend or delete that line, or name another folder by "
-            "--out."
-        ) from None

@@ -6,8 +6,6 @@ import argparse
 import textwrap
 from typing import Any
 
-from pollux.lab.bench_command import run_recorded
-
 # Written out, because the experiments bring torch; a test compares them.
 NAMES = (
     *("categorical", "outliers", "moons", "mnist", "cifar10"),
@@ -47,9 +45,8 @@ def add(commands: Any) -> None:
         default=[],
         help="settings with this value only, as in objective=mmd_ova; of one name several values may be given",
     )
-    reproduce.add_argument(
-        "--set", metavar="NAME=VALUE", action="append", default=[], help="another value of a setting, as in epochs=50"
-    )
+    another = "another value of a setting, as in epochs=50"
+    reproduce.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], dest="other", help=another)
     reproduce.add_argument(
         "--show",
         action="store_true",
@@ -66,16 +63,7 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from pollux.lab.paper.reproduction import Request, reproduce
+    from pollux.lab.progress import run_recorded
 
-    request = Request(
-        options.names,
-        options.profile,
-        options.runs,
-        options.jobs,
-        options.out,
-        options.only,
-        options.set,
-        options.show,
-        options.checkpoint_every,
-    )
-    return run_recorded(lambda: reproduce(request), options.out, lambda failure: failure.task)
+    request = Request(**{name: getattr(options, name) for name in Request.__dataclass_fields__})
+    return run_recorded(lambda: reproduce(request), options.out)

@@ -8,10 +8,10 @@ import io
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.console import Console
 
@@ -29,11 +29,9 @@ DOTS_PER_INCH = 150
 WITHOUT_FIGURES = "figures need: pip install 'pollux[report]'"
 
 
-@dataclass(frozen=True)
-class Picture:
+class Picture(NamedTuple):
     """A figure that was drawn: what it shows, its PNG, and its path beside the Markdown."""
 
-    name: str
     caption: str
     png: bytes
     link: str
@@ -46,40 +44,18 @@ class Picture:
 
 @dataclass(frozen=True)
 class Report:
-    """What was run, and what was found.
+    """What was run, and what was found."""
 
-    Parameters
-    ----------
-    name, title, lead : str
-        The stem of its files, its heading, and a line on how much was run.
-    tables : sequence of Table
-        What was measured.
-    records : sequence of Record
-        What the tables are made of.
-    command : str
-        The command line that shows or runs the same.
-    departure : str
-        How the runs differ from the full protocol.
-    findings : sequence of str
-        What was found, in sentences.
-    settings : mapping
-        Values of settings, in words.
-    remarks : sequence of str
-        What was left out, failed, or warned.
-    pictures : sequence of Picture
-        The figures.
-    """
-
-    name: str
+    name: str  # the stem of its files
     title: str
-    lead: str
+    lead: str  # how much was run
     tables: Sequence[Table]
-    records: Sequence[Record]
-    command: str
-    departure: str = ""
+    records: Sequence[Record]  # what the tables are made of
+    command: str  # that shows or runs the same
+    departure: str = ""  # how the runs differ from the full protocol
     findings: Sequence[str] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
-    remarks: Sequence[str] = ()
+    remarks: Sequence[str] = ()  # what was left out, failed, or warned
     pictures: Sequence[Picture] = ()
 
     @property
@@ -130,36 +106,27 @@ def check_records(path: Path) -> None:
 
 def render_markdown(report: Report) -> str:
     """The report as the text of a Markdown file."""
-    return "\n\n".join(block for block in _markdown_blocks(report) if block) + "\n"
-
-
-def _markdown_blocks(report: Report) -> Iterator[str]:
-    yield f"# {escape_markdown(report.title)}"
-    yield escape_markdown(report.lead)
+    blocks = [f"# {escape_markdown(report.title)}", escape_markdown(report.lead)]
     if report.departure:
-        yield f"**Not the full protocol** – {escape_markdown(report.departure)}."
-    yield markdown_list(report.findings)
+        blocks.append(f"**Not the full protocol** – {escape_markdown(report.departure)}.")
+    blocks.append(markdown_list(report.findings))
     if not report.records:
-        yield "No run of this is recorded."
+        blocks.append("No run of this is recorded.")
     for table in report.tables:
-        yield from markdown_blocks(table)
+        blocks += markdown_blocks(table)
     if report.pictures:
-        yield "## Figures"
+        blocks.append("## Figures")
     for picture in report.pictures:
-        yield f"![{escape_markdown(picture.caption)}]({picture.link})"
-        yield f"*{escape_markdown(picture.caption)}*"
-    yield "## How it was run"
+        caption = escape_markdown(picture.caption)
+        blocks += [f"![{caption}]({picture.link})", f"*{caption}*"]
     # A fence longer than any run of backticks within it cannot end early.
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", report.command)), default=0))
-    yield f"{fence}sh\n{report.command}\n{fence}"
-    yield _markdown_pairs("setting", "values", report.settings)
-    yield _markdown_pairs("package", "version", report.versions)
-    yield markdown_list(report.remarks)
-
-
-def _markdown_pairs(left: str, right: str, pairs: Mapping[str, str]) -> str:
-    rows = [f"| {escape_markdown(name)} | {escape_markdown(value)} |" for name, value in pairs.items()]
-    return "\n".join([f"| {left} | {right} |", "|---|---|", *rows]) if rows else ""
+    blocks += ["## How it was run", f"{fence}sh\n{report.command}\n{fence}"]
+    for head, pairs in (("| setting | values |", report.settings), ("| package | version |", report.versions)):
+        rows = [f"| {escape_markdown(name)} | {escape_markdown(value)} |" for name, value in pairs.items()]
+        blocks.append("\n".join([head, "|---|---|", *rows]) if rows else "")
+    blocks.append(markdown_list(report.remarks))
+    return "\n\n".join(filter(None, blocks)) + "\n"
 
 
 def render_page(report: Report) -> str:
@@ -194,11 +161,11 @@ def with_figures(report: Report, folder: Path, draw: Callable[[], Mapping[str, F
         # A model file that cannot be read, or settings without a figure, cost the figures, not the tables.
         reason = f"no figures: {type(error).__name__}: {error}"
         return dataclasses.replace(report, remarks=[*report.remarks, reason])
-    pictures = [write_figure(figure, folder, f"{report.name}-{name}") for name, figure in figures.items()]
+    pictures = [_write_figure(figure, folder, f"{report.name}-{name}") for name, figure in figures.items()]
     return dataclasses.replace(report, pictures=pictures)
 
 
-def write_figure(figure: Figure, folder: Path, name: str) -> Picture:
+def _write_figure(figure: Figure, folder: Path, name: str) -> Picture:
     """Write a figure as PNG and SVG; its label is the caption."""
     from matplotlib import rc_context
 
@@ -211,18 +178,15 @@ def write_figure(figure: Figure, folder: Path, name: str) -> Picture:
             figure.savefig(path, format="svg", dpi=DOTS_PER_INCH, metadata={"Date": None})
     with in_place(folder / FIGURES / f"{name}.png") as path:
         path.write_bytes(image.getvalue())
-    return Picture(name, str(figure.get_label()), image.getvalue(), f"{FIGURES}/{name}.png")
+    return Picture(str(figure.get_label()), image.getvalue(), f"{FIGURES}/{name}.png")
 
 
 def write_report(report: Report, folder: Path) -> list[Path]:
     """Write the Markdown and the page; their paths."""
-    texts = {
-        folder / f"{report.name}.md": render_markdown(report),
-        folder / f"{report.name}.html": render_page(report),
-    }
-    for path, text in texts.items():
-        write_text(path, text)
-    return list(texts)
+    texts = {"md": render_markdown(report), "html": render_page(report)}
+    for ending, text in texts.items():
+        write_text(folder / f"{report.name}.{ending}", text)
+    return [folder / f"{report.name}.{ending}" for ending in texts]
 
 
 def publish(report: Report, folder: Path, shown: Report | None = None) -> None:

@@ -17,7 +17,7 @@ from rich.text import Text
 NOTHING, NOT_RUN = "–", "not run"
 _MARKDOWN = re.compile(r"([\\`*_\[\]|#~$])")
 _NARROWEST_NAME, _NARROWEST_COMPACT_NAME = 16, 8
-_GAP, _COMPACT_GAP = 2, 1
+_GAP = 2
 _STYLES = {True: "green", False: "bold red", None: "dim"}
 
 
@@ -63,11 +63,6 @@ class Table:
     is_compact: bool = False
 
     @property
-    def gap(self) -> int:
-        """Spaces between columns; rich adds one more, where other boxes have a line."""
-        return _COMPACT_GAP if self.is_compact else _GAP
-
-    @property
     def is_empty(self) -> bool:
         return not self.rows or not self.columns
 
@@ -76,6 +71,12 @@ def typeset(number: str) -> str:
     """A number as text with a true minus sign, and with none before zero."""
     is_zero = not any(digit in "123456789" for digit in number)
     return number.removeprefix("-") if is_zero else number.replace("-", "−")
+
+
+def with_sign(number: str) -> str:
+    """A number as text with its sign; zero has none."""
+    is_zero = not any(digit in "123456789" for digit in number)
+    return number if number.startswith("−") or is_zero else f"+{number}"
 
 
 # Markdown.
@@ -131,10 +132,34 @@ def print_table(table: Table, console: Console) -> None:
         return
     print_line(console, f"\n{table.title}", "bold")
     for form, is_broken in _forms(table):
-        widths = _column_widths(form, is_broken)
-        room = console.width - sum(width + form.gap + 1 for width in widths)
-        if room >= _least_name(form):
-            console.print(_as_grid(form, widths, room))
+        # What each column needs, with its heading broken at spaces or not.
+        widths = [
+            max(
+                *(cell_len(part) for part in (column.split() if is_broken else [column])),
+                *(cell_len(line) for _, cells in form.rows for line in cells[at].lines),
+                1,
+            )
+            for at, column in enumerate(form.columns)
+        ]
+        # Rich adds one space more between columns, where other boxes have a line.
+        gap = _GAP - form.is_compact
+        room = console.width - sum(width + gap + 1 for width in widths)
+        longest = max(cell_len(name) for name, _ in form.rows)
+        # Names may be broken at spaces, and in compact tables anywhere.
+        least = min(_NARROWEST_COMPACT_NAME if form.is_compact else _NARROWEST_NAME, longest)
+        if not form.is_compact:
+            least = max(least, *(cell_len(word) for name, _ in form.rows for word in name.split()))
+        if room >= least:
+            grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, show_lines=False, padding=(0, 0, 0, gap))
+            # All widths are given: what rich makes narrower by itself it may cut off.
+            grid.add_column("", width=min(room, longest), overflow="fold")
+            for column, width in zip(form.columns, widths, strict=True):
+                grid.add_column(Text(column), justify="right", width=width)
+            for name, cells in form.rows:
+                grid.add_row(Text(name), *map(_styled, cells))
+                if form.reference:
+                    grid.add_row()
+            console.print(grid)
             break
     else:
         _print_stacked(table, console)
@@ -154,19 +179,6 @@ def _forms(table: Table) -> Iterator[tuple[Table, bool]]:
         yield replace(table, columns=[table.columns[at] for at in shown], rows=rows), True
 
 
-def _as_grid(table: Table, widths: Sequence[int], room: int) -> Grid:
-    grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, show_lines=False, padding=(0, 0, 0, table.gap))
-    # All widths are given: what rich makes narrower by itself it may cut off.
-    grid.add_column("", width=min(room, max(cell_len(name) for name, _ in table.rows)), overflow="fold")
-    for column, width in zip(table.columns, widths, strict=True):
-        grid.add_column(Text(column), justify="right", width=width)
-    for name, cells in table.rows:
-        grid.add_row(Text(name), *map(_styled, cells))
-        if table.reference:
-            grid.add_row()
-    return grid
-
-
 def _styled(cell: Cell) -> Text:
     text = Text(no_wrap=True)
     style = "dim" if not cell.emphasis and cell.reference else "bold" if cell.emphasis else ""
@@ -178,34 +190,29 @@ def _styled(cell: Cell) -> Text:
     return text
 
 
-def _least_name(table: Table) -> int:
-    """How narrow the column of names may be: those may be broken at spaces, and in compact tables anywhere."""
-    if table.is_compact:
-        return min(_NARROWEST_COMPACT_NAME, max(cell_len(name) for name, _ in table.rows))
-    words = max(cell_len(word) for name, _ in table.rows for word in name.split())
-    return max(words, min(_NARROWEST_NAME, max(cell_len(name) for name, _ in table.rows)))
-
-
-def _column_widths(table: Table, is_broken: bool) -> list[int]:
-    """What each column needs, with its heading broken at spaces or not."""
-    return [
-        max(
-            *(cell_len(part) for part in (column.split() if is_broken else [column])),
-            *(cell_len(line) for _, cells in table.rows for line in cells[at].lines),
-            1,
-        )
-        for at, column in enumerate(table.columns)
-    ]
-
-
 def _print_stacked(table: Table, console: Console) -> None:
     """A block for each row, a line for each of its cells: under headings where there is room, else as sentences."""
     headings = ["", table.reference, "measured", "difference"] if table.reference else ["", "measured"]
+
+    def parts_of(column: str, cell: Cell) -> list[str]:
+        parts = [cell.reference, cell.whole, cell.difference] if cell.reference else [cell.whole, "", ""]
+        return [column, *parts][: len(headings)]
+
+    def align(parts: Sequence[str]) -> str:
+        padded = (part + " " * (width + _GAP - cell_len(part)) for part, width in zip(parts, widths, strict=True))
+        return ("  " + "".join(padded)).rstrip()
+
+    def as_sentence(parts: Sequence[str]) -> str:
+        pairs = zip(headings[1:], parts[1:], strict=True)
+        named = [part if part == NOT_RUN else f"{heading} {part}" for heading, part in pairs if part]
+        line = f"{parts[0]}: {', '.join(named)}"
+        return textwrap.fill(line, console.width, initial_indent="  ", subsequent_indent="    ")
+
     rows = [
         (
             name,
             [
-                (_parts(column, cell, headings), cell.holds)
+                (parts_of(column, cell), cell.holds)
                 for column, cell in zip(table.columns, cells, strict=True)
                 if cell.lines
             ],
@@ -216,28 +223,8 @@ def _print_stacked(table: Table, console: Console) -> None:
     widths = [max(map(cell_len, parts)) for parts in zip(headings, *lines, strict=True)]
     fits = sum(width + _GAP for width in widths) <= console.width
     if fits:
-        print_line(console, _aligned(headings, widths), "dim")
+        print_line(console, align(headings), "dim")
     for name, cells in rows:
         print_line(console, name, "bold")
         for parts, holds in cells:
-            line = _aligned(parts, widths) if fits else _sentence(parts, headings, console.width)
-            print_line(console, line, _STYLES[False] if holds is False else "")
-
-
-def _parts(column: str, cell: Cell, headings: Sequence[str]) -> list[str]:
-    parts = [column, cell.reference, cell.whole, cell.difference] if cell.reference else [column, cell.whole, "", ""]
-    return parts[: len(headings)]
-
-
-def _aligned(parts: Sequence[str], widths: Sequence[int]) -> str:
-    padded = (part + " " * (width + _GAP - cell_len(part)) for part, width in zip(parts, widths, strict=True))
-    return ("  " + "".join(padded)).rstrip()
-
-
-def _sentence(parts: Sequence[str], headings: Sequence[str], width: int) -> str:
-    named = [
-        part if part == NOT_RUN else f"{heading} {part}"
-        for part, heading in zip(parts[1:], headings[1:], strict=True)
-        if part
-    ]
-    return textwrap.fill(f"{parts[0]}: {', '.join(named)}", width, initial_indent="  ", subsequent_indent="    ")
+            print_line(console, align(parts) if fits else as_sentence(parts), _STYLES[False] if holds is False else "")

@@ -2,6 +2,7 @@
 
 import operator
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 from torch import Tensor, nn
 from torch.nn import functional
@@ -9,8 +10,17 @@ from torch.nn import functional
 __all__ = ["lenet5", "resnet18"]
 
 
-def lenet5(shape: Sequence[int], n_clusters: int, *, width: int = 84) -> nn.Module:
-    """LeNet-5 with rectifiers and max-pooling: images (n, C, H, W) to logits (n, n_clusters).
+def lenet5(
+    shape: Sequence[int],
+    n_clusters: int,
+    *,
+    width: int = 84,
+    activation: Literal["relu", "tanh"] = "relu",
+    pooling: Literal["max", "average"] = "max",
+) -> nn.Module:
+    """LeNet-5: images (n, C, H, W) to logits (n, n_clusters).
+
+    By default with rectifiers and max-pooling; the original has ``activation="tanh"`` and ``pooling="average"``.
 
     Parameters
     ----------
@@ -20,6 +30,10 @@ def lenet5(shape: Sequence[int], n_clusters: int, *, width: int = 84) -> nn.Modu
         Number of logits.
     width : int, default=84
         Units of the last hidden layer.
+    activation : {"relu", "tanh"}, default="relu"
+        What follows each layer but the last.
+    pooling : {"max", "average"}, default="max"
+        How 2 x 2 pixels become one.
 
     Returns
     -------
@@ -45,28 +59,34 @@ def lenet5(shape: Sequence[int], n_clusters: int, *, width: int = 84) -> nn.Modu
             f"and {channels} channel(s): a shape is (channels, height, width). Resize or pad the images, "
             "or use resnet18, which takes any size from 8 x 8."
         )
+    for name, value, known in (("activation", activation, ("relu", "tanh")), ("pooling", pooling, ("max", "average"))):
+        if value not in known:
+            raise ValueError(f"The {name} of lenet5 is {' or '.join(map(repr, known))}, not {value!r}.")
+    active = nn.ReLU if activation == "relu" else nn.Tanh
+    pool = nn.MaxPool2d if pooling == "max" else nn.AvgPool2d
     # Padding 28 pixels to 32 makes both sizes meet in the same 16 x 5 x 5 features.
     padding = (32 - height) // 2
     return nn.Sequential(
         nn.Conv2d(channels, 6, kernel_size=5, padding=padding),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
+        active(),
+        pool(2),
         nn.Conv2d(6, 16, kernel_size=5),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
+        active(),
+        pool(2),
         nn.Flatten(),
+        # The third convolution of the original: 5 x 5 pixels of 5 x 5.
         nn.Linear(16 * 5 * 5, 120),
-        nn.ReLU(),
+        active(),
         nn.Linear(120, width),
-        nn.ReLU(),
+        active(),
         nn.Linear(width, n_clusters),
     )
 
 
-def resnet18(shape: Sequence[int], n_clusters: int) -> nn.Module:
-    """ResNet-18 for small images: images (n, C, H, W) to logits (n, n_clusters).
+def resnet18(shape: Sequence[int], n_clusters: int, *, stem: Literal["small", "imagenet"] = "small") -> nn.Module:
+    """ResNet-18: images (n, C, H, W) to logits (n, n_clusters).
 
-    The stem is one 3 x 3 convolution of stride 1 without pooling, so that small images keep their
+    By default the stem is one 3 x 3 convolution of stride 1 without pooling, so that small images keep their
     pixels; four stages of two residual blocks follow, then the average over all pixels.
 
     Parameters
@@ -76,6 +96,9 @@ def resnet18(shape: Sequence[int], n_clusters: int) -> nn.Module:
         the one named here, as long as they have C channels.
     n_clusters : int
         Number of logits.
+    stem : {"small", "imagenet"}, default="small"
+        ``"imagenet"`` is the network of torchvision, for large images: a 7 x 7 convolution of stride 2 and max-pooling
+        quarter the side, and 1000 logits are mapped linearly to those of the clusters.
 
     Returns
     -------
@@ -102,16 +125,21 @@ def resnet18(shape: Sequence[int], n_clusters: int) -> nn.Module:
             f"{height} x {image_width} and {channels} channel(s): a shape is (channels, height, width). "
             "Enlarge or pad the images, or flatten them and use a model for tables."
         )
+    if stem not in ("small", "imagenet"):
+        raise ValueError(f"The stem of resnet18 is 'small' or 'imagenet', not {stem!r}.")
+    is_small = stem == "small"
     return nn.Sequential(
-        *_normalised_convolution(channels, 64, kernel_size=3),
+        *_normalised_convolution(channels, 64, kernel_size=3 if is_small else 7, stride=1 if is_small else 2),
         nn.ReLU(),
+        *([] if is_small else [nn.MaxPool2d(3, stride=2, padding=1)]),
         *_stage(64, 64, stride=1),
         *_stage(64, 128, stride=2),
         *_stage(128, 256, stride=2),
         *_stage(256, 512, stride=2),
         nn.AdaptiveAvgPool2d(1),
         nn.Flatten(),
-        nn.Linear(512, n_clusters),
+        *([] if is_small else [nn.Linear(512, 1000)]),
+        nn.Linear(512 if is_small else 1000, n_clusters),
     )
 
 

@@ -331,9 +331,11 @@ def _uncertain(findings: Findings, gallery: Gallery | None) -> dict[str, Any]:
     }
     candidates = np.sort(np.concatenate(list(each.values())).astype(np.intp))
     overall = set(summary.least_certain(candidates).tolist())
+    rows = summary.least_certain(candidates, None).tolist()
+    names = [findings.row_name(row) for row in rows]
     samples = [
         {
-            "name": findings.row_name(row),
+            "name": name,
             "class_name": classes.names[classes.codes[row]] if classes is not None and classes.known[row] else None,
             "tile": "" if gallery is None else gallery.sheet.position(gallery.tile[row]),
             "cluster": int(summary.labels[row]),
@@ -342,9 +344,9 @@ def _uncertain(findings: Findings, gallery: Gallery | None) -> dict[str, Any]:
             "next_probability": percent(float(summary.following_probability[row]), 1),
             "overall": row in overall,
         }
-        for row in summary.least_certain(candidates, None).tolist()
+        for row, name in zip(rows, names, strict=True)
     ]
-    return {"samples": samples, "certain_clusters": [cluster for cluster, rows in each.items() if not len(rows)]}
+    return {"samples": samples, "certain_clusters": [cluster for cluster, own in each.items() if not len(own)]}
 
 
 def _confusion(classes: Classes, summary: Summary) -> list[dict[str, Any]]:

@@ -133,33 +133,23 @@ def split_share_name(name: str) -> tuple[str, str]:
 def describe_differences(contrasts: Contrasts, cluster: int, names: Sequence[str], shares: Collection[str]) -> str:
     """'petal length very high, sepal width low'."""
     scaled, inside = contrasts.scaled[cluster], contrasts.inside[cluster]
-    notable = [feature for feature in contrasts.ranked(cluster, 30) if abs(scaled[feature]) >= NOTABLE]
     of_column: dict[str, list[int]] = {}
     for feature, name in enumerate(names):
         if name in shares:
             of_column.setdefault(split_share_name(name)[0], []).append(feature)
     said: list[str] = []
-    for feature in notable:
+    for feature in contrasts.ranked(cluster, 30):
+        size, share, name = float(scaled[feature]), float(inside[feature]), shortened(names[feature], 40)
+        if abs(size) < NOTABLE or len(said) == 3:
+            break
         if names[feature] not in shares:
-            said.append(_level(shortened(names[feature], 40), float(scaled[feature])))
-        elif not _follows_from_another(feature, of_column[split_share_name(names[feature])[0]], scaled, inside):
-            said.append(_share(shortened(names[feature], 40), float(inside[feature]), float(scaled[feature])))
-    return ", ".join(said[:3]) or "close to the average in every feature"
-
-
-def _follows_from_another(feature: int, values: Sequence[int], scaled: Array, inside: Array) -> bool:
-    """Whether less of a value follows from more of another of its column: from the only other, or from most of it."""
-    if scaled[feature] >= 0:
-        return False
-    more = [other for other in values if scaled[other] >= NOTABLE]
-    return any(len(values) == 2 or inside[other] >= 0.5 for other in more)
-
-
-def _level(name: str, size: float) -> str:
-    return f"{name} {'very ' if abs(size) >= STRONG else ''}{'high' if size > 0 else 'low'}"
-
-
-def _share(name: str, inside: float, size: float) -> str:
-    if size > 0:
-        return f"mostly {name}" if inside >= 0.5 else f"more {name}"
-    return f"hardly any {name}" if inside <= 0.1 else f"less {name}"
+            said.append(f"{name} {'very ' if abs(size) >= STRONG else ''}{'high' if size > 0 else 'low'}")
+        elif size > 0:
+            said.append(f"mostly {name}" if share >= 0.5 else f"more {name}")
+        else:
+            values = of_column[split_share_name(names[feature])[0]]
+            more = [other for other in values if scaled[other] >= NOTABLE]
+            # Less of a value follows from more of another of its column: from the only other, or from most of it.
+            if not any(len(values) == 2 or inside[other] >= 0.5 for other in more):
+                said.append(f"hardly any {name}" if share <= 0.1 else f"less {name}")
+    return ", ".join(said) or "close to the average in every feature"

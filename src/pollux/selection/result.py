@@ -10,8 +10,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from pollux.io.atomic import in_place
+from pollux.report.canvas import GRID, INK, QUIET, TITLE, clean_axes, colours, new_figure
+
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+_BLUE, _PALE = colours(1)[0], "#b9d0e6"
 
 CLEAR = 0.4
 """Scores from here on are clear: those of data without clusters were 0.3 at most, measured on 100 rows or more."""
@@ -134,7 +143,7 @@ class Selection:
                 f"{one.consensus:.3f} (#{one.consensus_rank})",
                 f"{one.in_use:.1f}",
                 f"{one.objective:.4g}",
-                *([_or_dash(one.adjusted_rand_index)] if scored else []),
+                *(["–" if one.adjusted_rand_index is None else f"{one.adjusted_rand_index:.3f}"] if scored else []),
             ]
             for one in self.candidates
         ]
@@ -161,10 +170,11 @@ class Selection:
     def as_csv(self) -> str:
         """The metrics of the candidates, a line for each."""
         text = io.StringIO()
-        names = [name for name in asdict(self.candidates[0]) if self._is_known(name)]
+        every = [asdict(candidate) for candidate in self.candidates]
+        names = [name for name in every[0] if any(one[name] is not None for one in every)]
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(names)
-        writer.writerows([getattr(candidate, name) for name in names] for candidate in self.candidates)
+        writer.writerows([one[name] for name in names] for one in every)
         return text.getvalue()
 
     def as_markdown(self) -> str:
@@ -184,12 +194,54 @@ class Selection:
         path : path, optional
             Where to write it: PNG, SVG or PDF, by its name.
         """
-        from pollux.selection.plotting import plot_selection
+        figure = new_figure(11, 3.6)
+        grid: Any = figure.add_gridspec(1, 3, width_ratios=(1.15, 1, 1))
+        chosen = [self.is_clear and candidate is self.best for candidate in self.candidates]
+        names = [str(candidate.n_clusters) for candidate in self.candidates]
+        titles = {
+            "score": "Score: stability × separation",
+            "stability": "Stability: agreement of subsamples",
+            "separation": "Separation: gaps between clusters",
+        }
+        for column, (metric, title) in enumerate(titles.items()):
+            ax = clean_axes(figure.add_subplot(grid[0, column]))
+            ax.set_title(title, **TITLE)
+            ax.set_xticks(range(len(names))[:: -(-len(names) // 12)], names[:: -(-len(names) // 12)])
+            ax.set_xlim(-0.6, len(names) - 0.4)
+            ax.set_xlabel("clusters", color=QUIET, fontsize=9)
+            ax.set_ylim(-0.03, 1.08)
+            ax.grid(axis="y", color=GRID)
+            ax.set_axisbelow(True)
+            values = np.array([getattr(candidate, metric) for candidate in self.candidates], dtype=float)
+            if metric == "score":
+                _draw_bars(ax, values, chosen)
+                continue
+            places = np.arange(len(values))
+            ax.plot(places, values, color=_BLUE, linewidth=2.2, marker="o", markersize=4.5)
+            ax.plot(places[chosen], values[chosen], "o", color=_BLUE, markersize=9, markeredgecolor="white")
+            if metric == "stability":
+                error = np.array([candidate.stability_error for candidate in self.candidates])
+                low, high = values - error, np.minimum(values + error, 1)
+                ax.fill_between(places, low, high, color=_BLUE, alpha=0.15, linewidth=0)
+        answer = f"{self.n_clusters} clusters" if self.is_clear else "No clear structure"
+        figure.suptitle(answer, x=0.01, ha="left", color=INK, fontsize=13, weight="bold")
+        figure.supxlabel(self.surplus().rstrip("."), x=0.01, ha="left", color=QUIET, fontsize=8.5)
+        if path is not None:
+            with in_place(path) as temporary:
+                figure.savefig(temporary, dpi=160)
+        return figure
 
-        return plot_selection(self, path)
 
-    def _is_known(self, name: str) -> bool:
-        return any(getattr(candidate, name) is not None for candidate in self.candidates)
+def _draw_bars(ax: Axes, scores: NDArray[np.float64], chosen: Sequence[bool]) -> None:
+    """The scores, each written where there is room, and from where on one is clear."""
+    bars = ax.bar(range(len(scores)), scores, width=0.72, color=[_BLUE if one else _PALE for one in chosen])
+    for bar, value, is_chosen in zip(bars, scores, chosen, strict=True):
+        if is_chosen or (len(scores) <= 12 and value >= 0.005):
+            where = (bar.get_x() + bar.get_width() / 2, value + 0.012)
+            colour, weight = (INK, "bold") if is_chosen else (QUIET, "normal")
+            ax.text(*where, f"{value:.2f}", ha="center", va="bottom", color=colour, fontsize=8, weight=weight)
+    ax.axhline(CLEAR, color=QUIET, linestyle="--", linewidth=1)
+    ax.text(len(scores) - 0.45, CLEAR + 0.01, "clear", ha="right", va="bottom", color=QUIET, fontsize=8)
 
 
 class Decision(NamedTuple):
@@ -251,10 +303,6 @@ def _explain_doubt(best: Candidate) -> str:
         f"even for the best candidate, {best.n_clusters} clusters, subsamples agree on little (adjusted Rand index "
         f"{best.stability:.2f})."
     )
-
-
-def _or_dash(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
 
 
 def _markdown(cells: Sequence[Any]) -> str:

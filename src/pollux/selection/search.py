@@ -1,42 +1,48 @@
-"""``select_n_clusters``: how many clusters there are."""
+"""``select_n_clusters``: how many clusters there are, by clusterings of subsamples that label all samples."""
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 from sklearn.base import clone
 from sklearn.utils import check_array, check_random_state
 from torch import nn
 
-from pollux.clustering import GeminiClustering
+from pollux.clustering import CollapseWarning, GeminiClustering
 from pollux.data.samples import select_samples
-from pollux.data.scaling import FittedTransformer
+from pollux.data.scaling import FittedScaling, FittedTransformer, prepared
 from pollux.metrics import adjusted_rand_index, pairwise_agreement
-from pollux.selection.criteria import distances_from_consensus, mean_and_error, neighbour_edges, sample_pairs
-from pollux.selection.ensembles import (
-    MAX_SUBSAMPLE,
-    Member,
-    Task,
-    count_in_use,
-    default_estimator,
-    default_surplus_estimator,
-    fill_steps,
-    fit_member,
-    run_all,
-    scale,
-    show_progress,
+from pollux.selection.criteria import (
+    Edges,
+    Labels,
+    distances_from_consensus,
+    mean_and_error,
+    neighbour_edges,
+    sample_pairs,
+    separation,
 )
 from pollux.selection.result import Candidate, Selection, decide
-from pollux.spec import Spec
+from pollux.spec import MLP, Spec
 
 _PAIRS, _SURPLUS_RESTARTS = 20_000, 5
 MOST_ROWS = 5_000
+MAX_SUBSAMPLE = 1_000
+"""Samples of a subsample by default: more of them take longer and tell little more of a small network."""
+_EPOCHS, _LEARNING_RATE = 20, 0.01
+# How often values of a column that has steps repeat, on average.
+_REPEATED = 3
+
+Result = TypeVar("Result")
 
 
 def select_n_clusters(
@@ -96,13 +102,27 @@ def select_n_clusters(
     >>> select_n_clusters(X, range(2, 5), n_subsamples=4, random_state=0).n_clusters
     3
     """
-    numbers = _check_candidates(candidates)
-    _check_settings(n_subsamples, subsample, max_rows)
-    _check_estimator(estimator)
-    samples = _validate(X, allow_nan=estimator is not None and Spec.of(estimator).preprocessing.missing == "mean")
-    classes = _validate_classes(y, samples.shape[0])
+    numbers, allow_nan = _check_settings(candidates, n_subsamples, subsample, max_rows), False
+    if estimator is not None:
+        _check_estimator(estimator)
+        allow_nan = Spec.of(estimator).preprocessing.missing == "mean"
+    if isinstance(X, str) or not (hasattr(X, "shape") or hasattr(X, "__len__")):
+        raise ValueError("X must be samples in memory: for files, use the command pollux select.")
+    samples = check_array(
+        X,
+        accept_sparse="csr",
+        allow_nd=True,
+        dtype=[np.float64, np.float32],
+        ensure_min_samples=3,
+        ensure_all_finite="allow-nan" if allow_nan else True,
+    )
+    n, classes = samples.shape[0], None if y is None else np.asarray(y)
+    if classes is not None and classes.ndim != 1:
+        raise ValueError(f"y must be a list of classes, one for each row, but has the shape {classes.shape}.")
+    if classes is not None and len(classes) != n:
+        raise ValueError(f"y has {len(classes)} classes for {n} rows of X: give one for each.")
     random = check_random_state(random_state)
-    drawn = _draw(samples.shape[0], max_rows, random)
+    drawn = np.arange(n) if n <= max_rows else np.sort(random.permutation(n)[:max_rows])
     seen, estimator = _apply_scaling(_dense(samples[drawn]), estimator)
     selection = search(
         seen,
@@ -115,7 +135,7 @@ def select_n_clusters(
         n_jobs=n_jobs,
         verbose=verbose,
     )
-    return replace(selection, rows=int(samples.shape[0]))
+    return replace(selection, rows=int(n))
 
 
 def search(
@@ -141,10 +161,10 @@ def search(
         )
     own, surplus = estimator or default_estimator(), estimator or default_surplus_estimator()
     if estimator is None:
-        X = fill_steps(X, _draw_seed(random))
+        X = fill_steps(X, _seed(random))
     edges = neighbour_edges(X.reshape(len(X), -1), largest)
-    too_many = [Task(surplus, largest, _draw_seed(random), min(len(X), most)) for _ in range(_SURPLUS_RESTARTS)]
-    tasks = [Task(own, n_clusters, _draw_seed(random), size) for n_clusters in candidates for _ in range(n_subsamples)]
+    too_many = [Task(surplus, largest, _seed(random), min(len(X), most)) for _ in range(_SURPLUS_RESTARTS)]
+    tasks = [Task(own, n_clusters, _seed(random), size) for n_clusters in candidates for _ in range(n_subsamples)]
     in_use: Counter[int] = Counter()
     ensembles: dict[int, list[Member]] = defaultdict(list)
     with show_progress(len(too_many) + len(tasks), verbose) as report:
@@ -159,8 +179,12 @@ def search(
     return Selection(*decide(measured), tuple(measured), dict(sorted(in_use.items())), largest, len(X), len(X))
 
 
-def _check_candidates(candidates: Iterable[int]) -> list[int]:
-    """The candidates in order, each once; a ValueError where there are none or one is not a number of clusters."""
+def _check_settings(candidates: Iterable[int], n_subsamples: int, subsample: float, max_rows: int) -> list[int]:
+    """The candidates in order, each once; a ValueError for what cannot be compared."""
+
+    def is_count(value: Any, least: int) -> bool:
+        return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= least
+
     try:
         given = list(candidates)
     except TypeError as error:
@@ -168,33 +192,24 @@ def _check_candidates(candidates: Iterable[int]) -> list[int]:
             f"candidates are several numbers of clusters, as in range(2, 11); not {candidates!r}."
         ) from error
     for one in given:
-        if not _is_count(one, 2):
+        if not is_count(one, 2):
             raise ValueError(
                 f"Each candidate is a whole number of at least 2, not {one!r}; that there is one cluster only is "
                 "always considered."
             )
     if not given:
         raise ValueError("There are no candidates: name some numbers of clusters, as in range(2, 11).")
-    return sorted({int(one) for one in given})
-
-
-def _check_settings(n_subsamples: int, subsample: float, max_rows: int) -> None:
-    if not _is_count(n_subsamples, 3):
+    if not is_count(n_subsamples, 3):
         raise ValueError(f"n_subsamples must be a whole number of at least 3, not {n_subsamples!r}.")
     if not (isinstance(subsample, int | float | np.floating) and 0 < subsample <= 1):
         raise ValueError(f"subsample must be a share of the rows, above 0 and at most 1, not {subsample!r}.")
-    if not _is_count(max_rows, 10):
+    if not is_count(max_rows, 10):
         raise ValueError(f"max_rows must be a whole number of at least 10, not {max_rows!r}.")
+    return sorted({int(one) for one in given})
 
 
-def _is_count(value: Any, least: int) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= least
-
-
-def _check_estimator(estimator: GeminiClustering | None) -> None:
+def _check_estimator(estimator: GeminiClustering) -> None:
     """Raise a ValueError for one that has one number of clusters only, or that cannot predict new samples."""
-    if estimator is None:
-        return
     if not isinstance(estimator, GeminiClustering):
         raise ValueError(f"estimator must be a GeminiClustering, not a {type(estimator).__name__}.")
     if isinstance(estimator.model, str) and estimator.model == "free":
@@ -203,41 +218,9 @@ def _check_estimator(estimator: GeminiClustering | None) -> None:
         raise ValueError(
             "A module has outputs for one number of clusters only: pass a function (n_features, n_clusters) → module."
         )
-    Spec.of(estimator)
 
 
-def _validate(X: Any, allow_nan: bool) -> Any:
-    """X as a finite array or sparse matrix of numbers, with NaN where it is allowed."""
-    if isinstance(X, str) or not (hasattr(X, "shape") or hasattr(X, "__len__")):
-        raise ValueError("X must be samples in memory: for files, use the command pollux select.")
-    return check_array(
-        X,
-        accept_sparse="csr",
-        allow_nd=True,
-        dtype=[np.float64, np.float32],
-        ensure_min_samples=3,
-        ensure_all_finite="allow-nan" if allow_nan else True,
-    )
-
-
-def _validate_classes(y: ArrayLike | None, n: int) -> NDArray[Any] | None:
-    """y as an array (n,), if it is given."""
-    if y is None:
-        return None
-    classes = np.asarray(y)
-    if classes.ndim != 1:
-        raise ValueError(f"y must be a list of classes, one for each row, but has the shape {classes.shape}.")
-    if len(classes) != n:
-        raise ValueError(f"y has {len(classes)} classes for {n} rows of X: give one for each.")
-    return classes
-
-
-def _draw(n: int, most: int, random: np.random.RandomState) -> NDArray[np.int64]:
-    """Numbers of all samples, or of as many as are allowed."""
-    return np.arange(n) if n <= most else np.sort(random.permutation(n)[:most])
-
-
-def _draw_seed(random: np.random.RandomState) -> int:
+def _seed(random: np.random.RandomState) -> int:
     return int(random.randint(2**31 - 1))
 
 
@@ -262,8 +245,8 @@ def _describe_progress(n_clusters: int, members: Sequence[Member]) -> str:
     if len(members) < 2:
         return f"{n_clusters} clusters"
     stability = pairwise_agreement(np.array([member.labels for member in members[:4]])).mean()
-    separation = np.mean([member.separation for member in members])
-    return f"{n_clusters} clusters: stability {stability:.3f}, separation {separation:.3f}"
+    apart = np.mean([member.separation for member in members])
+    return f"{n_clusters} clusters: stability {stability:.3f}, separation {apart:.3f}"
 
 
 def _measure(
@@ -272,33 +255,151 @@ def _measure(
     """The metrics of all candidates."""
     labels = {n_clusters: np.array([member.labels for member in members]) for n_clusters, members in ensembles.items()}
     everything = np.concatenate(list(labels.values()))
-    pairs = sample_pairs(everything.shape[1], _PAIRS, np.random.default_rng(_draw_seed(random)))
+    pairs = sample_pairs(everything.shape[1], _PAIRS, np.random.default_rng(_seed(random)))
     distances = distances_from_consensus(everything, pairs).reshape(len(ensembles), -1).mean(axis=1)
     ranks = np.argsort(np.argsort(distances)) + 1
+    if classes is not None:
+        known = classes != "" if classes.dtype.kind == "U" else np.ones(len(classes), dtype=bool)
     candidates = []
     for (n_clusters, members), distance, rank in zip(ensembles.items(), distances, ranks, strict=True):
         stability, error = mean_and_error(pairwise_agreement(labels[n_clusters]), len(members))
-        separation = float(np.mean([member.separation for member in members]))
+        apart = float(np.mean([member.separation for member in members]))
         candidates.append(
             Candidate(
                 n_clusters=n_clusters,
                 stability=stability,
                 stability_error=error,
-                separation=separation,
-                score=max(0.0, stability) * separation,
+                separation=apart,
+                score=max(0.0, stability) * apart,
                 consensus=float(distance),
                 consensus_rank=int(rank),
                 in_use=float(np.mean([member.in_use for member in members])),
                 objective=float(np.mean([member.objective for member in members])),
-                adjusted_rand_index=None if classes is None else _agreement_with(classes, labels[n_clusters]),
+                adjusted_rand_index=None
+                if classes is None or not known.any()
+                else float(np.mean([adjusted_rand_index(classes[known], one[known]) for one in labels[n_clusters]])),
             )
         )
     return candidates
 
 
-def _agreement_with(classes: NDArray[Any], labels: NDArray[np.int64]) -> float | None:
-    """Mean adjusted Rand index of labels (B, n) with the classes that are known."""
-    known = classes != "" if classes.dtype.kind == "U" else np.ones(len(classes), dtype=bool)
-    if not known.any():
-        return None
-    return float(np.mean([adjusted_rand_index(classes[known], one[known]) for one in labels]))
+class Task(NamedTuple):
+    """One clustering to make: by which estimator, for how many clusters, from which seed, of how many samples."""
+
+    estimator: GeminiClustering
+    n_clusters: int
+    seed: int
+    n_samples: int
+
+
+@dataclass(frozen=True)
+class Member:
+    """A clustering of an ensemble: labels of all samples (n,), clusters in use, objective, and separation."""
+
+    labels: Labels
+    in_use: int
+    objective: float
+    separation: float
+
+
+def fit_member(task: Task, X: NDArray[np.floating], edges: Edges) -> Member:
+    """Cluster a subsample of X and label all of X."""
+    clustering = _fit(task, X)
+    log_p = clustering.fitted_.log_probabilities(X).numpy()
+    return Member(
+        log_p.argmax(axis=1), int(clustering.n_clusters_), float(clustering.objective_), separation(log_p, edges)
+    )
+
+
+def count_in_use(task: Task, X: NDArray[np.floating]) -> int:
+    """Cluster a subsample of X and count the clusters that stay in use."""
+    return int(_fit(task, X).n_clusters_)
+
+
+def _fit(task: Task, X: NDArray[np.floating]) -> GeminiClustering:
+    index = np.sort(np.random.default_rng(task.seed).permutation(len(X))[: task.n_samples])
+    clustering: GeminiClustering = clone(task.estimator).set_params(
+        n_clusters=task.n_clusters, random_state=task.seed, verbose=False, training__checkpoint=None
+    )
+    with warnings.catch_warnings():
+        # That a clustering collapses is a finding here.
+        warnings.simplefilter("ignore", CollapseWarning)
+        clustering.fit(X[index] if task.n_samples < len(X) else X)
+    return clustering
+
+
+def run_all(function: Callable[..., Result], tasks: Sequence[Task], n_jobs: int | None, *data: Any) -> Iterator[Result]:
+    """function(task, *data) of each task, in their order, as they are done."""
+    if n_jobs in (None, 1):
+        yield from (function(task, *data) for task in tasks)
+        return
+    from sklearn.utils.parallel import Parallel, delayed
+
+    # Processes, because a training seeds generators that threads would share.
+    parallel = Parallel(n_jobs=n_jobs, return_as="generator")
+    results: Any = parallel(delayed(function)(task, *data) for task in tasks)
+    with closing(results):
+        yield from results
+
+
+@contextmanager
+def show_progress(total: int, verbose: bool) -> Iterator[Callable[[str], None]]:
+    """A live line; call the function after each clustering, with what is known by then."""
+    if not verbose:
+        yield lambda metrics: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        *(TextColumn("clusterings"), MofNCompleteColumn(), BarColumn(bar_width=24)),
+        *(TextColumn("{task.fields[metrics]}"), TimeRemainingColumn()),
+    )
+    with Progress(*columns, console=Console(file=sys.stderr)) as progress:
+        task = progress.add_task("", total=total, metrics="")
+        yield lambda metrics: progress.update(task, advance=1, metrics=metrics)
+
+
+def default_estimator() -> GeminiClustering:
+    """For standardised samples: a graph of neighbours fits clusters of any shape, its k-means those of any size."""
+    return GeminiClustering(
+        model=MLP(hidden=(100,)),
+        objective="mmd_ovo",
+        geometry="graph",
+        init="kmeans",
+        max_epochs=_EPOCHS,
+        batch_size=None,
+        learning_rate=_LEARNING_RATE,
+    )
+
+
+def default_surplus_estimator() -> GeminiClustering:
+    """For counting the clusters that stay in use: one-vs-all empties the surplus soonest, from random weights."""
+    return GeminiClustering(
+        model="linear", objective="mmd_ova", max_epochs=10 * _EPOCHS, batch_size=None, learning_rate=5 * _LEARNING_RATE
+    )
+
+
+def fill_steps(X: NDArray[Any], seed: int) -> NDArray[np.float32]:
+    """Columns whose values repeat are spread by half a step to either side, and all are standardised.
+
+    Whole numbers, grades, zeros and ones have room between them that is not a gap between clusters.
+    """
+    generator = np.random.default_rng(seed)
+    filled = np.array(X, dtype=np.float64)
+    for column in filled.T:
+        values = np.unique(column)
+        if 1 < len(values) <= len(filled) / _REPEATED:
+            column += generator.uniform(-0.5, 0.5, len(filled)) * np.median(np.diff(values))
+    return standardise(filled)
+
+
+def standardise(X: NDArray[Any]) -> NDArray[np.float32]:
+    """Columns of mean 0 and deviation 1; those that are constant are 0."""
+    return scale(X, FittedScaling.fit(X, "standard")).astype(np.float32)
+
+
+def scale(X: NDArray[Any], scaling: FittedScaling) -> NDArray[Any]:
+    """Samples X (n, …) after a scaling, in their own precision."""
+    samples = prepared(X, scaling, torch.float32 if X.dtype == np.float32 else torch.float64, "cpu")
+    return samples[torch.arange(len(samples))].numpy()

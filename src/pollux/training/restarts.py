@@ -30,8 +30,9 @@ from pollux.training.steps import AutogradStep, ClosedFormStep, Step, is_element
 from pollux.training.trainable import DenseModels, SingleModel, Trainable, has_closed_form, try_stack
 
 _TRIED_ROWS = 64
-# About so many steps are taken where the number of epochs is left to us, in at least so many epochs.
-_AUTO_STEPS, _AUTO_EPOCHS = 500, 15
+# About so many steps are taken where the number of epochs is left to us, in at least so many epochs; more with
+# penalties, since smoothness is learned slowly.
+_AUTO_STEPS, _AUTO_PENALISED_STEPS, _AUTO_EPOCHS = 200, 500, 15
 # The part of the epochs that all restarts have, where that is left to us, and how many go on after it: which is the
 # best is seen late.
 _AUTO_TRIAL, _GOING_ON = 0.25, 2
@@ -256,7 +257,8 @@ def _plan_rounds(spec: Spec, restarts: int, batches: Batches) -> list[Round]:
     epochs, trial = spec.max_epochs, spec.training.trial_epochs
     if epochs == "auto":
         least = int(trial) + 1 if isinstance(trial, Integral) else 2
-        epochs = max(_AUTO_EPOCHS, math.ceil(_AUTO_STEPS / (batches.n_batches or 1)), least)
+        steps = _AUTO_PENALISED_STEPS if spec.penalties else _AUTO_STEPS
+        epochs = max(_AUTO_EPOCHS, math.ceil(steps / (batches.n_batches or 1)), least)
     epochs = int(epochs)
     if trial == "auto":
         trial = math.ceil(_AUTO_TRIAL * epochs) if epochs > 1 else None

@@ -30,7 +30,9 @@ from pollux.training.trainable import DenseModels, SingleModel, Trainable, has_c
 
 # Eigenvectors for each cluster that restarts differ in: no number of them is the best for all data.
 _EIGENVECTORS = (1.5, 2.0, 3.0, 2.5, 4.0, 1.0)
-_FEWEST_STEPS = 100
+# Of k-means; restarts are further ones.
+_RUNS = 4
+_FEWEST_STEPS = 40
 # Labels of k-means are often wrong: a model that is sure of them has little left to learn.
 _LABEL_SMOOTHING = 0.1
 
@@ -160,7 +162,7 @@ def _labels(features: Any, n_clusters: int, seed: int, sample_weight: NDArray[np
     # Of unit size, squares can be summed whatever the units.
     features = features / (max(float(features.max()), -float(features.min())) or 1.0)
     count = min(n_clusters, features.shape[0])
-    return torch.from_numpy(k_means(features, count, seed % 2**32, sample_weight, in_place=True))
+    return torch.from_numpy(k_means(features, count, seed % 2**32, sample_weight, runs=_RUNS, in_place=True))
 
 
 def learn_labels(
@@ -175,7 +177,7 @@ def learn_labels(
     show_progress: bool = False,
     is_own: bool = True,
 ) -> None:
-    """Train each module to predict its own labels (n,), by cross-entropy: an epoch, or 100 steps where it has fewer.
+    """Train each module to predict its own labels (n,), by cross-entropy: an epoch, or 40 steps where it has fewer.
 
     A network of the user's, ``is_own``, may carry hooks that must run.
     """

@@ -13,8 +13,8 @@ import pytest
 from dataset_files import cifar_file, datasets_main, digit_files, image_arrays, nothing_left, save_images
 from pollux.app.cli import main
 from pollux.errors import InputError
-from pollux.lab import datasets
-from pollux.lab.datasets import catalogue, image_sets
+from pollux.lab import datasets, datasets_command
+from pollux.lab.datasets import image_sets
 
 
 def test_the_list_names_everything(folder: Path, tabular: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -37,7 +37,7 @@ def test_the_list_names_everything(folder: Path, tabular: Path, capsys: pytest.C
 
 
 def test_the_catalogue_is_the_registries() -> None:
-    kinds = {entry.name: entry.kind for entry in catalogue.catalogue()}
+    kinds = {entry.name: entry.kind for entry in datasets_command.catalogue()}
     assert {name for name, kind in kinds.items() if kind == "synthetic"} == set(datasets.SYNTHETIC)
     assert {name for name, kind in kinds.items() if kind == "images"} == set(datasets.IMAGES)
     assert {name for name, kind in kinds.items() if kind == "table"} == set(datasets.TABLES)

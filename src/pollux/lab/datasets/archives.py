@@ -57,12 +57,27 @@ def describe_missing_folder() -> str:
 
 def read_arrays(path: Path, names: Collection[str] | None = None) -> dict[str, NDArray[Any]]:
     """All arrays of an archive, by name; those that are not among ``names`` are empty, because they are not read."""
-    return _read_members(path, _read_array, lambda name: names is None or name in names)
+
+    def read(name: str, stream: IO[bytes]) -> NDArray[Any]:
+        if names is not None and name not in names:
+            return np.empty(0)
+        array: NDArray[Any] = npy.read_array(stream, allow_pickle=False)
+        # The checksum of a member is compared only at its end.
+        stream.read()
+        return array
+
+    return _read_members(path, read)
 
 
 def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
     """The shapes of all arrays of an archive, by name, without reading the arrays."""
-    return _read_members(path, _read_shape)
+
+    def read(name: str, stream: IO[bytes]) -> tuple[int, ...]:
+        is_old = npy.read_magic(stream) == (1, 0)
+        shape: tuple[int, ...] = (npy.read_array_header_1_0 if is_old else npy.read_array_header_2_0)(stream)[0]
+        return shape
+
+    return _read_members(path, read)
 
 
 def require_arrays(arrays: dict[str, Any], path: Path, *names: str) -> None:
@@ -72,22 +87,18 @@ def require_arrays(arrays: dict[str, Any], path: Path, *names: str) -> None:
             raise InputError(f"{path} has no array called {name}, but {', '.join(arrays) or 'none at all'}.")
 
 
-def _read_members(
-    path: Path, read: Callable[[IO[bytes]], T], is_wanted: Callable[[str], bool] = lambda name: True
-) -> dict[str, T | Any]:
+def _read_members(path: Path, read: Callable[[str, IO[bytes]], T]) -> dict[str, T]:
     """Read every array of an archive; whatever the damage, one error that names the file."""
     try:
         with warnings.catch_warnings(), zipfile.ZipFile(path) as archive:
             # Of impossible sizes; the error that follows says so.
             warnings.simplefilter("ignore", RuntimeWarning)
-            found: dict[str, T | Any] = {}
+            found = {}
             for member in archive.namelist():
-                name = member.removesuffix(".npy")
-                if name != member and is_wanted(name):
+                if member.endswith(".npy"):
+                    name = member.removesuffix(".npy")
                     with archive.open(member) as stream:
-                        found[name] = read(stream)
-                elif name != member:
-                    found[name] = np.empty(0)
+                        found[name] = read(name, stream)
             return found
     except MemoryError as error:
         raise InputError(
@@ -97,28 +108,11 @@ def _read_members(
         # The error of a file that does not exist or may not be read names the file itself.
         if isinstance(error, OSError) and error.filename is not None:
             raise
-        if isinstance(error, zipfile.BadZipFile) and _is_array(path):
+        with path.open("rb") as file:
+            is_array = file.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX
+        if isinstance(error, zipfile.BadZipFile) and is_array:
             raise InputError(f"{path} is one array, not an .npz file of several: save them by numpy.savez.") from error
         raise InputError(
             f"{path} cannot be read as an .npz file ({error}): it is damaged or something else. Remove it, and fetch "
             "or copy it again."
         ) from error
-
-
-def _is_array(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX
-
-
-def _read_array(stream: IO[bytes]) -> NDArray[Any]:
-    array: NDArray[Any] = npy.read_array(stream, allow_pickle=False)
-    # The checksum of a member is compared only at its end.
-    stream.read()
-    return array
-
-
-def _read_shape(stream: IO[bytes]) -> tuple[int, ...]:
-    version = npy.read_magic(stream)
-    read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-    shape: tuple[int, ...] = read_header(stream)[0]
-    return shape

@@ -11,11 +11,10 @@ import os
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +27,7 @@ Arrays: TypeAlias = dict[str, Any]
 """x_train, y_train, x_test, y_test."""
 
 
-@dataclass(frozen=True)
-class ImageSetInfo:
+class ImageSetInfo(NamedTuple):
     """What a data set must look like, and how much there is to fetch."""
 
     title: str
@@ -131,7 +129,7 @@ def load_images(name: str) -> ImageSet:
 def _checked_image_set(name: str, origin: Path | str, arrays: Arrays) -> ImageSet:
     """The arrays as an image set, if they have the right shapes and types."""
     info = image_set_info(name)
-    pixels, classes = {}, {}
+    parts = []
     for part in ("train", "test"):
         x, y = arrays[f"x_{part}"], arrays[f"y_{part}"]
         if x.dtype != np.uint8 or x.shape[1:] != info.shape or x.ndim != len(info.shape) + 1 or len(x) == 0:
@@ -145,17 +143,16 @@ def _checked_image_set(name: str, origin: Path | str, arrays: Arrays) -> ImageSe
                 f"{origin}: the classes in y_{part} must be from 0 to {len(info.class_names) - 1}, but go from "
                 f"{whole.min()} to {whole.max()}."
             )
-        pixels[part], classes[part] = x.astype(np.uint8, copy=False), whole
-    return ImageSet(name, pixels["train"], classes["train"], pixels["test"], classes["test"], info.class_names)
+        parts += [x, whole]
+    x_train, y_train, x_test, y_test = parts
+    return ImageSet(name, x_train, y_train, x_test, y_test, info.class_names)
 
 
-@dataclass(frozen=True)
-class Source:
-    """Where a data set is published, and how its files become arrays."""
+class Source(NamedTuple):
+    """Where a data set is published, the MD5 checksum of each of its files, and how these become arrays."""
 
     base: str
     files: dict[str, str]
-    """The MD5 checksum of each file."""
     convert: Callable[[dict[str, Path]], Arrays]
 
 
@@ -183,15 +180,26 @@ def fetch(name: str, folder: str | Path | None = None, *, progress: Any = None) 
     >>> fetch("mnist", "data")  # doctest: +SKIP
     PosixPath('data/mnist.npz')
     """
-    info = image_set_info(name)
-    source, pooch = SOURCES[name], _import_pooch()
-    target = _writable_folder(Path(folder or archives.named_folder() or archives.cache_folder()))
-    with tempfile.TemporaryDirectory(prefix=".fetching-", dir=target) as temporary, _quiet(pooch):
-        files = {
-            file: _download(pooch, source.base + file, checksum, Path(temporary), progress)
-            for file, checksum in source.files.items()
-        }
-        arrays = _convert(info.title, source, files)
+    info, source = image_set_info(name), SOURCES[name]
+    target = Path(folder or archives.named_folder() or archives.cache_folder())
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        is_writable = os.access(target, os.W_OK)
+    except OSError:
+        is_writable = False
+    if not is_writable:
+        raise InputError(
+            f"{target} is not a folder that can be written: name another, pollux datasets fetch NAME --to DIR."
+        )
+    with tempfile.TemporaryDirectory(prefix=".fetching-", dir=target) as temporary:
+        files = _download(source, Path(temporary), progress)
+        try:
+            arrays = source.convert(files)
+        except (EOFError, gzip.BadGzipFile, zlib.error, tarfile.TarError, KeyError, ValueError) as error:
+            raise InputError(
+                f"What was fetched of {info.title} cannot be read ({error}): it is incomplete or of another format. "
+                "Nothing was stored; try again."
+            ) from error
         _checked_image_set(name, source.base, arrays)
         path = target / f"{name}.npz"
         with atomic.in_place(path) as unfinished:
@@ -199,46 +207,23 @@ def fetch(name: str, folder: str | Path | None = None, *, progress: Any = None) 
     return path
 
 
-def _writable_folder(folder: Path) -> Path:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        writable = os.access(folder, os.W_OK)
-    except OSError:
-        writable = False
-    if not writable:
-        raise InputError(
-            f"{folder} is not a folder that can be written: name another, pollux datasets fetch NAME --to DIR."
-        )
-    return folder
-
-
-def _import_pooch() -> Any:
+def _download(source: Source, folder: Path, progress: Any) -> dict[str, Path]:
+    """Fetch the files of a data set and compare their checksums."""
     try:
         import pooch
+        from requests import RequestException
     except ImportError as error:
         raise InputError("Data sets are fetched by pooch: pip install 'pollux[datasets]'.") from error
-    return pooch
-
-
-@contextmanager
-def _quiet(pooch: Any) -> Iterator[None]:
-    """Keep pooch from printing each file on standard error."""
+    files = {}
     logger = pooch.get_logger()
     level = logger.level
+    # It would print each file on standard error.
     logger.setLevel(logging.WARNING)
     try:
-        yield
-    finally:
-        logger.setLevel(level)
-
-
-def _download(pooch: Any, url: str, checksum: str, folder: Path, progress: Any) -> Path:
-    """Fetch one file and compare its checksum."""
-    from requests import RequestException
-
-    downloader = pooch.HTTPDownloader(progressbar=progress or False, timeout=30)
-    try:
-        return Path(pooch.retrieve(url, f"md5:{checksum}", os.path.basename(url), folder, downloader=downloader))
+        for file, checksum in source.files.items():
+            url = source.base + file
+            downloader = pooch.HTTPDownloader(progressbar=progress or False, timeout=30)
+            files[file] = Path(pooch.retrieve(url, f"md5:{checksum}", file, folder, downloader=downloader))
     except RequestException as error:
         raise InputError(
             f"{url} could not be fetched ({_reason(error)}): see that this machine is online and try again, or bring "
@@ -251,14 +236,9 @@ def _download(pooch: Any, url: str, checksum: str, folder: Path, progress: Any) 
             f"{url} is not the file that was published: its MD5 checksum is not {checksum}. Nothing was stored. Try "
             "again; if it stays so, something on the way changes what is fetched."
         ) from error
-
-
-def _reason(error: Exception) -> str:
-    """What went wrong, without the names of Python objects that libraries add."""
-    response = getattr(error, "response", None)
-    if response is not None:
-        return f"the server answered {response.status_code} {response.reason}"
-    return _REASONS.get(type(error).__name__, f"{type(error).__name__}: {error}")
+    finally:
+        logger.setLevel(level)
+    return files
 
 
 _REASONS = {
@@ -270,14 +250,12 @@ _REASONS = {
 }
 
 
-def _convert(title: str, source: Source, files: dict[str, Path]) -> Arrays:
-    try:
-        return source.convert(files)
-    except (EOFError, gzip.BadGzipFile, zlib.error, tarfile.TarError, KeyError, ValueError) as error:
-        raise InputError(
-            f"What was fetched of {title} cannot be read ({error}): it is incomplete or of another format. Nothing was "
-            "stored; try again."
-        ) from error
+def _reason(error: Exception) -> str:
+    """What went wrong, without the names of Python objects that libraries add."""
+    response = getattr(error, "response", None)
+    if response is not None:
+        return f"the server answered {response.status_code} {response.reason}"
+    return _REASONS.get(type(error).__name__, f"{type(error).__name__}: {error}")
 
 
 def _from_idx(files: dict[str, Path]) -> Arrays:
@@ -321,26 +299,25 @@ def _cifar_batch(tar: tarfile.TarFile, member: str) -> tuple[NDArray[np.uint8], 
     return records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), records[:, 0]
 
 
+def _idx_source(base: str, *checksums: str) -> Source:
+    names = (f"{prefix}-{kind}-ubyte.gz" for prefix in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
+    return Source(base, dict(zip(names, checksums, strict=True)), _from_idx)
+
+
 SOURCES: dict[str, Source] = {
-    "mnist": Source(
+    "mnist": _idx_source(
         "https://ossci-datasets.s3.amazonaws.com/mnist/",
-        {
-            "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-            "train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
-            "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
-            "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
-        },
-        _from_idx,
+        "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+        "d53e105ee54ea40749a09fcbcd1e9432",
+        "9fb629c4189551a2d022fa330f9573f3",
+        "ec29112dd5afa0611ce80d1b7f02629c",
     ),
-    "fashion_mnist": Source(
+    "fashion_mnist": _idx_source(
         "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
-        {
-            "train-images-idx3-ubyte.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-            "train-labels-idx1-ubyte.gz": "25c81989df183df01b3e8a0aad5dffbe",
-            "t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79",
-            "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
-        },
-        _from_idx,
+        "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+        "25c81989df183df01b3e8a0aad5dffbe",
+        "bef4ecab320f06d8554ea6380940ec79",
+        "bb300cfdad3c16e7a12a480ee83cd310",
     ),
     "cifar10": Source(
         "https://www.cs.toronto.edu/~kriz/",

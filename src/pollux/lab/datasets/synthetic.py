@@ -48,8 +48,7 @@ def blobs(
 
     Returns
     -------
-    X : ndarray of shape (n, d)
-    y : ndarray of shape (n,)
+    X, y : ndarray of shape (n, d) and (n,)
         Which centre each sample belongs to.
 
     Examples
@@ -64,11 +63,8 @@ def blobs(
             f"centres is a table of finite numbers with one row per cluster, but has the shape {means.shape}: "
             "give for example [[0, 0], [4, 4]]."
         )
-    counts = _even_counts(n_samples, len(means))
-    _check_not_negative("std", std)
-    generator = check_random_state(random_state)
-    y = np.repeat(np.arange(len(means)), counts)
-    return _shuffled(means[y] + std * generator.standard_normal((n_samples, means.shape[1])), y, generator)
+    y = _even_classes(n_samples, len(means))
+    return _noisy(means[y], y, std, check_random_state(random_state), "std")
 
 
 def moons(n_samples: int = 500, *, radius: float = 2.0, noise: float = 0.05, random_state: Seed = None) -> Sample:
@@ -89,8 +85,7 @@ def moons(n_samples: int = 500, *, radius: float = 2.0, noise: float = 0.05, ran
 
     Returns
     -------
-    X : ndarray of shape (n, 2)
-    y : ndarray of shape (n,)
+    X, y : ndarray of shape (n, 2) and (n,)
         0 for the upper half circle, 1 for the lower one.
 
     Examples
@@ -99,23 +94,16 @@ def moons(n_samples: int = 500, *, radius: float = 2.0, noise: float = 0.05, ran
     >>> X.shape, np.bincount(y).tolist()
     ((500, 2), [250, 250])
     """
-    counts = _even_counts(n_samples, 2)
+    y, generator = _even_classes(n_samples, 2), check_random_state(random_state)
     _check_positive(radius=radius)
-    _check_not_negative("noise", noise)
-    generator = check_random_state(random_state)
-    y = np.repeat(np.arange(2), counts)
     angle = np.pi * (generator.uniform(size=n_samples) + y)
     centre = radius * np.array([[0.5, -0.25], [-0.5, 0.25]])
     X = centre[y] + radius * np.stack([np.cos(angle), np.sin(angle)], axis=1)
-    return _shuffled(X + noise * generator.standard_normal(X.shape), y, generator)
+    return _noisy(X, y, noise, generator)
 
 
 def circles(
-    n_samples: int = 500,
-    *,
-    radii: Sequence[float] = (1.0, 2.0),
-    noise: float = 0.05,
-    random_state: Seed = None,
+    n_samples: int = 500, *, radii: Sequence[float] = (1.0, 2.0), noise: float = 0.05, random_state: Seed = None
 ) -> Sample:
     """Circles (n, 2) about the origin, one cluster for each radius.
 
@@ -132,8 +120,7 @@ def circles(
 
     Returns
     -------
-    X : ndarray of shape (n, 2)
-    y : ndarray of shape (n,)
+    X, y : ndarray of shape (n, 2) and (n,)
         Which radius each sample belongs to.
 
     Examples
@@ -142,15 +129,12 @@ def circles(
     >>> np.unique(np.hypot(*X.T).round(6)).tolist()
     [1.0, 2.0, 3.0]
     """
-    counts = _even_counts(n_samples, len(radii))
+    y, generator = _even_classes(n_samples, len(radii)), check_random_state(random_state)
     for radius in radii:
         _check_positive(**{"each of the radii": radius})
-    _check_not_negative("noise", noise)
-    generator = check_random_state(random_state)
-    y = np.repeat(np.arange(len(radii)), counts)
     angle = 2 * np.pi * generator.uniform(size=n_samples)
     X = np.asarray(radii, dtype=np.float64)[y, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
-    return _shuffled(X + noise * generator.standard_normal(X.shape), y, generator)
+    return _noisy(X, y, noise, generator)
 
 
 def celeux_one(n_samples: int = 300, *, n_noise: int = 20, mu: float = 1.7, random_state: Seed = None) -> Sample:
@@ -172,8 +156,7 @@ def celeux_one(n_samples: int = 300, *, n_noise: int = 20, mu: float = 1.7, rand
 
     Returns
     -------
-    X : ndarray of shape (n, 5 + n_noise)
-    y : ndarray of shape (n,)
+    X, y : ndarray of shape (n, 5 + n_noise) and (n,)
         0, 1 and 2 for the means μ, −μ and 0.
 
     Examples
@@ -211,8 +194,7 @@ def celeux_two(n_samples: int = 2000, *, random_state: Seed = None) -> Sample:
 
     Returns
     -------
-    X : ndarray of shape (n, 14)
-    y : ndarray of shape (n,)
+    X, y : ndarray of shape (n, 14) and (n,)
         From 0 to 3, in the order of the means above.
 
     Examples
@@ -226,12 +208,10 @@ def celeux_two(n_samples: int = 2000, *, random_state: Seed = None) -> Sample:
     y = generator.randint(4, size=n_samples).astype(np.int64)
     noise = generator.standard_normal((n_samples, 14))
     informative = np.array([[0.0, 0.0], [4.0, 0.0], [0.0, 2.0], [4.0, 2.0]])[y] + noise[:, :2]
-    dependent = _OFFSET + informative @ _COEFFICIENTS + noise[:, 2:11] @ _noise_root()
+    offset = [0.0, 0.0, 0.4, 0.8, 1.2, 1.6, 2.0, 2.4, 2.8]
+    coefficients = np.array([[0.5, 2, 0, -1, 2, 0.5, 4, 3, 2], [1, 0, 3, 2, -4, 0, 0.5, 0, 1]])
+    dependent = offset + informative @ coefficients + noise[:, 2:11] @ _noise_root()
     return np.hstack([informative, dependent, [3.2, 3.6, 4.0] + noise[:, 11:]]), y
-
-
-_OFFSET = np.array([0.0, 0.0, 0.4, 0.8, 1.2, 1.6, 2.0, 2.4, 2.8])
-_COEFFICIENTS = np.array([[0.5, 2, 0, -1, 2, 0.5, 4, 3, 2], [1, 0, 3, 2, -4, 0, 0.5, 0, 1]])
 
 
 def _noise_root() -> NDArray[np.float64]:
@@ -245,12 +225,7 @@ def _noise_root() -> NDArray[np.float64]:
 
 
 def multivariate_student(
-    n_samples: int,
-    *,
-    mean: ArrayLike,
-    covariance: ArrayLike,
-    degrees_of_freedom: float,
-    random_state: Seed = None,
+    n_samples: int, *, mean: ArrayLike, covariance: ArrayLike, degrees_of_freedom: float, random_state: Seed = None
 ) -> NDArray[np.float64]:
     """Samples (n, d) of a Student-t distribution: mean + z · √(ρ/u), with z ~ N(0, covariance) and u ~ χ²(ρ).
 
@@ -316,8 +291,7 @@ def gaussian_student_mixture(
 
     Returns
     -------
-    X : ndarray of shape (n, 2)
-    y : ndarray of shape (n,)
+    X, y : ndarray of shape (n, 2) and (n,)
         From 0 to 3; 3 is the Student-t distribution.
 
     Examples
@@ -404,19 +378,24 @@ def _square_root(covariance: ArrayLike) -> NDArray[np.float64]:
     return root
 
 
-def _even_counts(n_samples: int, n_clusters: int) -> NDArray[np.int64]:
-    """Number of samples of each cluster (K,), as even as can be."""
+def _even_classes(n_samples: int, n_clusters: int) -> NDArray[np.int64]:
+    """The class of each sample (n,), in order, of clusters as equal in size as can be."""
     _check_count("n_samples", n_samples)
     if not 1 <= n_clusters <= n_samples:
         raise InputError(
             f"{n_samples} samples cannot be shared among {n_clusters} clusters: each needs at least one, and there "
             "must be one cluster at least."
         )
-    return np.bincount(np.arange(n_samples) % n_clusters)
+    return np.sort(np.arange(n_samples) % n_clusters)
 
 
-def _shuffled(X: NDArray[np.float64], y: NDArray[np.int64], generator: np.random.RandomState) -> Sample:
-    """Both in a random order: sorted by cluster, the first half of the rows would lack some of them."""
+def _noisy(
+    X: NDArray[np.float64], y: NDArray[np.int64], std: float, generator: np.random.RandomState, name: str = "noise"
+) -> Sample:
+    """Samples with Gaussian noise, in a random order: sorted by cluster, half of the rows would lack some of them."""
+    if not (std >= 0 and math.isfinite(std)):
+        raise InputError(f"{name} must be a number from 0 up, but is {std!r}.")
+    X = X + std * generator.standard_normal(X.shape)
     order = generator.permutation(len(y))
     return X[order], y[order]
 
@@ -433,17 +412,7 @@ def _check_positive(**values: float) -> None:
             raise InputError(f"{name} must be a positive number, but is {value!r}.")
 
 
-def _check_not_negative(name: str, value: float) -> None:
-    if not (value >= 0 and math.isfinite(value)):
-        raise InputError(f"{name} must be a number from 0 up, but is {value!r}.")
-
-
 SYNTHETIC: dict[str, Callable[..., Sample]] = {
-    "blobs": blobs,
-    "celeux_one": celeux_one,
-    "celeux_two": celeux_two,
-    "circles": circles,
-    "gaussian_student_mixture": gaussian_student_mixture,
-    "moons": moons,
+    make.__name__: make for make in (blobs, celeux_one, celeux_two, circles, gaussian_student_mixture, moons)
 }
 """Generators by name: each takes ``n_samples`` and ``random_state``."""

@@ -77,7 +77,9 @@ def load_table(name: str) -> TableSet:
     ((150, 4), ('setosa', 'versicolor', 'virginica'))
     """
     if name in TABLES:
-        return _from_scikit_learn(name)
+        bunch = TABLES[name]()
+        X, y = np.asarray(bunch.data, dtype=np.float64), np.asarray(bunch.target, dtype=np.int64)
+        return TableSet(name, X, y, tuple(map(str, bunch.target_names)), tuple(map(str, bunch.feature_names)))
     path = table_path(name)
     if path is None:
         known = table_names()
@@ -113,40 +115,32 @@ def table_shape(path: Path) -> tuple[int, int, int]:
     return *table.X.shape, len(table.class_names)
 
 
-def _from_scikit_learn(name: str) -> TableSet:
-    bunch = TABLES[name]()
-    X, y = np.asarray(bunch.data, dtype=np.float64), np.asarray(bunch.target, dtype=np.int64)
-    return TableSet(name, X, y, tuple(map(str, bunch.target_names)), tuple(map(str, bunch.feature_names)))
-
-
 def _from_file(name: str, path: Path) -> TableSet:
     arrays = archives.read_arrays(path)
     X = features_of(arrays, path)
     archives.require_arrays(arrays, path, "y")
-    y = _classes(arrays["y"], X.shape[0], path)
-    class_names = _names("class_names", arrays, path, "", int(y.max()) + 1)
+    y = arrays["y"]
+    # Checked as they will be: what is too large for int64 has become negative.
+    whole = y.astype(np.int64) if y.dtype.kind in "iu" else None
+    if whole is None or whole.shape != (X.shape[0],) or whole.min() < 0:
+        raise InputError(f"{path}: y must be {X.shape[0]} whole numbers from 0 up, not {y.dtype} {y.shape}.")
+    class_names = _names("class_names", arrays, path, "", int(whole.max()) + 1)
     feature_names = _names("feature_names", arrays, path, "column_", X.shape[1])
-    if y.max() >= len(class_names):
-        raise InputError(f"{path}: y goes up to {y.max()}, but there are only {len(class_names)} class_names.")
+    if whole.max() >= len(class_names):
+        raise InputError(f"{path}: y goes up to {whole.max()}, but there are only {len(class_names)} class_names.")
     if len(feature_names) != X.shape[1]:
         raise InputError(f"{path}: X has {X.shape[1]} columns, but there are {len(feature_names)} feature_names.")
-    return TableSet(name, X, y, class_names, feature_names)
+    return TableSet(name, X, whole, class_names, feature_names)
 
 
 def features_of(arrays: dict[str, NDArray[Any]], path: Path) -> NDArray[np.float64] | scipy.sparse.csr_array:
     """The table X (n, d) of a file: dense, or sparse where the file has the parts of a CSR matrix."""
-    return _sparse(arrays, path) if "indptr" in arrays else _dense(arrays, path)
-
-
-def _dense(arrays: dict[str, NDArray[Any]], path: Path) -> NDArray[np.float64]:
-    archives.require_arrays(arrays, path, "X")
-    X = arrays["X"]
-    if X.ndim != 2 or X.dtype.kind not in "buif" or X.size == 0:
-        raise InputError(f"{path}: X must be a table of numbers (n, d), not {X.dtype} {X.shape}.")
-    return X.astype(np.float64, copy=False)
-
-
-def _sparse(arrays: dict[str, NDArray[Any]], path: Path) -> scipy.sparse.csr_array:
+    if "indptr" not in arrays:
+        archives.require_arrays(arrays, path, "X")
+        X = arrays["X"]
+        if X.ndim != 2 or X.dtype.kind not in "buif" or X.size == 0:
+            raise InputError(f"{path}: X must be a table of numbers (n, d), not {X.dtype} {X.shape}.")
+        return X.astype(np.float64, copy=False)
     archives.require_arrays(arrays, path, "data", "indices", "indptr", "shape")
     try:
         return _csr(*(arrays[name] for name in ("data", "indices", "indptr", "shape")))
@@ -169,14 +163,6 @@ def _csr(
     X = scipy.sparse.csr_array((data.astype(np.float64), *whole), shape=tuple(shape.tolist()))
     X.check_format(full_check=True)
     return X
-
-
-def _classes(y: NDArray[Any], n_rows: int, path: Path) -> NDArray[np.int64]:
-    # Checked as they will be: what is too large for int64 has become negative.
-    whole = y.astype(np.int64) if y.dtype.kind in "iu" else None
-    if whole is None or whole.shape != (n_rows,) or whole.min() < 0:
-        raise InputError(f"{path}: y must be {n_rows} whole numbers from 0 up, not {y.dtype} {y.shape}.")
-    return whole
 
 
 def _names(name: str, arrays: dict[str, NDArray[Any]], path: Path, prefix: str, count: int) -> tuple[str, ...]:

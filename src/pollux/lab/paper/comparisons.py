@@ -1,18 +1,27 @@
-"""Tables that compare measured values with the paper's, and what they say in words."""
+"""Tables that compare measured values with the paper's, what they say in words, and the same as bars."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from pollux.app.console import counted
+from pollux.lab.charts import set_grid, set_title
 from pollux.lab.records import Record
-from pollux.lab.tables import NOT_RUN, NOTHING, Cell, Table, typeset
+from pollux.lab.tables import NOT_RUN, NOTHING, Cell, Table, typeset, with_sign
+from pollux.report.canvas import INK, colours, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # Published values have three decimals.
 ROUNDING = 0.0005
 UNITS = ("nats", "ms")
+_BAR, _PALE = 0.38, "#c3cad1"
 
 
 @dataclass(frozen=True)
@@ -32,28 +41,18 @@ class Estimate:
         return amount(self.mean, unit), f"({'; '.join(aside)})" if aside else ""
 
 
-def mean_of(values: Sequence[float], clusters: Sequence[float] = ()) -> Estimate | None:
-    """Mean and standard deviation of values; None of nothing."""
-    if not values:
-        return None
-    mean = math.fsum(values) / len(values)
-    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values)) if len(values) > 1 else None
-    return Estimate(mean, deviation, len(values), math.fsum(clusters) / len(clusters) if clusters else None)
-
-
 def estimate(
     records: Iterable[Record], wanted: Mapping[str, Any], metric: str = "adjusted_rand_index", factor: float = 1.0
 ) -> Estimate | None:
-    """The metric, times a factor, over all records whose settings include the wanted ones."""
-    found = [
-        record.metrics
-        for record in records
-        if all(record.run.settings.get(name) == value for name, value in wanted.items())
-    ]
-    return mean_of(
-        [factor * metrics[metric] for metrics in found],
-        [metrics["clusters"] for metrics in found if "clusters" in metrics],
-    )
+    """The metric, times a factor, over all records whose settings include the wanted ones; None of nothing."""
+    found = [record.metrics for record in records if record.run.has(wanted)]
+    if not found:
+        return None
+    values = [factor * metrics[metric] for metrics in found]
+    clusters = [metrics["clusters"] for metrics in found if "clusters" in metrics]
+    mean = math.fsum(values) / len(values)
+    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values)) if len(values) > 1 else None
+    return Estimate(mean, deviation, len(values), math.fsum(clusters) / len(clusters) if clusters else None)
 
 
 @dataclass(frozen=True)
@@ -73,13 +72,11 @@ class Comparison:
     @property
     def holds(self) -> bool | None:
         """Whether the measured value is at most two standard errors below the published one; None if unknown."""
-        if self.difference is None or self.published is None or self.measured is None:
-            return None
-        deviations = [(one.deviation, one.runs) for one in (self.published, self.measured)]
-        if any(deviation is None for deviation, _ in deviations):
+        both = [one for one in (self.published, self.measured) if one is not None and one.deviation is not None]
+        if self.difference is None or len(both) < 2:
             return None
         # Deviations are those of the runs themselves; of n runs that estimates the spread of all by n − 1.
-        error = math.sqrt(sum((deviation or 0.0) ** 2 / max(runs - 1, 1) for deviation, runs in deviations))
+        error = math.sqrt(sum((one.deviation or 0.0) ** 2 / max(one.runs - 1, 1) for one in both))
         return self.difference >= -2 * error - ROUNDING
 
     def as_cell(self, unit: str, has_reference: bool) -> Cell:
@@ -87,13 +84,23 @@ class Comparison:
         reference = "" if self.published is None else " ".join(filter(None, self.published.in_words(unit)))
         if self.measured is None:
             return Cell(NOT_RUN if reference else "", reference=reference)
-        text, aside = self.measured.in_words(unit)
         difference = "" if self.difference is None else signed(self.difference, unit)
         if self.holds is False:
             difference += " below"
         # The measured value is on the second line everywhere.
         reference = reference or (NOTHING if has_reference else "")
-        return Cell(text, aside, reference, difference, "whole", self.holds)
+        return Cell(*self.measured.in_words(unit), reference, difference, "whole", self.holds)
+
+
+def compare(
+    records: Iterable[Record],
+    wanted: Mapping[str, Any],
+    published: float | Estimate | None = None,
+    metric: str = "adjusted_rand_index",
+) -> Comparison:
+    """A published value and what was measured with the wanted settings."""
+    known = published if published is None or isinstance(published, Estimate) else Estimate(published)
+    return Comparison(known, estimate(records, wanted, metric))
 
 
 @dataclass(frozen=True)
@@ -116,10 +123,10 @@ class ComparisonTable:
     notes: Sequence[str] = ()
     reference: str = "published"
 
-    @property
-    def units(self) -> list[str]:
-        """The unit of each column: where the table has none, the names of its columns say it."""
-        return [self.unit or column for column in self.columns]
+    def _cells(self, rows: Sequence[ComparisonRow]) -> list[tuple[Comparison, str]]:
+        """Cells with their units: where the table has none, the names of its columns say it."""
+        units = [self.unit or column for column in self.columns]
+        return [pair for row in rows for pair in zip(row.cells, units, strict=True)]
 
     @property
     def has_published(self) -> bool:
@@ -129,34 +136,26 @@ class ComparisonTable:
     @property
     def legend(self) -> str:
         """What is in a cell."""
-        pairs = [(cell, unit) for row in self.rows for cell, unit in zip(row.cells, self.units, strict=True)]
-        found = [(one, unit) for cell, unit in pairs for one in (cell.published, cell.measured) if one is not None]
-        deviation = any(one.deviation is not None for one, _ in found)
-        clusters = any("K=" in one.in_words(unit)[1] for one, unit in found)
+        pairs = [(one, unit) for cell, unit in self._cells(self.rows) for one in (cell.published, cell.measured) if one]
+        deviation = any(one.deviation is not None for one, _ in pairs)
+        clusters = any("K=" in one.in_words(unit)[1] for one, unit in pairs)
         aside = ["standard deviation"] * deviation + ["K: clusters in use"] * clusters
         measured = "measured" + (f" ({'; '.join(aside)})" if aside else "")
-        if not self.has_published:
-            return f"Each cell: {measured}."
-        return f"Each cell: {self.reference}, {measured}, difference."
+        return f"Each cell: {f'{self.reference}, {measured}, difference' if self.has_published else measured}."
 
     @property
     def verdict(self) -> str:
         """How many cells hold, and how far off are those that cannot be judged."""
-        rows = [row for row in self.rows if not row.further]
-        pairs = [(cell, unit) for row in rows for cell, unit in zip(row.cells, self.units, strict=True)]
-        judged = [cell.holds for cell, _ in pairs if cell.holds is not None]
+        cells = self._cells([row for row in self.rows if not row.further])
+        judged = [cell.holds for cell, _ in cells if cell.holds is not None]
         lines = []
         if judged:
-            lines.append(
-                f"{sum(judged)} of {_count_cells(judged)} at most two standard errors below the paper’s or above."
-            )
-        rest = [(cell.difference, unit) for cell, unit in pairs if cell.difference is not None and cell.holds is None]
-        scores = [difference for difference, unit in rest if unit == "ARI"]
-        if scores:
-            higher = sum(difference >= -ROUNDING for difference in scores)
-            lines.append(
-                f"At or above the paper’s: {higher} of {_count_cells(scores)} without standard deviations to judge by."
-            )
+            of = counted(len(judged), "cell")
+            lines.append(f"{sum(judged)} of {of} at most two standard errors below the paper’s or above.")
+        rest = [(cell.difference, unit) for cell, unit in cells if cell.difference is not None and cell.holds is None]
+        if scores := [difference >= -ROUNDING for difference, unit in rest if unit == "ARI"]:
+            of = counted(len(scores), "cell")
+            lines.append(f"At or above the paper’s: {sum(scores)} of {of} without standard deviations to judge by.")
         for kind in dict.fromkeys(unit for _, unit in rest if unit != "ARI"):
             largest = max(abs(difference) for difference, unit in rest if unit == kind)
             lines.append(f"Largest difference: {amount(largest, kind)} {kind if kind in UNITS else 'clusters'}.")
@@ -165,10 +164,7 @@ class ComparisonTable:
     def in_words(self) -> Table:
         """The table as text, with its legend and verdict."""
         rows = [
-            (
-                row.name,
-                [cell.as_cell(unit, self.has_published) for cell, unit in zip(row.cells, self.units, strict=True)],
-            )
+            (row.name, [cell.as_cell(unit, self.has_published) for cell, unit in self._cells([row])])
             for row in self.rows
         ]
         notes = [note for note in (self.legend, self.verdict, *self.notes) if note]
@@ -189,14 +185,58 @@ def amount(value: float, unit: str) -> str:
 
 def signed(value: float, unit: str) -> str:
     """A number with its sign; what rounds to zero has none."""
-    written = amount(value, unit)
-    is_zero = not any(digit in "123456789" for digit in written)
-    return written if written.startswith("−") or is_zero else f"+{written}"
+    return with_sign(amount(value, unit))
 
 
 def _is_count(unit: str) -> bool:
     return unit.startswith("clusters")
 
 
-def _count_cells(cells: Sequence[Any]) -> str:
-    return f"{len(cells)} cell{'' if len(cells) == 1 else 's'}"
+def draw_bars(
+    tables: Callable[[Sequence[Record]], Sequence[ComparisonTable]],
+) -> Callable[[Sequence[Record], Path], dict[str, Figure]]:
+    """A function that draws the published and measured values of the tables of records, side by side."""
+
+    def draw(records: Sequence[Record], folder: Path) -> dict[str, Figure]:
+        drawn = {"bars" if at == 1 else f"bars-{at}": _bars(table) for at, table in enumerate(tables(records), 1)}
+        return {name: figure for name, figure in drawn.items() if figure is not None}
+
+    return draw
+
+
+def _bars(table: ComparisonTable) -> Figure | None:
+    """A panel for each column in which anything was measured."""
+    columns = [at for at in range(len(table.columns)) if any(row.cells[at].measured for row in table.rows)]
+    if not columns:
+        return None
+    figure = new_figure(2.6 + 2.5 * len(columns) + 0.8 * (len(columns) == 1), 1.3 + 0.34 * len(table.rows))
+    panels = figure.subplots(1, len(columns), sharex=True, sharey=True, squeeze=False)[0]
+    for at, ax in zip(columns, panels, strict=True):
+        _bar_panel(ax, table, at)
+    panels[0].set_yticks(range(len(table.rows)), [row.name for row in table.rows], color=INK)
+    panels[0].invert_yaxis()
+    # In the order of the bars.
+    handles = {label: handle for ax in panels for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+    style = {"frameon": False, "fontsize": 9, "labelcolor": INK, "ncols": 2}
+    names = [name for name in ("published", "measured") if name in handles]
+    figure.legend([handles[name] for name in names], names, loc="outside lower right", **style)
+    measured = [row.cells[at].measured for row in table.rows for at in columns]
+    whiskers = " Whiskers are standard deviations." if any(found and found.deviation for found in measured) else ""
+    figure.set_label(f"{table.title}: published and measured.{whiskers}")
+    return figure
+
+
+def _bar_panel(ax: Axes, table: ComparisonTable, at: int) -> None:
+    set_grid(set_title(ax, table.columns[at]), table.unit)
+    ax.grid(axis="y", visible=False)
+    for label, shift, colour in (("published", -_BAR / 2, _PALE), ("measured", _BAR / 2, colours(1)[0])):
+        found = [(number, getattr(row.cells[at], label)) for number, row in enumerate(table.rows)]
+        shown = [(number + shift, one) for number, one in found if one is not None]
+        if shown:
+            places, means = [place for place, _ in shown], [one.mean for _, one in shown]
+            spread = [one.deviation or 0.0 for _, one in shown]
+            whiskers: dict[str, Any] = {"error_kw": {"elinewidth": 1, "ecolor": INK}} if any(spread) else {}
+            ax.barh(places, means, _BAR, xerr=spread if any(spread) else None, color=colour, label=label, **whiskers)
+    for number, row in enumerate(table.rows):
+        if row.cells[at].published and not row.cells[at].measured:
+            ax.text(0.002, number + _BAR / 2, " not run", color=INK, fontsize=7, va="center", alpha=0.7)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,35 +46,34 @@ def measure(settings: Settings, seed: int, context: RunContext) -> Mapping[str, 
     return {"median_seconds": statistics.median(times), "repeats": len(times)}
 
 
-def grid(clusters: Sequence[int], repeats: int) -> Iterator[Settings]:
+def grid(clusters: Sequence[int], repeats: int) -> list[Settings]:
     """All GEMINIs."""
-    for batch in BATCHES:
-        for objective in OBJECTIVES:
-            for number in clusters:
-                yield {"objective": objective, "batch": batch, "clusters": number, "repeats": repeats}
+    return [
+        {"objective": objective, "batch": batch, "clusters": number, "repeats": repeats}
+        for batch in BATCHES
+        for objective in OBJECTIVES
+        for number in clusters
+    ]
 
 
 def tables(records: Sequence[Record]) -> list[ComparisonTable]:
     """The paper has a figure: what it shows, in numbers."""
     shown = sorted({record.run.settings["clusters"] for record in records})
+
+    def cell(objective: str, batch: int, clusters: int) -> Comparison:
+        wanted = {"objective": objective, "batch": batch, "clusters": clusters}
+        return Comparison(None, estimate(records, wanted, "median_seconds", factor=1000))
+
     return [
         ComparisonTable(
             f"Milliseconds for value and gradient, {batch} samples per batch",
             [f"K = {number}" for number in shown],
-            [
-                ComparisonRow(name, [_milliseconds(records, key, batch, number) for number in shown])
-                for key, name in OBJECTIVES.items()
-            ],
+            [ComparisonRow(name, [cell(key, batch, number) for number in shown]) for key, name in OBJECTIVES.items()],
             "ms",
         )
         for batch in BATCHES
         if not records or any(record.run.settings["batch"] == batch for record in records)
     ]
-
-
-def _milliseconds(records: Sequence[Record], objective: str, batch: int, clusters: int) -> Comparison:
-    wanted = {"objective": objective, "batch": batch, "clusters": clusters}
-    return Comparison(None, estimate(records, wanted, "median_seconds", factor=1000))
 
 
 def conclusion(records: Sequence[Record]) -> list[str]:
@@ -104,7 +103,7 @@ def draw_complexity(records: Sequence[Record], folder: Path) -> dict[str, Figure
         of_batch = [record for record in records if record.run.settings["batch"] == batch]
         set_grid(set_title(ax, f"{batch} samples per batch"), "clusters")
         if of_batch:
-            _times(ax, of_batch)
+            _draw_times(ax, of_batch)
         else:
             mark_not_run(ax)
     panels[0].set_ylabel("seconds for value and gradient", color=QUIET)
@@ -117,20 +116,15 @@ def draw_complexity(records: Sequence[Record], folder: Path) -> dict[str, Figure
     return {"time": figure}
 
 
-def _times(ax: Axes, records: Sequence[Record]) -> None:
+def _draw_times(ax: Axes, records: Sequence[Record]) -> None:
     numbers = sorted({record.run.settings["clusters"] for record in records})
     for objective, name in OBJECTIVES.items():
         found = [estimate(records, {"objective": objective, "clusters": K}, "median_seconds") for K in numbers]
-        points = [(K, figure.mean) for K, figure in zip(numbers, found, strict=True) if figure is not None]
+        points = [(K, time.mean) for K, time in zip(numbers, found, strict=True) if time is not None]
         if points:
-            line = "--" if objective.endswith("ovo") else "-"
-            style: dict[str, Any] = {
-                "marker": "o",
-                "markersize": 3.5,
-                "linewidth": 1.6,
-                "color": family_colour(objective),
-            }
-            ax.plot(*zip(*points, strict=True), linestyle=line, label=name, **style)
+            style: dict[str, Any] = {"marker": "o", "markersize": 3.5, "linewidth": 1.6}
+            style |= {"color": family_colour(objective), "linestyle": "--" if objective.endswith("ovo") else "-"}
+            ax.plot(*zip(*points, strict=True), label=name, **style)
     ax.set_yscale("log")
     ax.set_xticks(numbers)
     ax.grid(which="minor", visible=False)
@@ -141,8 +135,8 @@ EXPERIMENT = Experiment(
     title="Choosing a GEMINI",
     place="appendix G",
     protocols={
-        "paper": Protocol(list(grid(CLUSTERS, 10)), runs=1),
-        "quick": Protocol(list(grid((2, 10, 30), 3)), runs=1, remark="3 numbers of clusters, fewer repetitions"),
+        "paper": Protocol(grid(CLUSTERS, 10), runs=1),
+        "quick": Protocol(grid((2, 10, 30), 3), runs=1, remark="3 numbers of clusters, fewer repetitions"),
     },
     measure=measure,
     tables=tables,

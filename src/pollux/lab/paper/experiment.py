@@ -17,12 +17,14 @@ from pollux.lab.paper.comparisons import ComparisonTable
 from pollux.lab.records import Record, Run, Settings
 from pollux.metrics import LABEL_METRICS, conditional_entropy
 from pollux.objectives import Gemini
+from pollux.spec import Training
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Measure: TypeAlias = Callable[[Settings, int, RunContext], Mapping[str, Any]]
 """Do the run of these settings and seed, and return its metrics."""
+Tables: TypeAlias = Callable[[Sequence[Record]], Sequence[ComparisonTable]]
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,12 @@ class Protocol:
     grid: Sequence[Settings]
     runs: int
     remark: str = ""
+
+    @property
+    def values(self) -> dict[str, list[Any]]:
+        """The values of each setting, in the order of the grid."""
+        names = dict.fromkeys(name for settings in self.grid for name in settings)
+        return {name: list(dict.fromkeys(s[name] for s in self.grid if name in s)) for name in names}
 
     def restricted(
         self, only: Mapping[str, Sequence[Any]], other: Settings | None = None, runs: int | None = None
@@ -60,79 +68,63 @@ class Protocol:
 
 @dataclass(frozen=True)
 class Experiment:
-    """An experiment of the paper.
-
-    Parameters
-    ----------
-    name, title, place : str
-        Its name on the command line, what it is about, and where in the paper it is.
-    protocols : mapping
-        ``"quick"`` and ``"paper"``: what is run.
-    measure : callable
-        Does one run.
-    tables : callable
-        From the records to the tables that stand beside the paper's.
-    figures : callable, optional
-        From the records, and the folder of the results, to figures by name.
-    saves_model : callable
-        Whether a run saves its model: then it is run again where the file is gone.
-    outdated : callable
-        Whether a record, in the folder of the results, was made with something that is no longer there.
-    data : sequence of str
-        Image data sets that it needs.
-    check : callable
-        Raises an InputError if runs that are to be done lack something else, which the folder of the results ought to
-        hold.
-    timed : bool
-        Whether it measures time: then runs are done one at a time.
-    conclusion : callable, optional
-        From the records to lines that say whether what the paper found was found here.
-    """
+    """An experiment of the paper."""
 
     name: str
     title: str
-    place: str
-    protocols: Mapping[str, Protocol]
+    place: str  # in the paper
+    protocols: Mapping[str, Protocol]  # "quick" and "paper": what is run
     measure: Measure
-    tables: Callable[[Sequence[Record]], Sequence[ComparisonTable]]
+    tables: Tables
     figures: Callable[[Sequence[Record], Path], Mapping[str, Figure]] | None = None
+    # A run whose model is gone is done again, as is one that was made with something that is no longer there.
     saves_model: Callable[[Run], bool] = lambda run: False
     outdated: Callable[[Record, Path], bool] = lambda record, folder: False
-    data: Sequence[str] = ()
+    data: Sequence[str] = ()  # image sets that it needs
+    # Raises an InputError where the folder of the results lacks what runs that are to be done need.
     check: Callable[[Sequence[Run], Path], None] = lambda runs, folder: None
-    timed: bool = False
-    conclusion: Callable[[Sequence[Record]], Sequence[str]] | None = None
-
-
-def is_first_run(run: Run) -> bool:
-    """Whether it is the run that figures show, of the many of its settings."""
-    return run.seed == 0
+    timed: bool = False  # then its runs are done one at a time
+    # Lines that say whether what the paper found was found here.
+    conclusion: Callable[[Sequence[Record]], Sequence[str]] = lambda records: []
 
 
 # What the experiments measure in the same way.
 
 OBJECTIVES = {
-    "kl_ova": "KL OvA",
-    "kl_ovo": "KL OvO",
-    "hellinger_ova": "Hellinger OvA",
-    "hellinger_ovo": "Hellinger OvO",
-    "tv_ova": "TV OvA",
-    "tv_ovo": "TV OvO",
-    "mmd_ova": "MMD OvA",
-    "mmd_ovo": "MMD OvO",
-    "wasserstein_ova": "Wasserstein OvA",
-    "wasserstein_ovo": "Wasserstein OvO",
+    f"{key}_{mode}": f"{name} {title}"
+    for key, name in {
+        "kl": "KL",
+        "hellinger": "Hellinger",
+        "tv": "TV",
+        "mmd": "MMD",
+        "wasserstein": "Wasserstein",
+    }.items()
+    for mode, title in (("ova", "OvA"), ("ovo", "OvO"))
 }
 """The ten GEMINIs of the paper, and how tables name them."""
-
 
 # The authors compute with probabilities of at least this; the objectives here need no such limit.
 AUTHORS_CLIP = 1e-12
 
 
-def objective_of(settings: Mapping[str, Any]) -> str | Gemini:
-    """The objective of a run, clipped only where its settings say so."""
-    return Gemini(settings["objective"], clip=settings.get("clip") or None)
+def fit_run(
+    X: Any, n_clusters: int, settings: Settings, seed: int, context: RunContext, *, fit: str = "fit", **parameters: Any
+) -> GeminiClustering:
+    """The clustering of a run, fitted to X from its last checkpoint on, and saved if figures need it.
+
+    Its objective is clipped only where the settings say so; ``fit`` names the checkpoints.
+    """
+    clustering = GeminiClustering(
+        n_clusters,
+        objective=Gemini(settings["objective"], clip=settings.get("clip") or None),
+        max_epochs=settings["epochs"],
+        random_state=seed,
+        callbacks=context.callbacks,
+        training=Training(checkpoint=context.checkpoint(fit)),
+        **parameters,
+    ).fit(X)
+    context.save_model(clustering)
+    return clustering
 
 
 def score(classes: ArrayLike, labels: ArrayLike) -> dict[str, Any]:

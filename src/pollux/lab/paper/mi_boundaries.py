@@ -36,23 +36,19 @@ DRAWN_DISTANCE, DRAWN_EPSILON = 3.0, 0.05
 def measure(settings: Settings, seed: int, context: RunContext) -> Mapping[str, Any]:
     """The MI of model A less that of model B, for each distance of the two means: 50 estimates from 1000 samples."""
     generator = np.random.RandomState(seed)
-    differences = [_differences(distance, settings, generator) for distance in DISTANCES]
+    shape, epsilon = (settings["draws"], settings["samples"]), settings["epsilon"]
+    differences = []
+    for distance in DISTANCES:
+        x = generator.standard_normal(shape) + distance * generator.randint(2, size=shape)
+        a, b = (Gemini("mi")(_log_probabilities(model(x, distance), epsilon)) for model in (in_model_a, in_model_b))
+        differences.append((a - b).numpy())
     return {
         "distances": list(DISTANCES),
         "mean": [float(part.mean()) for part in differences],
         "deviation": [float(part.std()) for part in differences],
-        "closed_form": [difference(distance, settings["epsilon"]) for distance in DISTANCES],
+        "closed_form": [difference(distance, epsilon) for distance in DISTANCES],
         "limit": [limit(distance) for distance in DISTANCES],
     }
-
-
-def _differences(distance: float, settings: Settings, generator: np.random.RandomState) -> NDArray[np.float64]:
-    """Estimates of I_A − I_B, one from each of the draws."""
-    shape = (settings["draws"], settings["samples"])
-    x = generator.standard_normal(shape) + distance * generator.randint(2, size=shape)
-    a, b = in_model_a(x, distance), in_model_b(x, distance)
-    information = [Gemini("mi")(_log_probabilities(inside, settings["epsilon"])) for inside in (a, b)]
-    return (information[0] - information[1]).numpy()
 
 
 def in_model_a(x: ArrayLike, distance: float) -> NDArray[np.bool_]:
@@ -92,17 +88,16 @@ def tables(records: Sequence[Record]) -> list[ComparisonTable]:
     """Measured differences beside the closed form."""
     rows = []
     for record in records:
-        metrics = record.metrics
-        at = [metrics["distances"].index(distance) for distance in SHOWN]
-        draws = record.run.settings["draws"]
+        metrics, settings = record.metrics, record.run.settings
         cells = [
             Comparison(
-                Estimate(metrics["closed_form"][i]), Estimate(metrics["mean"][i], metrics["deviation"][i], draws)
+                Estimate(metrics["closed_form"][i]),
+                Estimate(metrics["mean"][i], metrics["deviation"][i], settings["draws"]),
             )
-            for i in at
+            for i in (metrics["distances"].index(distance) for distance in SHOWN)
         ]
         seed = f", seed {record.run.seed}" if record.run.seed else ""
-        rows.append(ComparisonRow(f"ε = {record.run.settings['epsilon']:g}{seed}", cells))
+        rows.append(ComparisonRow(f"ε = {settings['epsilon']:g}{seed}", cells))
     columns = [f"|μ1 − μ0| = {distance:g} σ" for distance in SHOWN]
     notes = ["The closed form is that of appendix A, whose limit for ε → 0 is log 2 − H(β)."]
     return [ComparisonTable("I_A − I_B, in nats", columns, rows, "nats", notes, "closed form")]
@@ -196,7 +191,13 @@ def _draw_differences(records: Sequence[Record]) -> Figure:
     left.plot(metrics["distances"], metrics["limit"], **limit)
     left.set_xlim(0)
     add_legend(left)
-    _draw_share(set_title(right, "β: the share between the means"))
+    x = _density(set_title(right, "β: the share between the means"))
+    middle, ends = x[(x >= 0) & (x <= DRAWN_DISTANCE)], np.array([0, DRAWN_DISTANCE])
+    share = {"color": colours(1)[0], "ha": "center", "fontsize": 11}
+    right.fill_between(middle, _mixture(middle), color=colours(1)[0], alpha=0.45, linewidth=0)
+    right.set_yticks([])
+    right.text(DRAWN_DISTANCE / 2, 0.235, f"β = {between(DRAWN_DISTANCE):.3f}", **share)
+    right.vlines(ends, 0, _mixture(ends), color=INK, linewidth=0.8, linestyle=":")
     figure.set_label(
         "Left: the difference of the MI of the two models, mean and standard deviation of the estimates, against the "
         "distance of the means; lines are the closed form of appendix A. Right: the mixture, and β, the share of the "
@@ -205,25 +206,14 @@ def _draw_differences(records: Sequence[Record]) -> Figure:
     return figure
 
 
-def _draw_share(ax: Axes) -> None:
-    x = _density(ax)
-    middle = x[(x >= 0) & (x <= DRAWN_DISTANCE)]
-    ax.fill_between(middle, _mixture(middle), color=colours(1)[0], alpha=0.45, linewidth=0)
-    ax.set_yticks([])
-    ax.text(
-        DRAWN_DISTANCE / 2, 0.235, f"β = {between(DRAWN_DISTANCE):.3f}", color=colours(1)[0], ha="center", fontsize=11
-    )
-    ax.vlines([0, DRAWN_DISTANCE], 0, _mixture(np.array([0, DRAWN_DISTANCE])), color=INK, linewidth=0.8, linestyle=":")
-
-
 EXPERIMENT = Experiment(
     name="mi-boundaries",
     title="Maximising the MI can lead to bad decision boundaries",
     place="figure 1 and appendix A",
-    protocols={
-        "paper": Protocol([{"epsilon": epsilon, "draws": 50, "samples": 1000} for epsilon in EPSILONS], runs=1),
-        "quick": Protocol([{"epsilon": epsilon, "draws": 50, "samples": 1000} for epsilon in EPSILONS], runs=1),
-    },
+    protocols=dict.fromkeys(
+        ("paper", "quick"),
+        Protocol([{"epsilon": epsilon, "draws": 50, "samples": 1000} for epsilon in EPSILONS], runs=1),
+    ),
     measure=measure,
     tables=tables,
     figures=draw_mi_boundaries,

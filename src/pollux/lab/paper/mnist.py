@@ -1,31 +1,38 @@
-"""Fitting MNIST: a perceptron and LeNet-5, all GEMINIs, 10 and 15 clusters."""
+"""MNIST by a perceptron and LeNet-5: all GEMINIs, 10 and 15 clusters; and of 50 clusters, how many are used."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
+from torch.nn import functional
 
-from pollux.clustering import GeminiClustering
+from pollux.lab.charts import family_colour, mark_not_run, set_grid, set_title
 from pollux.lab.datasets import load_images
 from pollux.lab.grid import RunContext
-from pollux.lab.paper.bars import draw_bars
-from pollux.lab.paper.comparisons import Comparison, ComparisonRow, ComparisonTable, Estimate, estimate
-from pollux.lab.paper.experiment import (
-    AUTHORS_CLIP,
-    OBJECTIVES,
-    Experiment,
-    Protocol,
-    objective_of,
-    score,
-    score_clustering,
+from pollux.lab.paper.comparisons import (
+    Comparison,
+    ComparisonRow,
+    ComparisonTable,
+    Estimate,
+    compare,
+    draw_bars,
+    estimate,
 )
+from pollux.lab.paper.experiment import AUTHORS_CLIP, OBJECTIVES, Experiment, Protocol, fit_run, score, score_clustering
 from pollux.lab.records import Record, Settings
-from pollux.spec import MLP, Training
+from pollux.models import lenet5
+from pollux.report.canvas import INK, QUIET, new_figure
+from pollux.spec import MLP
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # By objective: ARI and clusters in use of (MLP, 10), (LeNet-5, 10), (MLP, 15), (LeNet-5, 15).
 PUBLISHED: dict[str, tuple[tuple[float, int], ...]] = {
@@ -43,6 +50,8 @@ PUBLISHED: dict[str, tuple[tuple[float, int], ...]] = {
 PUBLISHED_KMEANS = {10: 0.367, 15: 0.385}
 COLUMNS = tuple((model, clusters) for clusters in (10, 15) for model in ("mlp", "lenet5"))
 MODEL_NAMES = {"mlp": "MLP", "lenet5": "LeNet-5"}
+# The first records are of a LeNet-5 with rectifiers and max-pooling; with the setting ``network`` it is the paper's.
+PAPERS_LENET = functools.partial(lenet5, activation="tanh", pooling="average")
 
 
 class Pictures(NamedTuple):
@@ -55,49 +64,38 @@ class Pictures(NamedTuple):
 
 
 @functools.lru_cache(maxsize=1)
-def pictures(model: str) -> Pictures:
-    """Rows of 784 pixels for a perceptron, (n, 1, 32, 32) with a black margin for LeNet-5."""
+def pictures(model: str, network: str | None = None) -> Pictures:
+    """Rows of 784 pixels for a perceptron, (n, 1, 32, 32) for LeNet-5: with a black margin, or resized."""
     images = load_images("mnist")
     parts = [part.astype(np.float32) / 127.5 - 1 for part in (images.x_train, images.x_test)]
-    if model == "lenet5":
+    if network == "paper":
+        tensors = (torch.from_numpy(part)[:, None] for part in parts)
+        parts = [functional.interpolate(part, (32, 32), mode="bilinear").numpy() for part in tensors]
+    elif model == "lenet5":
         parts = [np.pad(part, ((0, 0), (2, 2), (2, 2)), constant_values=-1)[:, None] for part in parts]
     else:
         parts = [part.reshape(len(part), -1) for part in parts]
     return Pictures(parts[0], parts[1], images.y_train, images.y_test)
 
 
-def clustering(settings: Settings, seed: int, context: RunContext, **options: Any) -> GeminiClustering:
-    """The estimator of the paper's runs on MNIST."""
-    return GeminiClustering(
-        settings["clusters"],
-        model=MLP(hidden=(1200,)) if settings["model"] == "mlp" else settings["model"],
-        objective=objective_of(settings),
-        geometry=settings.get("distance") or "auto",
-        batch_size=250,
-        learning_rate=1e-3,
-        max_epochs=settings["epochs"],
-        penalties={"vat": settings["vat"]} if settings["vat"] else None,
-        random_state=seed,
-        callbacks=context.callbacks,
-        training=Training(checkpoint=context.checkpoint()),
-        **options,
-    )
-
-
 def measure(settings: Settings, seed: int, context: RunContext) -> Mapping[str, Any]:
     """Train on the 60,000 images, score on the 10,000 others."""
     if settings.get("baseline") == "kmeans":
-        return kmeans(settings["clusters"], seed)
-    data = pictures(settings["model"])
-    fitted = clustering(settings, seed, context).fit(data.train)
-    return score_clustering(fitted, data.test, data.test_classes)
-
-
-def kmeans(clusters: int, seed: int) -> Mapping[str, Any]:
-    """The same by k-means."""
-    data = pictures("mlp")
-    fitted = KMeans(clusters, n_init=10, random_state=seed).fit(data.train)
-    return {**score(data.test_classes, fitted.predict(data.test)), "objective": -float(fitted.inertia_)}
+        data = pictures("mlp")
+        kmeans = KMeans(settings["clusters"], n_init=10, random_state=seed).fit(data.train)
+        return {**score(data.test_classes, kmeans.predict(data.test)), "objective": -float(kmeans.inertia_)}
+    network = settings.get("network")
+    data = pictures(settings["model"], network)
+    model = MLP(hidden=(1200,)) if settings["model"] == "mlp" else settings["model"]
+    options: dict[str, Any] = {
+        "model": PAPERS_LENET if network == "paper" else model,
+        "geometry": settings.get("distance") or "auto",
+        "penalties": {"vat": settings["vat"]} if settings["vat"] else None,
+        "batch_size": 250,
+        "learning_rate": 1e-3,
+    }
+    clustering = fit_run(data.train, settings["clusters"], settings, seed, context, **options)
+    return score_clustering(clustering, data.test, data.test_classes)
 
 
 def variants(objective: str) -> dict[str, Mapping[str, Any]]:
@@ -119,41 +117,44 @@ def grid(epochs: int, models: Sequence[str], clusters: Sequence[int]) -> Iterato
                 for model in models:
                     common = {"model": model, "objective": objective, "clusters": number}
                     yield {**common, **variant, "vat": 0.0, "epochs": epochs}
+                    if model == "lenet5":
+                        yield {**common, **variant, "network": "paper", "vat": 0.0, "epochs": epochs}
     yield from ({"baseline": "kmeans", "clusters": number} for number in clusters)
 
 
 def tables(records: Sequence[Record]) -> list[ComparisonTable]:
-    """The table of the paper, and one more for each weight of VAT that was tried."""
-    weights = {float(record.run.settings["vat"]) for record in records if "vat" in record.run.settings}
-    return [_table(records, weight) for weight in sorted(weights or {0.0})]
+    """The table of the paper, and one more for each weight of VAT, and for its own LeNet-5, if these were tried."""
+    runs = [record.run.settings for record in records if "vat" in record.run.settings]
+    tried = {(float(run["vat"]), run.get("network", "")) for run in runs} | {(float(run["vat"]), "") for run in runs}
+    return [_table(records, vat, network) for vat, network in sorted(tried or {(0.0, "")})]
 
 
-def _table(records: Sequence[Record], vat: float) -> ComparisonTable:
+def _table(records: Sequence[Record], vat: float, network: str) -> ComparisonTable:
+    shown = [at for at, (model, _) in enumerate(COLUMNS) if model == "lenet5" or not network]
     rows = []
     for objective, name in OBJECTIVES.items():
         for addition, variant in variants(objective).items():
             is_published = vat == 0 and variant.get("distance") != "euclidean"
             cells = []
-            for (model, clusters), (ari, used) in zip(COLUMNS, PUBLISHED[objective], strict=True):
+            for (model, clusters), (ari, used) in ((COLUMNS[at], PUBLISHED[objective][at]) for at in shown):
                 wanted = {"objective": objective, "model": model, "clusters": clusters, "vat": vat, "clip": None}
-                measured = estimate(records, {**wanted, **variant})
-                cells.append(Comparison(Estimate(ari, clusters=used) if is_published else None, measured))
+                wanted["network"] = network or None
+                published = Estimate(ari, clusters=used) if is_published else None
+                cells.append(compare(records, {**wanted, **variant}, published))
             rows.append(ComparisonRow(name + addition, cells, further="clip" in variant))
-    rows.append(_kmeans_row(records))
-    return ComparisonTable(
-        "ARI on the test images of MNIST (clusters in use)" + (f", with VAT of weight {vat:g}" if vat else ""),
-        [f"{MODEL_NAMES[model]}, {clusters} clusters" for model, clusters in COLUMNS],
-        rows,
-    )
-
-
-def _kmeans_row(records: Sequence[Record]) -> ComparisonRow:
-    cells = []
-    for model, clusters in COLUMNS:
-        measured = estimate(records, {"baseline": "kmeans", "clusters": clusters})
+    kmeans = [
         # It has no network: its figure stands under the first of the two.
-        cells.append(Comparison(Estimate(PUBLISHED_KMEANS[clusters]), measured) if model == "mlp" else Comparison())
-    return ComparisonRow("k-means", cells)
+        compare(records, {"baseline": "kmeans", "clusters": clusters}, PUBLISHED_KMEANS[clusters])
+        if model == "mlp"
+        else Comparison()
+        for model, clusters in COLUMNS
+    ]
+    title = "ARI on the test images of MNIST (clusters in use)" + (f", with VAT of weight {vat:g}" if vat else "")
+    return ComparisonTable(
+        title + (": the LeNet-5 of the paper, with tanh and average pooling" if network else ""),
+        [f"{MODEL_NAMES[model]}, {clusters} clusters" for model, clusters in (COLUMNS[at] for at in shown)],
+        rows if network else [*rows, ComparisonRow("k-means", kmeans)],
+    )
 
 
 EXPERIMENT = Experiment(
@@ -169,5 +170,87 @@ EXPERIMENT = Experiment(
     measure=measure,
     tables=tables,
     figures=draw_bars(tables),
+    data=("mnist",),
+)
+
+
+# Model selection: the MI and the MMD on both architectures, with more clusters than anyone needs.
+
+CHOSEN = ("kl_ova", "mmd_ova")
+ASKED = 50
+# What the text says of the clusters that the MMD converges to; of the MI it only says that they are fewer.
+PUBLISHED_CLUSTERS = {("mmd_ova", "mlp"): 30, ("mmd_ova", "lenet5"): 25}
+
+
+def measure_selection(settings: Settings, seed: int, context: RunContext) -> Mapping[str, Any]:
+    """As on MNIST, with 50 clusters."""
+    return measure({**settings, "clusters": ASKED, "vat": 0.0}, seed, context)
+
+
+def selection_grid(epochs: int, models: Sequence[str]) -> list[Settings]:
+    """Each objective with each model."""
+    return [{"model": model, "objective": objective, "epochs": epochs} for objective in CHOSEN for model in models]
+
+
+def selection_tables(records: Sequence[Record]) -> list[ComparisonTable]:
+    """The paper has a figure: what it shows, in numbers."""
+    rows = []
+    for objective in CHOSEN:
+        for model, name in MODEL_NAMES.items():
+            wanted, published = {"objective": objective, "model": model}, PUBLISHED_CLUSTERS.get((objective, model))
+            cells = [compare(records, wanted, published, "clusters"), compare(records, wanted)]
+            rows.append(ComparisonRow(f"{OBJECTIVES[objective]}, {name}", cells))
+    return [ComparisonTable("MNIST, 50 clusters asked for", ["clusters in use", "ARI"], rows, "")]
+
+
+def conclude_selection(records: Sequence[Record]) -> list[str]:
+    """What each objective uses, and how much the architecture matters to it."""
+    lines = []
+    for objective in CHOSEN:
+        found = {name: estimate(records, {"objective": objective, "model": key}) for key, name in MODEL_NAMES.items()}
+        parts = [f"{one.clusters:.0f} with {name} (ARI {one.mean:.3f})" for name, one in found.items() if one]
+        if parts:
+            lines.append(f"Clusters in use by {OBJECTIVES[objective]}: {', '.join(parts)}.")
+    return lines
+
+
+def draw_selection(records: Sequence[Record], folder: Path) -> dict[str, Figure]:
+    """ARI against clusters in use, a dot for each run."""
+    if not records:
+        return {}
+    figure = new_figure(9, 4.1)
+    panels = figure.subplots(1, 2, sharex=True, sharey=True)
+    for (model, name), ax in zip(MODEL_NAMES.items(), panels, strict=True):
+        set_grid(set_title(ax, name), f"clusters in use, of {ASKED}")
+        if not any(record.run.settings["model"] == model for record in records):
+            mark_not_run(ax)
+            continue
+        for objective in CHOSEN:
+            found = [one.metrics for one in records if one.run.has({"model": model, "objective": objective})]
+            x, y = ([metrics[axis] for metrics in found] for axis in ("clusters", "adjusted_rand_index"))
+            style: dict[str, Any] = {"s": 34, "alpha": 0.75, "linewidths": 0, "color": family_colour(objective)}
+            ax.scatter(x, y, label=OBJECTIVES[objective], **style)
+    panels[0].set(xlim=(0, ASKED + 1))
+    panels[0].set_ylim(bottom=min(0.0, panels[0].get_ylim()[0]))
+    panels[0].set_ylabel("ARI", color=QUIET)
+    dots = next((ax for ax in panels if ax.collections), panels[0]).get_legend_handles_labels()
+    legend: dict[str, Any] = {"ncols": 2, "frameon": False, "fontsize": 9, "labelcolor": INK, "scatteryoffsets": [0.5]}
+    figure.legend(*dots, loc="outside lower right", **legend)
+    figure.set_label("ARI of each run on the test images of MNIST against the clusters that it uses.")
+    return {"clusters": figure}
+
+
+MODEL_SELECTION = Experiment(
+    name="model-selection",
+    title="Model selection on MNIST",
+    place="appendix F",
+    protocols={
+        "paper": Protocol(selection_grid(100, ("mlp", "lenet5")), runs=20),
+        "quick": Protocol(selection_grid(3, ("mlp",)), runs=1, remark="3 epochs instead of 100, the MLP only, one run"),
+    },
+    measure=measure_selection,
+    tables=selection_tables,
+    conclusion=conclude_selection,
+    figures=draw_selection,
     data=("mnist",),
 )

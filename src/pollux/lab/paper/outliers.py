@@ -14,25 +14,16 @@ from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from sklearn.mixture import GaussianMixture
 
-from pollux.clustering import GeminiClustering
 from pollux.lab import charts
-from pollux.lab.charts import SavedModel, ari_label, load_saved, mark_not_run, set_title
+from pollux.lab.charts import SavedModel, draw_panels, load_saved
 from pollux.lab.datasets import gaussian_student_mixture, gaussian_student_oracle
 from pollux.lab.grid import RunContext
-from pollux.lab.paper.comparisons import Comparison, ComparisonRow, ComparisonTable, Estimate, estimate
-from pollux.lab.paper.experiment import (
-    AUTHORS_CLIP,
-    OBJECTIVES,
-    Experiment,
-    Protocol,
-    objective_of,
-    score,
-    score_clustering,
-)
+from pollux.lab.paper.comparisons import Comparison, ComparisonRow, ComparisonTable, Estimate, compare
+from pollux.lab.paper.experiment import AUTHORS_CLIP, OBJECTIVES, Experiment, Protocol, fit_run, score, score_clustering
 from pollux.lab.records import Record, Run, Settings
 from pollux.metrics import renyi_entropy
-from pollux.report.canvas import QUIET, clean_axes, colour_map, new_figure, over_the_plane
-from pollux.spec import MLP, Training
+from pollux.report.canvas import QUIET, clean_axes, colour_map, over_the_plane
+from pollux.spec import MLP
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,11 +48,11 @@ PUBLISHED: dict[str, tuple[tuple[float, float], ...]] = {
     "wasserstein_ovo": ((0.970, 0.002), (0.803, 0.067), (0.922, 0.006), (0.817, 0.042)),
 }
 PUBLISHED_ORACLE = {2: 0.991, 1: 0.989}
-PUBLISHED_RUNS = 20
 BASELINES = {"kmeans": "k-means", "gmm_full": "GMM, full covariance", "gmm_diag": "GMM, diagonal covariance"}
 # Where figures without their clip are below the paper's, they are measured with it too.
 CLIPPED = {"kl_ovo": COLUMNS, "tv_ovo": ((2, 8),), "mmd_ova": ((2, 8),), "wasserstein_ova": ((2, 8),)}
 DRAWN = ("kl_ova", "mmd_ovo", "wasserstein_ovo")
+DRAWN_SETTINGS = {"degrees_of_freedom": 1, "clusters": 4, "clip": 0.0}
 # From the lowest entropy, red, to the highest, blue, as in the paper; pale enough for dots to be seen on them.
 ENTROPY = ("#eb9a8c", "#f4bda9", "#fbe3d8", "#f7f7f7", "#d3e4f1", "#86b8dc", "#2f6fb2")
 # The last is the Student-t distribution, which the paper has in yellow.
@@ -82,20 +73,10 @@ def measure(settings: Settings, seed: int, context: RunContext) -> Mapping[str, 
     X, y = samples(settings["degrees_of_freedom"])
     if "baseline" in settings:
         return score(y, _baseline(settings, seed, X))
-    clustering = GeminiClustering(
-        settings["clusters"],
-        model=MLP(hidden=(20, 20), activation=("tanh", "identity")),
-        # As the authors built it: nothing follows the second layer.
-        objective=objective_of(settings),
-        batch_size=100,
-        learning_rate=1e-3,
-        max_epochs=settings["epochs"],
-        random_state=seed,
-        callbacks=context.callbacks,
-        training=Training(checkpoint=context.checkpoint()),
-    ).fit(X)
-    context.save_model(clustering)
-    return score_clustering(clustering, X, y)
+    # As the authors built it: nothing follows the second layer.
+    model = MLP(hidden=(20, 20), activation=("tanh", "identity"))
+    options: dict[str, Any] = {"model": model, "batch_size": 100, "learning_rate": 1e-3}
+    return score_clustering(fit_run(X, settings["clusters"], settings, seed, context, **options), X, y)
 
 
 def _baseline(settings: Settings, seed: int, X: NDArray[np.float32]) -> NDArray[np.int64]:
@@ -103,17 +84,15 @@ def _baseline(settings: Settings, seed: int, X: NDArray[np.float32]) -> NDArray[
     if name == "oracle":
         return gaussian_student_oracle(X, degrees_of_freedom=settings["degrees_of_freedom"])
     if name == "kmeans":
-        return np.asarray(KMeans(clusters, n_init=10, random_state=seed).fit_predict(X), dtype=np.int64)
+        return np.asarray(KMeans(clusters, n_init=10, random_state=seed).fit_predict(X))
     kind = name.removeprefix("gmm_")
     mixture = GaussianMixture(clusters, covariance_type=kind, reg_covar=1e-4, random_state=seed)
-    return np.asarray(mixture.fit_predict(X.astype(np.float64)), dtype=np.int64)
+    return np.asarray(mixture.fit_predict(X.astype(np.float64)))
 
 
 def saves_model(run: Run) -> bool:
     """The models of the entropy maps."""
-    settings = run.settings
-    drawn = settings.get("objective") in DRAWN and settings["degrees_of_freedom"] == 1 and settings["clusters"] == 4
-    return drawn and run.seed == 0 and settings["clip"] == 0
+    return run.seed == 0 and run.settings.get("objective") in DRAWN and run.has(DRAWN_SETTINGS)
 
 
 def grid(epochs: int) -> Iterator[Settings]:
@@ -138,10 +117,7 @@ def tables(records: Sequence[Record]) -> list[ComparisonTable]:
             clipped = {"objective": objective, "clip": AUTHORS_CLIP}
             rows.append(_row(records, f"{name}, clipped at 1e-12", clipped, objective, CLIPPED[objective]))
     oracle = [
-        Comparison(
-            Estimate(PUBLISHED_ORACLE[degrees]),
-            estimate(records, {"baseline": "oracle", "degrees_of_freedom": degrees}),
-        )
+        compare(records, {"baseline": "oracle", "degrees_of_freedom": degrees}, PUBLISHED_ORACLE[degrees])
         if clusters == 4
         else Comparison()
         for degrees, clusters in COLUMNS
@@ -169,49 +145,43 @@ def _row(
     columns: Collection[tuple[int, int]] = COLUMNS,
 ) -> ComparisonRow:
     cells = [
-        Comparison(
-            Estimate(*PUBLISHED[key][column], runs=PUBLISHED_RUNS),
-            estimate(records, {**wanted, "degrees_of_freedom": degrees, "clusters": clusters}),
-        )
+        compare(records, {**wanted, "degrees_of_freedom": degrees, "clusters": clusters}, Estimate(*published, runs=20))
         if (degrees, clusters) in columns
         else Comparison()
-        for column, (degrees, clusters) in enumerate(COLUMNS)
+        for published, (degrees, clusters) in zip(PUBLISHED[key], COLUMNS, strict=True)
     ]
     return ComparisonRow(name, cells, further=wanted.get("clip", 0.0) > 0)
 
 
 def draw_outliers(records: Sequence[Record], folder: Path) -> dict[str, Figure]:
     """Where the predictions are uncertain, by the MI, the MMD and the Wasserstein distance."""
-    drawn = {"degrees_of_freedom": 1, "clusters": 4, "clip": 0.0}
-    found = {OBJECTIVES[key]: load_saved(records, folder, {**drawn, "objective": key}) for key in DRAWN}
-    if not any(found.values()):
-        return {}
     X, classes = samples(1)
     inside = (np.abs(X) < WINDOW).all(1)
-    figure = new_figure(11.4, 3.7)
-    panels = figure.subplots(1, len(found))
-    for (name, run), ax in zip(found.items(), panels, strict=True):
-        set_title(ax, f"{name}: {ari_label(run.record)}" if run else name)
-        if run is None:
-            mark_not_run(ax)
-        else:
-            _entropy(ax, run, X[inside], classes[inside])
-    image = next(ax.images[0] for ax in panels if ax.images)
-    bar = figure.colorbar(image, ax=list(panels), shrink=0.8, pad=0.02)
-    bar.outline.set_visible(False)
-    bar.ax.tick_params(colors=QUIET, length=0, labelsize=8)
-    bar.set_label("Rényi entropy of order 2 (nats)", color=QUIET, fontsize=9)
-    figure.set_label(
+    caption = (
         "Rényi entropy of the predictions of models trained for 4 clusters, ρ = 1, seed 0, from lowest (red) to "
         f"highest (blue), within {WINDOW:g} of the origin. Colours of the samples are their classes; yellow is the "
         "Student-t distribution, which reaches thousands away."
     )
-    return {"entropy": figure}
+    found = {OBJECTIVES[key]: load_saved(records, folder, {**DRAWN_SETTINGS, "objective": key}) for key in DRAWN}
+    drawn = draw_panels(
+        "entropy",
+        found,
+        (11.4, 3.7),
+        (1, len(found)),
+        lambda ax, run: _draw_entropy(ax, run, X[inside], classes[inside]),
+        caption,
+    )
+    for figure in drawn.values():
+        image = next(ax.images[0] for ax in figure.axes if ax.images)
+        bar = figure.colorbar(image, ax=figure.axes, shrink=0.8, pad=0.02)
+        bar.outline.set_visible(False)
+        bar.ax.tick_params(colors=QUIET, length=0, labelsize=8)
+        bar.set_label("Rényi entropy of order 2 (nats)", color=QUIET, fontsize=9)
+    return drawn
 
 
-def _entropy(ax: Axes, run: SavedModel, X: NDArray[Any], classes: NDArray[Any]) -> None:
-    clean_axes(ax)
-    ax.set_aspect("equal")
+def _draw_entropy(ax: Axes, run: SavedModel, X: NDArray[Any], classes: NDArray[Any]) -> None:
+    clean_axes(ax).set_aspect("equal")
     corners = np.array([[-WINDOW, -WINDOW], [WINDOW, WINDOW]], dtype=X.dtype)
     place, p = over_the_plane(ax, run.clustering.predict_proba, corners, charts.RESOLUTION, 0.0)
     entropy = renyi_entropy(p.reshape(-1, p.shape[2])).reshape(p.shape[:2])

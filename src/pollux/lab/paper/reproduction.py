@@ -3,31 +3,45 @@
 from __future__ import annotations
 
 import functools
+import json
+import math
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pollux.errors import InputError
+from pollux.app.console import counted
+from pollux.errors import InputError, did_you_mean
 from pollux.lab import records
 from pollux.lab.datasets import load_images
-from pollux.lab.grid import Failure, Limits, RunContext, Task, cores, model_path, run_grid, threads_each
+from pollux.lab.grid import (
+    CHECKPOINT_EVERY,
+    Failure,
+    Limits,
+    RunContext,
+    Task,
+    cores,
+    model_path,
+    run_grid,
+    threads_each,
+)
 from pollux.lab.paper import EXPERIMENTS
-from pollux.lab.paper.choices import choose
 from pollux.lab.paper.experiment import Experiment, Protocol
 from pollux.lab.progress import progress_display
 from pollux.lab.records import Record, Run
 from pollux.lab.results import Report, check_records, duration, publish, results_folder, with_figures
-from pollux.lab.unfinished import CHECKPOINT_EVERY
 from pollux.training.checkpoints import parse_every
+
+# What may have any value. Tables find their cells by the other settings, so those keep to the values of the grids.
+FREE = ("epochs", "vat", "draws", "samples", "repeats", "epsilon")
 
 
 @dataclass(frozen=True)
 class Request:
-    """What the command line asks for."""
+    """What the command line asks for: ``only`` and ``other`` are texts NAME=VALUE."""
 
     names: Sequence[str]
     profile: str = "quick"
@@ -38,12 +52,6 @@ class Request:
     other: Sequence[str] = ()
     show: bool = False
     checkpoint_every: str = CHECKPOINT_EVERY
-
-    @property
-    def limits(self) -> Limits:
-        """How many runs at a time, and how often they write checkpoints."""
-        jobs = self.jobs or cores()
-        return Limits(jobs, threads_each(jobs), checkpoint_every=self.checkpoint_every)
 
 
 @dataclass(frozen=True)
@@ -61,7 +69,10 @@ class ExperimentTask(Task):
         return EXPERIMENTS[self.run.experiment].saves_model(self.run)
 
     def measure(self, context: RunContext) -> Mapping[str, Any]:
-        return EXPERIMENTS[self.run.experiment].measure(self.run.settings, self.run.seed, context)
+        # Records that do not name it, the first ones, are of the seed that is their number.
+        seed = self.run.random_state
+        metrics = EXPERIMENTS[self.run.experiment].measure(self.run.settings, seed, context)
+        return {**metrics, "random_state": seed}
 
 
 def reproduce(request: Request) -> list[Failure]:
@@ -74,15 +85,24 @@ def reproduce(request: Request) -> list[Failure]:
     grids = [(experiment, protocol, protocol.all_runs(experiment.name)) for experiment, protocol in chosen]
     # Complaints come before anything is run or written.
     folder = results_folder(request.out)
-    if request.show:
-        if not any(recorded_runs(experiment, runs, folder) for experiment, _, runs in grids):
-            raise InputError(_nothing_to_show([experiment for experiment, _, _ in grids], folder))
-    else:
-        for experiment, _, runs in grids:
-            _check(experiment, runs, folder)
+    for experiment, _, runs in [] if request.show else grids:
+        check_records(record_path(folder, experiment))
+        if missing := missing_runs(experiment, runs, folder):
+            for name in experiment.data:
+                load_images(name)
+            experiment.check(missing, folder)
+    if request.show and not any(recorded_runs(experiment, runs, folder) for experiment, _, runs in grids):
+        names = _listed([experiment for experiment, _, _ in grids])
+        if others := sum(len(records.read(record_path(folder, experiment))) for experiment, _, _ in grids):
+            raise InputError(
+                f"{others} runs of {names} are recorded in {folder}, but with other settings: give the --profile, "
+                "--set, --only and --runs that they were run with."
+            )
+        raise InputError(f"Nothing of this is recorded in {folder}: {names}. To run it, leave --show out.")
     failures: list[Failure] = []
     for experiment, protocol, runs in grids:
-        failed = [] if request.show else run_experiment(experiment, runs, folder, request.limits)
+        limits = Limits(request.jobs or cores(), 1, checkpoint_every=request.checkpoint_every)
+        failed = [] if request.show else run_experiment(experiment, runs, folder, limits)
         failures += failed
         found = recorded_runs(experiment, runs, folder)
         if found or failed:
@@ -118,7 +138,7 @@ def missing_runs(experiment: Experiment, runs: Sequence[Run], folder: Path) -> l
 
 
 def run_experiment(experiment: Experiment, runs: Sequence[Run], folder: Path, limits: Limits) -> list[Failure]:
-    """Do the runs that are missing; those that failed."""
+    """Do the runs that are missing, at most so many at a time as the limits say; those that failed."""
     missing = [ExperimentTask(run) for run in missing_runs(experiment, runs, folder)]
     if not missing:
         return []
@@ -129,25 +149,109 @@ def run_experiment(experiment: Experiment, runs: Sequence[Run], folder: Path, li
         return run_grid(missing, record_path(folder, experiment), limits, display)
 
 
-def _nothing_to_show(experiments: Sequence[Experiment], folder: Path) -> str:
-    """What to do where nothing of a request is recorded, but perhaps something else."""
-    names = ", ".join(experiment.name for experiment in experiments)
-    others = sum(len(records.read(record_path(folder, experiment))) for experiment in experiments)
-    if others:
-        return (
-            f"{others} runs of {names} are recorded in {folder}, but with other settings: give the --profile, --set, "
-            f"--only and --runs that they were run with."
+def _listed(experiments: Sequence[Experiment]) -> str:
+    return ", ".join(experiment.name for experiment in experiments)
+
+
+# Which runs a request is for.
+
+
+def choose(
+    names: Sequence[str], profile: str, only: Sequence[str], other: Sequence[str], runs: int | None
+) -> list[tuple[Experiment, Protocol]]:
+    """The experiments of these names, and what is to be run of each.
+
+    Of several experiments, those without any setting that is asked for are left out, and other values are given to
+    those that have the setting. ``only`` and ``other`` are texts NAME=VALUE, ``runs`` the seeds of each setting.
+    """
+    if not names:
+        raise InputError(f"Name what to reproduce: {', '.join(EXPERIMENTS)}, or all.")
+    for name in names:
+        if name != "all" and name not in EXPERIMENTS:
+            hint = did_you_mean(name, [*EXPERIMENTS, "all"])
+            raise InputError(f"There is no experiment {name!r}.{hint} There are: {', '.join(EXPERIMENTS)}; or all.")
+    experiments = [EXPERIMENTS[name] for name in dict.fromkeys(EXPERIMENTS if "all" in names else names)]
+    wanted, values = _pairs("--only", only), _pairs("--set", other)
+    known = {name for experiment in experiments for name in experiment.protocols[profile].values}
+    for name, _ in [*wanted, *values]:
+        if name not in known:
+            raise InputError(
+                f"{_listed(experiments)} {'has' if len(experiments) == 1 else 'have'} no setting {name!r}."
+                f"{did_you_mean(name, known)} There {'is' if len(known) == 1 else 'are'}: {', '.join(sorted(known))}."
+            )
+    for name, text in wanted:
+        _check_value(name, text, experiments, profile)
+    if twice := [name for name, count in Counter(name for name, _ in values).items() if count > 1]:
+        raise InputError(f"--set gives {twice[0]} more than one value: one command for each, please.")
+    chosen = []
+    for experiment in experiments:
+        protocol = experiment.protocols[profile]
+        kept: dict[str, list[Any]] = {name: [] for name, _ in wanted}
+        for name, text in wanted:
+            kept[name] += _meant(text, protocol.values.get(name, []))
+        changed = {name: _new_value(name, text, experiment) for name, text in values}
+        protocol = protocol.restricted(kept, changed, runs)
+        if protocol.grid:
+            chosen.append((experiment, protocol))
+    if not chosen:
+        raise InputError(f"No settings of {_listed(experiments)} have {' and '.join(only)}.")
+    return chosen
+
+
+def _pairs(option: str, texts: Sequence[str]) -> list[tuple[str, str]]:
+    for text in texts:
+        if "=" not in text:
+            raise InputError(f"{option} takes NAME=VALUE, as in {option} epochs=50; not {text!r}.")
+    return [(name.strip(), value.strip()) for name, _, value in (text.partition("=") for text in texts)]
+
+
+def _check_value(name: str, text: str, experiments: Sequence[Experiment], profile: str) -> None:
+    """Raise an InputError where no setting has the value; another profile may have it."""
+    pairs = [(key, protocol.values.get(name, [])) for one in experiments for key, protocol in one.protocols.items()]
+    here = [value for key, values in pairs if key == profile for value in values]
+    if _meant(text, here):
+        return
+    known = list(dict.fromkeys(map(str, here)))
+    elsewhere = [key for key, values in pairs if _meant(text, values)]
+    hint = f" --profile {elsewhere[0]} has them." if elsewhere else did_you_mean(text, known)
+    raise InputError(f"No settings of {_listed(experiments)} have {name}={text}.{hint} {name} is: {', '.join(known)}.")
+
+
+def _meant(text: str, values: Collection[Any]) -> list[Any]:
+    """Those of the values that the text says: 0 says 0.0, and 1e-6 says 1e-06."""
+    parsed = _parse(text)
+    return [value for value in values if text == str(value) or (type(parsed) is not str and parsed == value)]
+
+
+def _parse(text: str) -> Any:
+    """A number or truth value; what is neither stays text."""
+    try:
+        # Words of JavaScript, such as NaN, are no numbers.
+        return json.loads(text, parse_constant=lambda word: word)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _new_value(name: str, text: str, experiment: Experiment) -> Any:
+    """The value that the text says, if it is of the kind of the values that there are."""
+    values = [value for protocol in experiment.protocols.values() for value in protocol.values.get(name, [])]
+    if not values:
+        # Another experiment has the setting.
+        return None
+    if name not in FREE:
+        if meant := _meant(text, values):
+            return meant[0]
+        known = list(dict.fromkeys(map(str, values)))
+        raise InputError(
+            f"--set {name}={text}: {name} is one of {', '.join(known)}; other values have no place in the tables."
+            f"{did_you_mean(text, known)}"
         )
-    return f"Nothing of this is recorded in {folder}: {names}. To run it, leave --show out."
-
-
-def _check(experiment: Experiment, runs: Sequence[Run], folder: Path) -> None:
-    """Raise an InputError where something that missing runs need is not there."""
-    check_records(record_path(folder, experiment))
-    if missing := missing_runs(experiment, runs, folder):
-        for name in experiment.data:
-            load_images(name)
-        experiment.check(missing, folder)
+    number, kind = _parse(text), type(values[0])
+    least = min(0.0 if kind is float else 1, *values)
+    # 50.0 says 50, and 1 says 1.0: the same run has the same name.
+    if type(number) in (int, float) and math.isfinite(number) and kind(number) == number >= least:
+        return kind(number)
+    raise InputError(f"--set {name}={text}: {name} is a {'number from 0' if kind is float else 'whole number from 1'}.")
 
 
 # The report.
@@ -162,59 +266,57 @@ def report_on(
 ) -> Report:
     """The report on an experiment, without its figures."""
     counts = Counter(warning for record in found for warning in record.warnings)
-    warned = [f"Warned: {text} ({count} {'run' if count == 1 else 'runs'})" for text, count in counts.most_common()]
+    warned = [f"Warned: {text} ({counted(count, 'run')})" for text, count in counts.most_common()]
     lead = [
         f"{experiment.place[:1].upper()}{experiment.place[1:]} of the paper",
         f"profile {request.profile}",
         f"{len(found):,} of {len(protocol.all_runs(experiment.name)):,} runs recorded",
         f"{duration(sum(record.seconds for record in found))} of runs",
     ]
+    words = ["pollux", "reproduce", experiment.name, "--profile", request.profile]
+    words += [] if request.runs is None else ["--runs", str(request.runs)]
+    words += [word for text in request.only for word in ("--only", text)]
+    words += [word for text in request.other for word in ("--set", text)]
+    words += [] if str(request.out) == "results" else ["--out", str(request.out)]
     return Report(
         experiment.name,
         experiment.title,
         " · ".join(lead),
         [table.in_words() for table in experiment.tables(found)],
         found,
-        _command(experiment, request),
-        _departure(experiment, protocol, request),
-        experiment.conclusion(found) if experiment.conclusion else [],
+        shlex.join(words),
+        _departure(experiment, protocol, request.profile),
+        experiment.conclusion(found),
         _settings_in_words(protocol, experiment.protocols["paper"]),
-        [*(f"Failed: {failure}" for failure in failures), *warned],
+        [*(f"Failed: {failure.in_words()}" for failure in failures), *warned],
     )
 
 
-def _departure(experiment: Experiment, protocol: Protocol, request: Request) -> str:
+def _departure(experiment: Experiment, protocol: Protocol, profile: str) -> str:
     """How what was run differs from the full protocol; nothing where it does not."""
-    paper = experiment.protocols["paper"]
-    if list(protocol.grid) == list(paper.grid) and protocol.runs == paper.runs:
+    paper, usual = experiment.protocols["paper"], experiment.protocols[profile]
+    if (protocol.grid, protocol.runs) == (paper.grid, paper.runs):
         return ""
-    usual = experiment.protocols[request.profile]
-    is_changed = list(protocol.grid) != list(usual.grid) or protocol.runs != usual.runs
+    is_changed = (protocol.grid, protocol.runs) != (usual.grid, usual.runs)
     if protocol.remark and not is_changed:
-        return f"{request.profile}: {protocol.remark}"
+        return f"{profile}: {protocol.remark}"
     # A remark on the profile need not be true of what options made of it.
-    changes = _differing_values(protocol, paper)
-    if len(protocol.grid) < len(paper.grid):
-        changes.append(f"{len(protocol.grid)} of {len(paper.grid)} settings")
-    if protocol.runs != paper.runs:
-        changes.append(f"{protocol.runs} run{'' if protocol.runs == 1 else 's'} of each instead of {paper.runs}")
-    profile = f"{request.profile}, changed by options" if is_changed else request.profile
-    return f"{profile}: {', '.join(changes) or 'other settings'}"
-
-
-def _differing_values(protocol: Protocol, paper: Protocol) -> list[str]:
-    ours, theirs = _values(protocol), _values(paper)
-    return [
+    ours, theirs = _values_in_words(protocol), _values_in_words(paper)
+    changes = [
         f"{name} {', '.join(values)} instead of {', '.join(theirs.get(name, ['none']))}"
         for name, values in ours.items()
         if not set(values) <= set(theirs.get(name, []))
     ]
+    if len(protocol.grid) < len(paper.grid):
+        changes.append(f"{len(protocol.grid)} of {len(paper.grid)} settings")
+    if protocol.runs != paper.runs:
+        changes.append(f"{counted(protocol.runs, 'run')} of each instead of {paper.runs}")
+    return f"{profile}{', changed by options' if is_changed else ''}: {', '.join(changes) or 'other settings'}"
 
 
 def _settings_in_words(protocol: Protocol, paper: Protocol) -> dict[str, str]:
     """The values of each setting, with the paper's where those differ."""
-    ours, theirs = _values(protocol), _values(paper)
-    ours["runs of each setting"], theirs["runs of each setting"] = [str(protocol.runs)], [str(paper.runs)]
+    ours, theirs = ({**_values_in_words(one), "runs of each setting": [str(one.runs)]} for one in (protocol, paper))
     return {
         name: ", ".join(values) + (f" (full: {', '.join(theirs[name])})" if values != theirs.get(name) else "")
         for name, values in ours.items()
@@ -222,20 +324,8 @@ def _settings_in_words(protocol: Protocol, paper: Protocol) -> dict[str, str]:
     }
 
 
-def _values(protocol: Protocol) -> dict[str, list[str]]:
-    """All values of each setting of a grid, in its order."""
-    found: dict[str, dict[str, None]] = {}
-    for settings in protocol.grid:
-        for name, value in settings.items():
-            found.setdefault(name, {})[f"{value:g}" if isinstance(value, float) else str(value)] = None
-    return {name: list(values) for name, values in found.items()}
-
-
-def _command(experiment: Experiment, request: Request) -> str:
-    """The command line that shows or runs the same."""
-    words = ["pollux", "reproduce", experiment.name, "--profile", request.profile]
-    words += [] if request.runs is None else ["--runs", str(request.runs)]
-    words += [word for text in request.only for word in ("--only", text)]
-    words += [word for text in request.other for word in ("--set", text)]
-    words += [] if str(request.out) == "results" else ["--out", str(request.out)]
-    return shlex.join(words)
+def _values_in_words(protocol: Protocol) -> dict[str, list[str]]:
+    return {
+        name: [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
+        for name, values in protocol.values.items()
+    }

@@ -1,9 +1,8 @@
 """Encoders learned from images without labels, whose features are a geometry."""
 
 from pollux.lab.pretraining.augmentations import Augmentation
-from pollux.lab.pretraining.contrastive import nt_xent
 from pollux.lab.pretraining.encoder import Encoder, load_encoder, save_encoder
-from pollux.lab.pretraining.simclr import Pretrained, pretrain_simclr, stored_settings
+from pollux.lab.pretraining.simclr import Pretrained, nt_xent, pretrain_simclr, stored_settings
 
 __all__ = [
     "Augmentation",

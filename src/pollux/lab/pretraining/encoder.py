@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,17 +57,17 @@ class Encoder(nn.Module):
     ) -> None:
         super().__init__()
         self.channels, self.widths, self.blocks = int(channels), tuple(widths), tuple(blocks)
-        self.register_buffer("mean", _per_channel(mean if mean is not None else [0.0] * channels))
-        self.register_buffer("std", _per_channel(std if std is not None else [1.0] * channels))
+        for name, values in (("mean", mean or [0.0] * channels), ("std", std or [1.0] * channels)):
+            self.register_buffer(name, torch.tensor([float(value) for value in values])[:, None, None])
         # Most of the work is at half the side: the stem sees 4 x 4 pixels, and moves by 2.
-        self.layers = nn.Sequential(
-            nn.Conv2d(channels, widths[0], kernel_size=4, stride=2, padding=1, bias=False),
-            nn.BatchNorm2d(widths[0]),
-            nn.ReLU(),
-            *_stages(self.widths, self.blocks),
-            nn.AdaptiveAvgPool2d(1),
-            nn.Flatten(),
-        )
+        stem = nn.Conv2d(channels, widths[0], kernel_size=4, stride=2, padding=1, bias=False)
+        layers: list[nn.Module] = [stem, nn.BatchNorm2d(widths[0]), nn.ReLU()]
+        before = widths[0]
+        for stage, (width, count) in enumerate(zip(widths, blocks, strict=True)):
+            for block in range(count):
+                layers.append(BasicBlock(before, width, stride=2 if stage > 0 and block == 0 else 1))
+                before = width
+        self.layers = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
 
     @property
     def n_features(self) -> int:
@@ -97,17 +97,7 @@ class Encoder(nn.Module):
 
 
 def save_encoder(path: str | Path, encoder: Encoder, about: dict[str, Any] | None = None) -> None:
-    """Write an encoder into one file, which appears whole or not at all.
-
-    Parameters
-    ----------
-    path : path
-        The file; the folder must exist.
-    encoder : Encoder
-        What to write.
-    about : dict, optional
-        Anything that JSON can hold, such as how it was trained.
-    """
+    """Write an encoder into one file, which appears whole or not at all; ``about`` is anything that JSON can hold."""
     weights = {f"{_PREFIX}{name}": value for name, value in encoder.state_dict().items()}
     checked_tensors.write(path, FORMAT, VERSION, weights, {"design": encoder.design, **(about or {})})
 
@@ -158,12 +148,8 @@ def read_encoder(path: str | Path) -> tuple[Encoder, dict[str, Any]]:
         raise InputError(f"{error} {_AGAIN}") from error
     # Files of earlier versions also hold the state of an unfinished training.
     weights = {name.removeprefix(_PREFIX): value for name, value in tensors.items() if name.startswith(_PREFIX)}
-    encoder = _build_encoder(path, weights, about.get("design"))
-    return encoder.requires_grad_(False).eval(), about
-
-
-def _build_encoder(path: Path, weights: dict[str, Tensor], design: Any) -> Encoder:
     try:
+        design = about["design"]
         sizes = [design["channels"], *design["widths"], *design["blocks"]]
         if not all(isinstance(size, int) and 0 <= size <= _MOST_WIDTH for size in sizes):
             raise ValueError("its layers have no sizes")
@@ -179,20 +165,8 @@ def _build_encoder(path: Path, weights: dict[str, Tensor], design: Any) -> Encod
         encoder.load_state_dict(weights)
     except (KeyError, TypeError, ValueError, RuntimeError, OverflowError, IndexError) as error:
         raise InputError(f"{path} is not a whole encoder file: {error}. {_AGAIN}") from error
-    return encoder
+    return encoder.requires_grad_(False).eval(), about
 
 
 def _forms(tensors: dict[str, Tensor]) -> dict[str, tuple[Any, ...]]:
     return {name: (tensor.dtype, *tensor.shape) for name, tensor in tensors.items()}
-
-
-def _stages(widths: Sequence[int], blocks: Sequence[int]) -> Iterator[nn.Module]:
-    before = widths[0]
-    for stage, (width, count) in enumerate(zip(widths, blocks, strict=True)):
-        for block in range(count):
-            yield BasicBlock(before, width, stride=2 if stage > 0 and block == 0 else 1)
-            before = width
-
-
-def _per_channel(values: Sequence[float]) -> Tensor:
-    return torch.tensor([float(value) for value in values])[:, None, None]

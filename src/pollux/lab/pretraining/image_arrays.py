@@ -25,22 +25,10 @@ _LEAST_VARIANCE = 1e-12
 
 
 def read_images(data: str, *, array: str | None = None, image_size: int | None = None) -> NDArray[Any]:
-    """Images (n, H, W), (n, H, W, C) or (n, C, H, W).
+    """Images (n, H, W), (n, H, W, C) or (n, C, H, W), as they are stored.
 
-    Parameters
-    ----------
-    data : str
-        A data set such as "cifar10", of which the training images are read; else an ``.npy`` or ``.npz`` file or a
-        folder of images.
-    array : str, optional
-        Which array of an ``.npz`` file holds the images.
-    image_size : int, optional
-        Side to which the images of a folder are scaled.
-
-    Returns
-    -------
-    ndarray
-        The images as they are stored.
+    ``data`` is a data set such as "cifar10", of which the training images are read, or an ``.npy`` or ``.npz`` file, of
+    which ``array`` names one array, or a folder of images, which are scaled to ``image_size``.
     """
     if data in IMAGES:
         return load_images(data).x_train
@@ -58,17 +46,8 @@ def read_images(data: str, *, array: str | None = None, image_size: int | None =
 class Images:
     """Images (n, C, H, W) and the range of their numbers; they are neither copied nor converted as a whole.
 
-    Parameters
-    ----------
-    array : array or Tensor (n, C, H, W), (n, H, W, C) or (n, H, W)
-        Bytes, which count as 0 to 255, or other numbers of any range.
-
-    Attributes
-    ----------
-    low, high : float
-        Range of the numbers that the encoder is given; of bytes divided by 255 this is 0 and 1.
-    mean, std : list of float
-        Of each channel, in that range.
+    Bytes count as 0 to 255, other numbers may be of any range. ``low`` and ``high`` are the range of the numbers that
+    the encoder is given, of bytes 0 and 1; ``mean`` and ``std`` are those of each channel, in that range.
     """
 
     def __init__(self, array: NDArray[Any] | Tensor) -> None:

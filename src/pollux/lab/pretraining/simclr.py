@@ -10,24 +10,27 @@ import json
 import math
 import operator
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 
 from pollux.errors import InputError
-from pollux.io.atomic import in_place
+from pollux.io.atomic import write_text
 from pollux.lab.pretraining.augmentations import Augmentation
-from pollux.lab.pretraining.contrastive import ContrastiveNetwork, ContrastiveStep
 from pollux.lab.pretraining.encoder import LEAST_SIDE, Encoder, check_writable, read_encoder, save_encoder
 from pollux.lab.pretraining.image_arrays import Images
+from pollux.ranks import Ranks
 from pollux.training import (
+    Batch,
     Callback,
     Checkpoints,
     Epoch,
@@ -36,10 +39,11 @@ from pollux.training import (
     RowBatches,
     SingleModel,
     Stopped,
-    TrainingResult,
     make_optimiser,
     train,
 )
+from pollux.training.epoch_metrics import EpochMetrics
+from pollux.training.steps import OptimiserStep
 
 _WARM_UP = 0.05
 """Share of all steps in which the learning rate rises."""
@@ -156,7 +160,7 @@ def pretrain_simclr(
         return _read_finished(out, settings, data, checkpoints.folder)
     # What layers draw while they are made, and random states of checkpoints, are not for the caller's generator.
     with torch.random.fork_rng(devices=[]):
-        return _Training(data, settings, out).run(checkpoints, callbacks)
+        return _train(data, settings, out, checkpoints, callbacks)
 
 
 def checkpoint_folder(out: str | Path) -> Path:
@@ -165,29 +169,19 @@ def checkpoint_folder(out: str | Path) -> Path:
 
 
 def stored_settings(out: str | Path) -> dict[str, Any]:
-    """Arguments of :func:`pretrain_simclr` with which the training of an encoder file was begun.
+    """Arguments of :func:`pretrain_simclr` with which the training of an encoder file was begun, by name.
 
-    Parameters
-    ----------
-    out : path
-        The encoder file; that of a training in its first epoch need not exist yet.
-
-    Returns
-    -------
-    dict
-        From names of arguments to their values.
+    The file of a training in its first epoch need not exist yet.
     """
     path = checkpoint_folder(out) / _SETTINGS_FILE
     try:
         stored = json.loads(path.read_text()) if path.is_file() else read_encoder(out)[1]["settings"]
-        views = stored["augmentation"]
-        augmentation = Augmentation(**{**views, "scale": tuple(views["scale"])})
-        settings = Settings(**{**stored, "augmentation": augmentation})
-    except (KeyError, TypeError, ValueError) as error:
+        settings = msgspec.convert(stored, Settings)
+    except (KeyError, TypeError, ValueError, msgspec.ValidationError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{out} does not say how it was trained, so its training cannot go on: {error}") from error
-    return {**settings.as_json(), "augmentation": augmentation}
+    return {**settings.as_json(), "augmentation": settings.augmentation}
 
 
 @dataclass(frozen=True)
@@ -229,77 +223,71 @@ class Settings:
 
     def as_json(self) -> dict[str, Any]:
         """Lists and numbers, as they come back from a file."""
-        return dict(json.loads(json.dumps(asdict(self))))
+        return dict(msgspec.json.decode(msgspec.json.encode(self)))
 
     def identity(self, images: Images) -> dict[str, Any]:
         """What a training that goes on must have in common with its beginning: all but the number of epochs."""
         return {**{name: value for name, value in self.as_json().items() if name != "epochs"}, "images": images.digest}
 
 
-class _Training:
-    """An encoder, its images, and the file that it is written into after each epoch."""
+def _train(
+    images: Images,
+    settings: Settings,
+    out: str | Path | None,
+    checkpoints: Checkpoints | None,
+    callbacks: Sequence[Callback],
+) -> Pretrained:
+    """Train, or go on from the checkpoints, until all epochs are done; the file is written after each epoch."""
+    torch.manual_seed(settings.random_state)
+    encoder = Encoder(images.shape[0], settings.widths, settings.blocks, mean=images.mean, std=images.std)
+    network = ContrastiveNetwork(encoder, settings.projection)
+    # Weights in the layout of the images, so that no step has to convert them.
+    encoder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
-    def __init__(self, images: Images, settings: Settings, out: str | Path | None) -> None:
-        self._images, self._settings, self._out = images, settings, out
-        torch.manual_seed(settings.random_state)
-        encoder = Encoder(images.shape[0], settings.widths, settings.blocks, mean=images.mean, std=images.std)
-        self._network = ContrastiveNetwork(encoder, settings.projection)
-        # Weights in the layout of the images, so that no step has to convert them.
-        encoder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    def write(epochs: int, history: dict[str, list[float]]) -> None:
+        about = {"settings": settings.as_json(), "images": images.digest, "epochs": epochs, "history": history}
+        save_encoder(str(out), encoder, about)
 
-    def run(self, checkpoints: Checkpoints | None, callbacks: Sequence[Callback]) -> Pretrained:
-        """Train, or go on from the checkpoints, until all epochs are done."""
-        if self._out is not None:
-            Path(self._out).resolve().parent.mkdir(parents=True, exist_ok=True)
-            callbacks = [self._write_epoch, *callbacks]
-        identity = self._settings.identity(self._images)
-        with nullcontext() if checkpoints is None else checkpoints.open(identity):
-            if checkpoints is not None:
-                _write_settings(checkpoints, self._settings)
-            trained = self._train(checkpoints, callbacks)
-        metrics = trained.history.of_model(0)
-        history = {"loss": [-objective for objective in metrics["objective"]], "matched": metrics["matched"]}
-        if trained.stopped:
-            raise Stopped(len(trained.history))
-        if self._out is not None and checkpoints is not None and len(trained.history) == self._settings.epochs:
-            self._write(len(trained.history), history)
-            _remove_checkpoints(checkpoints)
-        return Pretrained(self._network.encoder.requires_grad_(False).eval(), history)
+    def write_epoch(epoch: Epoch) -> None:
+        write(epoch.number, {"loss": [-epoch.objective], "matched": [epoch.metrics["matched"]]})
 
-    def _train(self, checkpoints: Checkpoints | None, callbacks: Sequence[Callback]) -> TrainingResult:
-        images, settings, network = self._images, self._settings, self._network
-        generator = torch.Generator().manual_seed(settings.random_state)
-        adamw = partial(torch.optim.AdamW, weight_decay=settings.weight_decay, fused=True)
-        optimiser = make_optimiser(adamw, network.parameters(), settings.learning_rate)
-        batches = RowBatches(len(images), settings.batch_size, images.batch)
+    if out is not None:
+        Path(out).resolve().parent.mkdir(parents=True, exist_ok=True)
+        callbacks = [write_epoch, *callbacks]
+    generator = torch.Generator().manual_seed(settings.random_state)
+    adamw = partial(torch.optim.AdamW, weight_decay=settings.weight_decay, fused=True)
+    optimiser = make_optimiser(adamw, network.parameters(), settings.learning_rate)
+    batches = RowBatches(len(images), settings.batch_size, images.batch)
+    diverged = InputError("The loss is no longer a finite number: use a lower learning rate.")
+    opened = nullcontext() if checkpoints is None else checkpoints.open(settings.identity(images))
+    with opened, warnings.catch_warnings():
+        # The error says more.
+        warnings.simplefilter("ignore", NumericalWarning)
+        if checkpoints is not None:
+            write_text(checkpoints.folder / _SETTINGS_FILE, json.dumps(settings.as_json()))
         try:
-            with warnings.catch_warnings():
-                # The error below says more.
-                warnings.simplefilter("ignore", NumericalWarning)
-                trained = train(
-                    SingleModel(network, settings.projection),
-                    ContrastiveStep(network, images, settings.augmentation, settings.temperature, optimiser, generator),
-                    batches,
-                    max_epochs=settings.epochs,
-                    callbacks=callbacks,
-                    generator=generator,
-                    checkpoints=checkpoints,
-                    schedule=partial(_warm_up_and_cosine, batches.n_batches),
-                )
+            trained = train(
+                SingleModel(network, settings.projection),
+                ContrastiveStep(network, images, settings.augmentation, settings.temperature, optimiser, generator),
+                batches,
+                max_epochs=settings.epochs,
+                callbacks=callbacks,
+                generator=generator,
+                checkpoints=checkpoints,
+                schedule=partial(_warm_up_and_cosine, batches.n_batches),
+            )
         except NotFiniteError as error:
-            raise _diverged() from error
+            raise diverged from error
         if trained.diverged:
-            raise _diverged()
-        return trained
-
-    def _write_epoch(self, epoch: Epoch) -> None:
-        loss, matched = -epoch.objective, epoch.metrics["matched"]
-        self._write(epoch.number, {"loss": [loss], "matched": [matched]})
-
-    def _write(self, epochs: int, history: dict[str, list[float]]) -> None:
-        assert self._out is not None
-        about = {"settings": self._settings.as_json(), "images": self._images.digest}
-        save_encoder(self._out, self._network.encoder, {**about, "epochs": epochs, "history": history})
+            raise diverged
+    metrics = trained.history.of_model(0)
+    history = {"loss": [-objective for objective in metrics["objective"]], "matched": metrics["matched"]}
+    if trained.stopped:
+        raise Stopped(len(trained.history))
+    if out is not None and checkpoints is not None and len(trained.history) == settings.epochs:
+        write(len(trained.history), history)
+        _remove_checkpoints(checkpoints)
+    return Pretrained(encoder.requires_grad_(False).eval(), history)
 
 
 def _warm_up_and_cosine(steps: int, max_epochs: int, epochs: float) -> float:
@@ -309,10 +297,6 @@ def _warm_up_and_cosine(steps: int, max_epochs: int, epochs: float) -> float:
     if step < warm_up:
         return (step + 1) / warm_up
     return 0.5 * (1 + math.cos(math.pi * (step - warm_up) / (total - warm_up)))
-
-
-def _diverged() -> InputError:
-    return InputError("The loss is no longer a finite number: use a lower learning rate.")
 
 
 def _read_finished(out: str | Path, settings: Settings, images: Images, folder: Path) -> Pretrained:
@@ -344,11 +328,6 @@ def _read_finished(out: str | Path, settings: Settings, images: Images, folder: 
     return Pretrained(encoder, history)
 
 
-def _write_settings(checkpoints: Checkpoints, settings: Settings) -> None:
-    with in_place(checkpoints.folder / _SETTINGS_FILE) as path:
-        path.write_text(json.dumps(settings.as_json()))
-
-
 def _remove_checkpoints(checkpoints: Checkpoints) -> None:
     (checkpoints.folder / _SETTINGS_FILE).unlink(missing_ok=True)
     checkpoints.remove()
@@ -370,3 +349,110 @@ def _number(value: Any) -> float:
         return float(value)
     except (TypeError, ValueError):
         return math.nan
+
+
+# The contrastive step: find each view's partner among all views of a batch.
+
+
+def nt_xent(projections: Tensor, temperature: float) -> Tensor:
+    """Normalised, temperature-scaled cross-entropy of finding each view's partner among all other views.
+
+    Parameters
+    ----------
+    projections : Tensor (2n, d)
+        Row i and row n + i belong to two views of one image. They need not be of length 1.
+    temperature : float
+        Divides the cosines; lower ones look at the nearest views only.
+
+    Returns
+    -------
+    Tensor ()
+        The mean over all 2n views; log(2n - 1) where all views look alike.
+
+    Examples
+    --------
+    >>> import torch
+    >>> nt_xent(torch.ones(16, 4), temperature=0.5)
+    tensor(2.7081)
+    """
+    return _loss_and_matched(projections, temperature)[0]
+
+
+def _loss_and_matched(projections: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """The loss, and the share of the views (2n, d) whose nearest other view is that of the same image."""
+    unit = functional.normalize(projections, dim=1)
+    itself = torch.eye(len(unit), dtype=torch.bool, device=unit.device)
+    cosines = (unit @ unit.T).masked_fill(itself, -math.inf)
+    partners = torch.arange(len(unit), device=unit.device).roll(len(unit) // 2)
+    matched = (cosines.detach().argmax(dim=1) == partners).double().mean()
+    return functional.cross_entropy(cosines / temperature, partners), matched
+
+
+class ContrastiveNetwork(nn.Module):
+    """Views (2n, C, h, w) to projections (2n, p): the encoder, and a head that is dropped after the training."""
+
+    def __init__(self, encoder: Encoder, dimensions: int) -> None:
+        super().__init__()
+        width = encoder.n_features
+        self.encoder = encoder
+        self.head = nn.Sequential(
+            nn.Linear(width, width, bias=False), nn.BatchNorm1d(width), nn.ReLU(), nn.Linear(width, dimensions)
+        )
+
+    def forward(self, views: Tensor) -> Tensor:
+        projections: Tensor = self.head(self.encoder.activations(views))
+        return projections
+
+
+class ContrastiveStep(OptimiserStep):
+    """A step on images (n, C, H, W) from 0 to 1: two random views of each, and NT-Xent between all of them."""
+
+    def __init__(
+        self,
+        network: ContrastiveNetwork,
+        images: Images,
+        augmentation: Augmentation,
+        temperature: float,
+        optimiser: torch.optim.Optimizer,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__(optimiser)
+        self._network, self._images, self._generator = network, images, generator
+        self._augmentation, self._temperature = augmentation, temperature
+
+    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The share of matched views, and minus the loss."""
+        views = torch.cat([self._augmentation(batch.inputs, self._generator) for _ in range(2)])
+        projections = self._network(self._images.as_given(views))
+        loss, matched = _loss_and_matched(projections, self._temperature)
+        self._optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._optimiser.step()
+        return matched, -loss.detach()
+
+    def new_metrics(self) -> EpochMetrics:
+        return _ViewMetrics()
+
+
+class _ViewMetrics(EpochMetrics):
+    """Mean objective, and mean share of matched views."""
+
+    names = ("objective", "matched")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._matched: list[Tensor] = []
+
+    def update(self, outputs: Tensor, values: Tensor) -> None:
+        super().update(outputs, values)
+        self._matched.append(outputs)
+
+    def compute(self, ranks: Ranks | None = None) -> dict[str, Tensor]:
+        return {**super().compute(ranks), "matched": torch.stack(self._matched).mean().reshape(-1)}
+
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), "matched": torch.stack(self._matched) if self._matched else None}
+
+    def load_state(self, state: Mapping[str, Any], device: torch.device) -> None:
+        super().load_state(state, device)
+        self._matched = [] if state["matched"] is None else list(state["matched"].to(device).unbind(0))

@@ -20,8 +20,7 @@ from pollux.lab import records
 from pollux.lab.grid import Failure, Limits, RunContext, Task, cores, memory_each, record_of, run_grid, threads_each
 from pollux.lab.progress import progress_display
 from pollux.lab.quality.labelled_sets import DataSet, Samples, choose_sets
-from pollux.lab.quality.leaderboard import Leaderboard, leaderboard_tables, set_tables
-from pollux.lab.quality.leaderboard_charts import draw_leaderboard
+from pollux.lab.quality.leaderboard import Leaderboard, draw_leaderboard, leaderboard_tables, set_tables
 from pollux.lab.quality.peers import METHODS, Method, choose_methods, densify, fit_preparation
 from pollux.lab.records import Record, Run
 from pollux.lab.results import Report, check_records, duration, publish, results_folder, with_figures
@@ -37,27 +36,7 @@ SEEDS, TIMEOUT, OUT = 5, 1200.0, "results/quality"
 
 @dataclass(frozen=True)
 class Request:
-    """What the command line asks for.
-
-    Parameters
-    ----------
-    folders : sequence of path
-        Folders of .npz sets; none: the sets on this machine.
-    sets, methods : sequence of str
-        Names; none: all.
-    seeds : int
-        0 … seeds − 1 are run of each method that has randomness.
-    jobs : int, optional
-        Runs at a time; by default one a core.
-    timeout : float
-        Seconds after which a run is given up.
-    out : path
-        The folder of the results.
-    show : bool
-        Run nothing, show what is recorded.
-    anew : sequence of str
-        Methods whose runs are done again though they are recorded.
-    """
+    """What the command line asks for; no folders: the sets on this machine, no names: all."""
 
     folders: Sequence[str | Path] = ()
     sets: Sequence[str] = ()
@@ -67,13 +46,7 @@ class Request:
     timeout: float = TIMEOUT
     out: str | Path = OUT
     show: bool = False
-    anew: Sequence[str] = ()
-
-    @property
-    def limits(self) -> Limits:
-        """Runs at a time, each in a fresh process, so that none is timed with what others left in memory."""
-        jobs = self.jobs or cores()
-        return Limits(jobs, threads_each(jobs), self.timeout, fresh=True)
+    anew: Sequence[str] = ()  # methods whose runs are done again though they are recorded
 
 
 # A run.
@@ -142,7 +115,14 @@ def find_labels(method: Method, samples: Samples, n_clusters: int, seed: int, co
 
 def compare(request: Request) -> list[Failure]:
     """Run and show the comparison; the runs that failed."""
-    folder = _check(request)
+    # Complaints come before anything is run or written.
+    for option, number in (("--seeds", request.seeds), ("--jobs", request.jobs), ("--timeout", request.timeout)):
+        if number is not None and not (number > 0 and math.isfinite(number)):
+            raise InputError(f"{option} is a positive number, not {number}.")
+    folder = results_folder(request.out)
+    path = record_path(folder)
+    check_records(path)
+    choose_methods(request.anew)
     if request.show:
         found = recorded_runs(request)
         if not found:
@@ -153,26 +133,17 @@ def compare(request: Request) -> list[Failure]:
     sets, further = choose_sets(request.folders, request.sets)
     tasks = all_tasks(sets, methods, request.seeds)
     folder.mkdir(parents=True, exist_ok=True)
-    path, missing, failures = record_path(folder), _missing(tasks, request), list[Failure]()
-    if missing:
+    jobs, failures = request.jobs or cores(), list[Failure]()
+    if missing := _missing_runs(tasks, request, memory_each(jobs)):
+        # Each in a fresh process, so that none is timed with what others left in memory.
+        limits = Limits(jobs, threads_each(jobs), request.timeout, fresh=True)
         with progress_display(NAME, len(missing)) as display:
-            failures = run_grid(missing, path, request.limits, display)
+            failures = run_grid(missing, path, limits, display)
     known = records.read(path)
     found = [known[task.run.key] for task in tasks if task.run.key in known]
     if found:
         _publish(found, request, [*notes, *further], failures)
     return failures
-
-
-def _check(request: Request) -> Path:
-    """Raise an InputError of what is wrong before anything is run or written; the folder of the results."""
-    for option, number in (("--seeds", request.seeds), ("--jobs", request.jobs), ("--timeout", request.timeout)):
-        if number is not None and not (number > 0 and math.isfinite(number)):
-            raise InputError(f"{option} is a positive number, not {number}.")
-    folder = results_folder(request.out)
-    check_records(record_path(folder))
-    choose_methods(request.anew)
-    return folder
 
 
 def record_path(folder: Path) -> Path:
@@ -192,10 +163,10 @@ def all_tasks(sets: Sequence[DataSet], methods: Sequence[Method], seeds: int) ->
     ]
 
 
-def _missing(tasks: Sequence[QualityTask], request: Request) -> list[QualityTask]:
+def _missing_runs(tasks: Sequence[QualityTask], request: Request, memory: float) -> list[QualityTask]:
     """The runs that are to be done; why others cannot be done is recorded."""
     path = record_path(Path(request.out))
-    known, memory, missing = records.read(path), memory_each(request.limits.jobs), []
+    known, missing = records.read(path), []
     for task in tasks:
         refusal = task.method.refusal(task.data, memory)
         record = known.get(task.run.key)
@@ -219,12 +190,11 @@ def is_done(record: Record | None, refusal: str, timeout: float) -> bool:
 
 def recorded_runs(request: Request) -> list[Record]:
     """The records of the sets and methods that are asked for; of all, where none are named."""
-    names = [*request.sets]
+    names = list(request.sets)
     if request.folders:
         names = [data.name for data in choose_sets(request.folders, request.sets)[0]]
-    for name in request.methods:
-        if name not in METHODS:
-            choose_methods([name])
+    # Those that are not installed may be shown, those that do not exist may not.
+    choose_methods([name for name in request.methods if name not in METHODS])
     return [
         record
         for record in records.read(record_path(Path(request.out))).values()
@@ -241,23 +211,24 @@ def report_on(
 ) -> Report:
     """The report on these records, without its figures."""
     board = Leaderboard.of(found)
-    spent = duration(sum(record.seconds for record in found))
     counts = Counter((record.run.settings["method"], warning) for record in found for warning in record.warnings)
     warned = [f"{method} warned in {counted(n, 'run')}: {text}" for (method, text), n in counts.most_common()]
-    lead = [
-        counted(len(board.sets), "set"),
-        counted(len(board.methods), "method"),
-        counted(len(found), "run"),
-        f"{spent} of runs",
-    ]
+    sizes = [counted(len(board.sets), "set"), counted(len(board.methods), "method"), counted(len(found), "run")]
+    words = ["pollux", "bench", "quality", *map(str, request.folders)]
+    for option, names in (("--sets", request.sets), ("--methods", request.methods)):
+        words += [option, *names] if names else []
+    words += [] if request.seeds == SEEDS else ["--seeds", str(request.seeds)]
+    words += [] if request.timeout == TIMEOUT else ["--timeout", f"{request.timeout:g}"]
+    words += [] if str(request.out) == OUT else ["--out", str(request.out)]
+    words += ["--show"] if request.show else []
     return Report(
         NAME,
         TITLE,
-        " · ".join(lead),
+        " · ".join([*sizes, f"{duration(sum(record.seconds for record in found))} of runs"]),
         [*leaderboard_tables(board), *set_tables(board)],
         found,
-        command_of(request),
-        remarks=[*notes, *(f"Failed: {failure}" for failure in failures), *warned],
+        shlex.join(words),
+        remarks=[*notes, *(f"Failed: {failure.in_words()}" for failure in failures), *warned],
     )
 
 
@@ -286,15 +257,3 @@ def with_the_rest(found: Sequence[Record], folder: Path) -> list[Record]:
     asked = {record.run.key for record in found}
     others = [record for key, record in records.read(record_path(folder)).items() if key not in asked]
     return [*others, *found]
-
-
-def command_of(request: Request) -> str:
-    """The command line that shows or runs the same."""
-    words = ["pollux", "bench", "quality", *map(str, request.folders)]
-    for option, names in (("--sets", request.sets), ("--methods", request.methods)):
-        words += [option, *names] if names else []
-    words += [] if request.seeds == SEEDS else ["--seeds", str(request.seeds)]
-    words += [] if request.timeout == TIMEOUT else ["--timeout", f"{request.timeout:g}"]
-    words += [] if str(request.out) == OUT else ["--out", str(request.out)]
-    words += ["--show"] if request.show else []
-    return shlex.join(words)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,38 +50,19 @@ class Samples:
         """The classes that labels are compared with."""
         return self.y if self.y_test is None else self.y_test
 
-    @property
-    def n_columns(self) -> int:
-        """Numbers of a row or of an image."""
-        return int(np.prod(self.X.shape[1:]))
-
 
 @dataclass(frozen=True)
 class DataSet:
-    """A set that can be loaded in any process.
-
-    Parameters
-    ----------
-    name, group : str
-        What it is called in tables, and one of ``GROUPS`` or the name of its folder.
-    path : Path, optional
-        Its file; sets of scikit-learn have none.
-    digest : str
-        Of the content of the file: results of a file that has changed are those of another set.
-    rows, columns, classes : int
-        Its size: n, d and K.
-    has_test, is_sparse : bool
-        Whether it is scored on rows that were not fitted, and whether most of its numbers are zeros left out.
-    """
+    """A set that can be loaded in any process: its size is n, d and K."""
 
     name: str
-    group: str
-    path: Path | None
-    digest: str
+    group: str  # one of ``GROUPS``, or the name of its folder
+    path: Path | None  # sets of scikit-learn have none
+    digest: str  # of the file: results of one that has changed are those of another set
     rows: int
     columns: int
     classes: int
-    has_test: bool = False
+    has_test: bool = False  # it is scored on rows that were not fitted
     is_sparse: bool = False
 
     def load(self) -> Samples:
@@ -92,15 +73,14 @@ class DataSet:
 def describe_set(name: str, group: str, path: Path | None = None) -> DataSet:
     """A set by its name or its file, once it has been read and found good."""
     samples = read_set(name, path)
-    digest = "" if path is None else hashlib.sha256(path.read_bytes()).hexdigest()[:12]
     return DataSet(
         name,
         group,
         path,
-        digest,
-        samples.X.shape[0],
-        samples.n_columns,
-        len(np.unique(samples.y)),
+        digest="" if path is None else hashlib.sha256(path.read_bytes()).hexdigest()[:12],
+        rows=samples.X.shape[0],
+        columns=int(np.prod(samples.X.shape[1:])),
+        classes=len(np.unique(samples.y)),
         has_test=samples.y_test is not None,
         is_sparse=bool(scipy.sparse.issparse(samples.X)),
     )
@@ -113,18 +93,12 @@ def group_of(name: str) -> str:
     return "development" if name in DEVELOPMENT else "held out" if name in HELD_OUT else GIVEN
 
 
-def group_of_file(path: Path) -> str:
-    """The group of a set that is known by its file: its folder's name, unless sets known by their names have it."""
-    folder = path.parent.resolve().name
-    return GIVEN if folder in GROUPS or not folder else folder
-
-
 def choose_sets(folders: Sequence[str | Path], names: Sequence[str]) -> tuple[list[DataSet], list[str]]:
     """The sets of folders and those named, or else all that are on this machine; and what is said of others.
 
     A name is a set of the folders if there is one, and then only those that are named are taken of them.
     """
-    files = _names_of(file for folder in folders for file in _npz_files(Path(folder)))
+    files = _name_files([file for folder in folders for file in _npz_files(Path(folder))])
     named = {name: path for name, path in files.items() if name in names} or files
     others = [name for name in dict.fromkeys(names) if name not in files]
     notes: list[str] = []
@@ -134,8 +108,20 @@ def choose_sets(folders: Sequence[str | Path], names: Sequence[str]) -> tuple[li
             others.append(USUAL_IMAGES)
         else:
             notes.append(f"{USUAL_IMAGES} is left out: {how_to_get(USUAL_IMAGES)}")
-    sets = [_known_set(name, list(files)) for name in others]
-    sets += [describe_set(name, group_of_file(path), path) for name, path in named.items()]
+    sets = []
+    for name in others:
+        path = None if name in TABLES or name in IMAGES else table_path(name)
+        if name in IMAGES:
+            # Complains where it is not here.
+            image_set_path(name)
+        elif path is None and name not in TABLES:
+            valid = [*table_names(), *IMAGES, *files]
+            raise InputError(f"There is no set {name!r}: choose of {', '.join(valid)}.{did_you_mean(name, valid)}")
+        sets.append(describe_set(name, group_of(name), path))
+    for name, path in named.items():
+        # The group is the folder's name, unless sets that are known by their names have it.
+        folder = path.parent.resolve().name
+        sets.append(describe_set(name, GIVEN if folder in GROUPS or not folder else folder, path))
     return sets, notes
 
 
@@ -150,56 +136,33 @@ def _npz_files(folder: Path) -> list[Path]:
     return files
 
 
-def _names_of(files: Iterable[Path]) -> dict[str, Path]:
+def _name_files(files: Sequence[Path]) -> dict[str, Path]:
     """Files by the names of their sets: with their folder where another set is called the same."""
     distinct = list({path.resolve(): path for path in files}.values())
-    counts = Counter(path.stem for path in distinct)
-    known = {*table_names(), *IMAGES}
+    taken = Counter([path.stem for path in distinct] + [*table_names(), *IMAGES])
     named: dict[str, Path] = {}
     for path in distinct:
-        name = (
-            path.stem
-            if counts[path.stem] == 1 and path.stem not in known
-            else f"{path.resolve().parent.name}/{path.stem}"
-        )
+        name = path.stem if taken[path.stem] == 1 else f"{path.resolve().parent.name}/{path.stem}"
         if name in named:
             raise InputError(f"{named[name]} and {path} would both be called {name}: rename one of them.")
         named[name] = path
     return named
 
 
-def _known_set(name: str, given: Sequence[str]) -> DataSet:
-    if name in IMAGES:
-        image_set_path(name)
-        return describe_set(name, group_of(name))
-    path = None if name in TABLES else table_path(name)
-    if path is None and name not in TABLES:
-        valid = [*table_names(), *IMAGES, *given]
-        raise InputError(f"There is no set {name!r}: choose of {', '.join(valid)}.{did_you_mean(name, valid)}")
-    return describe_set(name, group_of(name), path)
-
-
 def read_set(name: str, path: Path | None) -> Samples:
-    """The samples of a set of scikit-learn, of images, or of a file."""
+    """The samples of a set of scikit-learn, of images (n, C, H, W), or of a file."""
     if path is not None:
         return read_file(path)
     if name in IMAGES:
-        return _images(name)
-    if name in TABLES:
-        table = load_table(name)
-        return Samples(table.X, table.y)
-    raise InputError(f"There is no set {name!r}.")
-
-
-def _images(name: str) -> Samples:
-    images = load_images(name)
-    train, test = (_channels_first(part) for part in (images.x_train, images.x_test))
-    return Samples(train, images.y_train, test, images.y_test)
-
-
-def _channels_first(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """(n, H, W) or (n, H, W, C) as (n, C, H, W)."""
-    return pixels[:, None] if pixels.ndim == 3 else np.ascontiguousarray(np.moveaxis(pixels, -1, 1))
+        images = load_images(name)
+        # (n, H, W) or (n, H, W, C).
+        train, test = (
+            pixels[:, None] if pixels.ndim == 3 else np.ascontiguousarray(np.moveaxis(pixels, -1, 1))
+            for pixels in (images.x_train, images.x_test)
+        )
+        return Samples(train, images.y_train, test, images.y_test)
+    table = load_table(name)
+    return Samples(table.X, table.y)
 
 
 def read_file(path: Path) -> Samples:
@@ -208,30 +171,22 @@ def read_file(path: Path) -> Samples:
     Other arrays, such as names, are not looked at.
     """
     arrays = archives.read_arrays(path, _ARRAYS)
-    X = features_of(arrays, path)
+    X: Any = features_of(arrays, path)
     archives.require_arrays(arrays, path, "y")
-    X = _checked_sparse(X, path) if scipy.sparse.issparse(X) else _checked_dense(X, path)
-    return Samples(X, _classes(arrays["y"], X.shape[0], path))
-
-
-def _checked_dense(X: NDArray[np.float64], path: Path) -> NDArray[np.float64]:
-    if np.isinf(X).any():
+    if scipy.sparse.issparse(X):
+        if not np.isfinite(X.data).all():
+            raise InputError(f"{path}: data holds NaN or infinity; a sparse set may not: leave such entries out.")
+        if max(*X.shape, X.nnz) > np.iinfo(np.int32).max:
+            raise InputError(f"{path} is too large for the methods that are compared, which count in 32 bits.")
+        X = scipy.sparse.csr_matrix(X)
+        X.sum_duplicates()
+        # Several methods of scikit-learn refuse wider ones.
+        X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int32)
+    elif np.isinf(X).any():
         raise InputError(f"{path}: X holds infinity. Missing values are NaN; replace infinite ones by these.")
-    if np.isnan(X).all():
+    elif np.isnan(X).all():
         raise InputError(f"{path}: X holds nothing but missing values.")
-    return X
-
-
-def _checked_sparse(X: scipy.sparse.csr_array, path: Path) -> scipy.sparse.csr_matrix:
-    if not np.isfinite(X.data).all():
-        raise InputError(f"{path}: data holds NaN or infinity; a sparse set may not: leave such entries out.")
-    if max(*X.shape, X.nnz) > np.iinfo(np.int32).max:
-        raise InputError(f"{path} is too large for the methods that are compared, which count in 32 bits.")
-    matrix = scipy.sparse.csr_matrix(X)
-    matrix.sum_duplicates()
-    # Several methods of scikit-learn refuse wider ones.
-    matrix.indices, matrix.indptr = matrix.indices.astype(np.int32), matrix.indptr.astype(np.int32)
-    return matrix
+    return Samples(X, _classes(arrays["y"], X.shape[0], path))
 
 
 def _classes(y: NDArray[Any], n_rows: int, path: Path) -> NDArray[np.int64]:

@@ -1,24 +1,28 @@
-"""Scores of each method on each set, means and ranks, and differences to K-Means; and their tables."""
+"""Scores of each method on each set, means and ranks, and differences to K-Means; their tables and figures."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.stats import rankdata
 
+from pollux.lab.charts import add_legend, set_grid, set_title
 from pollux.lab.quality.labelled_sets import GROUPS
 from pollux.lab.quality.peers import METHODS, REFERENCE
 from pollux.lab.records import Record
-from pollux.lab.tables import NOTHING, Cell, Table, typeset
+from pollux.lab.tables import NOTHING, Cell, Table, typeset, with_sign
+from pollux.report.canvas import INK, QUIET, colours, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 RESAMPLES = 10_000
-_SEED = 0
 TITLES = {
     "development": "Development sets",
     "held out": "Held-out sets",
@@ -27,6 +31,7 @@ TITLES = {
 }
 SIZES = ("size", "K")
 """Columns about the set, not about methods."""
+_MARKS, _OUR_COLOUR = "osD^vP*X", "#d1495b"
 
 
 class SetInfo(NamedTuple):
@@ -47,7 +52,15 @@ class Score(NamedTuple):
     nmi: float
     clusters: float
     seconds: float
-    seeds: int
+
+    @classmethod
+    def of(cls, runs: Sequence[Record]) -> Score:
+        """The means over the runs of a cell."""
+        names = ("adjusted_rand_index", "normalised_mutual_information", "clusters")
+        aris, nmis, clusters = (np.array([run.metrics[name] for run in runs], dtype=float) for name in names)
+        deviation = float(aris.std()) if len(aris) > 1 else None
+        seconds = float(np.mean([run.seconds for run in runs]))
+        return cls(float(aris.mean()), deviation, float(nmis.mean()), float(clusters.mean()), seconds)
 
 
 class Difference(NamedTuple):
@@ -71,23 +84,33 @@ class Leaderboard:
     @classmethod
     def of(cls, records: Iterable[Record]) -> Leaderboard:
         """The scores of records: of each method on each set, those of the file and version of the last one."""
-        records = list(records)
-        newest = {_cell(record): _made_of(record) for record in records}
-        kept = [record for record in records if _made_of(record) == newest[_cell(record)]]
-        latest = {(*_cell(record), record.run.seed): record for record in kept}
-        runs: dict[tuple[str, str], list[Record]] = defaultdict(list)
-        for record in latest.values():
-            runs[_cell(record)].append(record)
-        answered = {
-            cell: [one for one in found if "adjusted_rand_index" in one.metrics] for cell, found in runs.items()
-        }
-        sets = {record.run.settings["set"]: _set_info(record) for record in latest.values()}
+        keyed = [
+            ((settings["set"], settings["method"]), (settings["data"], settings["version"]), record)
+            for record in records
+            for settings in (record.run.settings,)
+        ]
+        newest = {cell: made_of for cell, made_of, _ in keyed}
+        runs: dict[tuple[str, str], dict[int, Record]] = defaultdict(dict)
+        sets = {}
+        for cell, made_of, record in keyed:
+            if made_of == newest[cell]:
+                runs[cell][record.run.seed] = record
+                size = (record.metrics[name] for name in ("rows", "columns", "classes"))
+                sets[cell[0]] = SetInfo(cell[0], record.run.settings["group"], *size)
+        scores, absent = {}, {}
+        for cell, of_seeds in runs.items():
+            if answered := [record for record in of_seeds.values() if "adjusted_rand_index" in record.metrics]:
+                scores[cell] = Score.of(answered)
+            else:
+                metrics = list(of_seeds.values())[-1].metrics
+                given_up = f"no answer within {metrics['timeout']:.0f} s" if "timeout" in metrics else ""
+                absent[cell] = given_up or str(metrics["skipped"])
         methods = {method for _, method in runs}
         return cls(
             sorted(sets.values(), key=lambda one_set: (_order_of_groups(one_set.group), one_set.name)),
             [*(name for name in METHODS if name in methods), *sorted(methods - METHODS.keys())],
-            {cell: _score(found) for cell, found in answered.items() if found},
-            {cell: _reason(found[-1]) for cell, found in runs.items() if not answered[cell]},
+            scores,
+            absent,
         )
 
     def of_group(self, group: str) -> Leaderboard:
@@ -103,108 +126,58 @@ class Leaderboard:
 
     def aris(self, method: str) -> dict[str, float]:
         """The ARI of a method on each set that it answered."""
-        return {
-            one_set.name: self.scores[one_set.name, method].ari
-            for one_set in self.sets
-            if (one_set.name, method) in self.scores
-        }
+        found = {one_set.name: self.scores.get((one_set.name, method)) for one_set in self.sets}
+        return {name: score.ari for name, score in found.items() if score is not None}
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """A method over sets; means and rank are over the sets that all methods answered, which are ``common``."""
 
     method: str
     answered: int
     ari: float = math.nan
     nmi: float = math.nan
-    rank: float = math.nan
     seconds: float = math.nan
-    difference: Difference | None = field(default=None)
-
-
-def _cell(record: Record) -> tuple[str, str]:
-    return record.run.settings["set"], record.run.settings["method"]
-
-
-def _made_of(record: Record) -> tuple[Any, Any]:
-    """The file and the version of the method."""
-    return record.run.settings["data"], record.run.settings["version"]
-
-
-def _set_info(record: Record) -> SetInfo:
-    settings, metrics = record.run.settings, record.metrics
-    return SetInfo(settings["set"], settings["group"], metrics["rows"], metrics["columns"], metrics["classes"])
+    rank: float = math.nan
+    difference: Difference | None = None
 
 
 def _order_of_groups(group: str) -> tuple[int, str]:
     return GROUPS.index(group) if group in GROUPS else len(GROUPS), group
 
 
-def _score(found: Sequence[Record]) -> Score:
-    def values(name: str) -> NDArray[np.float64]:
-        return np.array([record.metrics[name] for record in found], dtype=float)
-
-    aris = values("adjusted_rand_index")
-    return Score(
-        float(aris.mean()),
-        float(aris.std()) if len(aris) > 1 else None,
-        float(values("normalised_mutual_information").mean()),
-        float(values("clusters").mean()),
-        float(np.mean([record.seconds for record in found])),
-        len(found),
-    )
-
-
-def _reason(record: Record) -> str:
-    if "timeout" in record.metrics:
-        return f"no answer within {record.metrics['timeout']:.0f} s"
-    return str(record.metrics["skipped"])
-
-
 def common_sets(board: Leaderboard) -> list[str]:
     """The sets that all methods answered; a method that answered fewer than half of the sets is not waited for."""
-    answers = {method: set(board.aris(method)) for method in board.methods}
-    most = [answers[method] for method in board.methods if _counts(len(answers[method]), board)]
+    answers = [board.aris(method).keys() for method in board.methods]
+    most = [names for names in answers if 2 * len(names) >= len(board.sets)]
     return [one_set.name for one_set in board.sets if most and all(one_set.name in names for names in most)]
 
 
-def _counts(answered: int, board: Leaderboard) -> bool:
-    return 2 * answered >= len(board.sets)
-
-
 def rank_methods(board: Leaderboard) -> list[Row]:
-    """Each method over the sets of a board."""
+    """Each method over the sets of a board; of ranks 1 is best, and equals share theirs."""
     common = common_sets(board)
-    whole = [method for method in board.methods if set(common) <= set(board.aris(method)) and common]
-    ranks = _ranks([[board.scores[name, method].ari for method in whole] for name in common])
+    whole = [method for method in board.methods if common and board.aris(method).keys() >= set(common)]
+    aris = [[board.scores[name, method].ari for method in whole] for name in common]
+    # What differs in the last digits only is equal.
+    ranks = rankdata(-np.round(aris, 9), axis=1).mean(axis=0) if aris else []
     found = []
     for method in board.methods:
-        scores = [board.scores[name, method] for name in common] if method in whole else []
-        means = [float(np.mean([score[at] for score in scores])) if scores else math.nan for at in (0, 2, 4)]
-        rank = float(ranks[whole.index(method)]) if scores else math.nan
-        ari, nmi, seconds = means
-        difference = None if method == REFERENCE else difference_to_reference(board, method)
-        found.append(Row(method, len(board.aris(method)), ari, nmi, rank, seconds, difference))
+        row = Row(method, len(board.aris(method)))
+        if method in whole:
+            scores = [board.scores[name, method] for name in common]
+            ari, nmi, took = (
+                float(np.mean(values)) for values in zip(*((s.ari, s.nmi, s.seconds) for s in scores), strict=True)
+            )
+            row = row._replace(ari=ari, nmi=nmi, seconds=took, rank=float(ranks[whole.index(method)]))
+        found.append(row._replace(difference=None if method == REFERENCE else difference_to_reference(board, method)))
     return found
-
-
-def _ranks(aris: Sequence[Sequence[float]]) -> NDArray[np.float64]:
-    """Mean over sets (s,) of the ranks of methods (m,), from scores (s, m): 1 is best, equals share theirs."""
-    if not aris:
-        return np.zeros(0)
-    # What differs in the last digits only is equal.
-    ranks: NDArray[np.float64] = rankdata(-np.round(aris, 9), axis=1).mean(axis=0)
-    return ranks
 
 
 def difference_to_reference(board: Leaderboard, method: str) -> Difference | None:
     """ARI of a method − ARI of K-Means over the sets that both answered; None where there is no such set."""
     ours, theirs = board.aris(method), board.aris(REFERENCE)
     pairs = [ours[name] - theirs[name] for name in ours if name in theirs]
-    if not pairs:
-        return None
-    return Difference(float(np.mean(pairs)), *bootstrap_interval(pairs), len(pairs))
+    return Difference(float(np.mean(pairs)), *bootstrap_interval(pairs), len(pairs)) if pairs else None
 
 
 def bootstrap_interval(values: ArrayLike) -> tuple[float, float]:
@@ -215,7 +188,7 @@ def bootstrap_interval(values: ArrayLike) -> tuple[float, float]:
     array = np.asarray(values, dtype=float)
     if len(array) < 2:
         return math.nan, math.nan
-    draws = np.random.default_rng(_SEED).integers(0, len(array), (RESAMPLES, len(array)))
+    draws = np.random.default_rng(0).integers(0, len(array), (RESAMPLES, len(array)))
     low, high = np.quantile(array[draws].mean(axis=1), [0.025, 0.975])
     return float(low), float(high)
 
@@ -242,30 +215,32 @@ def leaderboard_tables(board: Leaderboard) -> list[Table]:
 
 
 def _leaderboard_table(title: str, board: Leaderboard) -> Table:
-    found, common = rank_methods(board), common_sets(board)
-    best = [_best([one.ari for one in found]), _best([one.nmi for one in found])]
-    ranks = _best([-one.rank for one in found])
-    rows = [
-        (
-            title_of(one.method),
-            [
-                _mark(Cell(number(one.ari)), one.ari == best[0]),
-                _mark(Cell(number(one.nmi)), one.nmi == best[1]),
-                _mark(Cell(number(one.rank, 2)), -one.rank == ranks),
-                _difference_cell(one),
-                Cell(f"{one.answered} of {len(board.sets)}"),
-                Cell(seconds(one.seconds)),
-            ],
-        )
-        for one in found
-    ]
-    columns = ["ARI", "NMI", "rank", f"ARI − {title_of(REFERENCE)} (95%)", "sets", "seconds"]
-    return Table(
-        f"{title} ({len(board.sets)})", columns, rows, list(_leaderboard_notes(board, common)), is_compact=True
+    found = rank_methods(board)
+    best_ari, best_nmi, best_rank = (
+        _best(values) for values in zip(*((r.ari, r.nmi, -r.rank) for r in found), strict=True)
     )
+    rows = []
+    for row in found:
+        difference = Cell("" if row.method == REFERENCE else NOTHING)
+        if row.difference is not None:
+            low, high = row.difference.low, row.difference.high
+            interval = "" if math.isnan(low) else f"[{signed(low)}, {signed(high)}]"
+            difference = Cell(signed(row.difference.mean), interval)
+        cells = [
+            _mark(Cell(number(row.ari)), row.ari == best_ari),
+            _mark(Cell(number(row.nmi)), row.nmi == best_nmi),
+            _mark(Cell(number(row.rank, 2)), -row.rank == best_rank),
+            difference,
+            Cell(f"{row.answered} of {len(board.sets)}"),
+            Cell(seconds(row.seconds)),
+        ]
+        rows.append((title_of(row.method), cells))
+    columns = ["ARI", "NMI", "rank", f"ARI − {title_of(REFERENCE)} (95%)", "sets", "seconds"]
+    return Table(f"{title} ({len(board.sets)})", columns, rows, list(_leaderboard_notes(board)), is_compact=True)
 
 
-def _leaderboard_notes(board: Leaderboard, common: Sequence[str]) -> Iterator[str]:
+def _leaderboard_notes(board: Leaderboard) -> Iterator[str]:
+    common = common_sets(board)
     left_out = [one_set.name for one_set in board.sets if one_set.name not in common]
     if left_out and common:
         yield (
@@ -281,31 +256,24 @@ def _leaderboard_notes(board: Leaderboard, common: Sequence[str]) -> Iterator[st
         )
 
 
-def _difference_cell(row: Row) -> Cell:
-    if row.difference is None:
-        return Cell("" if row.method == REFERENCE else NOTHING)
-    return Cell(signed(row.difference.mean), interval(row.difference))
-
-
-def interval(difference: Difference) -> str:
-    """'[−0.010, +0.120]'; nothing of one set."""
-    if math.isnan(difference.low):
-        return ""
-    return f"[{signed(difference.low)}, {signed(difference.high)}]"
-
-
 def set_tables(board: Leaderboard) -> list[Table]:
     """ARI, NMI, clusters found and seconds of each method on each set."""
+
+    def ari(score: Score) -> Cell:
+        return Cell(number(score.ari), "" if score.deviation is None else f"({number(score.deviation)})")
+
+    # Why there is no score, the same reason once.
+    absent: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for (name, method), reason in board.absent.items():
+        absent[method, reason].append(name)
+    notes = ["Each cell: mean (standard deviation) over seeds; methods without randomness run once."]
+    notes += [f"{title_of(method)} on {', '.join(names)}: {reason}." for (method, reason), names in absent.items()]
     return [
-        _set_table(board, "ARI on each set", _ari_cell, lambda score: score.ari, _absence_notes(board)),
+        _set_table(board, "ARI on each set", ari, lambda score: score.ari, notes),
         _set_table(board, "NMI on each set", lambda score: Cell(number(score.nmi)), lambda score: score.nmi),
         _set_table(board, "Clusters found", lambda score: Cell(typeset(f"{score.clusters:.1f}").removesuffix(".0"))),
         _set_table(board, "Seconds of a run", lambda score: Cell(seconds(score.seconds))),
     ]
-
-
-def _ari_cell(score: Score) -> Cell:
-    return Cell(number(score.ari), "" if score.deviation is None else f"({number(score.deviation)})")
 
 
 def _set_table(
@@ -331,20 +299,11 @@ def _set_table(
     return Table(title, columns, rows, notes, optional=SIZES, is_compact=True)
 
 
-def _absence_notes(board: Leaderboard) -> list[str]:
-    """Why there is no score, the same reason once."""
-    sets: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for (name, method), reason in board.absent.items():
-        sets[method, reason].append(name)
-    notes = ["Each cell: mean (standard deviation) over seeds; methods without randomness run once."]
-    return notes + [f"{title_of(method)} on {', '.join(names)}: {reason}." for (method, reason), names in sets.items()]
-
-
 def _mark(cell: Cell, is_best: bool) -> Cell:
     return replace(cell, emphasis="text", holds=True) if is_best else cell
 
 
-def _best(values: Sequence[float]) -> float:
+def _best(values: Iterable[float]) -> float:
     return max((value for value in values if not math.isnan(value)), default=math.nan)
 
 
@@ -355,10 +314,100 @@ def number(value: float, digits: int = 3) -> str:
 
 def signed(value: float) -> str:
     """+0.123."""
-    written = number(value)
-    return written if written.startswith("−") or float(written) == 0 else f"+{written}"
+    return with_sign(number(value))
 
 
 def seconds(value: float) -> str:
     """Three digits."""
     return NOTHING if math.isnan(value) else f"{value:,.0f}" if value >= 99.95 else f"{value:.2g}"
+
+
+# The figures.
+
+
+def draw_leaderboard(board: Leaderboard) -> dict[str, Figure]:
+    """By name, those that there is something for."""
+    figures = {}
+    if board.scores:
+        figures["sets"] = draw_sets(board)
+    if REFERENCE in board.methods and len(board.methods) > 1:
+        figures["differences"] = draw_differences(board)
+    return figures
+
+
+def draw_sets(board: Leaderboard) -> Figure:
+    """A band for each set, a mark for each method at its ARI; groups of sets one under the other."""
+    figure = new_figure(8.4, 1.5 + 0.34 * len(board.sets))
+    figure.set_label("The adjusted Rand index of each method on each set, mean over seeds.")
+    ax = set_grid(figure.add_subplot(), "adjusted Rand index")
+    ax.grid(visible=False, axis="y")
+    for at, one_set in enumerate(board.sets):
+        if at % 2 == 0:
+            ax.axhspan(at - 0.5, at + 0.5, color="#f4f6f8", zorder=0, linewidth=0)
+        if at == 0 or one_set.group != board.sets[at - 1].group:
+            ax.axhline(at - 0.5, color=QUIET, linewidth=0.8)
+            where = ax.get_yaxis_transform()
+            ax.text(1.01, at - 0.42, _plain(one_set.group), transform=where, color=QUIET, fontsize=8.5, va="top")
+    for number, method in enumerate(board.methods):
+        # Methods that agree must not hide each other.
+        shift = 0.5 * (number / max(len(board.methods) - 1, 1) - 0.5)
+        aris = board.aris(method)
+        heights = [at + shift for at, one_set in enumerate(board.sets) if one_set.name in aris]
+        ax.scatter(list(aris.values()), heights, label=title_of(method), **_look(method, number))
+    ax.set_yticks(range(len(board.sets)), [_plain(one_set.name) for one_set in board.sets], color=INK)
+    ax.set_ylim(len(board.sets) - 0.5, -0.5)
+    ax.set_xlim(left=min(0.0, ax.get_xlim()[0]))
+    add_legend(ax, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4)
+    return figure
+
+
+def draw_differences(board: Leaderboard) -> Figure:
+    """A panel for each group: the mean difference of each method to K-Means, with its interval."""
+    parts = [
+        (title_of_group(group), part) for group in board.groups if REFERENCE in (part := board.of_group(group)).methods
+    ]
+    if len(parts) > 1:
+        parts.insert(0, ("All sets", board))
+    methods = [method for method in board.methods if method != REFERENCE]
+    figure = new_figure(1.6 + 2.7 * len(parts) + 1.6 * (len(parts) == 1), 1.2 + 0.36 * len(methods))
+    reference = title_of(REFERENCE)
+    figure.set_label(
+        f"Mean difference of the adjusted Rand index to {reference}, paired over sets, with 95% bootstrap intervals; "
+        f"right of the line is better than {reference}."
+    )
+    panels = figure.subplots(1, len(parts), sharex=True, sharey=True, squeeze=False)[0]
+    for (title, part), ax in zip(parts, panels, strict=True):
+        set_title(ax, f"{_plain(title.partition(',')[0])} ({len(part.sets)})")
+        set_grid(ax, f"ARI − {reference}").grid(visible=False, axis="y")
+        ax.axvline(0, color=QUIET, linewidth=1)
+        for row in rank_methods(part):
+            if row.difference is not None:
+                at, ends = methods.index(row.method), [row.difference.low, row.difference.high]
+                look = _look(row.method, at)
+                if not math.isnan(row.difference.low):
+                    ax.plot(ends, [at, at], color=look["color"], linewidth=2, solid_capstyle="round")
+                ax.scatter([row.difference.mean], [at], **look)
+        ax.locator_params(axis="x", nbins=5)
+    panels[0].set_yticks(range(len(methods)), list(map(title_of, methods)), color=INK)
+    panels[0].set_ylim(len(methods) - 0.5, -0.5)
+    return figure
+
+
+def _plain(name: str) -> str:
+    """A name whose dollars begin no formula."""
+    return name.replace("$", r"\$")
+
+
+def _look(method: str, number: int) -> dict[str, Any]:
+    """Colour, mark, size and order: always the same of a method; ours is drawn last and largest."""
+    at = list(METHODS).index(method) if method in METHODS else len(METHODS) + number
+    is_ours = method == "pollux"
+    others = [colour for colour in colours(at + 2) if colour != _OUR_COLOUR]
+    return {
+        "color": _OUR_COLOUR if is_ours else others[at],
+        "marker": _MARKS[at % len(_MARKS)],
+        "s": 70 if is_ours else 34,
+        "zorder": 4 if is_ours else 3,
+        "edgecolors": "white",
+        "linewidths": 0.6,
+    }

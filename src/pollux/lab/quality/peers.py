@@ -33,40 +33,18 @@ _GEMCLUS_WHOLE, _GEMCLUS_BATCH = 1_000, 500
 
 @dataclass(frozen=True)
 class Method:
-    """A way to cluster.
+    """A way to cluster."""
 
-    Parameters
-    ----------
-    name, title : str
-        On the command line and in tables.
-    fit : callable
-        Fits it.
-    package : str
-        What it comes with; its version is part of what identifies a run.
-    module : str
-        What must be importable for it.
-    takes_raw : bool
-        Whether it is given the set as it is, with what is missing and unscaled.
-    needs_dense : bool
-        Whether sparse tables must be written out for it.
-    is_random : bool
-        Whether seeds make a difference.
-    predicts : bool
-        Whether it can be asked about rows that it was not fitted to.
-    bytes_per_pair : float
-        Memory that it takes, divided by the square of the number of rows; measured.
-    """
-
-    name: str
-    title: str
+    name: str  # on the command line
+    title: str  # in tables
     fit: Fit
-    package: str = "scikit-learn"
-    module: str = "sklearn"
-    takes_raw: bool = False
+    package: str = "scikit-learn"  # whose version is part of what identifies a run
+    module: str = "sklearn"  # must be importable
+    takes_raw: bool = False  # is given the set as it is, unscaled and with what is missing
     needs_dense: bool = True
     is_random: bool = True
-    predicts: bool = False
-    bytes_per_pair: float = 0.0
+    predicts: bool = False  # can be asked about rows that it was not fitted to
+    bytes_per_pair: float = 0.0  # memory divided by the square of the number of rows; measured
 
     @property
     def is_installed(self) -> bool:
@@ -93,29 +71,10 @@ class Method:
         return ""
 
 
-def _kmeans(X: Any, n_clusters: int, seed: int, context: RunContext) -> Any:
-    return KMeans(n_clusters, n_init=10, random_state=seed).fit(X)
-
-
-def _mixture(X: Any, n_clusters: int, seed: int, context: RunContext) -> Any:
-    return GaussianMixture(n_clusters, random_state=seed).fit(X)
-
-
-def _ward(X: Any, n_clusters: int, seed: int, context: RunContext) -> Any:
-    return AgglomerativeClustering(n_clusters, linkage="ward").fit(X)
-
-
 def _spectral(X: Any, n_clusters: int, seed: int, context: RunContext) -> Any:
     # Fewer rows than neighbours: all of them are.
-    neighbours = min(10, X.shape[0])
-    return SpectralClustering(n_clusters, affinity="nearest_neighbors", n_neighbors=neighbours, random_state=seed).fit(
-        X
-    )
-
-
-def _hdbscan(X: Any, n_clusters: int, seed: int, context: RunContext) -> Any:
-    # The only one without a number of clusters: it has no such parameter.
-    return HDBSCAN(copy=True).fit(X)
+    graph: dict[str, Any] = {"affinity": "nearest_neighbors", "n_neighbors": min(10, X.shape[0])}
+    return SpectralClustering(n_clusters, random_state=seed, **graph).fit(X)
 
 
 def _gemclus(X: Any, n_clusters: int, seed: int, context: RunContext) -> Any:
@@ -128,12 +87,29 @@ def _gemclus(X: Any, n_clusters: int, seed: int, context: RunContext) -> Any:
 def _pollux(X: Any, n_clusters: int, seed: int, context: RunContext) -> Any:
     from pollux.clustering import GeminiClustering
 
-    if X.ndim > 2:
-        clustering = GeminiClustering.for_images(n_clusters=n_clusters, random_state=seed)
-        return clustering.set_params(callbacks=context.callbacks, checkpoint=context.checkpoint()).fit(X)
+    is_table = X.ndim == 2
+    recipe = GeminiClustering.for_tables if is_table else GeminiClustering.for_images
     # Tables take seconds, of which checkpoints would be a part.
-    clustering = GeminiClustering.for_tables(n_clusters=n_clusters, random_state=seed)
-    return clustering.set_params(callbacks=context.callbacks).fit(X)
+    further: dict[str, Any] = {} if is_table else {"checkpoint": context.checkpoint()}
+    clustering = recipe(n_clusters=n_clusters, random_state=seed)
+    return clustering.set_params(callbacks=context.callbacks, **further).fit(X)
+
+
+def _kmeans(X: Any, K: int, seed: int, context: RunContext) -> Any:
+    return KMeans(K, n_init=10, random_state=seed).fit(X)
+
+
+def _mixture(X: Any, K: int, seed: int, context: RunContext) -> Any:
+    return GaussianMixture(K, random_state=seed).fit(X)
+
+
+def _ward(X: Any, K: int, seed: int, context: RunContext) -> Any:
+    return AgglomerativeClustering(K, linkage="ward").fit(X)
+
+
+def _hdbscan(X: Any, K: int, seed: int, context: RunContext) -> Any:
+    # The only one without a number of clusters: it has no such parameter.
+    return HDBSCAN(copy=True).fit(X)
 
 
 METHODS: dict[str, Method] = {

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pollux.selection.ensembles import fill_steps, standardise
+from pollux.selection.search import fill_steps, standardise
 
 
 def test_steps_between_repeated_values_are_filled() -> None:
