@@ -31,7 +31,7 @@ _IMPORTED = [
     *(
         "pollux.data.streams",
         "pollux.metrics",
-        "pollux.training.memory_advice",
+        "pollux.training.restarts",
         "pyarrow.parquet",
         "pyarrow.csv",
         "torch._dynamo",
@@ -107,6 +107,8 @@ def _run(folder: str, words: tuple[Any, ...], printed: list[str], sabotage: dict
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(handle, number)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
     warnings.resetwarnings()
     # A signal that strikes while a file is being opened leaves it to the collector.
     warnings.simplefilter("ignore", ResourceWarning)
@@ -181,15 +183,21 @@ def kill_at_change(number: int) -> None:
     _half_a_file(is_it)
 
 
-def strike_at_change(number: int) -> None:
-    """Ctrl-C before the so-manieth change of a folder."""
+def strike_at_change(strike: Mapping[str, Any]) -> None:
+    """Send ``signals`` to this process before the so-manieth change of a folder, or right after it."""
     count = 0
+
+    def send(*_: Any) -> None:
+        sys.setprofile(None)
+        for name in strike["signals"]:
+            os.kill(os.getpid(), getattr(signal, name))
 
     def meet(event: str, arguments: tuple[Any, ...]) -> None:
         nonlocal count
         count += 1
-        if count == number:
-            os.kill(os.getpid(), signal.SIGINT)
+        if count == strike["number"]:
+            # The change happens once this has returned: the next call of anything comes after it.
+            sys.setprofile(send) if strike["after"] else send()
 
     change_folders(meet)
 

@@ -22,6 +22,7 @@ from pollux.data.samples import (
     ArraySamples,
     Samples,
     StreamSamples,
+    as_several,
     draw_samples,
     open_samples,
     select_samples,
@@ -35,6 +36,7 @@ from pollux.objectives import Divergence, Gemini
 from pollux.objectives.penalties import Penalty
 from pollux.recipes import IMAGES, TABLES, apply_recipe
 from pollux.spec import GROUPS, MLP, Scaling, Spec, Training, as_group, geometry_of_new_samples, resolve_objective
+from pollux.threads import DrawFrom
 from pollux.training import Callback, NotFiniteError, start, train_one_epoch, train_restarts
 from pollux.training.problem import MemoryProblem, pose_problem
 from pollux.training.session import session
@@ -270,14 +272,19 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         """
         spec = Spec.of(self)
         with session(self.random_state, spec.device) as run:
-            samples = self._open(X, spec, sample_weight, in_memory=affinity is not None or spec.is_free)
-            given = _select_affinity(affinity, spec, samples)
+            with DrawFrom(run.default_generator):
+                is_given = affinity is not None
+                in_memory = is_given or spec.is_free
+                samples = self._open(X, spec, sample_weight, in_memory=in_memory, has_affinity=is_given)
+            given = None
+            if affinity is not None and isinstance(samples, ArraySamples):
+                given = Precomputed.of_selected(affinity, spec.objective.needs, samples.selected)
             if run.ranks is not None:
                 run.ranks.agree(samples.summary(None if given is None else given.values), "have different rows")
             chosen = samples if given is not None else draw_samples(samples, spec.max_samples)
             scaling = spec.preprocessing.fit(chosen)
             geometry = spec.resolve_geometry(given)
-            problem = pose_problem(spec, chosen, scaling, geometry, run.ranks)
+            problem = pose_problem(spec, chosen, scaling, geometry, run.ranks, default_generator=run.default_generator)
             best = train_restarts(start(spec, problem, run, spec.n_init), problem, spec, run, samples)
             fitted = Fitted.of(spec, samples, scaling, problem, best)
         return self._take(fitted)
@@ -318,7 +325,9 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         self.history_, self.n_iter_ = fitted.history, len(fitted.history["objective"])
         self.n_clusters_, self.objective_ = fitted.n_clusters, fitted.objective
         self.stability_, self.diverged_ = fitted.stability, fitted.diverged
-        self.n_features_in_ = fitted.shape[0]
+        if isinstance(fitted.shape[0], int):
+            # Several inputs have no such number.
+            self.n_features_in_ = fitted.shape[0]
         if fitted.feature_names:
             self.feature_names_in_ = np.array(fitted.feature_names, dtype=object)
         if fitted.is_free:
@@ -372,14 +381,26 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         model_files.save(self, path)
 
     def _open(
-        self, X: Any, spec: Spec, sample_weight: Any, *, fewest: int | None = None, in_memory: bool = False
+        self,
+        X: Any,
+        spec: Spec,
+        sample_weight: Any,
+        *,
+        fewest: int | None = None,
+        in_memory: bool = False,
+        has_affinity: bool = False,
     ) -> Samples:
         """The samples of a fit."""
+        fewest = fewest or max(2, spec.n_clusters)
+        several = as_several(X, fewest)
+        if several is not None:
+            spec.check_several_inputs(has_affinity)
+            return select_samples(several, sample_weight, spec.device)
         samples = open_samples(
             X,
             # Validation writes to a copy: a fit that fails leaves the estimator as it was.
             copy.copy(self),
-            fewest=fewest or max(2, spec.n_clusters),
+            fewest=fewest,
             missing=spec.preprocessing.missing,
             dtype=spec.training.dtype,
             device=spec.device,
@@ -396,10 +417,20 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         """Samples such as those of the fit, as a problem for the trained model."""
         fitted = self.fitted_
         samples = select_samples(self._validate(X), sample_weight, spec.device)
-        given = _select_affinity(affinity, spec, samples)
-        geometry = given or geometry_of_new_samples(fitted.geometry, spec.objective.needs)
+        geometry: Geometry | None
+        if affinity is not None:
+            geometry = Precomputed.of_selected(affinity, spec.objective.needs, samples.selected)
+        else:
+            geometry = geometry_of_new_samples(fitted.geometry, spec.objective.needs)
         problem = pose_problem(
-            spec, samples, fitted.scaling, geometry, dtype=fitted.dtype, adapt=False, is_trained=is_trained
+            spec,
+            samples,
+            fitted.scaling,
+            geometry,
+            dtype=fitted.dtype,
+            adapt=False,
+            is_trained=is_trained,
+            takes_integers=fitted.takes_integers,
         )
         assert isinstance(problem, MemoryProblem)
         return samples, problem
@@ -407,7 +438,13 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     def _validate(self, X: Any) -> Any:
         """Samples such as those of the fit, as an array or a CSR matrix."""
         fitted = self.fitted_
-        X = validate_samples(X, self, reset=False, missing=fitted.missing, encoding=fitted.encoding)
+        several = as_several(X)
+        if several is None:
+            X = validate_samples(X, self, reset=False, missing=fitted.missing, encoding=fitted.encoding)
+        else:
+            X = several
+        if fitted.takes_integers and X.dtype.kind not in "iu" and not (np.round(X) == X).all():
+            raise ValueError("The model was trained on whole numbers, such as tokens; these have fractions.")
         if tuple(X.shape[1:]) != fitted.shape:
             raise ValueError(f"The model was trained on samples of shape {fitted.shape}; these are {X.shape[1:]}.")
         return X
@@ -423,18 +460,11 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        group = as_group("preprocessing", self.preprocessing)
-        tags.input_tags.allow_nan = getattr(group, "missing", None) == "mean"
+        tags.input_tags.allow_nan = getattr(self.preprocessing, "missing", None) == "mean"
         return tags
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "fitted_")
-
-
-def _select_affinity(affinity: Any, spec: Spec, samples: Samples) -> Precomputed | None:
-    if affinity is None or isinstance(samples, StreamSamples):
-        return None
-    return Precomputed.of_selected(affinity, spec.objective.needs, samples.selected)
 
 
 # Here rather than as decorators, because scikit-learn wraps transform when the class is made.

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,8 +18,7 @@ from pollux.geometry import Geometry
 from pollux.metrics import agreement
 from pollux.models import FreeTable
 from pollux.spec import Spec
-from pollux.training.evaluation import Evaluation, log_probabilities
-from pollux.training.problem import MemoryProblem, StreamProblem
+from pollux.training.problem import Evaluation, MemoryProblem, StreamProblem, log_probabilities
 from pollux.training.restarts import BestRestart
 
 _PREDICTED_ROWS = 10_000
@@ -56,6 +54,8 @@ class Fitted:
         Names of the features, where they are known.
     missing : {"error", "mean"}
         Whether samples may hold NaN.
+    takes_integers : bool
+        Whether the network is given whole numbers, such as tokens.
     given_labels : array of shape (n,), optional
         Clusters of the samples of the fit; −1 for those of weight zero that a free table has not seen.
     source : Stream or Loader, optional
@@ -79,6 +79,7 @@ class Fitted:
     encoding: Encoding | None = None
     feature_names: tuple[str, ...] = ()
     missing: str = "error"
+    takes_integers: bool = False
     given_labels: NDArray[np.int64] | None = None
     source: StreamSamples | None = field(default=None, repr=False)
     optimiser_state: dict[str, Any] | None = field(default=None, repr=False)
@@ -92,32 +93,53 @@ class Fitted:
         best: BestRestart,
     ) -> Fitted:
         """The best model of a fit to samples, or to some of them, its clusters in order of all samples."""
-        evaluation, network = best.evaluation, (best.module, scaling, problem.dtype, problem.device)
-        if isinstance(problem, MemoryProblem) and problem.samples is not samples:
-            evaluation = _evaluate_all(samples, network, evaluation)
-        sizes = evaluation.sizes
+        evaluation = best.evaluation
         fitted = Fitted(
             module=best.module,
-            order=torch.argsort(sizes, descending=True, stable=True),
+            order=torch.arange(len(evaluation.sizes)),
             shape=samples.shape,
             dtype=problem.dtype,
             device=problem.device,
             history=best.history,
             objective=evaluation.objective,
-            n_clusters=int((sizes > 0).sum()),
-            # One cluster is found by every restart.
-            stability=None if len(sizes) == 1 else agreement([choice.numpy() for choice in best.choices]),
+            n_clusters=0,
             diverged=best.diverged,
             geometry=problem.geometry,
             scaling=scaling,
             missing=spec.preprocessing.missing,
+            takes_integers=problem.takes_integers,
             encoding=samples.encoding,
             feature_names=samples.feature_names,
             source=samples if isinstance(samples, StreamSamples) else None,
         )
+        if isinstance(problem, MemoryProblem) and problem.samples is not samples:
+            evaluation = fitted._evaluate_all(samples)
+        order = torch.argsort(evaluation.sizes, descending=True, stable=True)
+        fitted = replace(fitted, order=order, n_clusters=int((evaluation.sizes > 0).sum()))
+        if len(best.choices) > 1 and len(order) > 1:
+            # One cluster is found by every restart.
+            fitted = replace(fitted, stability=agreement([choice.numpy() for choice in best.choices]))
         if isinstance(samples, StreamSamples):
             return fitted
-        return replace(fitted, given_labels=fitted._label(samples, evaluation))
+        assert evaluation.choice is not None
+        labels = np.full(len(samples.selected), -1, dtype=np.int64)
+        labels[samples.selected] = torch.argsort(order)[evaluation.choice].numpy()
+        if samples.left_out is not None and not fitted.is_free:
+            # Those of weight zero are predicted.
+            labels[~samples.selected] = fitted.probabilities(samples.left_out).argmax(1)
+        return replace(fitted, given_labels=labels)
+
+    def _evaluate_all(self, samples: Samples) -> Evaluation:
+        """The clusters of all samples and their sizes, where the model has learned from those that were drawn."""
+        K = len(self.order)
+        if isinstance(samples, ArraySamples):
+            choice = self.log_probabilities(samples.X).argmax(1)
+            weight = None if samples.sample_weight is None else samples.sample_weight.cpu()
+            return Evaluation(self.objective, torch.bincount(choice, weight, minlength=K), choice)
+        sizes = torch.zeros(K, dtype=torch.long)
+        for rows in samples if isinstance(samples, Loader) else samples.in_order():
+            sizes += torch.bincount(self.log_probabilities(rows).argmax(1), minlength=K)
+        return Evaluation(self.objective, sizes, None)
 
     def after(self, earlier: Fitted) -> Fitted:
         """The same after a further epoch of an earlier model, with all that the epoch does not learn anew."""
@@ -131,15 +153,6 @@ class Fitted:
             missing=earlier.missing,
         )
 
-    def _label(self, samples: ArraySamples, evaluation: Evaluation) -> NDArray[np.int64]:
-        """Clusters of all samples that were given; those of weight zero are predicted, if the model can."""
-        assert evaluation.choice is not None
-        labels = np.full(len(samples.selected), -1, dtype=np.int64)
-        labels[samples.selected] = torch.argsort(self.order)[evaluation.choice].numpy()
-        if samples.left_out is not None and not self.is_free:
-            labels[~samples.selected] = self.probabilities(samples.left_out).argmax(1)
-        return labels
-
     @property
     def is_free(self) -> bool:
         """Whether the model is a free table of probabilities, which cannot predict new samples."""
@@ -152,8 +165,12 @@ class Fitted:
 
     def log_probabilities(self, X: Any) -> Tensor:
         """log p(y|x) (n, K) of validated samples X (n, …); these still differ where probabilities are 0 or 1."""
-        network = (self.module, self.scaling, self.dtype, self.device)
-        return torch.cat([part[:, self.order] for part in _predict(X, network, len(self.order))])
+        rows = prepared(X, self.scaling, torch.int64 if self.takes_integers else self.dtype, self.device)
+        parts = [
+            log_probabilities(self.module, rows[index], len(self.order)).cpu()[:, self.order]
+            for index in torch.split(torch.arange(len(rows)), _PREDICTED_ROWS)
+        ]
+        return torch.cat(parts)
 
     def probabilities(self, X: Any) -> NDArray[np.floating[Any]]:
         """p(y|x) (n, K) of validated samples X (n, …)."""
@@ -181,29 +198,3 @@ class Fitted:
         probabilities = np.full((len(self.labels), seen.shape[1]), 1 / seen.shape[1], dtype=seen.dtype)
         probabilities[self.labels >= 0] = seen
         return probabilities
-
-
-_Network: TypeAlias = tuple[nn.Module, FittedScaling | FittedTransformer | None, torch.dtype, str]
-"""A module, what is done to samples before it sees them, and its arithmetic and place."""
-
-
-def _predict(X: Any, network: _Network, n_clusters: int) -> Iterator[Tensor]:
-    """log p(y|x) (b, K) of samples X (n, …), some at a time."""
-    module, scaling, dtype, device = network
-    rows = prepared(X, scaling, dtype, device)
-    for index in torch.split(torch.arange(len(rows)), _PREDICTED_ROWS):
-        yield log_probabilities(module, rows[index], n_clusters).cpu()
-
-
-def _evaluate_all(samples: Samples, network: _Network, drawn: Evaluation) -> Evaluation:
-    """The clusters of all samples and their sizes, where the model has learned from those that were drawn."""
-    n_clusters = len(drawn.sizes)
-    if isinstance(samples, ArraySamples):
-        choice = torch.cat([part.argmax(1) for part in _predict(samples.X, network, n_clusters)])
-        weight = None if samples.sample_weight is None else samples.sample_weight.cpu()
-        return Evaluation(drawn.objective, torch.bincount(choice, weight, minlength=n_clusters), choice)
-    sizes = torch.zeros(n_clusters, dtype=torch.long)
-    for rows in samples if isinstance(samples, Loader) else samples.in_order():
-        for part in _predict(rows, network, n_clusters):
-            sizes += torch.bincount(part.argmax(1), minlength=n_clusters)
-    return Evaluation(drawn.objective, sizes, None)

@@ -13,14 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 import torch
 from sklearn.base import BaseEstimator, clone
 from torch import Tensor, nn
 
 from pollux import names
+from pollux.data.rows import Rows
 from pollux.data.samples import Samples, StreamSamples
 from pollux.data.scaling import FittedScaling, FittedTransformer
-from pollux.errors import InputError, option
+from pollux.errors import InputError, option, warn
 from pollux.geometry import Geometry, Kind, Precomputed, resolve
 from pollux.models import activations, build
 from pollux.objectives import DIVERGENCES, PENALTIES, Divergence, Gemini
@@ -50,23 +52,6 @@ class MLP(BaseEstimator):  # type: ignore[misc]
         self.activation = activation
         self.norm = norm
 
-    def check(self) -> None:
-        """Raise a ValueError or TypeError that names the first parameter that cannot be used."""
-        if self.norm not in (None, *names.NORMS[1:]):
-            valid = ", ".join(map(repr, (None, *names.NORMS[1:])))
-            raise ValueError(f"norm is one of {valid}; not {self.norm!r}.")
-        hidden: Any = self.hidden
-        widths = hidden if isinstance(hidden, Sequence | np.ndarray) and not isinstance(hidden, str) else [None]
-        if not all(isinstance(width, numbers.Integral) and int(width) >= 1 for width in widths):
-            raise ValueError(f"hidden is a sequence of positive layer widths such as (100,), not {self.hidden!r}.")
-        several = isinstance(self.activation, Sequence) and not isinstance(self.activation, str)
-        for each in activations(self.activation, len(widths)) if several else (self.activation,):
-            if isinstance(each, str):
-                _check_choice("activation", each, names.ACTIVATIONS)
-            elif not (isinstance(each, type) and issubclass(each, nn.Module)):
-                valid = ", ".join(names.ACTIVATIONS)
-                raise TypeError(f"activation is a name ({valid}) or a module class, not {each!r}.")
-
 
 class Scaling(BaseEstimator):  # type: ignore[misc]
     """What model and geometry see of X, as a ``preprocessing``.
@@ -87,22 +72,36 @@ class Scaling(BaseEstimator):  # type: ignore[misc]
         self.n_components = n_components
         self.missing = missing
 
-    def check(self) -> None:
-        """Raise a ValueError that names the first parameter that cannot be used."""
-        _check_choice("scaling", self.scaling, names.SCALINGS)
-        _check_choice("missing", self.missing, names.MISSING)
-        if self.n_components is not None:
-            _check_positive_integer("n_components", self.n_components)
-
     def describe_changes(self) -> list[str]:
         """The parameters that are not those of samples as they are."""
-        return [f"{name}={value!r}" for name, value in self.get_params().items() if value != getattr(Scaling(), name)]
+        usual = vars(Scaling())
+        return [f"{name}={value!r}" for name, value in self.get_params().items() if value != usual[name]]
 
     def fit(self, samples: Samples) -> FittedScaling | None:
         """The map of such samples to what a model sees of them; None where nothing is changed."""
-        if not self.describe_changes() or isinstance(samples, StreamSamples):
+        is_plain = (self.scaling, self.n_components, self.missing) == ("none", None, "error")
+        if is_plain or isinstance(samples, StreamSamples):
             return None
-        return FittedScaling.fit(samples.X, self.scaling, self.n_components, samples.sample_weight)
+        values = samples.X.data if scipy.sparse.issparse(samples.X) else samples.X
+        if self.missing == "mean" and values is samples.X and values.dtype.kind == "f":
+            # The larger of two values, of which one is missing, is the other.
+            empty = np.flatnonzero(np.isnan(np.fmax.reduce(values, axis=0)).ravel())
+            if len(empty):
+                found = ", ".join(str(samples.feature_names[i] if samples.feature_names else i) for i in empty[:5])
+                found += " and others" if len(empty) > 5 else ""
+                warn(f"Features without any value count as constant: {found}. Leave out or fill them.", UserWarning)
+        with np.errstate(over="ignore", invalid="ignore"):
+            fitted = FittedScaling.fit(samples.X, self.scaling, self.n_components, samples.sample_weight)
+        extremes = [function.reduce(values, axis=None) for function in (np.fmin, np.fmax) if values.size]
+        largest = max((abs(float(each)) for each in extremes), default=0.0)
+        if self.scaling != "none" and largest > math.sqrt(np.finfo(np.float64).max / max(1, values.size)):
+            mapped = Rows(samples.X, torch.float32, prepare=fitted)
+            if not all(bool(part.isfinite().all()) for part in mapped.parts()):
+                raise InputError(
+                    f"The values of X are too large: squares of numbers such as {largest:.3g} cannot be added up. "
+                    "Divide them by a power of ten first, or look for a value that stands for a missing one."
+                )
+        return fitted
 
 
 class Transformer:
@@ -181,30 +180,6 @@ class Training(BaseEstimator):  # type: ignore[misc]
         self.compile = compile
         self.checkpoint = checkpoint
 
-    def check(self) -> None:
-        """Raise a ValueError or TypeError that names the first parameter that cannot be used."""
-        if self.reshuffle_every != "auto":
-            _check_positive_integer("reshuffle_every", self.reshuffle_every)
-        if self.patience is not None:
-            _check_positive_integer("patience", self.patience)
-        if self.trial_epochs not in (None, "auto"):
-            _check_positive_integer("trial_epochs", self.trial_epochs)
-        if self.max_samples is not None:
-            _check_positive_integer("max_samples", self.max_samples)
-        if not _is_number(self.tol) or not 0 <= self.tol < float("inf"):
-            raise ValueError(f"tol must be a number of at least 0, not {self.tol!r}.")
-        _check_choice("dtype", self.dtype, names.DTYPES)
-        _check_choice("schedule", self.schedule, names.SCHEDULES)
-        if isinstance(self.optimiser, str):
-            _check_choice("optimiser", self.optimiser, names.OPTIMISERS)
-        elif not callable(self.optimiser):
-            raise TypeError(f"optimiser must be a name or a function, not {self.optimiser!r}.")
-        if not isinstance(self.compile, bool | np.bool_):
-            raise TypeError(f"compile is True or False, not {self.compile!r}.")
-        # A Checkpoints is known by its folder: training, where it lives, lies above.
-        if not isinstance(self.checkpoint, str | Path | None) and not hasattr(self.checkpoint, "folder"):
-            raise TypeError(f"checkpoint is a folder or pollux.training.Checkpoints, not {self.checkpoint!r}.")
-
 
 _KINDS: dict[str, Any] = {"model": MLP, "preprocessing": Scaling, "training": Training}
 GROUPS = tuple(_KINDS)
@@ -243,16 +218,6 @@ def flatten_params(estimator: Any) -> dict[str, Any]:
     return flat
 
 
-def _as_preprocessing(group: Any) -> Scaling | Transformer:
-    if isinstance(group, Scaling):
-        return group
-    if isinstance(group, type) or not (hasattr(group, "fit") and hasattr(group, "transform")):
-        raise TypeError(
-            f"preprocessing is None, a name ({', '.join(names.SCALINGS)}), Scaling(…) or a transformer, not {group!r}."
-        )
-    return Transformer(group)
-
-
 @dataclass(frozen=True)
 class Spec:
     """All parameters of a fit, resolved and checked."""
@@ -275,6 +240,8 @@ class Spec:
     verbose: bool
     callbacks: tuple[Any, ...]
     penalty_names: tuple[Any, ...]
+    is_own: bool
+    """Whether a network or a penalty is the user's own, and may draw random numbers."""
     is_free: bool
     """Whether the model is a free table of probabilities, which cannot predict new samples."""
     autocast: torch.dtype | None
@@ -289,26 +256,29 @@ class Spec:
     @staticmethod
     def of(estimator: Any) -> Spec:
         """The parameters of an estimator; raises a ValueError or TypeError for the first that cannot be used."""
-        groups = {name: as_group(name, getattr(estimator, name)) for name in GROUPS}
-        model, preprocessing, training = groups["model"], groups["preprocessing"], groups["training"]
+        model, scaling, training = (as_group(name, getattr(estimator, name)) for name in GROUPS)
         if not isinstance(training, Training):
             raise TypeError(f"training is a Training(…) or None, not {training!r}.")
+        is_transformer = hasattr(scaling, "transform") and not isinstance(scaling, type)
+        if not (isinstance(scaling, Scaling) or is_transformer):
+            valid = ", ".join(names.SCALINGS)
+            raise TypeError(f"preprocessing is None, a name ({valid}), Scaling(…) or a transformer, not {scaling!r}.")
         mlp = model if isinstance(model, MLP) else MLP()
-        _check(estimator)
-        for group in (mlp, preprocessing, training):
-            if isinstance(group, MLP | Scaling | Training):
-                group.check()
-        _check_rounds(training.trial_epochs, estimator.max_epochs)
+        is_free = isinstance(model, str) and model == "free"
+        preprocessing = Transformer(scaling) if is_transformer else scaling
+        _check_parameters(vars(estimator) | vars(mlp) | vars(preprocessing) | vars(training), is_free)
         objective, penalties = resolve_objective(estimator.objective), resolve_penalties(estimator.penalties)
-        pairs = estimator.n_clusters * (estimator.n_clusters - 1) // 2
-        transports = pairs if objective.one_vs_one else estimator.n_clusters
+        K = int(estimator.n_clusters)
+        problems = 0
+        if objective.divergence == DIVERGENCES["wasserstein"]:
+            problems = int(estimator.n_init) * (K * (K - 1) // 2 if objective.one_vs_one else K)
         return Spec(
-            n_clusters=int(estimator.n_clusters),
+            n_clusters=K,
             model="mlp" if isinstance(model, MLP) else model,
             mlp=mlp,
             objective=objective,
             geometry=estimator.geometry,
-            preprocessing=_as_preprocessing(preprocessing),
+            preprocessing=preprocessing,
             init=estimator.init,
             n_init=int(estimator.n_init),
             max_epochs=estimator.max_epochs,
@@ -319,18 +289,15 @@ class Spec:
             device=estimator.device,
             random_state=estimator.random_state,
             verbose=bool(estimator.verbose),
-            callbacks=resolve_callbacks(estimator.callbacks),
+            callbacks=tuple(estimator.callbacks),
             penalty_names=tuple(estimator.penalties or ()),
-            is_free=isinstance(model, str) and model == "free",
+            is_own=not isinstance(model, str | MLP) or any(map(callable, estimator.penalties or ())),
+            is_free=is_free,
             autocast=torch.bfloat16 if training.dtype == "bfloat16" else None,
             uses_spacing=any(getattr(penalty, "uses_spacing", False) for penalty, _ in penalties),
-            n_transport_problems=estimator.n_init * transports
-            if objective.divergence == DIVERGENCES["wasserstein"]
-            else 0,
-            max_samples=None
-            if training.max_samples is None or (isinstance(model, str) and model == "free")
+            n_transport_problems=problems,
             # No cluster without a sample.
-            else max(int(training.max_samples), int(estimator.n_clusters), 2),
+            max_samples=None if training.max_samples is None or is_free else max(int(training.max_samples), K, 2),
         )
 
     def torch_dtype(self, stored: np.dtype[Any]) -> torch.dtype:
@@ -367,11 +334,28 @@ class Spec:
                 f"out; open_stream can standardise."
             )
 
+    def check_several_inputs(self, has_affinity: bool) -> None:
+        """Raise an InputError where something cannot deal with several inputs."""
+        if isinstance(self.model, str):
+            raise InputError(
+                f"X holds several arrays, and {option('model', self.model)} takes one: join them (numpy.hstack), or "
+                "pass a network of your own, whose forward takes them all."
+            )
+        asked = self.preprocessing.describe_changes()
+        asked += [option("init", self.init)] if self.init in ("kmeans", "graph") else []
+        asked += [f"the penalty {name!r}" for name in self.penalty_names if name in ("vat", "local_vat")]
+        if asked:
+            raise InputError(f"X holds several arrays, and {' and '.join(asked)} is for one: leave that out.")
+        if self.objective.needs is not None and not has_affinity:
+            raise InputError(
+                f"X holds several arrays, and the objective {self.objective.name!r} needs a {self.objective.needs} "
+                "between samples: pass it as affinity=…, or use an objective that needs none, such as 'mi'."
+            )
+
     def fingerprint(self) -> dict[str, Any]:
         """What decides on the numbers of a training, beside its data and its number of epochs, as plain data."""
         kept = {**self.mlp.get_params(), **self.preprocessing.get_params()}
-        training = self.training.get_params()
-        kept |= {name: training[name] for name in ("optimiser", "schedule", "reshuffle_every", "dtype")}
+        kept |= {name: getattr(self.training, name) for name in ("optimiser", "schedule", "reshuffle_every", "dtype")}
         # Older checkpoints know nothing of it.
         kept |= {} if self.max_samples is None else {"max_samples": self.max_samples}
         flat = ("n_clusters", "model", "objective", "geometry", "init", "n_init", "batch_size", "learning_rate")
@@ -397,17 +381,10 @@ def resolve_penalties(penalties: Any) -> tuple[tuple[Penalty, float], ...]:
     for penalty, weight in (penalties or {}).items():
         if not callable(penalty) and penalty not in PENALTIES:
             raise ValueError(f"Unknown penalty {penalty!r}. Valid names: {', '.join(PENALTIES)}; or a function.")
-        if not _is_number(weight) or not 0 <= weight < float("inf"):
+        if not _is_number(weight) or not 0 <= weight < math.inf:
             raise ValueError(f"The weight of penalty {penalty!r} must be a number of at least 0, not {weight!r}.")
         resolved.append((PENALTIES[penalty] if isinstance(penalty, str) else penalty, float(weight)))
     return tuple(resolved)
-
-
-def resolve_callbacks(callbacks: Any) -> tuple[Any, ...]:
-    """The callbacks as a tuple."""
-    if not isinstance(callbacks, Sequence) or not all(callable(callback) for callback in callbacks):
-        raise TypeError(f"callbacks is a sequence of functions, each called after an epoch; not {callbacks!r}.")
-    return tuple(callbacks)
 
 
 def geometry_of_new_samples(geometry: Geometry | None, needs: Kind | None) -> Geometry | None:
@@ -426,9 +403,11 @@ def geometry_of_new_samples(geometry: Geometry | None, needs: Kind | None) -> Ge
 def check_device(device: Any) -> None:
     """Raise a ValueError where the device cannot be used."""
     try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, TypeError) as error:
-        raise ValueError(f"device {device!r} cannot be used here; 'cpu' always can. ({error})") from error
+        # What lies there must be readable: tensors of "meta" have no numbers.
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError, TypeError, ImportError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"device {device!r} cannot be used here; 'cpu' always can. ({reason})") from error
 
 
 def as_plain_data(value: Any) -> Any:
@@ -465,38 +444,70 @@ def digest_weights(modules: Sequence[nn.Module]) -> str:
     return digest.hexdigest()
 
 
-def _check(estimator: Any) -> None:
-    for name in ("n_clusters", "n_init"):
-        _check_positive_integer(name, getattr(estimator, name))
-    if estimator.max_epochs != "auto":
-        _check_positive_integer("max_epochs", estimator.max_epochs)
-    if estimator.batch_size not in ("auto", None):
-        _check_positive_integer("batch_size", estimator.batch_size)
-    learning_rate = estimator.learning_rate
-    if not _is_number(learning_rate) or not 0 < learning_rate < float("inf"):
-        raise ValueError(f"learning_rate must be a positive number, not {learning_rate!r}.")
-    _check_choice("init", estimator.init, names.INITS)
-    if estimator.init == "kmeans++" and not (isinstance(estimator.model, str) and estimator.model == "free"):
+# What a parameter may be: a positive whole number (int), None, or a name.
+_VALID: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("n_clusters", "n_init"), (int,)),
+    **dict.fromkeys(("max_epochs", "reshuffle_every"), (int, "auto")),
+    **dict.fromkeys(("batch_size", "trial_epochs"), (int, "auto", None)),
+    **dict.fromkeys(("patience", "n_components", "max_samples"), (int, None)),
+    "init": names.INITS,
+    "scaling": names.SCALINGS,
+    "missing": names.MISSING,
+    "dtype": names.DTYPES,
+    "schedule": names.SCHEDULES,
+    "optimiser": names.OPTIMISERS,
+    "activation": names.ACTIVATIONS,
+}
+
+
+def _check_parameters(given: Mapping[str, Any], is_free: bool) -> None:
+    """Raise a ValueError or TypeError for the first parameter that cannot be used, of all by their own names."""
+    hidden, activation = given["hidden"], given["activation"]
+    widths = hidden if isinstance(hidden, Sequence | np.ndarray) and not isinstance(hidden, str) else [None]
+    if not all(isinstance(width, numbers.Integral) and int(width) >= 1 for width in widths):
+        raise ValueError(f"hidden is a sequence of positive layer widths such as (100,), not {hidden!r}.")
+    # Each layer may have its own activation, and that or an optimiser may be a class or a function.
+    several = isinstance(activation, Sequence) and not isinstance(activation, str)
+    values = [(name, given[name]) for name in _VALID if name in given and name != "activation"]
+    values += [("activation", each) for each in (activations(activation, len(widths)) if several else [activation])]
+    for name, value in values:
+        valid = _VALID[name]
+        if (value is None or isinstance(value, str)) and value in valid:
+            continue
+        if int in valid:
+            if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
+                raise ValueError(f"{name} must be a positive integer, not {value!r}.")
+        elif name == "activation" and not isinstance(value, str):
+            if not (isinstance(value, type) and issubclass(value, nn.Module)):
+                raise TypeError(f"activation is a name ({', '.join(valid)}) or a module class, not {value!r}.")
+        elif name == "optimiser" and not isinstance(value, str):
+            if not callable(value):
+                raise TypeError(f"optimiser must be a name or a function, not {value!r}.")
+        else:
+            raise ValueError(f"Unknown {name} {value!r}. Valid names: {', '.join(valid)}.")
+    if given["norm"] not in (None, *names.NORMS[1:]):
+        raise ValueError(f"norm is one of {', '.join(map(repr, (None, *names.NORMS[1:])))}; not {given['norm']!r}.")
+    for name, least, what in (("learning_rate", math.ulp(0.0), "positive number"), ("tol", 0, "number of at least 0")):
+        value = given[name]
+        if not _is_number(value) or not least <= value < math.inf:
+            raise ValueError(f"{name} must be a {what}, not {value!r}.")
+    if given["init"] == "kmeans++" and not is_free:
         raise ValueError(f"{option('init', 'kmeans++')} starts a free table only; for a network, use kmeans or graph.")
-    check_device(estimator.device)
-
-
-def _check_rounds(trial_epochs: Any, max_epochs: Any) -> None:
-    if trial_epochs not in (None, "auto") and max_epochs != "auto" and trial_epochs >= max_epochs:
+    if not isinstance(given["compile"], bool | np.bool_):
+        raise TypeError(f"compile is True or False, not {given['compile']!r}.")
+    # A Checkpoints is known by its folder: training, where it lives, lies above.
+    if not isinstance(given["checkpoint"], str | Path | None) and not hasattr(given["checkpoint"], "folder"):
+        raise TypeError(f"checkpoint is a folder or pollux.training.Checkpoints, not {given['checkpoint']!r}.")
+    trial, epochs = given["trial_epochs"], given["max_epochs"]
+    if trial not in (None, "auto") and epochs != "auto" and trial >= epochs:
         raise ValueError(
-            f"Of {option('max_epochs', max_epochs)} the first are for all restarts and the rest for the best of them: "
-            f"{option('trial_epochs', trial_epochs, group='Training')} leaves none."
+            f"Of {option('max_epochs', epochs)} the first are for all restarts and the rest for the best of them: "
+            f"{option('trial_epochs', trial, group='Training')} leaves none."
         )
-
-
-def _check_choice(name: str, value: Any, valid: tuple[str, ...]) -> None:
-    if not isinstance(value, str) or value not in valid:
-        raise ValueError(f"Unknown {name} {value!r}. Valid names: {', '.join(valid)}.")
-
-
-def _check_positive_integer(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
-        raise ValueError(f"{name} must be a positive integer, not {value!r}.")
+    callbacks = given["callbacks"]
+    if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
+        raise TypeError(f"callbacks is a sequence of functions, each called after an epoch; not {callbacks!r}.")
+    check_device(given["device"])
 
 
 def _is_number(value: Any) -> bool:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from commands import good, refused
-from data_files import FAST, frame, pixels, write_bytes
+from data_files import FAST, frame, pixels, pollux, write_bytes
 from data_files import write_table as table_in
 from pollux.app.report import gather_findings
 
@@ -120,3 +122,35 @@ def test_the_batch_size_is_that_of_the_training(run: Path) -> None:
     few = table_in(Path(), "plain.csv", frame(12))
     assert gather_findings(run).settings["Batch size"] == gather_findings(run, few).settings["Batch size"] == "30"
     assert gather_findings(run / "model.safetensors", few).settings["Batch size"] == "30"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        100_000 * "[",
+        "{" + '"rows":' + 5000 * "9" + "}",
+        '{"rows": -1}',
+        '{"rows": 1e400}',
+        '{"rows": "many"}',
+        '{"notes": [1]}',
+        '{"resumed_after": {"a": 1}}',
+        '{"streamed": "yes", "rows": 1}',
+        "[]",
+        "\ud800",
+    ],
+    ids=lambda text: text[:20],
+)
+def test_a_summary_that_was_changed_is_refused_by_name(run: Path, content: str) -> None:
+    shutil.copytree(run, "changed")
+    write_bytes(Path("changed/summary.json"), content.encode(errors="surrogatepass"))
+    assert "summary.json" in refused("report", "changed")
+    assert "summary.json" in refused("fit", "--resume", "changed", "--epochs", 3)
+
+
+def test_data_of_a_run_that_have_become_a_pipe_are_not_waited_for(run: Path) -> None:
+    good("fit", table_in(Path(), "plain.csv", frame()), *FAST, "--out", "run")
+    Path("plain.csv").unlink()
+    os.mkfifo("plain.csv")
+    answer = pollux("report", "run")
+    assert answer.code == 2
+    assert "neither a file nor a folder" in answer.err

@@ -144,3 +144,57 @@ def test_a_quote_that_is_not_closed_is_said() -> None:
 def test_commas_between_thousands_are_no_decimal_commas() -> None:
     write_bytes(Path("t.csv"), "a;b\n" + "".join(f"{i},234;{i}.5\n" for i in range(9)))
     assert open_data("t.csv").read().rows.column("b").to_pylist()[3] == 3.5
+
+
+# Files of clusters
+
+
+@pytest.mark.parametrize("ours", ["row", "entropy", "cluster", "p_0"])
+def test_no_identifier_is_lost_to_a_column_of_the_same_name(tmp_path: Path, ours: str) -> None:
+    data = frame().rename(columns={"name": ours})
+    data[f"{ours}_in_file"] = [f"other {row}" for row in range(len(data))]
+    data[f"{ours}_in_file_in_file"] = [f"third {row}" for row in range(len(data))]
+    write_table(tmp_path, "plain.csv", data)
+    names = [ours, f"{ours}_in_file", f"{ours}_in_file_in_file"]
+    identifiers = [word for name in names for word in ("--id", name)]
+    assert pollux("fit", tmp_path / "plain.csv", *FAST, *identifiers, "--out", tmp_path / "run").code == 0
+    assert pollux("predict", tmp_path / "run", tmp_path / "plain.csv", "--out", tmp_path / "new.csv").code == 0
+    for path in (tmp_path / "run" / "clusters.csv", tmp_path / "new.csv"):
+        written = pd.read_csv(path)
+        assert len(set(written.columns)) == len(written.columns)
+        values = [list(written[name]) for name in written.columns]
+        for name in names:
+            assert list(data[name]) in values
+        assert list(written[f"{ours}_in_file"]) == list(data[f"{ours}_in_file"])
+
+
+FORMULAS = ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "-", "--1", "=", "-inf"]
+HARMLESS = ["-1.5", "+3", "-1e5", "+.5", "a=1", "", "'=1", "1-2", "n0"]
+
+
+def test_no_text_of_a_csv_file_is_a_formula_unless_it_is_asked_for(tmp_path: Path) -> None:
+    texts = FORMULAS + HARMLESS
+    data = frame(len(texts)).rename(columns={"name": "=name"})
+    data["=name"] = texts
+    data.loc[len(FORMULAS) + 5, "=name"] = None
+    table = write_table(tmp_path, "table.parquet", data)
+    neutral = [f"'{text}" for text in FORMULAS] + HARMLESS
+
+    def read(name: str, raw: bool, separator: str = ",") -> list[str]:
+        column = "=name" if raw else "'=name"
+        written = pd.read_csv(tmp_path / name, dtype=str, keep_default_na=False, sep=separator, lineterminator="\n")
+        return list(written[column])
+
+    for raw in (False, True):
+        option = ["--raw"] if raw else []
+        expected = texts if raw else neutral
+        run = tmp_path / f"run{raw}"
+        assert pollux("fit", table, *FAST, "--id", "=name", *option, "--out", run).code == 0
+        assert read(f"run{raw}/clusters.csv", raw) == expected
+        for name in ("new.csv", "new.tsv"):
+            assert pollux("predict", run, table, *option, "--out", tmp_path / name).code == 0
+            assert read(name, raw, "\t" if name.endswith("tsv") else ",") == expected
+        assert pollux("predict", run, table, *option, "--out", tmp_path / "new.parquet").code == 0
+        assert list(pd.read_parquet(tmp_path / "new.parquet")["=name"].fillna("")) == texts
+    # A run keeps to it.
+    assert "raw = true" in (tmp_path / "runTrue/run.toml").read_text()

@@ -239,7 +239,7 @@ def test_settings_as_they_were_are_resumed(data: Path, geometry: str) -> None:
 
 def test_an_interrupt_between_two_metrics_leaves_whole_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
     from pollux import GeminiClustering
-    from pollux.training.epoch_metrics import ClusterMetrics
+    from pollux.training.steps import ClusterMetrics
 
     calls = []
     compute = ClusterMetrics.compute

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 import re
 import shlex
+import threading
 import tomllib
 from pathlib import Path
 
 import pytest
 
 from commands import good, refused, same_rows, same_run, summary_of
-from data_files import FAST, frame, write_bytes
+from data_files import FAST, frame, pollux, write_bytes
 from data_files import write_table as table_in
 from pollux import GeminiClustering, names
 from pollux.app import cli
@@ -173,16 +175,45 @@ def test_the_names_in_the_help_are_those_of_the_registries() -> None:
         (b"\xff\xfe", "not a TOML file"),
         ("data = 1", "data"),
         ("data = ['a']", "data"),
+        ("a = " + 5000 * "[" + 5000 * "]", "not a TOML file"),
+        ("clusters = " + 5000 * "9", "not a TOML file"),
+        (20_000 * "a." + "a = 1", "too many parts"),
+        ("penalties = {" + 20_000 * "'a' . " + "a = 1}", "too many parts"),
+        ("# " + 2_000_000 * "x", "characters"),
+        *(
+            (f"{name} = " + 400 * "9", name)
+            for name in ("clusters", "threads", "image_size", "learning_rate", "epochs")
+        ),
     ],
-    ids=str,
+    ids=lambda value: str(value)[:30],
 )
 def test_what_is_wrong_with_a_config_is_said(tmp_path: Path, text: str | bytes, says: str) -> None:
-    refused("fit", "--config", write_bytes(tmp_path / "c.toml", text), says=says)
+    refused("fit", "--config", write_bytes(tmp_path / "c.toml", text), says=says.replace("_", "-"))
 
 
 def test_a_config_must_be_a_file() -> None:
     refused("fit", "--config", "nowhere.toml", says="nowhere.toml")
     refused("fit", "--config", ".", says="not a TOML file")
+
+
+def test_a_config_may_come_from_another_program(run: Path) -> None:
+    """As bash passes it: pollux fit --config <(…)."""
+    os.mkfifo("pipe.toml")
+    writer = threading.Thread(target=lambda: Path("pipe.toml").write_bytes((run / "run.toml").read_bytes()))
+    writer.start()
+    good("fit", "--config", "pipe.toml", "--out", "again")
+    writer.join()
+    same_run("again", run)
+
+
+def test_data_must_be_a_file_or_a_folder(run: Path) -> None:
+    """A pipe would be waited for, for ever."""
+    for name in ("pipe.csv", "pipe.npy", "pipe.parquet"):
+        os.mkfifo(name)
+        for words in (["fit", name], ["select", name], ["predict", run, name], ["report", run, name]):
+            answer = pollux(*words)
+            assert answer.code == 2
+            assert "neither a file nor a folder" in answer.err
 
 
 @pytest.mark.parametrize(
@@ -225,6 +256,8 @@ def test_a_config_must_be_a_file() -> None:
         (["--seed", "-1"], "seed"),
         (["--seed", "4294967296"], "Seed"),
         (["--device", "nothing"], "'nothing'"),
+        (["--device", "meta"], "'meta'"),
+        (["--device", "hpu"], "'hpu'"),
         (["--delimiter", ";;"], "';;'"),
         (["--label", "nothing"], "'nothing'"),
         (["--columns", "nothing"], "'nothing'"),

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 
 from coverings import all_pairs
 from flat_parameters import make_clustering
-from pollux import Gemini, GeminiClustering, f_divergence
+from pollux import Gemini, GeminiClustering, Scaling, f_divergence
+from pollux.errors import InputError
 from pollux.geometry import DISTANCES, KERNELS, Features
 from pollux.models import ACTIVATIONS, MODELS
 from pollux.objectives import GEMINIS, PENALTIES
@@ -562,8 +563,8 @@ WRONG_OUTPUTS: dict[str, Callable[[Tensor], Any]] = {
     "fewer rows": lambda logits: logits[:-1],
     "one more dimension": lambda logits: logits[:, :, None],
     "a scalar": lambda logits: logits.sum(),
-    "a tuple": lambda logits: (logits, logits),
-    "a dictionary": lambda logits: {"logits": logits},
+    "a tuple that begins with something else": lambda logits: (logits.sum(), logits),
+    "a dictionary without logits": lambda logits: {"scores": logits},
     "an array": lambda logits: logits.detach().numpy(),
     "nothing": lambda logits: None,
     "whole numbers": lambda logits: logits.round().long(),
@@ -624,3 +625,20 @@ def test_an_f_that_is_no_divergence_is_refused() -> None:
         f_divergence(lambda t: t.sum() - 1)
     with pytest.raises(ValueError, match=r"f\(1\)"):
         f_divergence(lambda t: t * torch.nan)
+
+
+@pytest.mark.parametrize("scale", [1e160, 1e300])
+@pytest.mark.parametrize("recipe", [GeminiClustering.for_tables, GeminiClustering.for_images])
+def test_recipes_say_that_values_are_too_large(recipe: Any, scale: float) -> None:
+    with pytest.raises(InputError, match="The values of X are too large"):
+        recipe(2, max_epochs=1).fit(X * scale)
+    with pytest.raises(InputError, match="The values of X are too large"):
+        recipe(2, max_epochs=1).fit(np.vstack([X, np.full((1, X.shape[1]), scale)]))
+
+
+def test_a_feature_without_any_value_is_named() -> None:
+    rows = X.astype(np.float64)
+    rows[:, 1] = np.nan
+    clustering = GeminiClustering(2, preprocessing=Scaling("standard", missing="mean"), max_epochs=1)
+    with pytest.warns(UserWarning, match="Features without any value count as constant: 1."):
+        clustering.fit(rows)

@@ -29,6 +29,7 @@ import json
 import os
 import random
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -490,13 +491,44 @@ def test_results_that_cannot_be_written_are_not_lost(
 
 @pytest.mark.parametrize("size", [500, 2000])
 def test_a_disk_that_is_full_from_the_start_is_told_of(data: Path, tmp_path: Path, size: int) -> None:
-    """Too full for the settings, or for the first checkpoint."""
+    """Too full for the settings, or for the first checkpoint: nothing is trained that would be lost."""
     ended = Child(tmp_path, *words_of(data), sabotage={"fill_disk": {"begin": "run", "size": size}}).end()
     assert ended.code == 2, ended
     assert ended.err.count("\n") == 1
-    again = to_go_on(tmp_path, words_of(data))
-    assert again is not None
-    assert_good(Child(tmp_path, *again).end())
+    assert "Nothing can be written into run" in ended.err
+    assert "safe" not in ended.err
+    assert not (tmp_path / "run").exists()
+    assert_good(Child(tmp_path, *words_of(data)).end())
+
+
+def test_a_disk_that_is_full_after_the_first_checkpoint_keeps_nothing_and_that_is_said(
+    data: Path, whole: Callable[..., Any], tmp_path: Path
+) -> None:
+    is_full = {"begin": "checkpoint-000000000002", "size": 500}
+    ended = Child(tmp_path, *words_of(data), sabotage={"fill_disk": is_full}).end()
+    assert ended.code == 2, ended
+    assert ended.err.count("\n") == 1
+    assert "Nothing of what was learned could be written" in ended.err
+    assert "safe" not in ended.err
+    ended = Child(tmp_path, "fit", "--resume", "run").end()
+    assert_good(ended)
+    assert "starting at the first epoch" in ended.out
+    assert results(tmp_path / "run") == whole(words_of(data))[0]
+
+
+def test_a_run_without_a_checkpoint_is_not_resumed(data: Path, tmp_path: Path) -> None:
+    changes = changes_of(tmp_path, *words_of(data, batch_size=30, epochs=2))
+    shutil.rmtree(tmp_path / "run")
+    number = next(i for i, change in enumerate(changes) if "checkpoint-000000000001" in change) + 1
+    Child(tmp_path, *words_of(data), sabotage={"kill_at_change": number}).end()
+    before = tree(tmp_path)
+    ended = Child(tmp_path, "fit", "--resume", "run").end()
+    assert ended.code == 2, ended
+    assert "To start anew" in ended.err
+    assert "--overwrite" in ended.err
+    assert tree(tmp_path) == before
+    told = shlex.split(ended.err.partition("To start anew: pollux ")[2])
+    assert_good(Child(tmp_path, *told).end())
 
 
 @pytest.fixture
@@ -949,25 +981,54 @@ def test_a_second_ctrl_c_leaves_at_once(data: Path, whole: Callable[..., Any], t
     assert results(tmp_path / "run") == whole(words)[0]
 
 
-def test_ctrl_c_at_any_change_of_a_file_leaves_a_line(data: Path, whole: Callable[..., Any], tmp_path: Path) -> None:
-    words = words_of(data, batch_size=30, epochs=2)
+STRUCK = {
+    "Ctrl-C": ["SIGINT"],
+    "Ctrl-C twice": ["SIGINT", "SIGINT"],
+    "SIGTERM": ["SIGTERM"],
+    "SIGTERM twice": ["SIGTERM", "SIGTERM"],
+    "SIGHUP": ["SIGHUP"],
+    "kill -9": ["SIGKILL"],
+}
+
+
+@pytest.mark.parametrize("way", ["in closed form", "streamed"] if IS_FULL else ["in closed form"])
+@pytest.mark.parametrize("signals", STRUCK if IS_FULL else ["Ctrl-C twice", "SIGTERM"])
+@pytest.mark.parametrize("after", [False, True] if IS_FULL else [True], ids=["before", "after"][: 2 if IS_FULL else 1])
+def test_a_signal_at_any_change_of_a_file_loses_nothing_and_what_is_said_is_true(
+    data: Path, whole: Callable[..., Any], tmp_path: Path, way: str, signals: str, after: bool
+) -> None:
+    words = words_of(data, way, batch_size=30, epochs=2)
     expected, _ = whole(words)
     (tmp_path / "counted").mkdir()
-    changes = changes_of(tmp_path / "counted", *words)
-    for number in some(range(1, len(changes) + 1), 4):
-        folder = tmp_path / str(number)
+    changes = [change for change in changes_of(tmp_path / "counted", *words) if not change.startswith("half of")]
+    # The last ones put the results into their places.
+    numbers = range(1, len(changes) + 1)
+    for number in numbers if IS_FULL else [len(changes) // 2, len(changes) - 3, len(changes)]:
+        folder, at = tmp_path / str(number), changes[number - 1]
         folder.mkdir()
-        ended = Child(folder, *words, sabotage={"strike_at_change": number}).end()
-        assert "Traceback" not in ended.err, (changes[number - 1], ended)
-        assert ended.code in (0, 130), (changes[number - 1], ended)
+        strike = {"number": number, "signals": STRUCK[signals], "after": after}
+        ended = Child(folder, *words, sabotage={"strike_at_change": strike}).end()
+        run = folder / "run"
+        assert "Traceback" not in ended.err, (at, ended)
+        assert ended.code in ((-signal.SIGKILL,) if signals == "kill -9" else (0, 130)), (at, ended)
         if ended.code == 130:
-            assert ended.err.count("\n") == 1
+            assert ended.err.count("\n") == 1, (at, ended)
             if "nothing was written" in ended.err:
-                assert not (folder / "run").exists(), changes[number - 1]
+                assert not run.exists(), (at, ended)
                 continue
-            ended = Child(folder, "fit", "--resume", "run").end()
-            assert ended.code == 0, (changes[number - 1], ended)
-        assert results(folder / "run") == expected, changes[number - 1]
+            assert (checkpoint_number(run) > 0) == ("and no model yet" in ended.err), (at, ended)
+            if "is in run, whole" in ended.err:
+                assert results(run) == expected, (at, ended)
+                continue
+            assert "pollux fit --resume run" in ended.err, (at, ended)
+            again: Any = ("fit", "--resume", "run")
+        else:
+            again = to_go_on(folder, words)
+            assert again is None or ended.code, (at, ended)
+        if again is not None:
+            ended = Child(folder, *again).end()
+            assert ended.code == 0, (at, ended)
+        assert results(run) == expected, (at, ended)
 
 
 # Memory

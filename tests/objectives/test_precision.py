@@ -23,10 +23,9 @@ from pollux import Gemini, GeminiClustering, f_divergence, models
 from pollux.geometry.affinity import Features
 from pollux.objectives import GEMINIS, PENALTIES
 from pollux.training import Batch, make_optimiser
-from pollux.training.epoch_metrics import ClusterMetrics
-from pollux.training.evaluation import log_probabilities
 from pollux.training.loop import NanGuard
-from pollux.training.steps import AutogradStep, ClosedFormStep
+from pollux.training.problem import log_probabilities
+from pollux.training.steps import AutogradStep, ClosedFormStep, ClusterMetrics
 from pollux.training.trainable import DenseModels, SingleModel, StackedModels
 
 CENTRES = np.array([[4, 0, 0, 0], [0, 4, 0, 0], [0, 0, 4, 4]], dtype=np.float32)

@@ -23,7 +23,7 @@ from pollux.training import (
     train,
 )
 from pollux.training.batches import Batch
-from pollux.training.evaluation import evaluate_batches, log_probabilities
+from pollux.training.problem import log_probabilities
 
 X = torch.linspace(-1, 1, 120).reshape(30, 4)
 
@@ -58,13 +58,9 @@ def test_the_start_at_labels_runs_on_one_thread(two_threads: None) -> None:
     assert spy.seen == {1}
 
 
-@pytest.mark.parametrize("streamed", [False, True])
-def test_evaluation_runs_on_one_thread(two_threads: None, streamed: bool) -> None:
+def test_evaluation_runs_on_one_thread(two_threads: None) -> None:
     spy = Spy()
-    if streamed:
-        evaluate_batches(spy, 3, [(X, None)], Gemini("mi"))
-    else:
-        evaluate(spy, 3, 30, X.__getitem__, Gemini("mi"), None, None)
+    evaluate(spy, 3, Gemini("mi"), [(Batch(X, None, None), 1.0)])
     assert spy.seen == {1}
 
 
@@ -86,7 +82,7 @@ def test_large_matrix_products_have_all_threads(two_threads: None, monkeypatch: 
     monkeypatch.setattr(starting, "_FEWEST_STEPS", 1)
     spy, rows = Spy(width=1_000_000), X[:2]
     learn_labels([spy], 3, [torch.arange(2)], rows.__getitem__, 2, 1e-2)
-    evaluate(spy, 3, 2, rows.__getitem__, Gemini("mi"), None, None)
+    evaluate(spy, 3, Gemini("mi"), [(Batch(rows, None, None), 1.0)])
     log_probabilities(spy, rows, 3)
     assert spy.seen == {2}
 
@@ -109,12 +105,11 @@ class LargestError(EpochMetrics):
 class Regression(OptimiserStep):
     """A step that has nothing to do with clusters."""
 
+    new_metrics = LargestError
+
     def __init__(self, module: nn.Module) -> None:
         super().__init__(torch.optim.SGD(module.parameters(), lr=0.1))
         self._module = module
-
-    def new_metrics(self) -> EpochMetrics:
-        return LargestError()
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
         errors = self._module(batch.inputs).squeeze(1) - batch.inputs.sum(1)

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from flat_parameters import make_clustering
 from pollux import Gemini, GeminiClustering
-from pollux.training.memory_advice import TooLargeError, is_lack_of_memory
+from pollux.training.restarts import TooLargeError, is_lack_of_memory
 from pollux.training.steps import ClosedFormStep
 
 CENTRES = np.array([[4, 0, 0, 0], [0, 4, 0, 0], [0, 0, 4, 4]], dtype=np.float32)

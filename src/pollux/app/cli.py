@@ -14,9 +14,9 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
-from pollux.app.console import BAD_INPUT, GOOD, OUR_FAULT, STOPPED, ReaderLeftError, open_output, say
+from pollux.app.console import BAD_INPUT, GOOD, OUR_FAULT, STOPPED, ReaderLeftError, open_output, printable, say
 from pollux.app.signals import ENDING, handle_signals, interrupt, on_stop
 from pollux.errors import InputError, command_line
 
@@ -83,14 +83,13 @@ def _run(words: list[str], named: str | None) -> int:
 
 def _explain(error: Exception, command: str | None) -> int:
     """Say what went wrong; the exit code."""
-    if isinstance(error, MemoryError) or _LACKS_MEMORY.search(str(error)):
-        advice = "" if isinstance(error, InputError) else "there is not enough memory. "
-        say(f"pollux {command}: {advice}{error}")
-        return BAD_INPUT
+    reason = " ".join(str(error).split("\n"))
+    lacks_memory = isinstance(error, MemoryError) or _LACKS_MEMORY.search(reason) is not None
     # A package that is not installed is named with how to install it.
-    is_missing = isinstance(error, ImportError) and "pip install" in str(error)
-    if is_missing or isinstance(error, InputError | OSError):
-        say(f"pollux {command}: {error}")
+    is_missing = isinstance(error, ImportError) and "pip install" in reason
+    if lacks_memory or is_missing or isinstance(error, InputError | OSError):
+        lack = "there is not enough memory. " if lacks_memory and not isinstance(error, InputError) else ""
+        say(f"pollux {command}: {lack}{reason}")
         return BAD_INPUT
     for line in traceback.format_exc().splitlines():
         say(line)
@@ -98,9 +97,16 @@ def _explain(error: Exception, command: str | None) -> int:
     return OUR_FAULT
 
 
+class Parser(argparse.ArgumentParser):
+    """Complains of words as a terminal can show them."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(printable(message))
+
+
 def parser(chosen: str | None = None) -> argparse.ArgumentParser:
     """All commands, and the options of the chosen one."""
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="pollux",
         description="Cluster tables, arrays and images with a model of your choice, without labels.",
         epilog="Start with: pollux fit data.csv, then: pollux report runs/data",

@@ -58,10 +58,10 @@ class Console:
     def shows_progress(self) -> bool:
         return not self.quiet and sys.stderr.isatty()
 
-    def echo(self, lines: Any) -> None:
-        """Print lines for people."""
+    def echo(self, line: str) -> None:
+        """Print a line for people."""
         if not (self.quiet or self.as_json):
-            print("\n".join(map(printable, str(lines).split("\n"))))
+            print(printable(line))
 
     def print_json(self, text: str) -> None:
         """Print what other programs read."""
@@ -125,9 +125,9 @@ class Output(io.TextIOBase):
             # A stream that was closed raises a ValueError.
             if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
                 self.error = error
-            with contextlib.suppress(OSError, ValueError):
+            with contextlib.suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:
                 # Else what is left in its buffer is tried again, and complained of, when the interpreter ends.
-                os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+                os.dup2(nowhere.fileno(), self._stream.fileno())
             self._stream = None
 
     def isatty(self) -> bool:
@@ -177,12 +177,12 @@ class PrintedRows(io.RawIOBase):
 @contextmanager
 def open_output() -> Iterator[Output]:
     """Standard output and error as commands use them; the first."""
-    for number in (1, 2):
+    for number in (0, 1, 2):
         try:
             os.fstat(number)
         except OSError:
-            # Otherwise the next file that is opened would be taken for it.
-            os.open(os.devnull, os.O_WRONLY)
+            # The next file that is opened would be given its number, and be taken for it.
+            os.open(os.devnull, os.O_RDWR)
     for stream in (sys.stdout, sys.stderr):
         # What is piped elsewhere may be written in an old code page, which lacks σ: better a question mark than an end.
         if isinstance(stream, io.TextIOWrapper):

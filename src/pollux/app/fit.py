@@ -129,18 +129,8 @@ def start_run(
     """Cluster a file and write the folder of the run; bad input is refused before anything is written.
 
     Processes that torchrun has started train together, and the first of them writes; where torchrun has started them
-    again, they go on from the last checkpoint.
-
-    Parameters
-    ----------
-    settings : Settings
-        What to do.
-    out : path, optional
-        The folder; without it a new one below ``runs``.
-    overwrite : bool
-        Whether the folder may hold an older run.
-    console : Console
-        Where progress is shown, and what is read is described.
+    again, they go on from the last checkpoint. Without ``out`` the folder is a new one below ``runs``; with
+    ``overwrite`` it may hold an older run.
     """
     from pollux.app import run_folder
 
@@ -156,7 +146,7 @@ def start_run(
             finished = run_folder.find_run(out, settings.data, settings, finished=True)
             if finished is not None:
                 # A launcher takes any exit code but zero for a reason to start again.
-                return Outcome(finished, run_folder.read_summary(finished))
+                return Outcome(finished, dict(run_folder.read_summary(finished)))
         if out is not None:
             run_folder.check_free(out, overwrite)
             run_folder.check_idle(out)
@@ -164,18 +154,9 @@ def start_run(
 
 
 def resume_run(run: str | Path, *, max_epochs: int | str | None = None, console: Console = SILENT) -> Outcome | None:
-    """Train the model of a run further, up to its epochs or those given, and write its folder anew.
+    """Train the model of a run further, up to its epochs or ``max_epochs`` in all, and write its folder anew.
 
     It goes on from the last checkpoint as if nothing had happened in between.
-
-    Parameters
-    ----------
-    run : path
-        The folder of the run.
-    max_epochs : int, optional
-        Epochs in all, those already done included; the run's own by default.
-    console : Console
-        Where progress is shown.
     """
     from pollux.app import run_folder
 
@@ -186,7 +167,22 @@ def resume_run(run: str | Path, *, max_epochs: int | str | None = None, console:
     if os.environ.get("RANK", "0") == "0":
         run_folder.check_idle(run)
     if max_epochs is not None and max_epochs != settings.max_epochs:
-        _check_can_change(settings, max_epochs, run)
+        again = f"pollux fit --config {run / run_folder.SETTINGS} --epochs {max_epochs}"
+        if max_epochs == "auto":
+            raise InputError(
+                "A run goes on for a number of epochs that is given: --epochs N, those already done included."
+            )
+        if settings.schedule != "constant":
+            raise InputError(
+                f"The learning rate of the run falls to zero over its own epochs "
+                f"({option('schedule', settings.schedule)}), so it cannot have others: start a new run, {again}."
+            )
+        # One or two restarts have no trial.
+        if settings.trial_epochs == "auto" and settings.n_init not in (1, 2):
+            raise InputError(
+                f"The trial of the run is a quarter of its own epochs ({option('trial_epochs', 'auto')}), so it cannot "
+                f"have others: start a new run that names the trial, {again} --trial-epochs N."
+            )
         settings = replace(settings, max_epochs=max_epochs)
     summary = run_folder.read_summary(run)
     if not (run / run_folder.UNFINISHED).is_dir():
@@ -205,24 +201,6 @@ def resume_run(run: str | Path, *, max_epochs: int | str | None = None, console:
             return _run_training(settings, nullcontext(None), ranks)
         before = summary.get("resumed_after", [])
         return _run_training(settings, run_folder.reopen_run_folder(run), ranks, console, before)
-
-
-def _check_can_change(settings: Settings, max_epochs: int | str, run: Path) -> None:
-    """Raise an InputError where a run cannot go on for another number of epochs than its own."""
-    if max_epochs == "auto":
-        raise InputError("A run goes on for a number of epochs that is given: --epochs N, those already done included.")
-    again = f"pollux fit --config {run / 'run.toml'} --epochs {max_epochs}"
-    if settings.schedule != "constant":
-        raise InputError(
-            f"The learning rate of the run falls to zero over its own epochs ({option('schedule', settings.schedule)})"
-            f", so it cannot have others: start a new run, {again}."
-        )
-    # One or two restarts have no trial.
-    if settings.trial_epochs == "auto" and settings.n_init not in (1, 2):
-        raise InputError(
-            f"The trial of the run is a quarter of its own epochs ({option('trial_epochs', 'auto')}), so it cannot "
-            f"have others: start a new run that names the trial, {again} --trial-epochs N."
-        )
 
 
 @contextmanager

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from pollux.app.run_folder import Summary
     from pollux.data.encoding import Encoding
     from pollux.data.sources import Part
     from pollux.report import Findings
@@ -66,20 +67,10 @@ def gather_findings(
     axes: str | None = None,
     missing: str | None = None,
 ) -> Findings:
-    """What the model of a run says of data: its own, or others.
+    """What the model of a run, or a model file, says of data: its own, or others.
 
-    Parameters
-    ----------
-    run : path
-        The folder of a run, or a model file.
-    data : path, optional
-        The rows, if not those of the run.
-    label : str, optional
-        The column of known classes, if not that of the run; "" for none.
-    axes : str, optional
-        The axes of the map: two columns, "a,b", or a .npy file (n, 2); else principal components.
-    missing : {"error", "mean", "drop"}, optional
-        What to do with rows that lack values, if not what was done in training.
+    ``label`` is the column of known classes, "" for none; ``axes`` of the map are two columns, "a,b", or a .npy file
+    (n, 2), else principal components; ``missing`` is what to do with rows that lack values. Else as in the run.
     """
     import numpy as np
 
@@ -184,7 +175,7 @@ def _points(
 
 
 def _notes(
-    encoding: Encoding, summary: dict[str, Any], other_data: bool, is_other: bool, total: int, whole: int, shown: int
+    encoding: Encoding, summary: Summary, other_data: bool, is_other: bool, total: int, whole: int, shown: int
 ) -> list[str]:
     """What the reader should know; of ``total`` rows ``whole`` were drawn, and ``shown`` lack no values."""
     notes = [f"Column {name} was left out: {reason}." for name, reason in encoding.left_out.items()]
@@ -206,4 +197,4 @@ def _notes(
         notes.append("The training was interrupted before its end.")
     if other_data:
         notes.append("The rows shown here are not those that the model was trained on, or need not be.")
-    return [*notes, *(str(note) for note in summary.get("notes", []))]
+    return [*notes, *summary.get("notes", [])]

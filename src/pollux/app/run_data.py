@@ -135,7 +135,7 @@ class RunData:
         known, found = [np.empty(0, dtype=str)], [np.empty(0, dtype=np.int64)]
         # Scores are those of every so-manieth row.
         stride = max(1, len(self) // _SCORED_ROWS)
-        with open_writer(path) as write:
+        with open_writer(path, self.settings.raw) as write:
             for part, numbers, X in self.parts():
                 probabilities = fitted.free_probabilities() if fitted.is_free else fitted.probabilities(X)
                 write(assignment_columns(part, numbers, probabilities, identifiers_of(part, self.encoding)))
@@ -187,7 +187,7 @@ def open_run_data(
 def is_streamed(settings: Settings) -> bool:
     """Whether rows are read as they are needed: if it was asked for, or they would take much memory."""
     path = Path(settings.data)
-    if settings.stream == "no" or not path.exists():
+    if settings.stream == "no" or not (path.is_file() or path.is_dir()):
         return False
     if settings.stream == "yes":
         return True
@@ -327,19 +327,44 @@ def assignment_columns(
     results |= {f"p_{k}": probabilities[:, k] for k in range(probabilities.shape[1])}
     results["entropy"] = entr(probabilities).sum(1)
     columns: dict[str, Any] = {"row": numbers}
+    taken = {"row", *results, *identifiers}
     for name in identifiers:
         if name in part.names:
-            # Of another meaning than ours, it gets another name.
-            columns[f"{name}_in_file" if name in ("row", *results) else name] = part.written(name)
+            spelled = name
+            while spelled == "row" or spelled in results or (spelled != name and spelled in taken):
+                # Of another meaning than ours, it gets another name; no two get the same.
+                spelled += "_in_file"
+            columns[spelled] = part.written(name)
+            taken.add(spelled)
     return columns | results
 
 
+def without_formulas(table: Any) -> Any:
+    """An Arrow table whose texts no spreadsheet runs as formulas: these get an apostrophe. Numbers stay as they are."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    def neutralise(texts: Any) -> Any:
+        begins = pc.match_substring_regex(texts, r"^[=+\-@\t\r]")
+        is_number = pc.match_substring_regex(texts, r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$")
+        quoted = pc.binary_join_element_wise(pa.scalar("'", texts.type), texts, pa.scalar("", texts.type))
+        return pc.if_else(pc.and_not(begins, is_number), quoted, texts)
+
+    columns = [
+        column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+        for column in table.columns
+    ]
+    is_text = [pa.types.is_string(column.type) or pa.types.is_large_string(column.type) for column in columns]
+    columns = [neutralise(column) if text else column for column, text in zip(columns, is_text, strict=True)]
+    return pa.table(columns, names=neutralise(pa.array(table.column_names)).to_pylist())
+
+
 @contextmanager
-def open_writer(path: Path | None) -> Iterator[Callable[[dict[str, Any]], None]]:
+def open_writer(path: Path | None, raw: bool = False) -> Iterator[Callable[[dict[str, Any]], None]]:
     """A function that takes columns and writes them below the last ones: CSV, TSV or Parquet, by the file's name.
 
     The file appears when all is written, and the first rows decide on the types. Without a path it is CSV on standard
-    output.
+    output. In CSV and TSV nothing is a formula, unless texts are to be ``raw``.
     """
     suffix = ".csv" if path is None else path.suffix.lower()
     if suffix not in WRITTEN:
@@ -356,6 +381,8 @@ def open_writer(path: Path | None) -> Iterator[Callable[[dict[str, Any]], None]]
             import pyarrow.csv as arrow_csv
 
             table = pa.table(columns)
+            if suffix in (".csv", ".tsv") and not raw:
+                table = without_formulas(table)
             if writer is None and suffix in (".csv", ".tsv"):
                 how = arrow_csv.WriteOptions(delimiter="\t" if suffix == ".tsv" else ",", quoting_style="needed")
                 writer = stack.enter_context(arrow_csv.CSVWriter(file, table.schema, write_options=how))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import json
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, TypedDict
+
+from msgspec import Meta
 
 from pollux.app.settings import Settings, from_toml
 from pollux.app.signals import hold_signals, on_stop
@@ -18,6 +19,7 @@ from pollux.data.sources import FORMATS
 from pollux.errors import InputError, NothingLearnedError, option
 from pollux.io.atomic import write_text
 from pollux.io.locks import BusyError, locked
+from pollux.io.records import Finite, parse_json
 
 if TYPE_CHECKING:
     from pollux.clustering import GeminiClustering
@@ -36,7 +38,7 @@ UNFINISHED = "unfinished"
 
 # What is made and not yet in its place; all that is left of it by a process that was killed.
 _NEW = ".new-"
-_KINDS: dict[str, Any] = {"notes": list, "rows": int, "rows_dropped": int, "resumed_after": list, "fingerprint": str}
+Rows = Annotated[int, Meta(ge=0, le=2**53)]
 _DATA = tuple(ending for endings in FORMATS.values() for ending in endings)
 
 
@@ -75,18 +77,17 @@ def create_run_folder(path: str | Path | None, data: str | Path, overwrite: bool
 
     Without a path it is named after the data. ``overwrite`` is whether it may hold an older run.
     """
-    made: list[Path] = []
+    folder, made = Path(path or "runs"), list[Path]()
     on_stop.says = lambda: "Stopped; nothing was written."
     try:
         for folder in candidates(data) if path is None else [Path(path)]:
-            missing = [place for place in (folder, *folder.parents) if not place.exists()]
+            made = [place for place in (folder, *folder.parents) if not place.exists()]
             folder.parent.mkdir(parents=True, exist_ok=True)
-            made = missing[1:]
             try:
                 # Two runs that start together must not get the same folder.
                 folder.mkdir()
-                made = missing
             except FileExistsError:
+                made = [place for place in made if place != folder]
                 if path is None:
                     continue
             break
@@ -292,14 +293,33 @@ def read_settings(run: str | Path) -> Settings | None:
     return from_toml(path, {}) if path.is_file() else None
 
 
-def read_summary(run: str | Path) -> dict[str, Any]:
+class Summary(TypedDict, total=False):
+    """What of summary.json is read again; older versions lack some of it."""
+
+    rows: Rows
+    rows_dropped: Rows
+    streamed: bool
+    fingerprint: str
+    clusters: list[dict[str, Finite]]
+    clusters_found: Rows
+    clusters_asked_for: Rows
+    stability: Finite | None
+    scores: dict[str, Finite] | None
+    epochs: Rows
+    interrupted: bool
+    diverged: bool
+    resumed_after: list[Rows]
+    notes: list[str]
+    seconds: dict[str, Finite]
+
+
+def read_summary(run: str | Path) -> Summary:
     """What a run has found, where its folder says so."""
     path = Path(run) / SUMMARY
+    if not path.is_file():
+        return {}
     try:
-        summary = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        text = path.read_text(encoding="utf-8")
     except (ValueError, OSError) as error:
         raise InputError(f"{path} cannot be read: {error}") from error
-    if not isinstance(summary, dict):
-        return {}
-    # Whoever edits the file may put anything there.
-    return {name: value for name, value in summary.items() if isinstance(value, _KINDS.get(name, object))}
+    return parse_json(text, Summary, path)

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pollux.app.console import FORMATS, GOOD, SILENT, Console
+from pollux.app.console import FORMATS, GOOD, Console
 from pollux.app.settings import COLUMNS, NAMES, READING, Settings, add_options
 from pollux.errors import InputError
 
-if TYPE_CHECKING:
-    from pollux.selection.result import Selection
-
-JSON, TABLE, TEXT, FIGURE = "selection.json", "selection.csv", "selection.md", "selection.png"
+FIGURE = "selection.png"
 
 
 def add(commands: Any) -> None:
@@ -51,103 +48,67 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    settings = Settings(**{name: value for name, value in vars(options).items() if name in NAMES})
-    candidates = range(options.first, options.last + 1)
-    request = Request(candidates, options.subsamples, options.jobs, options.out, options.overwrite)
-    console = Console(options.quiet, options.json)
-    found = select_file(settings, request, console)
-    console.print_json(found.as_json())
-    console.echo(found.selection)
-    for note in found.notes:
-        console.note(note)
-    console.echo(f"saved in {found.folder}")
-    if found.next_command is not None:
-        console.echo(f"next: {found.next_command}")
-    return GOOD
-
-
-@dataclass(frozen=True)
-class Request:
-    """Numbers of clusters to compare, how many subsamples, processes, and the folder."""
-
-    candidates: range = range(2, 11)
-    n_subsamples: int = 10
-    n_jobs: int | None = None
-    out: str | Path | None = None
-    overwrite: bool = False
-
-    def __post_init__(self) -> None:
-        if not self.candidates:
-            raise InputError("There are no numbers of clusters to compare: --from must not be above --to.")
-        if min(self.candidates) < 2:
-            raise InputError("--from is at least 2; that there is one cluster only is always considered.")
-        if self.n_subsamples < 3:
-            raise InputError(f"--subsamples must be at least 3, not {self.n_subsamples}.")
-        if self.n_jobs == 0:
-            raise InputError("--jobs is a number of processes, or -1 for one a core; not 0.")
-
-
-@dataclass(frozen=True)
-class Selected:
-    """The answer, where it is, and the command that comes next, if there are clusters."""
-
-    selection: Selection
-    folder: Path
-    next_command: str | None
-    notes: list[str]
-
-    def as_json(self) -> str:
-        """All of it as JSON text."""
-        own = {"folder": str(self.folder), "next_command": self.next_command}
-        return json.dumps({**own, **json.loads(self.selection.as_json())}, ensure_ascii=False)
-
-
-def select_file(settings: Settings, request: Request, console: Console = SILENT) -> Selected:
     """Find the number of clusters of a file, and write a folder; bad input is refused before anything is written."""
+    if options.first > options.last:
+        raise InputError("There are no numbers of clusters to compare: --from must not be above --to.")
+    if options.first < 2:
+        raise InputError("--from is at least 2; that there is one cluster only is always considered.")
+    if options.subsamples < 3:
+        raise InputError(f"--subsamples must be at least 3, not {options.subsamples}.")
+    if options.jobs == 0:
+        raise InputError("--jobs is a number of processes, or -1 for one a core; not 0.")
+    given = Settings(**{name: value for name, value in vars(options).items() if name in NAMES})
     import numpy as np
 
+    from pollux.app import run_folder
     from pollux.app.run_data import open_run_data
-    from pollux.app.run_folder import candidates, check_free, create_run_folder, replace_results
 
-    given, settings = settings.data, replace(settings, data=str(Path(settings.data).resolve()))
-    if request.out is not None:
-        check_free(request.out, request.overwrite)
-    data, notes = open_run_data(settings), []
+    if options.out is not None:
+        run_folder.check_free(options.out, options.overwrite)
+    settings, console = replace(given, data=str(Path(given.data).resolve())), Console(options.quiet, options.json)
+    data = open_run_data(settings)
     for line in data.describe():
         console.echo(line)
     # Imported late, because it brings torch.
     from pollux.selection import search
 
     try:
-        new = (place for place in candidates(settings.data, "selections") if not place.exists())
-        folder = next(new) if request.out is None else Path(request.out)
+        new = (place for place in run_folder.candidates(settings.data, "selections") if not place.exists())
+        folder = next(new) if options.out is None else Path(options.out)
         X, classes = data.sample(search.MOST_ROWS, settings.random_state)
-        with create_run_folder(folder, settings.data, request.overwrite):
-            found = search.search(
+        with run_folder.create_run_folder(folder, settings.data, options.overwrite):
+            selection = search.search(
                 X,
-                sorted(request.candidates),
+                range(options.first, options.last + 1),
                 estimator=None,
                 classes=classes,
-                n_subsamples=request.n_subsamples,
+                n_subsamples=options.subsamples,
                 subsample=0.8,
                 random=np.random.RandomState(settings.random_state),
-                n_jobs=request.n_jobs,
+                n_jobs=options.jobs,
                 verbose=console.shows_progress,
             )
-            selection, has_matplotlib = replace(found, rows=len(data)), find_spec("matplotlib") is not None
-            with replace_results(folder, outdated=() if has_matplotlib else (FIGURE,)) as place:
-                (place / JSON).write_text(selection.as_json() + "\n", encoding="utf-8")
-                (place / TABLE).write_text(selection.as_csv(), encoding="utf-8")
-                (place / TEXT).write_text(selection.as_markdown(), encoding="utf-8")
-                if has_matplotlib:
+            selection, can_draw = replace(selection, rows=len(data)), find_spec("matplotlib") is not None
+            with run_folder.replace_results(folder, outdated=() if can_draw else (FIGURE,)) as place:
+                (place / "selection.json").write_text(selection.as_json() + "\n", encoding="utf-8")
+                (place / "selection.csv").write_text(selection.as_csv(), encoding="utf-8")
+                (place / "selection.md").write_text(selection.as_markdown(), encoding="utf-8")
+                if can_draw:
                     selection.plot(place / FIGURE)
-                else:
-                    notes.append(f"{FIGURE} needs matplotlib: pip install 'pollux[report]'")
     except (ValueError, TypeError) as error:
         raise error if isinstance(error, InputError) else InputError(str(error)) from error
-    command = replace(settings, data=given, n_clusters=selection.n_clusters).command()
+    command = replace(given, n_clusters=selection.n_clusters).command()
     if not data.is_streamed:
         # Recipes look at all rows at once.
         preset = "images" if len(data.shape) > 1 else "tables"
         command = command.replace("pollux fit", f"pollux fit --preset {preset}", 1)
-    return Selected(selection, folder, command if selection.is_clear else None, notes)
+    found = {"folder": str(folder), "next_command": command if selection.is_clear else None}
+    console.print_json(json.dumps({**found, **json.loads(selection.as_json())}, ensure_ascii=False))
+    for line in str(selection).split("\n"):
+        console.echo(line)
+    if not can_draw:
+        console.note(f"{FIGURE} needs matplotlib: pip install 'pollux[report]'")
+    console.echo(f"saved in {folder}")
+    if selection.is_clear:
+        console.echo(f"next: {command}")
+    return GOOD

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,9 @@ FILE_DEFAULTS: dict[str, Any] = {"scaling": "standard", "n_init": "auto", "rando
 
 _FEW_ROWS = 10_000
 _WIDEST, _MOST_RESTARTS = 100_000, 1_000
+# Of files of settings.
+_MOST_BYTES = 2_000_000
+_LONG_KEY = re.compile(r"""(?<![\w"'.-])(?:[\w"'-]+[ \t]*\.[ \t]*){30}""")
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,7 @@ class Option:
     """In the help, where it is not that of the type."""
     choices: tuple[str, ...] = ()
     least: int | None = None
-    most: int | None = None
+    most: int = 2**53
     none: Any = None
     """What stands for None, which TOML lacks."""
     auto: bool = False
@@ -87,7 +91,7 @@ class Settings:
     delimiter: str = setting("", READING, "between values of a CSV file (default: guessed)", metavar="C")
     header: bool = setting(True, READING, "whether a CSV file begins with a line of names (default: yes)")
     array: str = setting("", READING, "which array of an .npz file to cluster")
-    image_size: int = setting(0, READING, "scale images to N × N", least=0)
+    image_size: int = setting(0, READING, "scale images to N × N", least=0, most=10_000)
     n_clusters: int = setting(10, TRAINING, "most clusters to find", least=1, short="clusters")
     objective: str = setting(
         "mmd_ova", TRAINING, f"what is maximised; {_of(names.OBJECTIVES)}", metavar="NAME", choices=names.OBJECTIVES
@@ -170,7 +174,7 @@ class Settings:
         choices=names.DTYPES,
     )
     compile: bool = setting(False, TRAINING, "let torch compile the model: for large ones")
-    threads: int = setting(0, TRAINING, "most threads of the training (default: 0, one a core)", least=0)
+    threads: int = setting(0, TRAINING, "most threads of the training (default: 0, one a core)", least=0, most=10_000)
     stream: str = setting(
         "auto",
         READING,
@@ -183,6 +187,9 @@ class Settings:
         OUTPUT,
         "how often all that the training needs to go on is written: 5 minutes, 1 epoch, 100 steps",
         metavar="T",
+    )
+    raw: bool = setting(
+        False, OUTPUT, "write texts of CSV files as they are, also those that a spreadsheet would run as formulas"
     )
 
     def __post_init__(self) -> None:
@@ -323,12 +330,19 @@ def resolve_settings(given: Mapping[str, Any]) -> Settings:
 def from_toml(path: str | Path, over: Mapping[str, Any]) -> Settings:
     """The settings in a TOML file, with those of ``over`` in their place, and a preset's below both."""
     path = Path(path)
+    if not path.exists():
+        raise InputError(f"There is no file {path} ({option('config')}).")
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise InputError(f"There is no file {path} ({option('config')}).") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-        raise InputError(f"{path} is not a TOML file: {error}") from error
+        with path.open("rb") as file:
+            text = file.read(_MOST_BYTES + 1).decode()
+        if len(text) > _MOST_BYTES:
+            raise ValueError(f"it has more than {_MOST_BYTES:,} characters.")
+        if _LONG_KEY.search(text):
+            # The time that these take grows with the square of their parts.
+            raise ValueError("a key has too many parts.")
+        values = tomllib.loads(text)
+    except (ValueError, RecursionError, OSError) as error:
+        raise InputError(f"{path} is not a TOML file of settings: {error}") from error
     values = {OLD_KEYS.get(name, name): value for name, value in values.items()}
     known = (*NAMES, "preset")
     unknown = [name for name in values if name not in known]
@@ -355,7 +369,7 @@ def _checked(name: str, value: Any, default: Any) -> Any:
             raise InputError(f"{spelled} is a list of {wanted}, not {value!r}.")
         value = tuple(items)
     else:
-        if isinstance(default, float) and type(value) is int:
+        if isinstance(default, float) and type(value) is int and abs(value) <= how.most:
             value = float(value)
         if type(value) is not type(default):
             expected = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}[type(default)]
@@ -367,7 +381,7 @@ def _checked(name: str, value: Any, default: Any) -> Any:
     for number in value if isinstance(value, tuple) else (value,):
         if how.least is not None and number != "auto" and not number >= how.least:
             raise InputError(f"{spelled} must be at least {how.least}, not {number}.")
-        if how.most is not None and number != "auto" and number > how.most:
+        if isinstance(number, int) and number > how.most:
             raise InputError(f"{spelled} can be at most {how.most:,}, not {number:,}.")
     return value
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,45 @@ from pollux.data.moments import Moments
 _PART_ELEMENTS = 10_000_000
 # Types whose numbers float32 cannot hold.
 _WIDE = (torch.float64, torch.int64, torch.int32)
+
+
+class Several:
+    """Several inputs of a network that belong together: arrays or tensors (n, …), by position or by name.
+
+    ``len``, ``[…]`` and ``split`` are those of the n samples. The shape is (n, shape of each), with the names.
+    """
+
+    def __init__(self, parts: Mapping[Any, Any], is_named: bool) -> None:
+        self.parts, self.is_named = dict(parts), is_named
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        shapes = {name: tuple(part.shape[1:]) for name, part in self.parts.items()}
+        return (len(self), *(shapes.items() if self.is_named else shapes.values()))
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The widest floating-point type of them."""
+        found = [part.dtype for part in self.parts.values() if part.dtype.kind == "f"]
+        return np.result_type(np.float32, *found)
+
+    @property
+    def device(self) -> torch.device:
+        first: Tensor = next(iter(self.parts.values()))
+        return first.device
+
+    def __len__(self) -> int:
+        return int(next(iter(self.parts.values())).shape[0])
+
+    def __getitem__(self, index: Any) -> Several:
+        return Several({name: part[index] for name, part in self.parts.items()}, self.is_named)
+
+    def split(self, size: int) -> list[Several]:
+        return [self[first : first + size] for first in range(0, max(1, len(self)), size)]
+
+    def pass_to(self, function: Callable[..., Any]) -> Any:
+        """What a function of these inputs returns."""
+        return function(**self.parts) if self.is_named else function(*self.parts.values())
 
 
 class Rows:
@@ -109,6 +148,27 @@ class Rows:
         generator = torch.Generator().manual_seed(seed)
         index = torch.randperm(len(self), generator=generator)[:size].sort().values
         return self[index]
+
+
+class SeveralRows(Rows):
+    """The n samples of several inputs as tensors; whole numbers and truth values stay what they are."""
+
+    def __init__(self, X: Several, dtype: torch.dtype, device: torch.device | str) -> None:
+        kinds = {"f": dtype, "b": torch.bool}
+        self._rows = {
+            name: Rows(part, kinds.get(part.dtype.kind, torch.int64), device) for name, part in X.parts.items()
+        }
+        self._X, self.dtype, self.device, self.known = X, dtype, torch.device(device), {}
+
+    def __len__(self) -> int:
+        return len(self._X)
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        return self._X.shape[1:]
+
+    def __getitem__(self, index: Tensor) -> Any:
+        return Several({name: rows[index] for name, rows in self._rows.items()}, self._X.is_named)
 
 
 def as_rows(X: Any) -> Rows:

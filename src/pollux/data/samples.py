@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,16 @@ import numpy as np
 import scipy.sparse
 import torch
 from numpy.typing import NDArray
+from sklearn.utils import check_array
 from sklearn.utils.validation import _check_sample_weight, validate_data
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from pollux.data.encoding import Encoding
+from pollux.data.rows import Several
 from pollux.data.streams import Stream, open_stream
 from pollux.errors import InputError, option
+from pollux.threads import iterate_drawing
 
 # A smaller memory map is as well read through the map.
 _LARGE_MAP = 64_000_000
@@ -41,8 +44,8 @@ class ArraySamples:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of one sample."""
-        return tuple(int(size) for size in self.X.shape[1:])
+        """The shape of one sample; of several inputs, that of each."""
+        return tuple(self.X.shape[1:])
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -56,6 +59,8 @@ class ArraySamples:
     def fingerprint(self, affinity: Tensor | None = None) -> str:
         """A checksum of the samples, of their weights, and of the affinity that the user gave."""
         parts = [self.X.data, self.X.indices, self.X.indptr] if scipy.sparse.issparse(self.X) else [self.X]
+        if isinstance(self.X, Several):
+            parts = list(self.X.parts.values())
         if self.given_weight is not None:
             parts.append(np.asarray(self.given_weight))
         if affinity is not None:
@@ -92,13 +97,12 @@ class Loader:
 
     def sample(self, most: int = 1_000) -> Tensor:
         """The first of the samples; those that the loader shuffles are the same ones each time."""
-        with torch.random.fork_rng(devices=[]):
-            parts, n = [], 0
-            for batch in self:
-                parts.append(batch)
-                n += len(batch)
-                if n >= most:
-                    break
+        parts, n = [], 0
+        for batch in iterate_drawing(self, torch.Generator().manual_seed(0)):
+            parts.append(batch)
+            n += len(batch)
+            if n >= most:
+                break
         return torch.cat(parts)[:most]
 
     def in_order(self) -> Iterator[NDArray[Any]]:
@@ -205,6 +209,27 @@ def draw_samples(samples: Samples, most: int | None) -> Samples:
     return replace(samples, X=samples.X[index], selected=drawn, sample_weight=weight, left_out=None)
 
 
+def as_several(X: Any, fewest: int = 1) -> Several | None:
+    """Several inputs of a network: a tuple of arrays (n, …), or a mapping of names to them; None for other samples."""
+    # One kind of sparse matrices is a mapping too.
+    is_named = isinstance(X, Mapping) and not scipy.sparse.issparse(X)
+    if not is_named and not (isinstance(X, tuple) and any(len(getattr(part, "shape", ())) > 1 for part in X)):
+        return None
+    given = dict(sorted(X.items())) if is_named else dict(enumerate(X))
+    if not given:
+        raise InputError("X is an empty mapping: it has no inputs.")
+    parts = {}
+    for name, part in given.items():
+        values = part.detach().cpu().numpy() if isinstance(part, Tensor) and not part.is_nested else part
+        parts[name] = check_array(
+            values, ensure_2d=False, allow_nd=True, ensure_min_samples=fewest, input_name=f"input {name!r}"
+        )
+    if len({len(part) for part in parts.values()}) > 1:
+        lengths = ", ".join(f"{name!r} {len(part)}" for name, part in parts.items())
+        raise InputError(f"Several inputs must have a row for each sample, but their lengths differ: {lengths}.")
+    return Several(parts, is_named)
+
+
 def validate_samples(
     X: Any, estimator: Any, *, reset: bool, fewest: int = 1, missing: str = "error", encoding: Any = None
 ) -> Any:
@@ -217,6 +242,13 @@ def validate_samples(
             f"Only fit reads samples as they are needed: pass an array or a data frame, not {type(X).__name__}; or for "
             "fit leave out sample_weight and affinity, and use another model than a free table. The command line "
             "predicts files of any length: pollux predict."
+        )
+    if isinstance(X, Tensor) and X.is_nested:
+        raise InputError("X is a nested tensor, whose samples differ in length: pad them, X.to_padded_tensor(0.0).")
+    if isinstance(X, Tensor) and X.requires_grad:
+        raise InputError(
+            "X requires gradients, and a clustering passes none on to its samples: pass X.detach(). To train what "
+            "makes X, use pollux.Gemini as a loss."
         )
     if encoding is not None:
         X = encoding.encode(X)

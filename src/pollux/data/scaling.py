@@ -12,7 +12,7 @@ from sklearn.utils import check_array
 from torch import Tensor
 
 from pollux.data.moments import Moments, learn_units
-from pollux.data.rows import Rows
+from pollux.data.rows import Rows, Several, SeveralRows
 
 # Dimensions up to which the covariance matrix is made.
 _MOST_COVARIANCES = 2_000
@@ -116,6 +116,8 @@ def prepared(
     X: Any, scaling: FittedScaling | FittedTransformer | None, dtype: torch.dtype, device: torch.device | str
 ) -> Rows:
     """The rows of X after a scaling; those that lose dimensions are computed once."""
+    if isinstance(X, Several):
+        return SeveralRows(X, dtype, device)
     if isinstance(scaling, FittedTransformer):
         return Rows(scaling(X), dtype, device)
     if scaling is None or scaling.axes is None:

@@ -185,6 +185,8 @@ def open_data(path: str | Path, reading: Reading | None = None) -> Source:
         return TableFiles(path, tuple(tables), how) if tables else ImageFolder(path, how.image_size)
     if not path.exists():
         raise InputError(f"There is no file {path}.")
+    if not path.is_file():
+        raise InputError(f"{path} is neither a file nor a folder: write what it gives into a file first.")
     suffix, compressed = suffix_of(path)
     if suffix in FORMATS["numpy"] and not compressed:
         return NpyArray(path) if suffix == ".npy" else NpzArrays(path, how.array)

@@ -41,6 +41,7 @@ from pollux.io.records import Count, Finite, Size, parse
 from pollux.models import build
 from pollux.objectives.gemini import DEFAULT_CLIPS, Gemini
 from pollux.spec import MLP, NOT_IN_FILE, Spec, as_group, check_device, flatten_params, nested_name, resolve_objective
+from pollux.threads import DrawFrom
 
 FORMAT = "pollux-model"
 VERSION = "4"
@@ -103,6 +104,7 @@ class Description(Struct):
     stability: Annotated[float, Meta(ge=-1, le=1)] | None = None
     diverged: bool = False
     streamed: bool = False
+    takes_integers: bool = False
     preprocessing: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
@@ -133,6 +135,11 @@ def save(clustering: Any, path: str | Path) -> None:
             "A model file cannot hold a transformer of scikit-learn: use Scaling(…), or put the transformer before the "
             "clustering in a Pipeline, and keep both."
         )
+    if not isinstance(fitted.shape[0], int):
+        raise InputError(
+            "A model file cannot hold a model of several inputs: keep the weights of its network, "
+            "torch.save(clustering.module_.state_dict(), …)."
+        )
     # The labels of streamed samples may take more memory than there is.
     labels = np.empty(0, dtype=np.int64) if fitted.given_labels is None else fitted.given_labels
     tensors = {"order": fitted.order, "labels": torch.from_numpy(labels)}
@@ -159,6 +166,7 @@ def save(clustering: Any, path: str | Path) -> None:
         "stability": None if fitted.stability is None else float(fitted.stability),
         "diverged": fitted.diverged,
         "streamed": fitted.given_labels is None,
+        "takes_integers": fitted.takes_integers,
         "preprocessing": None if fitted.encoding is None else fitted.encoding.as_json(),
     }
     # What could not be loaded is not written.
@@ -284,7 +292,7 @@ def _fitted(clustering: Any, tensors: dict[str, Tensor], description: Descriptio
     own = {name.removeprefix("scaling."): value for name, value in kept.items() if name.startswith("scaling.")}
     scaling = FittedScaling(**own) if own else None
     weights = {name.removeprefix("module."): value for name, value in tensors.items() if name not in kept}
-    with torch.random.fork_rng(devices=[]):
+    with DrawFrom(torch.Generator()):
         module = _module(clustering, shape if scaling is None else scaling.shape, dtype, weights)
     return Fitted(
         module=module,
@@ -303,6 +311,7 @@ def _fitted(clustering: Any, tensors: dict[str, Tensor], description: Descriptio
         encoding=encoding,
         feature_names=description.feature_names,
         missing=as_group("preprocessing", clustering.preprocessing).missing,
+        takes_integers=description.takes_integers,
         given_labels=None if description.streamed else kept["labels"].numpy(),
     )
 

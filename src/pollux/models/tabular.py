@@ -41,12 +41,12 @@ class FreeTable(nn.Module):
 
 def free(n_samples: int | Sequence[int], n_clusters: int) -> FreeTable:
     """A free (categorical) table of logits, one row for each of ``n_samples``."""
-    return FreeTable(_size(n_samples), n_clusters)
+    return FreeTable(n_samples if isinstance(n_samples, int) else math.prod(n_samples), n_clusters)
 
 
 def linear(n_features: int | Sequence[int], n_clusters: int) -> nn.Module:
     """Logistic regression; samples of several dimensions are flattened."""
-    return _flattened(n_features, nn.Linear(_size(n_features), n_clusters))
+    return mlp(n_features, n_clusters, hidden=())
 
 
 def mlp(
@@ -76,13 +76,16 @@ def mlp(
         raise ValueError(f"norm is one of {', '.join(map(repr, NORMS))}; not {norm!r}.")
     if isinstance(hidden, int) or any(int(width) < 1 for width in hidden):
         raise ValueError(f"hidden is a sequence of positive layer widths such as (100,), not {hidden!r}.")
-    widths = (_size(n_features), *(int(width) for width in hidden))
-    makers = [_maker(each) for each in activations(activation, len(hidden))]
-    layers = [
-        (nn.Linear(a, b), *([nn.BatchNorm1d(b)] if norm == "batch" else []), make())
-        for (a, b), make in zip(itertools.pairwise(widths), makers, strict=True)
-    ]
-    return _flattened(n_features, *itertools.chain.from_iterable(layers), nn.Linear(widths[-1], n_clusters))
+    shape = [n_features] if isinstance(n_features, int) else list(n_features)
+    widths = (math.prod(shape), *(int(width) for width in hidden))
+    layers: list[nn.Module] = [] if len(shape) == 1 else [nn.Flatten()]
+    for (a, b), each in zip(itertools.pairwise(widths), activations(activation, len(hidden)), strict=True):
+        if isinstance(each, str) and each not in ACTIVATIONS:
+            raise ValueError(f"Unknown activation {each!r}. Valid names: {', '.join(ACTIVATIONS)}.")
+        layers += [nn.Linear(a, b), *([nn.BatchNorm1d(b)] if norm == "batch" else [])]
+        layers.append(ACTIVATIONS[each]() if isinstance(each, str) else each())
+    layers.append(nn.Linear(widths[-1], n_clusters))
+    return layers[0] if len(layers) == 1 else nn.Sequential(*layers)
 
 
 def activations(activation: Activation | Sequence[Activation], layers: int) -> Sequence[Activation]:
@@ -92,19 +95,3 @@ def activations(activation: Activation | Sequence[Activation], layers: int) -> S
     if len(activation) != layers:
         raise ValueError(f"activation has {len(activation)} entries for {layers} hidden layers: give one for each.")
     return activation
-
-
-def _maker(activation: Activation) -> type[nn.Module]:
-    if isinstance(activation, str) and activation not in ACTIVATIONS:
-        raise ValueError(f"Unknown activation {activation!r}. Valid names: {', '.join(ACTIVATIONS)}.")
-    return ACTIVATIONS[activation] if isinstance(activation, str) else activation
-
-
-def _flattened(shape: int | Sequence[int], *layers: nn.Module) -> nn.Module:
-    if not isinstance(shape, int) and len(shape) > 1:
-        layers = (nn.Flatten(), *layers)
-    return layers[0] if len(layers) == 1 else nn.Sequential(*layers)
-
-
-def _size(shape: int | Sequence[int]) -> int:
-    return shape if isinstance(shape, int) else math.prod(shape)

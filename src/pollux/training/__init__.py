@@ -3,19 +3,17 @@
 from pollux.training.batches import Batch, Batches, RowBatches
 from pollux.training.callbacks import Callback, Epoch, Interruptible, ProgressBar, TensorBoard
 from pollux.training.checkpoints import Checkpoints, CheckpointWarning, Stopped
-from pollux.training.epoch_metrics import ClusterMetrics, EpochMetrics
-from pollux.training.evaluation import Evaluation, evaluate, evaluate_batches, log_probabilities
 from pollux.training.loop import (
     SCHEDULES,
     History,
     NanGuard,
     NotFiniteError,
     NumericalWarning,
-    Patience,
     TrainingResult,
     TrainingState,
     train,
 )
+from pollux.training.problem import Evaluation, evaluate, log_probabilities
 from pollux.training.restarts import BestRestart, Round, train_one_epoch, train_restarts
 from pollux.training.session import Session
 from pollux.training.starting import initial_labels, learn_labels, start
@@ -23,6 +21,8 @@ from pollux.training.steps import (
     OPTIMISERS,
     AutogradStep,
     ClosedFormStep,
+    ClusterMetrics,
+    EpochMetrics,
     LabelStep,
     OptimiserStep,
     Step,
@@ -53,7 +53,6 @@ __all__ = [
     "NotFiniteError",
     "NumericalWarning",
     "OptimiserStep",
-    "Patience",
     "ProgressBar",
     "Round",
     "RowBatches",
@@ -67,7 +66,6 @@ __all__ = [
     "TrainingResult",
     "TrainingState",
     "evaluate",
-    "evaluate_batches",
     "initial_labels",
     "learn_labels",
     "log_probabilities",

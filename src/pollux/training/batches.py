@@ -1,4 +1,4 @@
-"""Batches: samples, an epoch at a time, in an order that can be resumed in the middle."""
+"""Batches of samples in memory, of a stream and of a loader: an epoch at a time, in an order that can be resumed."""
 
 from __future__ import annotations
 
@@ -7,11 +7,19 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from pollux.data.rows import Several
+from pollux.data.samples import LOADED_ROWS, Loader
+from pollux.data.shuffling import BatchSizes, shuffled
+from pollux.data.streams import Stream
+from pollux.errors import InputError
 from pollux.geometry.affinity import Affinity, Block, Features
 from pollux.ranks import Ranks
+from pollux.threads import iterate_drawing
 
 
 class Batch(NamedTuple):
@@ -20,7 +28,7 @@ class Batch(NamedTuple):
     Each of several processes has its own samples, and their features; a matrix is of the samples of all.
     """
 
-    inputs: Tensor
+    inputs: Any
     affinity: Affinity | None
     sample_weight: Tensor | None
     sizes: tuple[int, ...] | None = None
@@ -102,7 +110,7 @@ class RowBatches(Batches):
         self,
         n: int,
         batch_size: int,
-        inputs: Callable[[Tensor], Tensor],
+        inputs: Callable[[Tensor], Any],
         block: Block | None = None,
         sample_weight: Tensor | None = None,
         reshuffle_every: int = 1,
@@ -120,23 +128,23 @@ class RowBatches(Batches):
         self._of_samples = (sample_weight, spacing, targets)
         self._ranks, self._own_features = ranks, own_features
         self._whole: Batch | None = None
-        self._version = 0
+        self._written: list[int] = []
         self._reshuffle_every = reshuffle_every
         self._epochs = 0
         self._is_under_way = False
         self._parts: tuple[Tensor, ...] = ()
         self._affinities: dict[int, Affinity | None] = {}
         # From where the random numbers of the samples of batches, and of their order in this epoch, were drawn.
-        self._parts_from = self._order_from = torch.get_rng_state()
+        self._parts_from = self._order_from = torch.Generator().get_state()
 
     def epoch(self, generator: torch.Generator | None = None, start: int = 0) -> Iterator[Batch]:
         """Each sample once; a single batch is always the same one."""
         if self.n_batches == 1:
             if not start:
-                # Made once, or again where a model has written into its inputs.
-                if self._whole is None or _version(self._whole.inputs) != self._version:
+                # Made once, or again where a model has written into its inputs: those of inference mode cannot tell.
+                if self._whole is None or _versions(self._whole.inputs) != self._written:
                     self._whole = self._batch(torch.arange(self.n))
-                    self._version = _version(self._whole.inputs)
+                    self._written = _versions(self._whole.inputs)
                 yield self._whole
             return
         self._is_under_way = True
@@ -185,28 +193,137 @@ class RowBatches(Batches):
         self._epochs = state["epochs"]
         self._parts_from, self._order_from = state["parts_from"], state["order_from"]
 
+    @torch.no_grad()
     def _batch(self, index: Tensor, part: int = 0) -> Batch:
-        own, sizes = index, None
-        if self._ranks is not None:
-            parts = index.tensor_split(self._ranks.size)
-            own, sizes = parts[self._ranks.rank], tuple(map(len, parts))
+        own, sizes, ranks = index, None, self._ranks
+        if ranks is not None:
+            parts = index.tensor_split(ranks.size)
+            own, sizes = parts[ranks.rank], tuple(map(len, parts))
         # The inputs come first: the affinity uses the rows that were read for them.
         inputs = self._inputs(own)
-        affinity = self._affinity(index, part) if self._own_features is None else self._own_features(own)
-        if self._ranks is not None and self._own_features is None and isinstance(affinity, Features):
-            values = affinity.values.tensor_split(self._ranks.size)[self._ranks.rank]
-            affinity = Features(values, affinity.centred)
+        affinity = self._affinities.get(part)
+        if self._own_features is not None:
+            affinity = self._own_features(own)
+        elif affinity is None and self._block is not None:
+            affinity = self._block(index)
+            if self._reshuffle_every > 1:
+                self._affinities[part] = affinity
+        if ranks is not None and self._own_features is None and isinstance(affinity, Features):
+            affinity = Features(affinity.values.tensor_split(ranks.size)[ranks.rank], affinity.centred)
         weight, spacing, targets = (None if of_all is None else of_all[own] for of_all in self._of_samples)
         return Batch(inputs, affinity, weight, sizes, spacing, targets)
 
-    @torch.no_grad()
-    def _affinity(self, index: Tensor, part: int) -> Affinity | None:
-        if self._block is None or part in self._affinities:
-            return self._affinities.get(part)
-        affinity = self._block(index)
-        if self._reshuffle_every > 1:
-            self._affinities[part] = affinity
-        return affinity
+
+class StreamBatches(Batches):
+    """A stream in batches of nearly equal size, shuffled anew each epoch; each process has its own samples."""
+
+    def __init__(
+        self, stream: Stream, batch_size: int, batch: Callable[..., Batch], ranks: Ranks | None = None
+    ) -> None:
+        self._stream, self._batch, self._ranks = stream, batch, ranks
+        self._chunks, self._own = shard(stream, ranks)
+        n, n_own = len(stream), int(self._chunks.lengths[self._own].sum())
+        shares = [n_own] if ranks is None else ranks.sizes(n_own)
+        # All processes take the same number of steps, with at least a row in each.
+        n_batches = min(math.ceil(n / batch_size), *shares) if ranks is not None else math.ceil(n / batch_size)
+        if n < 2 or not n_batches:
+            raise InputError(f"{stream.name} has {n} rows for {len(shares)} processes: there must be more.")
+        self.batch_size = min(n, batch_size)
+        self.n_batches = n_batches
+        self._sizes = BatchSizes(n_own, n_batches)
+        self._of_all = None if ranks is None else [BatchSizes(share, n_batches) for share in shares]
+        self._seed = 0
+
+    def epoch(self, generator: torch.Generator | None = None, start: int = 0) -> Iterator[Batch]:
+        if not start:
+            self._seed = int(torch.randint(2**62, (), generator=generator))
+        window = self._stream.window_bytes
+        parts = shuffled(self._chunks, self._sizes, self._seed, own=self._own, window_bytes=window, start=start)
+        for number, rows in enumerate(parts, start):
+            of_all = None if self._of_all is None else tuple(sizes[number] for sizes in self._of_all)
+            yield self._batch(rows, self._ranks)._replace(sizes=of_all)
+
+    def example(self, rows: int) -> Batch:
+        return self._batch(self._stream.sample(rows))
+
+    def state(self) -> dict[str, Any]:
+        return {"seed": self._seed}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self._seed = state["seed"]
+
+
+class LoaderBatches(Batches):
+    """The batches of a DataLoader, as they come.
+
+    A loader that shuffles draws from ``default_generator`` in place of torch's own, or from a generator that it has: an
+    epoch is resumed by giving it the same numbers.
+    """
+
+    def __init__(
+        self,
+        loader: Loader,
+        batch: Callable[..., Batch],
+        ranks: Ranks | None = None,
+        default_generator: torch.Generator | None = None,
+    ) -> None:
+        self._loader, self._batch, self._ranks = loader, batch, ranks
+        self._default = default_generator or torch.Generator()
+        self.batch_size = int(loader.loader.batch_size or LOADED_ROWS)
+        self._begun_with = self._random()
+
+    def _random(self) -> list[Tensor]:
+        """The state of the random numbers that it draws, and of a generator of its own, if it has one."""
+        own = self._loader.loader.generator
+        return [self._default.get_state(), *([] if own is None else [own.get_state()])]
+
+    def _set_random(self, states: list[Tensor]) -> None:
+        self._default.set_state(states[0])
+        own = self._loader.loader.generator
+        if own is not None:
+            own.set_state(states[1])
+
+    def epoch(self, generator: torch.Generator | None = None, start: int = 0) -> Iterator[Batch]:
+        """Batches, as long as each process has one."""
+        begun = start > 0
+        if not begun:
+            self._begun_with = self._random()
+        parts = self._resumed(start) if begun else iterate_drawing(self._loader, self._default)
+        for part in itertools.chain(parts, [None]):
+            there = torch.tensor(int(part is not None))
+            if self._ranks is not None:
+                there = self._ranks.minimum(there)
+            if part is None or not there:
+                break
+            yield self._batch(part, self._ranks)
+            begun = True
+        if not begun:
+            raise InputError("The DataLoader gave no batch: one that can be read only once serves a single epoch.")
+
+    def _resumed(self, start: int) -> Iterator[Tensor]:
+        now = self._random()
+        self._set_random(self._begun_with)
+        parts = itertools.islice(iterate_drawing(self._loader, self._default), start, None)
+        first = next(parts, None)
+        self._set_random(now)
+        if first is not None:
+            yield first
+            yield from parts
+
+    def example(self, rows: int) -> Batch:
+        return self._batch(self._loader.sample(rows))
+
+    def state(self) -> dict[str, Any]:
+        return {"begun_with": self._begun_with, "now": self._random()}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self._begun_with = state["begun_with"]
+        self._set_random(state["now"])
+
+
+def shard(stream: Stream, ranks: Ranks | None) -> tuple[Any, NDArray[np.int64]]:
+    """The chunks of a stream, and the numbers of those that this process reads."""
+    return stream.shard() if ranks is None else stream.shard(ranks.rank, ranks.size)
 
 
 def _generator_at(state: Tensor) -> torch.Generator:
@@ -215,6 +332,7 @@ def _generator_at(state: Tensor) -> torch.Generator:
     return generator
 
 
-def _version(inputs: Tensor) -> int:
-    """How often they were written to; tensors made in inference mode do not count it."""
-    return -1 if inputs.is_inference() else inputs._version
+def _versions(inputs: Tensor | Several) -> list[int]:
+    """How often inputs were written to; tensors made in inference mode do not count it."""
+    parts = inputs.parts.values() if isinstance(inputs, Several) else (inputs,)
+    return [-1 if part.is_inference() else part._version for part in parts]

@@ -16,13 +16,13 @@ from torch import Tensor
 
 from pollux.errors import InputError, warn
 from pollux.ranks import Ranks
-from pollux.threads import threads_for
+from pollux.threads import GLOBAL_GENERATOR, DrawFrom, RecomputedDrawError, as_global, threads_for
 from pollux.training.batches import Batches
 from pollux.training.callbacks import Callback, Epoch
 from pollux.training.checkpoints import Checkpoints, CheckpointSchedule
 from pollux.training.session import load_random_states, random_states
 from pollux.training.steps import Step
-from pollux.training.trainable import Trainable
+from pollux.training.trainable import SingleModel, Trainable
 
 # Steps after which the objective is checked to be finite, where an epoch has more.
 _CHECKED_EVERY = 1_000
@@ -102,6 +102,7 @@ def train(
     callbacks: Sequence[Callback] = (),
     generator: torch.Generator | None = None,
     noise: torch.Generator | None = None,
+    default_generator: torch.Generator | None = None,
     ranks: Ranks | None = None,
     checkpoints: Checkpoints | None = None,
     schedule: str | Schedule = "constant",
@@ -122,6 +123,8 @@ def train(
         leaves the weights of the last whole epoch.
     generator, noise : torch.Generator, optional
         Draw the order of batches, and what each process draws for itself.
+    default_generator : torch.Generator, optional
+        Stands for torch's own in layers that draw, such as dropout.
     ranks : Ranks, optional
         The processes that train together.
     checkpoints : Checkpoints, optional
@@ -131,7 +134,8 @@ def train(
     before : int
         Epochs that the model has had in earlier rounds; callbacks see them counted.
     """
-    state = TrainingState(model, step, batches, tol, patience, {"generator": generator, "noise": noise}, ranks, before)
+    generators = {"generator": generator, "noise": noise, "torch": default_generator}
+    state = TrainingState(model, step, batches, tol, patience, generators, ranks, before)
     saving = None if checkpoints is None else CheckpointSchedule(state, checkpoints, ranks)
     if state.epochs > max_epochs:
         raise InputError(
@@ -146,13 +150,16 @@ def train(
     watchers = [callback.after_step for callback in callbacks if hasattr(callback, "after_step")]
     model.train()
     interrupted, stopped, diverged, ended = True, False, False, False
+    take_step: Callable[[Any], tuple[Tensor, Tensor]] = step
+    if default_generator is not None:
+        take_step = StepDraws(step, default_generator, isinstance(model, SingleModel) and model.compiled)
     with contextlib.ExitStack() as stack:
         stack.enter_context(threads_for(model.modules[0], len(model.modules) * batches.batch_size))
         for callback in callbacks:
             if isinstance(callback, contextlib.AbstractContextManager):
                 stack.enter_context(callback)
-        while state.epochs < max_epochs and not (state.patience.is_over or diverged or stopped or ended):
-            diverged, stopped = _run_epoch(state, max_epochs, generator, saving, factor, watchers)
+        while state.epochs < max_epochs and not (state.is_over or diverged or stopped or ended):
+            diverged, stopped = _run_epoch(state, take_step, max_epochs, generator, saving, factor, watchers)
             if diverged or stopped:
                 break
             epoch = Epoch(before + state.epochs, before + max_epochs, state.history.best_of_last())
@@ -178,6 +185,7 @@ def train(
 
 def _run_epoch(
     state: TrainingState,
+    take_step: Callable[[Any], tuple[Tensor, Tensor]],
     max_epochs: int,
     generator: torch.Generator | None,
     saving: CheckpointSchedule | None,
@@ -190,7 +198,7 @@ def _run_epoch(
         if factor is not None:
             done = state.epochs if n_batches is None else state.epochs + state.position / n_batches
             step.scale_learning_rate(factor(max_epochs, done))
-        metrics.update(*step(batch))
+        metrics.update(*take_step(batch))
         state.position += 1
         if watchers and n_batches is not None:
             for watcher in watchers:
@@ -204,6 +212,39 @@ def _run_epoch(
     if saving is not None and state.epochs % _REMEMBERED_EPOCHS == 0:
         state.batches.forget()
     return False, False
+
+
+class StepDraws:
+    """Steps whose layers draw from a generator of their own, in place of torch's.
+
+    The first one shows whether any number is drawn at all. Layers that are computed anew in the backward pass
+    (``torch.utils.checkpoint``), or are compiled, must find torch's own generator in the state of ours.
+    """
+
+    def __init__(self, step: Step, generator: torch.Generator, compiled: bool) -> None:
+        self._step, self._generator = step, generator
+        self._is_first, self._draws, self._as_global = True, True, compiled
+
+    def __call__(self, batch: Any) -> tuple[Tensor, Tensor]:
+        if not self._draws:
+            return self._step(batch)
+        if self._as_global:
+            with as_global(self._generator):
+                return self._step(batch)
+        if not self._is_first:
+            with DrawFrom(self._generator):
+                return self._step(batch)
+        before = self._generator.get_state()
+        try:
+            # Layers that are computed anew set torch's own generator, though they then draw from ours.
+            with GLOBAL_GENERATOR, DrawFrom(self._generator) as drawing:
+                result = self._step(batch)
+        except RecomputedDrawError:
+            self._generator.set_state(before)
+            self._as_global = True
+            return self(batch)
+        self._is_first, self._draws = False, drawing.has_drawn
+        return result
 
 
 class TrainingState:
@@ -230,8 +271,12 @@ class TrainingState:
     ) -> None:
         self.model, self.step, self.batches, self.before = model, step, batches, before
         self.metrics = step.new_metrics()
-        self.history, self.guard, self.patience = History(self.metrics.names), NanGuard(model), Patience(tol, patience)
+        self.history, self.guard = History(self.metrics.names), NanGuard(model)
         self.epochs = self.position = 0
+        self._tol, self._patience = tol, patience
+        # The best objectives so far, and the epochs since any of them rose by the share ``tol``.
+        self._best: Tensor | None = None
+        self._waited = 0
         self._generators, self._ranks = generators, ranks
 
     def end_epoch(self) -> bool:
@@ -244,11 +289,20 @@ class TrainingState:
                 self._ranks.broadcast(tensor)
         if not self.guard.passes(values):
             return False
-        self.history.append(metrics)
+        for name, rows in self.history.metrics.items():
+            rows.append(metrics[name])
         self.epochs += 1
-        self.patience.update(values)
+        if self._best is None or bool((values > self._best + self._tol * self._best.abs()).any()):
+            self._best, self._waited = values if self._best is None else torch.fmax(values, self._best), 0
+        else:
+            self._waited += 1
         self.metrics, self.position = self.step.new_metrics(), 0
         return True
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no model has risen for so many epochs that its patience is at an end."""
+        return self._patience is not None and self._waited >= self._patience
 
     def give_up(self) -> bool:
         """Go back to the last good weights, with a warning, or raise an error where there are none; True."""
@@ -277,12 +331,12 @@ class TrainingState:
 
     def state(self) -> dict[str, Any]:
         """Plain data and tensors, for a checkpoint."""
-        own = {
-            "random": random_states(self._generators, self.model.state()[0].device),
+        metrics = self.metrics.state()
+        if self._ranks is not None:
             # The first of several processes, which writes, may not have the device that this one is on.
-            "metrics": self.metrics.state() if self._ranks is None else _on_cpu(self.metrics.state()),
-            "batches": self.batches.state(),
-        }
+            metrics = {name: value.cpu() if isinstance(value, Tensor) else value for name, value in metrics.items()}
+        random = random_states(self._generators, self.model.state()[0].device)
+        own = {"random": random, "metrics": metrics, "batches": self.batches.state()}
         return {
             "model": self.model.state(),
             "step": self.step.state(),
@@ -291,7 +345,7 @@ class TrainingState:
             "position": self.position,
             "history": self.history.state(),
             "guard": self.guard.state(),
-            "patience": self.patience.state(),
+            "patience": {"best": self._best, "waited": self._waited},
             "processes": [own] if self._ranks is None else self._ranks.gather_objects(own),
         }
 
@@ -305,7 +359,8 @@ class TrainingState:
         device = self.model.state()[0].device
         self.history.load_state(state["history"], device)
         self.guard.load_state(state["guard"])
-        self.patience.load_state(state["patience"], device)
+        best, self._waited = state["patience"]["best"], state["patience"]["waited"]
+        self._best = None if best is None else best.to(device)
         own = state["processes"][0 if self._ranks is None else self._ranks.rank]
         self.batches.load_state(own["batches"])
         self.metrics.load_state(own["metrics"], device)
@@ -320,11 +375,6 @@ class History:
 
     def __len__(self) -> int:
         return min(map(len, self.metrics.values()))
-
-    def append(self, metrics: Mapping[str, Tensor]) -> None:
-        """One more epoch, with the metrics (R,) of each model."""
-        for name, rows in self.metrics.items():
-            rows.append(metrics[name])
 
     def truncate(self, epochs: int) -> None:
         """Back to so many epochs."""
@@ -400,43 +450,10 @@ class NanGuard:
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Continue from a :meth:`state`, with a model that has its weights already."""
         own = self._copy()
-        self._candidate = own if state["candidate"] is None else _like(state["candidate"], own)
-        self._good = self._candidate if state["good"] is None else _like(state["good"], own)
+        candidate, good = (
+            None if state[name] is None else [saved.to(now.device) for saved, now in zip(state[name], own, strict=True)]
+            for name in ("candidate", "good")
+        )
+        self._candidate = candidate or own
+        self._good = good or self._candidate
         self.has_good = state["has_good"]
-
-
-class Patience:
-    """Ends a training when no model has risen by the share ``tol`` for ``patience`` epochs; None: never."""
-
-    def __init__(self, tol: float, patience: int | None) -> None:
-        self._tol, self._patience = tol, patience
-        self._best: Tensor | None = None
-        self._waited = 0
-        self.is_over = False
-
-    def update(self, values: Tensor) -> None:
-        """One more epoch, with these objectives (R,)."""
-        if self._best is None or bool((values > self._best + self._tol * self._best.abs()).any()):
-            self._best = values if self._best is None else torch.fmax(values, self._best)
-            self._waited = 0
-        else:
-            self._waited += 1
-        self.is_over = self._patience is not None and self._waited >= self._patience
-
-    def state(self) -> dict[str, Any]:
-        """For a checkpoint."""
-        return {"best": self._best, "waited": self._waited}
-
-    def load_state(self, state: Mapping[str, Any], device: torch.device | str = "cpu") -> None:
-        """Continue from a :meth:`state`."""
-        self._best = None if state["best"] is None else state["best"].to(device)
-        self._waited = state["waited"]
-        self.is_over = self._patience is not None and self._waited >= self._patience
-
-
-def _on_cpu(state: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value.cpu() if isinstance(value, Tensor) else value for name, value in state.items()}
-
-
-def _like(tensors: list[Tensor], others: list[Tensor]) -> list[Tensor]:
-    return [tensor.to(other.device) for tensor, other in zip(tensors, others, strict=True)]

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import copy
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from pollux.data.rows import Rows
-from pollux.data.samples import LOADED_ROWS, ArraySamples, Loader, Samples, StreamSamples
+from pollux.data.rows import Rows, Several
+from pollux.data.samples import ArraySamples, Loader, Samples, StreamSamples
 from pollux.data.scaling import FittedScaling, FittedTransformer, prepared
 from pollux.data.shuffling import BatchSizes, shuffled
-from pollux.data.streams import Stream
 from pollux.errors import InputError
 from pollux.geometry import Geometry, nearest
 from pollux.geometry.affinity import Affinity, Block, Features
@@ -26,8 +22,9 @@ from pollux.geometry.spectral import block_of
 from pollux.objectives import Gemini
 from pollux.ranks import Ranks
 from pollux.spec import Spec
-from pollux.training.batches import Batch, Batches, RowBatches
-from pollux.training.evaluation import MATRIX_ROWS, ROWS_AT_ONCE, Evaluation, evaluate, evaluate_batches
+from pollux.threads import iterate_drawing, threads_for
+from pollux.training.batches import Batch, Batches, LoaderBatches, RowBatches, StreamBatches, shard
+from pollux.training.trainable import logits_of
 
 SPACING_NEIGHBOUR = 10
 _WHOLE_UP_TO = 1_000
@@ -35,20 +32,20 @@ _AUTO_BATCH = 500
 # Reshuffling less often is hardly faster.
 _KEPT_EPOCHS = 10
 _KEPT_BYTES = 1_000_000_000
+# Samples that are evaluated together: all at once where they have features, fewer where they need a matrix.
+_EVALUATED_ROWS, _EVALUATED_MATRIX = 10_000, 1_000
+_IMAGES_AT_ONCE = 500
 
 
-class Problem(Protocol):
-    """Samples as the model, the objective and the weights see them."""
+class Evaluation(NamedTuple):
+    """The objective on all samples, the weight of each cluster (K,), and the cluster of each sample (n,).
 
-    @property
-    def ranks(self) -> Ranks | None:
-        """The processes that share the samples."""
+    Streamed samples have no clusters of their own.
+    """
 
-    def batches(self, batch_size: int | str | None, reshuffle_every: int | str = 1, transports: int = 0) -> Batches:
-        """Batches of the samples, for an objective that poses so many transport problems."""
-
-    def evaluate(self, module: nn.Module, n_clusters: int, objective: Gemini) -> Evaluation:
-        """What a trained module predicts for the samples."""
+    objective: float
+    sizes: Tensor
+    choice: Tensor | None
 
 
 def resolve_batch_size(batch_size: int | str | None, n: int) -> int:
@@ -82,6 +79,8 @@ def pose_problem(
     dtype: torch.dtype | None = None,
     adapt: bool = True,
     is_trained: bool = True,
+    takes_integers: bool = False,
+    default_generator: torch.Generator | None = None,
 ) -> MemoryProblem | StreamProblem:
     """The problem that samples pose, as model and geometry see them after scaling.
 
@@ -95,6 +94,10 @@ def pose_problem(
         Whether the geometry takes what it needs from these samples, such as a bandwidth.
     is_trained : bool
         Whether a model is trained on them, so that penalties ask about them.
+    takes_integers : bool
+        Whether a model that is trained already takes samples as whole numbers.
+    default_generator : torch.Generator, optional
+        Stands for torch's own where a loader draws from that.
     """
     dtype = dtype or spec.torch_dtype(samples.dtype)
     if isinstance(samples, StreamSamples):
@@ -105,48 +108,55 @@ def pose_problem(
             )
         if geometry is not None and adapt and geometry.adapts:
             geometry = geometry.adapt(Rows(samples.sample(), dtype, spec.device))
-        return StreamProblem(samples, geometry, dtype, spec.device, ranks)
+        return StreamProblem(samples, geometry, dtype, spec.device, ranks, default_generator)
     rows = prepared(samples.X, scaling, dtype, spec.device)
     if geometry is not None and adapt:
         geometry = geometry.adapt(rows)
-    return MemoryProblem(samples, rows, geometry, ranks, spec.is_free, is_trained and spec.uses_spacing)
+    # A network of the user's may be one of tokens; all others are of numbers.
+    is_whole = scaling is None and not isinstance(spec.model, str) and samples.dtype.kind in "iu"
+    integers = samples.X if is_whole or takes_integers else None
+    uses_spacing = is_trained and spec.uses_spacing
+    return MemoryProblem(samples, rows, geometry, ranks, spec.is_free, uses_spacing, integers, takes_integers)
 
 
-def _rows_at_once(geometry: Geometry | None) -> int:
-    """Samples that are evaluated together."""
-    return ROWS_AT_ONCE if geometry is None or geometry.gives_features else MATRIX_ROWS
-
-
-@dataclass(frozen=True)
 class MemoryProblem:
     """n samples in memory."""
 
-    samples: ArraySamples
-    rows: Rows
-    geometry: Geometry | None
-    ranks: Ranks | None = None
-    free_table: bool = False
-    uses_spacing: bool = False
+    def __init__(
+        self,
+        samples: ArraySamples,
+        rows: Rows,
+        geometry: Geometry | None,
+        ranks: Ranks | None = None,
+        free_table: bool = False,
+        uses_spacing: bool = False,
+        integers: Any = None,
+        takes_integers: bool = False,
+    ) -> None:
+        self.samples, self.n, self.rows = samples, len(rows), rows
+        self.dtype, self.device = rows.dtype, str(rows.device)
+        self.sample_weight, self.geometry, self.ranks = samples.sample_weight, geometry, ranks
+        self.free_table, self.uses_spacing = free_table, uses_spacing
+        self.takes_integers = takes_integers
+        self._integers = None if integers is None else Rows(integers, torch.int64, rows.device)
 
-    @property
-    def n(self) -> int:
-        return len(self.rows)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.rows.dtype
-
-    @property
-    def device(self) -> str:
-        return str(self.rows.device)
-
-    @property
-    def sample_weight(self) -> Tensor | None:
-        return self.samples.sample_weight
-
-    def inputs(self, index: Tensor) -> Tensor:
+    def inputs(self, index: Tensor) -> Any:
         """What the model is given of samples (b,)."""
-        return index.to(self.rows.device) if self.free_table else self.rows[index]
+        if self.free_table:
+            return index.to(self.rows.device)
+        if self.takes_integers and self._integers is not None:
+            return self._integers[index]
+        return self.rows[index]
+
+    def try_integers(self, modules: list[nn.Module], n_clusters: int, dtype: torch.dtype) -> None:
+        """Give whole numbers to networks as such, in this arithmetic, where they take them; floats may lose digits."""
+        if self._integers is None:
+            return
+        some = self._integers[torch.arange(min(2, self.n))]
+        if takes(copy.deepcopy(modules[0]).to(dtype), some, n_clusters):
+            self.takes_integers, self.dtype, self.rows = True, dtype, Rows(self.samples.X, dtype, self.device)
+            for module in modules:
+                module.to(dtype)
 
     @cached_property
     def block(self) -> Block | None:
@@ -161,41 +171,162 @@ class MemoryProblem:
         self.ranks.agree(f"{everything.values.dtype} {tuple(everything.values.shape)}", "have different rows")
         return block_of(self.ranks.broadcast(everything.values))
 
-    def _own_features(self) -> Callable[[Tensor], Affinity] | None:
-        """Of several processes, the features of samples that one has, where these are all that is needed."""
-        geometry, ranks, rows = self.geometry, self.ranks, self.rows
-        if ranks is None or geometry is None or geometry.needs_all_samples or not geometry.gives_features:
-            return None
-        return lambda index: geometry.of(rows[index], ranks)
-
-    def evaluate(self, module: nn.Module, n_clusters: int, objective: Gemini) -> Evaluation:
-        return evaluate(
-            module,
-            n_clusters,
-            self.n,
-            self.inputs,
-            objective,
-            self.block,
-            self.sample_weight,
-            self.ranks,
-            rows_at_once=_rows_at_once(self.geometry),
-        )
-
     def batches(self, batch_size: int | str | None, reshuffle_every: int | str = 1, transports: int = 0) -> Batches:
-        """Batches of the samples; all at once for None, and for "auto" where there are few."""
+        """Batches of the samples, for an objective that poses so many transport problems."""
         size = resolve_batch_size(batch_size, self.n)
-        dense = self.geometry is None or not self.geometry.gives_paths
+        geometry, ranks, rows = self.geometry, self.ranks, self.rows
+        own_features: Callable[[Tensor], Affinity] | None = None
+        if ranks is not None and geometry is not None and geometry.gives_features and not geometry.needs_all_samples:
+            # Of several processes each needs the features of its own samples only.
+            own_features = lambda index: geometry.of(rows[index], ranks)  # noqa: E731
         return RowBatches(
             self.n,
             size,
             self.inputs,
             self.block,
             self.sample_weight,
-            resolve_reshuffling(reshuffle_every, self.n, size, transports, dense),
-            self.ranks,
-            self._own_features(),
-            measure_spacing(self.rows) if self.uses_spacing else None,
+            resolve_reshuffling(
+                reshuffle_every, self.n, size, transports, dense=geometry is None or not geometry.gives_paths
+            ),
+            ranks,
+            own_features,
+            measure_spacing(rows) if self.uses_spacing else None,
         )
+
+    def evaluate(self, module: nn.Module, n_clusters: int, objective: Gemini) -> Evaluation:
+        """What a trained module predicts for the samples; several processes share them out.
+
+        The objective is exact up to 10,000 samples, or 1,000 that need a matrix; beyond that it is the mean over
+        random batches of about that size, always the same ones, so that models can be compared.
+        """
+        at_once, order = _rows_at_once(self.geometry), torch.arange(self.n)
+        if self.n > at_once:
+            order = torch.randperm(self.n, generator=torch.Generator().manual_seed(0))
+        parts = order.tensor_split(-(-self.n // at_once))
+        if self.ranks is not None:
+            parts = parts[self.ranks.rank :: self.ranks.size]
+        weight = self.sample_weight
+        shares = torch.ones(self.n) if weight is None else weight.cpu() / weight.max().cpu()
+
+        def batch(index: Tensor) -> Batch:
+            affinity = None if self.block is None else self.block(index)
+            return Batch(self.inputs(index), affinity, None if weight is None else weight[index])
+
+        batches = ((batch(index), float(shares[index].sum())) for index in parts)
+        value, choices = evaluate(module, n_clusters, objective, batches, self.ranks)
+        choice = torch.zeros(self.n, dtype=torch.long)
+        for index, chosen in zip(parts, choices, strict=True):
+            choice[index] = chosen
+        if self.ranks is not None:
+            choice = self.ranks.sum(choice)
+        return Evaluation(value, torch.bincount(choice, None if weight is None else weight.cpu(), n_clusters), choice)
+
+
+class StreamProblem:
+    """Streamed samples; the geometry is that of each batch."""
+
+    def __init__(
+        self,
+        source: StreamSamples,
+        geometry: Geometry | None,
+        dtype: torch.dtype,
+        device: str,
+        ranks: Ranks | None = None,
+        default_generator: torch.Generator | None = None,
+    ) -> None:
+        self._default_generator, self.takes_integers = default_generator, False
+        self.source, self.geometry, self.dtype, self.device, self.ranks = source, geometry, dtype, device, ranks
+
+    @torch.no_grad()
+    def batch(self, rows: NDArray[Any] | Tensor, ranks: Ranks | None = None) -> Batch:
+        """Samples as they were read, with their affinity."""
+        numbers = torch.as_tensor(rows).to(self.device, self.dtype)
+        affinity = None if self.geometry is None else self.geometry.of(numbers, ranks)
+        return Batch(torch.as_tensor(rows).to(self.device) if self.takes_integers else numbers, affinity, None)
+
+    def try_integers(self, modules: list[nn.Module], n_clusters: int, dtype: torch.dtype) -> None:
+        """Give whole numbers of a loader to networks as such, where they take them."""
+        some = torch.as_tensor(self.source.sample(2)).to(self.device)
+        if not some.is_floating_point():
+            self.takes_integers = takes(modules[0], some, n_clusters)
+
+    def batches(self, batch_size: int | str | None, reshuffle_every: int | str = 1, transports: int = 0) -> Batches:
+        """Batches of the samples, each time others."""
+        if isinstance(self.source, Loader):
+            return LoaderBatches(self.source, self.batch, self.ranks, self._default_generator)
+        size = resolve_batch_size(batch_size, len(self.source))
+        return StreamBatches(self.source, size, self.batch, self.ranks)
+
+    def evaluate(self, module: nn.Module, n_clusters: int, objective: Gemini) -> Evaluation:
+        """The mean of the objective over random batches, always the same ones; each process looks at its own."""
+        batches = ((batch, float(len(batch.inputs))) for batch in map(self.batch, self._evaluated()))
+        value, choices = evaluate(module, n_clusters, objective, batches, self.ranks)
+        sizes = sum((choice.bincount(minlength=n_clusters) for choice in choices), torch.zeros(n_clusters).long())
+        return Evaluation(value, sizes if self.ranks is None else self.ranks.sum(sizes), None)
+
+    def _evaluated(self) -> Iterator[NDArray[Any] | Tensor]:
+        if isinstance(self.source, Loader):
+            # One that shuffles draws the same numbers for each model.
+            yield from iterate_drawing(self.source, torch.Generator().manual_seed(0))
+            return
+        chunks, own = shard(self.source, self.ranks)
+        n = int(chunks.lengths[own].sum())
+        sizes = BatchSizes(n, -(-n // _rows_at_once(self.geometry)))
+        yield from shuffled(chunks, sizes, 0, own=own, window_bytes=self.source.window_bytes)
+
+
+Problem = MemoryProblem | StreamProblem
+
+
+@torch.no_grad()
+def evaluate(
+    module: nn.Module,
+    n_clusters: int,
+    objective: Gemini,
+    batches: Iterable[tuple[Batch, float]],
+    ranks: Ranks | None = None,
+) -> tuple[float, list[Tensor]]:
+    """The mean objective over batches by their weights, and the clusters (b,) of the samples of each.
+
+    Each of several processes has its own batches, and the mean is over those of all.
+    """
+    mean, seen, choices = 0.0, 0.0, []
+    generator = torch.Generator().manual_seed(0)
+    for batch, share in batches:
+        with threads_for(module, len(batch.inputs)):
+            log_p = log_probabilities(module, batch.inputs, n_clusters)
+            value = objective(log_p, batch.affinity, sample_weight=batch.sample_weight, generator=generator)
+        seen += share
+        mean += (float(value) - mean) * (share / seen if share > 0 else 0)
+        choices.append(log_p.argmax(-1).cpu())
+    if ranks is not None:
+        total, seen = ranks.sum(torch.tensor([mean * seen, seen], dtype=torch.float64)).tolist()
+        mean = float(total / seen) if seen else 0.0
+    return mean, choices
+
+
+@torch.no_grad()
+def log_probabilities(module: nn.Module, inputs: Tensor | Several, n_clusters: int) -> Tensor:
+    """log p(y|x), (n, K), of the module in evaluation mode."""
+    module.eval()
+    # Layers of an image network hold many times the numbers of its input.
+    is_large = isinstance(inputs, Several) or inputs.ndim > 2
+    parts = inputs.split(_IMAGES_AT_ONCE) if is_large else (inputs,)
+    with threads_for(module, len(parts[0])):
+        return torch.cat([logits_of(module, part, n_clusters) for part in parts]).log_softmax(-1)
+
+
+def takes(module: nn.Module, inputs: Tensor, n_clusters: int) -> bool:
+    """Whether a module can be given such inputs."""
+    try:
+        log_probabilities(module, inputs, n_clusters)
+    except ValueError:
+        return False
+    return True
+
+
+def _rows_at_once(geometry: Geometry | None) -> int:
+    return _EVALUATED_ROWS if geometry is None or geometry.gives_features else _EVALUATED_MATRIX
 
 
 def measure_spacing(rows: Rows) -> Tensor:
@@ -204,160 +335,3 @@ def measure_spacing(rows: Rows) -> Tensor:
     if not distances.shape[1]:
         raise ValueError("The penalty 'local_vat' looks at neighbours, and there is one sample only: use 'vat'.")
     return torch.from_numpy(distances[:, -1].copy()).to(rows.device, rows.dtype)
-
-
-@dataclass(frozen=True)
-class StreamProblem:
-    """Streamed samples; the geometry is that of each batch."""
-
-    source: StreamSamples
-    geometry: Geometry | None
-    dtype: torch.dtype
-    device: str
-    ranks: Ranks | None = None
-
-    def batches(self, batch_size: int | str | None, reshuffle_every: int | str = 1, transports: int = 0) -> Batches:
-        if isinstance(self.source, Loader):
-            return LoaderBatches(self, self.source)
-        return StreamBatches(self, self.source, resolve_batch_size(batch_size, len(self.source)))
-
-    @torch.no_grad()
-    def batch(self, rows: NDArray[Any] | Tensor, ranks: Ranks | None = None) -> Batch:
-        """Samples as they were read, with their affinity."""
-        inputs = torch.as_tensor(rows).to(self.device, self.dtype)
-        return Batch(inputs, None if self.geometry is None else self.geometry.of(inputs, ranks), None)
-
-    def evaluate(self, module: nn.Module, n_clusters: int, objective: Gemini) -> Evaluation:
-        """The mean of the objective over random batches, always the same ones; each process looks at its own."""
-        parts = (self.batch(rows) for rows in self._evaluated())
-        return evaluate_batches(
-            module, n_clusters, ((part.inputs, part.affinity) for part in parts), objective, self.ranks
-        )
-
-    def _evaluated(self) -> Iterator[NDArray[Any] | Tensor]:
-        if isinstance(self.source, Loader):
-            # One that shuffles draws from torch's own random numbers: the same ones for each model.
-            with torch.random.fork_rng(devices=[]):
-                torch.default_generator.manual_seed(0)
-                yield from self.source
-            return
-        at_once = _rows_at_once(self.geometry)
-        chunks, own = self.shard(self.source)
-        n = int(chunks.lengths[own].sum())
-        sizes = BatchSizes(n, -(-n // at_once))
-        yield from shuffled(chunks, sizes, 0, own=own, window_bytes=self.source.window_bytes)
-
-    def shard(self, stream: Stream) -> tuple[Any, NDArray[np.int64]]:
-        """The chunks of a stream, and the numbers of those that this process reads."""
-        return stream.shard() if self.ranks is None else stream.shard(self.ranks.rank, self.ranks.size)
-
-
-class StreamBatches(Batches):
-    """A stream in batches of nearly equal size, shuffled anew each epoch; each process has its own samples."""
-
-    def __init__(self, problem: StreamProblem, stream: Stream, batch_size: int) -> None:
-        self._problem, self._stream, ranks = problem, stream, problem.ranks
-        self._chunks, self._own = problem.shard(stream)
-        n, n_own = len(stream), int(self._chunks.lengths[self._own].sum())
-        shares = [n_own] if ranks is None else ranks.sizes(n_own)
-        # All processes take the same number of steps, with at least a row in each.
-        n_batches = min(math.ceil(n / batch_size), *shares) if ranks is not None else math.ceil(n / batch_size)
-        if n < 2 or not n_batches:
-            raise InputError(f"{stream.name} has {n} rows for {len(shares)} processes: there must be more.")
-        self.batch_size = min(n, batch_size)
-        self.n_batches = n_batches
-        self._sizes = BatchSizes(n_own, n_batches)
-        self._of_all = None if ranks is None else [BatchSizes(share, n_batches) for share in shares]
-        self._seed = 0
-
-    def epoch(self, generator: torch.Generator | None = None, start: int = 0) -> Iterator[Batch]:
-        if not start:
-            self._seed = int(torch.randint(2**62, (), generator=generator))
-        rows = shuffled(
-            self._chunks,
-            self._sizes,
-            self._seed,
-            own=self._own,
-            window_bytes=self._stream.window_bytes,
-            start=start,
-        )
-        return (self._batch(number, part) for number, part in enumerate(rows, start))
-
-    def _batch(self, number: int, rows: NDArray[Any]) -> Batch:
-        batch = self._problem.batch(rows, self._problem.ranks)
-        if self._of_all is None:
-            return batch
-        return batch._replace(sizes=tuple(sizes[number] for sizes in self._of_all))
-
-    def example(self, rows: int) -> Batch:
-        return self._problem.batch(self._stream.sample(rows))
-
-    def state(self) -> dict[str, Any]:
-        return {"seed": self._seed}
-
-    def load_state(self, state: dict[str, Any]) -> None:
-        self._seed = state["seed"]
-
-
-class LoaderBatches(Batches):
-    """The batches of a DataLoader, as they come.
-
-    A loader that shuffles draws from torch's own random numbers, or from a generator of its own: an epoch is resumed by
-    giving it the same ones.
-    """
-
-    def __init__(self, problem: StreamProblem, loader: Loader) -> None:
-        self._problem, self._loader = problem, loader
-        self.batch_size = int(loader.loader.batch_size or LOADED_ROWS)
-        self._begun_with = self._random()
-
-    def _random(self) -> list[Tensor]:
-        """The state of torch's own random numbers, and of the loader's, if it has any."""
-        own = self._loader.loader.generator
-        return [torch.get_rng_state(), *([] if own is None else [own.get_state()])]
-
-    def _set_random(self, states: list[Tensor]) -> None:
-        torch.set_rng_state(states[0])
-        own = self._loader.loader.generator
-        if own is not None:
-            own.set_state(states[1])
-
-    def epoch(self, generator: torch.Generator | None = None, start: int = 0) -> Iterator[Batch]:
-        if not start:
-            self._begun_with = self._random()
-        parts = iter(self._loader) if not start else self._resumed(start)
-        return self._together(parts, begun=start > 0)
-
-    def _together(self, parts: Iterator[Tensor], begun: bool) -> Iterator[Batch]:
-        """Batches, as long as each process has one."""
-        ranks = self._problem.ranks
-        for part in itertools.chain(parts, [None]):
-            there = torch.tensor(int(part is not None))
-            if ranks is not None:
-                there = ranks.minimum(there)
-            if part is None or not there:
-                break
-            yield self._problem.batch(part, ranks)
-            begun = True
-        if not begun:
-            raise InputError("The DataLoader gave no batch: one that can be read only once serves a single epoch.")
-
-    def _resumed(self, start: int) -> Iterator[Tensor]:
-        now = self._random()
-        self._set_random(self._begun_with)
-        parts = itertools.islice(iter(self._loader), start, None)
-        first = next(parts, None)
-        self._set_random(now)
-        if first is not None:
-            yield first
-            yield from parts
-
-    def example(self, rows: int) -> Batch:
-        return self._problem.batch(self._loader.sample(rows))
-
-    def state(self) -> dict[str, Any]:
-        return {"begun_with": self._begun_with, "now": self._random()}
-
-    def load_state(self, state: dict[str, Any]) -> None:
-        self._begun_with = state["begun_with"]
-        self._set_random(state["now"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import math
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from numbers import Integral
@@ -14,22 +15,25 @@ import torch
 from torch import Tensor, nn
 
 from pollux.data.samples import Samples
-from pollux.errors import InputError
+from pollux.errors import InputError, option
 from pollux.geometry import Precomputed
+from pollux.objectives import Gemini
 from pollux.ranks import is_first
 from pollux.spec import Spec, as_plain_data, digest_weights
+from pollux.threads import DrawFrom
 from pollux.training.batches import Batches
 from pollux.training.callbacks import Callback, ProgressBar
 from pollux.training.checkpoints import Checkpoints, Stopped, as_checkpoints
-from pollux.training.evaluation import Evaluation
 from pollux.training.loop import History, NotFiniteError, TrainingResult, train, warn_not_finite
-from pollux.training.memory_advice import MEMORY_ERRORS, explain_memory_error
-from pollux.training.problem import Problem
+from pollux.training.problem import Evaluation, Problem
 from pollux.training.session import Session
 from pollux.training.steps import AutogradStep, ClosedFormStep, Step, is_elementwise, make_optimiser
 from pollux.training.trainable import DenseModels, SingleModel, Trainable, has_closed_form, try_stack
 
 _TRIED_ROWS = 64
+_NO_MEMORY = re.compile(r"can't allocate memory|out of memory|not enough memory|bad_alloc", re.IGNORECASE)
+# A model that fails raises a ValueError, whatever its own error was.
+_MEMORY_ERRORS = (MemoryError, RuntimeError, ValueError)
 # About so many steps are taken where the number of epochs is left to us, in at least so many epochs; more with
 # penalties, since smoothness is learned slowly.
 _AUTO_STEPS, _AUTO_PENALISED_STEPS, _AUTO_EPOCHS = 200, 500, 15
@@ -71,14 +75,14 @@ def train_restarts(
     if run.ranks is not None:
         run.ranks.agree(digest_weights(modules), "start from different weights or models")
         run.diverge_ranks()
-    checkpoints = as_checkpoints(spec.training.checkpoint)
     batches = problem.batches(spec.batch_size, spec.training.reshuffle_every, spec.n_transport_problems)
     rounds = _plan_rounds(spec, len(modules), batches)
+    checkpoints = as_checkpoints(spec.training.checkpoint)
     identity = {} if checkpoints is None else _identity(spec, modules[0], problem, run, samples, rounds)
     with nullcontext() if checkpoints is None else checkpoints.open(identity, run.ranks):
         try:
             return _Restarts(problem, batches, spec, run, checkpoints).run(modules, rounds)
-        except MEMORY_ERRORS as error:
+        except _MEMORY_ERRORS as error:
             advice = explain_memory_error(error, modules[0], spec.n_clusters, batches, spec.objective)
             if advice is error:
                 raise
@@ -94,18 +98,22 @@ def train_one_epoch(
     if earlier is not None:
         optimiser.load_state_dict(copy.deepcopy(earlier["optimiser"]))
         run.generator.set_state(earlier["generator"])
-        torch.set_rng_state(earlier["torch"])
+        run.default_generator.set_state(earlier["torch"])
     step = AutogradStep(model, spec.objective, optimiser, spec.penalties, run.generator)
     batches = problem.batches(spec.batch_size)
-    result = train(model, step, batches, max_epochs=1, callbacks=_callbacks(spec, run), generator=run.generator)
-    state = {
-        "optimiser": optimiser.state_dict(),
-        "generator": run.generator.get_state(),
-        "torch": torch.get_rng_state(),
-    }
-    (evaluation,), was_spoilt = _evaluate_finite(model, result, problem, spec)
-    diverged = result.diverged or was_spoilt
-    return BestRestart(model.modules[0], evaluation, result.history.of_model(0), diverged), state
+    result = train(
+        model,
+        step,
+        batches,
+        max_epochs=1,
+        callbacks=_callbacks(spec, run),
+        generator=run.generator,
+        default_generator=run.default_generator if spec.is_own else None,
+    )
+    random = {"generator": run.generator.get_state(), "torch": run.default_generator.get_state()}
+    state = {"optimiser": optimiser.state_dict(), **random}
+    (evaluation,), was_spoilt = _evaluate_finite(model, result, problem, spec, run)
+    return BestRestart(model.modules[0], evaluation, result.history.of_model(0), result.diverged or was_spoilt), state
 
 
 class _Restarts:
@@ -115,7 +123,7 @@ class _Restarts:
         self, problem: Problem, batches: Batches, spec: Spec, run: Session, checkpoints: Checkpoints | None
     ) -> None:
         self._problem, self._batches, self._spec, self._run = problem, batches, spec, run
-        self._checkpoints, self._callbacks = checkpoints, _callbacks(spec, run)
+        self._checkpoints = checkpoints
         self._stage = 0
         self._have_learned = self._is_over = False
         self._failed: list[nn.Module] = []
@@ -126,7 +134,10 @@ class _Restarts:
         choices: tuple[Tensor, ...] = ()
         for number, each in enumerate(rounds):
             finite = [restart for restart in best[: each.models] if math.isfinite(restart.evaluation.objective)]
-            weights = [_copy_weights(restart.module) for restart in finite]
+            weights = [
+                [tensor.detach().clone() for tensor in (*restart.module.parameters(), *restart.module.buffers())]
+                for restart in finite
+            ]
             results = self._train_round(
                 [restart.module for restart in finite] or modules, each, is_last=number == len(rounds) - 1
             )
@@ -137,7 +148,10 @@ class _Restarts:
                 later = {id(result.module): result for result in results}
                 pairs = zip(finite, weights, strict=True)
                 results = [self._joined(restart, kept, later.get(id(restart.module))) for restart, kept in pairs]
-            best = sorted(results, key=_objective, reverse=True)
+            # One whose objective is not finite is the worst.
+            values = [result.evaluation.objective for result in results]
+            ranking = [value if math.isfinite(value) else -math.inf for value in values]
+            best = [results[i] for i in sorted(range(len(results)), key=ranking.__getitem__, reverse=True)]
             if self._is_over:
                 break
         return best[0]._replace(choices=choices)
@@ -163,23 +177,28 @@ class _Restarts:
         several = self._run.ranks is not None or (self._checkpoints is not None and self._checkpoints.begun_by != 1)
         plan = list(_plan_models(modules, self._batches, self._spec, self._run, several))
         for number, (model, step) in enumerate(plan):
-            # The last stage is in its own checkpoint.
-            is_final = is_last and number == len(plan) - 1
+            evaluations: list[Evaluation] = []
             try:
                 result = self._train_stage(model, step, each)
                 if (result.interrupted or result.stopped) and not len(result.history) and self._have_learned:
                     # It has learned nothing, and others have, or it has in an earlier round.
                     self._is_over = True
                     break
-                random = torch.get_rng_state()
-                evaluations, was_spoilt = _evaluate_finite(model, result, self._problem, self._spec)
+                random = self._run.default_generator.get_state()
+                evaluations, was_spoilt = _evaluate_finite(model, result, self._problem, self._spec, self._run)
+                done = {} if self._checkpoints is None else _stage_state(model, result, random)
             except NotFiniteError as error:
                 # One restart may fail where another does not.
-                failure = error
+                failure, done = error, {"failed": error.value}
                 self._failed += model.modules
-                self._finish({"failed": error.value}, each, is_final)
+            finished = None if self._checkpoints is None else self._checkpoints.finished
+            # Later checkpoints hold the result of a stage; the last stage is in its own.
+            is_final = is_last and number == len(plan) - 1
+            if finished is not None and self._stage == len(finished) and not is_final:
+                finished.append({**done, "max_epochs": each.epochs})
+            self._stage += 1
+            if not evaluations:
                 continue
-            self._finish({} if self._checkpoints is None else _stage_state(model, result, random), each, is_final)
             results += [
                 BestRestart(module, evaluations[r], result.history.of_model(r), result.diverged or was_spoilt)
                 for r, module in enumerate(model.modules)
@@ -203,7 +222,7 @@ class _Restarts:
                     f"Restarts that are trained one after the other cannot be prolonged, from {done['max_epochs']} to "
                     f"{each.epochs} epochs: name another folder for the checkpoints (a new run, pollux fit)."
                 )
-            return _load_stage(model, step, done)
+            return _load_stage(model, step, done, run.default_generator)
         if checkpoints is not None and self._stage:
             # A process that resumes here knows nothing of the batches of earlier stages.
             self._batches.forget()
@@ -214,9 +233,10 @@ class _Restarts:
             max_epochs=each.epochs,
             tol=spec.training.tol,
             patience=spec.training.patience,
-            callbacks=self._callbacks,
+            callbacks=_callbacks(spec, run),
             generator=run.generator,
             noise=run.noise,
+            default_generator=run.default_generator if spec.is_own else None,
             ranks=run.ranks,
             checkpoints=checkpoints,
             schedule=each.schedule,
@@ -228,28 +248,22 @@ class _Restarts:
                 raise Stopped(each.before + epochs)
         return result
 
-    def _finish(self, done: dict[str, Any], each: Round, is_final: bool) -> None:
-        """Keep the result of a stage for the checkpoints of later ones."""
-        if self._checkpoints is not None and self._stage == len(self._checkpoints.finished) and not is_final:
-            self._checkpoints.finished.append({**done, "max_epochs": each.epochs})
-        self._stage += 1
-
 
 def _evaluate_finite(
-    model: Trainable, result: TrainingResult, problem: Problem, spec: Spec
+    model: Trainable, result: TrainingResult, problem: Problem, spec: Spec, run: Session
 ) -> tuple[list[Evaluation], bool]:
     """Evaluations of the trained modules, and whether the last step had spoilt the weights of all of them.
 
     In that case the last good weights are restored and evaluated.
     """
-    evaluations = [problem.evaluate(module, spec.n_clusters, spec.objective) for module in model.modules]
-    was_spoilt = not any(math.isfinite(evaluation.objective) for evaluation in evaluations)
-    if was_spoilt:
-        result.restore()
-        evaluations = [problem.evaluate(module, spec.n_clusters, spec.objective) for module in model.modules]
-    if not any(math.isfinite(evaluation.objective) for evaluation in evaluations):
-        raise NotFiniteError(evaluations[0].objective)
-    return evaluations, was_spoilt
+    for restored in (False, True):
+        with DrawFrom(run.default_generator) if spec.is_own else nullcontext():
+            evaluations = [problem.evaluate(module, spec.n_clusters, spec.objective) for module in model.modules]
+        if any(math.isfinite(evaluation.objective) for evaluation in evaluations):
+            return evaluations, restored
+        if not restored:
+            result.restore()
+    raise NotFiniteError(evaluations[0].objective)
 
 
 def _plan_rounds(spec: Spec, restarts: int, batches: Batches) -> list[Round]:
@@ -297,6 +311,41 @@ def _plan_models(
         yield single, AutogradStep(single, objective, alone, *further)
 
 
+class TooLargeError(MemoryError, ValueError):
+    """There is not enough memory for a batch; the message says which batch would fit."""
+
+
+def explain_memory_error(
+    error: Exception, module: nn.Module, n_clusters: int, batches: Batches, objective: Gemini
+) -> Exception:
+    """The error itself; or, where memory did not suffice for a batch, one that says which batch would fit."""
+    if not is_lack_of_memory(error):
+        return error
+    # What the failed step held must be free before others are tried.
+    error.__traceback__ = error.__cause__ = error.__context__ = None
+    cause = str(error).splitlines()[0] if str(error) else type(error).__name__
+    lack = f"There is not enough memory for batches of {batches.batch_size:,} rows"
+    size = batches.batch_size // 2
+    while size >= max(2, n_clusters):
+        try:
+            batch, model = batches.example(size), SingleModel(module, n_clusters)
+            if len(batch.inputs) < size:
+                break
+            torch.autograd.grad(objective(model(batch.inputs), batch.affinity), model.parameters(), allow_unused=True)
+            # Halves leave some for the optimiser and the system.
+            return TooLargeError(f"{lack}; batches of {size:,} would fit: {option('batch_size', size)}. ({cause})")
+        except _MEMORY_ERRORS as other:
+            if not is_lack_of_memory(other):
+                break
+        size //= 2
+    return TooLargeError(f"{lack}, nor for smaller ones: use a smaller model, or free memory. ({cause})")
+
+
+def is_lack_of_memory(error: BaseException) -> bool:
+    """Whether an error says that there is no memory left; torch has no type of its own for that on a CPU."""
+    return isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)) is not None
+
+
 def _callbacks(spec: Spec, run: Session) -> tuple[Callback, ...]:
     return (*([ProgressBar()] if spec.verbose and is_first(run.ranks) else []), *spec.callbacks)
 
@@ -317,16 +366,6 @@ def _identity(
     }
 
 
-def _objective(restart: BestRestart) -> float:
-    """The objective to compare by; one that is not finite is the worst."""
-    value = restart.evaluation.objective
-    return value if math.isfinite(value) else -math.inf
-
-
-def _copy_weights(module: nn.Module) -> list[Tensor]:
-    return [tensor.detach().clone() for tensor in (*module.parameters(), *module.buffers())]
-
-
 def _stage_state(model: Trainable, result: TrainingResult, random: Tensor) -> dict[str, Any]:
     """A finished stage for a checkpoint, with the random numbers that its evaluation began with."""
     return {
@@ -339,7 +378,7 @@ def _stage_state(model: Trainable, result: TrainingResult, random: Tensor) -> di
 
 
 @torch.no_grad()
-def _load_stage(model: Trainable, step: Step, done: dict[str, Any]) -> TrainingResult:
+def _load_stage(model: Trainable, step: Step, done: dict[str, Any], random: torch.Generator) -> TrainingResult:
     if "failed" in done:
         raise NotFiniteError(done["failed"])
 
@@ -350,7 +389,7 @@ def _load_stage(model: Trainable, step: Step, done: dict[str, Any]) -> TrainingR
         model.sync()
 
     restore()
-    torch.set_rng_state(done["random"])
+    random.set_state(done["random"])
     history = History(step.new_metrics().names)
     history.load_state(done["history"])
     return TrainingResult(history, restore, diverged=done["diverged"], ended_by_callback=done["ended_by_callback"])

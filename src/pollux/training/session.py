@@ -11,55 +11,65 @@ import torch
 from sklearn.utils import check_random_state
 
 from pollux.ranks import Ranks, joined
+from pollux.threads import note_threads
 
 
 @dataclass(frozen=True)
 class Session:
     """Where random numbers come from, and the processes that train one model.
 
-    ``generator`` is the same in all processes; ``noise``, where there are several, is each one's own.
+    ``generator`` is the same in all processes; ``noise``, where there are several, is each one's own. Initial weights,
+    dropout and loaders draw from ``default_generator``, which stands for torch's own (see
+    :class:`pollux.threads.DrawFrom`).
     """
 
     seed: int
     device: str
     generator: torch.Generator
+    default_generator: torch.Generator
     noise: torch.Generator | None = None
     ranks: Ranks | None = None
 
     def diverge_ranks(self) -> None:
         """From here on each process draws random numbers of its own, for instance for dropout."""
         if self.ranks is not None:
-            _seed_torch(torch.initial_seed() + 1 + self.ranks.size + self.ranks.rank, self.device)
+            seed = self.seed + 1 + self.ranks.size + self.ranks.rank
+            self.default_generator.manual_seed(seed)
+            if torch.device(self.device).type == "cuda":
+                with torch.cuda.device(self.device):
+                    torch.cuda.manual_seed(seed)
 
 
 @contextmanager
 def session(random_state: Any, device: str, *, distributed: bool = True) -> Iterator[Session]:
-    """All randomness from random_state: initial weights, dropout, batches; torch's own state is restored.
+    """All randomness from random_state: initial weights, dropout, batches. Torch's own random numbers are left alone.
 
-    Several processes start from the same weights and draw the same batches, with the seed of the first of them.
+    Those of a CUDA device are seeded, and put back. Several processes start from the same weights and draw the same
+    batches, with the seed of the first of them.
     """
+    note_threads()
     ranks = joined() if distributed else None
     seed = int(check_random_state(random_state).randint(2**31 - 1))
     if ranks is not None:
         seed = int(ranks.broadcast_object(seed))
-    with torch.random.fork_rng(devices=[device] if torch.device(device).type == "cuda" else []):
-        _seed_torch(seed, device)
-        noise = None if ranks is None else torch.Generator().manual_seed(seed + 1 + ranks.rank)
-        yield Session(seed, device, torch.Generator().manual_seed(seed), noise, ranks)
-
-
-def _seed_torch(seed: int, device: str) -> None:
-    # Not torch.manual_seed, which would seed every device there is.
-    torch.default_generator.manual_seed(seed)
-    if torch.device(device).type == "cuda":
+    generator, default = torch.Generator().manual_seed(seed), torch.Generator().manual_seed(seed)
+    noise = None if ranks is None else torch.Generator().manual_seed(seed + 1 + ranks.rank)
+    run = Session(seed, device, generator, default, noise, ranks)
+    if torch.device(device).type != "cuda":
+        yield run
+        return
+    before = torch.cuda.get_rng_state(device)
+    try:
         with torch.cuda.device(device):
             torch.cuda.manual_seed(seed)
+        yield run
+    finally:
+        torch.cuda.set_rng_state(before, device)
 
 
 def random_states(generators: Mapping[str, torch.Generator | None], device: torch.device) -> dict[str, Any]:
-    """The state of torch's own random numbers, of those of the device, and of generators by name."""
+    """The state of generators by name, and of the random numbers of the device."""
     states: dict[str, Any] = {name: generator.get_state() for name, generator in generators.items() if generator}
-    states["torch"] = torch.get_rng_state()
     if device.type == "cuda":
         states["cuda"] = torch.cuda.get_rng_state(device)
     elif device.type == "mps":
@@ -74,7 +84,6 @@ def load_random_states(
     for name, generator in generators.items():
         if generator is not None and name in states:
             generator.set_state(states[name])
-    torch.set_rng_state(states["torch"])
     if device.type == "cuda" and "cuda" in states:
         torch.cuda.set_rng_state(states["cuda"], device)
     elif device.type == "mps" and "mps" in states:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from sklearn.cluster import kmeans_plusplus
 from sklearn.metrics import pairwise_distances_argmin
 from torch import Tensor, nn
@@ -19,6 +18,7 @@ from pollux.geometry.affinity import Block, Features
 from pollux.models import FreeTable
 from pollux.ranks import is_first
 from pollux.spec import Spec
+from pollux.threads import DrawFrom
 from pollux.training.batches import RowBatches
 from pollux.training.callbacks import ProgressBar
 from pollux.training.checkpoints import as_checkpoints
@@ -45,9 +45,16 @@ def start(
     ``resumes`` says that the training continues from its checkpoints, where there are some.
     """
     if isinstance(problem, StreamProblem):
-        return spec.build(tuple(problem.source.shape), problem.dtype, count)
+        shape = tuple(problem.source.shape)
+    else:
+        shape = (problem.n,) if spec.is_free else problem.rows.shape
+    with DrawFrom(run.default_generator):
+        modules = spec.build(shape, problem.dtype, count)
+    if not isinstance(spec.model, str):
+        problem.try_integers(modules, spec.n_clusters, spec.torch_dtype(np.dtype(np.float32)))
+    if isinstance(problem, StreamProblem):
+        return modules
     rows = problem.rows
-    modules = spec.build((problem.n,) if spec.is_free else rows.shape, rows.dtype, count)
     if spec.is_free and spec.init in ("auto", "kmeans++"):
         random = np.random.RandomState(run.seed)
         for module in modules:
@@ -64,9 +71,15 @@ def start(
 
 
 def _start_at_labels(modules: list[nn.Module], spec: Spec, problem: MemoryProblem, run: Session) -> None:
-    weight = problem.sample_weight
     labels = initial_labels(
-        spec.init, problem.rows, problem.geometry, problem.block, spec.n_clusters, len(modules), run.seed, weight
+        spec.init,
+        problem.rows,
+        problem.geometry,
+        problem.block,
+        spec.n_clusters,
+        len(modules),
+        run.seed,
+        problem.sample_weight,
     )
     if spec.is_free:
         for module, own in zip(modules, labels, strict=True):
@@ -79,8 +92,9 @@ def _start_at_labels(modules: list[nn.Module], spec: Spec, problem: MemoryProble
             problem.inputs,
             resolve_batch_size(spec.batch_size, problem.n),
             spec.learning_rate,
-            weight,
+            problem.sample_weight,
             torch.Generator().manual_seed(run.seed),
+            run.default_generator if spec.is_own else None,
             show_progress=spec.verbose and is_first(run.ranks),
             is_own=not isinstance(spec.model, str),
         )
@@ -134,35 +148,27 @@ def initial_labels(
     """
     if init == "graph":
         graph = geometry if isinstance(geometry, NeighbourGraph) else NeighbourGraph()
-        widths = [_n_eigenvectors(restart, n_clusters, len(rows)) for restart in range(count)]
+        shares = [_EIGENVECTORS[restart % len(_EIGENVECTORS)] for restart in range(count)]
+        widths = [min(len(rows), max(2, round(share * n_clusters))) for share in shares]
         _, vectors = graph.vectors(rows, max(widths))
         features = [unit_rows(vectors[:, :width]) for width in widths]
+    elif geometry is None or block is None or geometry == KERNELS["linear"] or not geometry.gives_features:
+        # The features of the linear kernel are the samples, which may be sparse: no copy is made of them.
+        features = [rows.flat()] * count
     else:
-        features = [_features(rows, geometry, block)] * count
+        everything = block(torch.arange(len(rows)))
+        assert isinstance(everything, Features)
+        features = [everything.values.cpu().numpy()] * count
     # In any unit: equal ones are as good as none.
     weight = None if sample_weight is None else (sample_weight / sample_weight.max()).cpu().numpy()
-    return [_labels(each, n_clusters, seed + restart, weight) for restart, each in enumerate(features)]
-
-
-def _n_eigenvectors(restart: int, n_clusters: int, n: int) -> int:
-    return min(n, max(2, round(_EIGENVECTORS[restart % len(_EIGENVECTORS)] * n_clusters)))
-
-
-def _features(rows: Rows, geometry: Geometry | None, block: Block | None) -> Any:
-    """Features (n, r) of all samples, or the samples themselves, which may be sparse."""
-    # The features of the linear kernel are the samples: no copy is made of them.
-    if geometry is None or block is None or geometry == KERNELS["linear"] or not geometry.gives_features:
-        return rows.flat()
-    everything = block(torch.arange(len(rows)))
-    assert isinstance(everything, Features)
-    return everything.values.cpu().numpy()
-
-
-def _labels(features: Any, n_clusters: int, seed: int, sample_weight: NDArray[np.float64] | None) -> Tensor:
-    # Of unit size, squares can be summed whatever the units.
-    features = features / (max(float(features.max()), -float(features.min())) or 1.0)
-    count = min(n_clusters, features.shape[0])
-    return torch.from_numpy(k_means(features, count, seed % 2**32, sample_weight, runs=_RUNS, in_place=True))
+    labels = []
+    for restart, each in enumerate(features):
+        # Of unit size, squares can be summed whatever the units.
+        scaled = each / (max(float(each.max()), -float(each.min())) or 1.0)
+        seed_of_restart = (seed + restart) % 2**32
+        found = k_means(scaled, min(n_clusters, scaled.shape[0]), seed_of_restart, weight, runs=_RUNS, in_place=True)
+        labels.append(torch.from_numpy(found))
+    return labels
 
 
 def learn_labels(
@@ -174,6 +180,7 @@ def learn_labels(
     learning_rate: float,
     sample_weight: Tensor | None = None,
     generator: torch.Generator | None = None,
+    default_generator: torch.Generator | None = None,
     show_progress: bool = False,
     is_own: bool = True,
 ) -> None:
@@ -201,4 +208,5 @@ def learn_labels(
                 max_epochs=max(1, -(-_FEWEST_STEPS // batches.n_batches)),
                 callbacks=[ProgressBar(title="start at labels, epoch")] if show_progress else [],
                 generator=generator,
+                default_generator=default_generator,
             )

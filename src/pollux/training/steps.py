@@ -1,8 +1,11 @@
-"""One step of training: the one place where model, objective and penalties meet, and the only one that negates."""
+"""One step of training, and the metrics of an epoch of them.
+
+A step is the one place where model, objective and penalties meet, and the only one that negates.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -14,7 +17,6 @@ from pollux.objectives.gradients import DISTRIBUTED_FORMS, value_and_gradient
 from pollux.objectives.penalties import Penalty
 from pollux.ranks import Ranks
 from pollux.training.batches import Batch
-from pollux.training.epoch_metrics import ClusterMetrics, EpochMetrics
 from pollux.training.trainable import DenseModels, SingleModel, StackedModels
 
 Factory = Callable[..., torch.optim.Optimizer]
@@ -26,22 +28,139 @@ OPTIMISERS: dict[str, Factory] = {
     "rmsprop": torch.optim.RMSprop,
     "lbfgs": torch.optim.LBFGS,
 }
+_PENDING_ROWS = 10_000
 # These treat each number by itself, so models stacked into one are trained as they would be alone.
 _ELEMENTWISE = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.RMSprop)
 
 
+class EpochMetrics:
+    """The mean objective (R,) of an epoch; subclasses add metrics of what a step returns beside it.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Of the metrics that :meth:`compute` gives.
+    """
+
+    names: tuple[str, ...] = ("objective",)
+
+    def __init__(self) -> None:
+        self._values: list[Tensor] = []
+        self._earlier: Tensor | None = None
+        self._n_earlier = 0
+
+    def update(self, outputs: Tensor, values: Tensor) -> None:
+        """Outputs and objectives (…) of a step."""
+        self._values.append(values)
+
+    def mean_since_last(self) -> Tensor:
+        """Mean objective (R,) of the steps since the last call, of which only the sum is kept."""
+        values = torch.stack(self._values)
+        total = values.sum(0)
+        self._earlier = total if self._earlier is None else self._earlier + total
+        self._n_earlier += len(values)
+        self._values = []
+        return values.mean(0).reshape(-1)
+
+    def mean(self) -> Tensor:
+        """Mean objective (R,) of all steps."""
+        if self._earlier is None:
+            return torch.stack(self._values).mean(0).reshape(-1)
+        total = self._earlier + torch.stack(self._values).sum(0) if self._values else self._earlier
+        return (total / (self._n_earlier + len(self._values))).reshape(-1)
+
+    def compute(self, ranks: Ranks | None = None) -> dict[str, Tensor]:
+        """The metrics (R,) by name."""
+        return {"objective": self.mean()}
+
+    def state(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        values = torch.stack(self._values) if self._values else None
+        return {"values": values, "earlier": self._earlier, "n_earlier": self._n_earlier}
+
+    def load_state(self, state: Mapping[str, Any], device: torch.device) -> None:
+        """Continue from a :meth:`state`."""
+        self._values = [] if state["values"] is None else list(state["values"].to(device).unbind(0))
+        self._earlier = None if state["earlier"] is None else state["earlier"].to(device)
+        self._n_earlier = state["n_earlier"]
+
+
+class ClusterMetrics(EpochMetrics):
+    """Mean objective, clusters that at least one sample prefers, and mean entropy of the predictions; each (R,).
+
+    Predictions wait until there are many: their metrics then cost a few operations, not a few a step.
+    """
+
+    names = ("objective", "clusters", "entropy")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._pending: list[Tensor] = []
+        self._rows = self._seen = 0
+        self._counts: Tensor | None = None
+        self._entropy: Tensor | None = None
+
+    def update(self, outputs: Tensor, values: Tensor) -> None:
+        """Predictions (…, n, K) and objectives (…) of a step."""
+        self._values.append(values)
+        self._pending.append(outputs)
+        self._rows += outputs.shape[-2]
+        if self._rows >= _PENDING_ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._pending:
+            return
+        log_p = torch.cat(self._pending, -2).log_softmax(-1)
+        log_p = log_p.reshape(-1, *log_p.shape[-2:])
+        R, n, K = log_p.shape
+        offsets = torch.arange(0, R * K, K, device=log_p.device)[:, None]
+        counts = torch.bincount((log_p.argmax(-1) + offsets).flatten(), minlength=R * K).reshape(R, K)
+        entropy = -(log_p.exp() * log_p).sum((-2, -1))
+        self._counts = counts if self._counts is None else self._counts + counts
+        self._entropy = entropy if self._entropy is None else self._entropy + entropy
+        self._seen += n
+        self._pending, self._rows = [], 0
+
+    def compute(self, ranks: Ranks | None = None) -> dict[str, Tensor]:
+        self._flush()
+        assert self._counts is not None
+        assert self._entropy is not None
+        counts, entropy, seen = self._counts, self._entropy, torch.tensor(self._seen)
+        if ranks is not None:
+            counts, entropy, seen = ranks.sum(counts), ranks.sum(entropy), ranks.sum(seen)
+        return {"objective": self.mean(), "clusters": (counts > 0).sum(-1), "entropy": entropy / int(seen)}
+
+    def state(self) -> dict[str, Any]:
+        """For a checkpoint. Pending predictions stay pending: sums in another order differ in their last digits."""
+        return {
+            **super().state(),
+            "pending": torch.cat(self._pending, -2) if self._pending else None,
+            "counts": self._counts,
+            "entropy": self._entropy,
+            "seen": self._seen,
+        }
+
+    def load_state(self, state: Mapping[str, Any], device: torch.device) -> None:
+        super().load_state(state, device)
+        pending, self._counts, self._entropy = (
+            None if state[name] is None else state[name].to(device) for name in ("pending", "counts", "entropy")
+        )
+        self._pending, self._rows = ([], 0) if pending is None else ([pending], pending.shape[-2])
+        self._seen = state["seen"]
+
+
 class Step(Protocol):
     """One step on one batch, and the optimiser's state."""
+
+    new_metrics: type[EpochMetrics] = ClusterMetrics
+    """Gathers the metrics of an epoch from what the steps return."""
 
     def __call__(self, batch: Any) -> tuple[Tensor, Tensor]:
         """What metrics are computed from, and the objective (…) that rises, of each model.
 
         Steps of a clustering return predictions (…, n, K), up to a constant for each sample.
         """
-
-    def new_metrics(self) -> EpochMetrics:
-        """Gathers the metrics of an epoch from what the steps return."""
-        return ClusterMetrics()
 
     def scale_learning_rate(self, factor: float) -> None:
         """Continue at this share of the learning rate."""
@@ -141,40 +260,34 @@ class AutogradStep(OptimiserStep):
         return seen[0]
 
     def _backward(self, batch: Batch, log_p: Tensor) -> tuple[Tensor, Tensor]:
-        """Objective and loss, after their backward pass."""
+        """Objective and loss, after their backward pass; of several processes, the part of the loss of this one."""
+        ranks, size = self._ranks, 1 if self._ranks is None else self._ranks.size
         is_plain = not self._penalties and batch.sample_weight is None and batch.sizes is not None
-        if self._ranks is not None and is_plain and self._objective.name in DISTRIBUTED_FORMS:
+        if ranks is not None and is_plain and self._objective.name in DISTRIBUTED_FORMS:
             # The closed form sends fewer messages than autograd would.
             with torch.no_grad():
                 values, gradient = value_and_gradient(
-                    self._objective, log_p, batch.affinity, None, self._generator, self._ranks, batch.sizes
+                    self._objective, log_p, batch.affinity, None, self._generator, ranks, batch.sizes
                 )
             # Logarithms of probabilities are logits too.
             log_p.backward(gradient.neg())  # type: ignore[no-untyped-call]
-            return values, -values.sum() / self._ranks.size
+            return values, -values.sum() / size
         values = self._objective(
-            log_p, batch.affinity, sample_weight=batch.sample_weight, generator=self._generator, ranks=self._ranks
+            log_p, batch.affinity, sample_weight=batch.sample_weight, generator=self._generator, ranks=ranks
         )
-        loss = self._loss(batch, log_p, values)
-        loss.backward()  # type: ignore[no-untyped-call]
-        return values, loss
-
-    def _loss(self, batch: Batch, log_p: Tensor, values: Tensor) -> Tensor:
-        """The loss; of several processes, the part of this one: together they are the loss of the batch."""
-        total, share = -values.sum(), 1.0
-        if self._ranks is not None:
-            total = total / self._ranks.size
-        if self._ranks is not None and self._penalties:
+        loss, share = -values.sum() / size, 1.0
+        if ranks is not None and self._penalties:
             # A penalty is a mean over samples, and this process has some of them.
             own = torch.tensor(float(len(batch.inputs)), dtype=torch.float64)
             if batch.sample_weight is not None:
                 own = batch.sample_weight.sum().double()
-            share = float(own / self._ranks.sum(own))
+            share = float(own / ranks.sum(own))
         for penalty, weight in self._penalties:
             also = {"spacing": batch.spacing} if getattr(penalty, "uses_spacing", False) else {}
             value = penalty(self._model, batch.inputs, log_p, batch.sample_weight, self._noise, **also)
-            total = total + weight * share * value.sum()
-        return total
+            loss = loss + weight * share * value.sum()
+        loss.backward()  # type: ignore[no-untyped-call]
+        return values, loss
 
 
 class ClosedFormStep(Step):
@@ -193,23 +306,22 @@ class ClosedFormStep(Step):
         return logits, values
 
     def scale_learning_rate(self, factor: float) -> None:
-        self._model.adam.lr_factor = factor
+        self._model.lr_factor = factor
 
     def state(self) -> Any:
-        return self._model.adam.state()
+        return self._model.optimiser_state()
 
     def load_state(self, state: Any) -> None:
-        self._model.adam.load_state(state)
+        self._model.load_optimiser_state(state)
 
 
 class ClosedFormLabelStep(ClosedFormStep):
     """Steps of Adam on small dense networks towards given labels, by cross-entropy: those of :class:`LabelStep`."""
 
+    new_metrics = EpochMetrics
+
     def __init__(self, model: DenseModels, label_smoothing: float = 0.0) -> None:
         self._model, self._smoothing = model, label_smoothing
-
-    def new_metrics(self) -> EpochMetrics:
-        return EpochMetrics()
 
     @torch.no_grad()
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -229,12 +341,11 @@ class ClosedFormLabelStep(ClosedFormStep):
 class LabelStep(OptimiserStep):
     """Steps towards given labels, by cross-entropy; the labels are the ``targets`` of a batch."""
 
+    new_metrics = EpochMetrics
+
     def __init__(self, model: SingleModel, optimiser: torch.optim.Optimizer, label_smoothing: float = 0.0) -> None:
         super().__init__(optimiser)
         self._model, self._smoothing = model, label_smoothing
-
-    def new_metrics(self) -> EpochMetrics:
-        return EpochMetrics()
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
         assert batch.targets is not None
@@ -272,9 +383,7 @@ def is_elementwise(optimiser: torch.optim.Optimizer) -> bool:
 @torch.no_grad()
 def add_gradients(parameters: Sequence[Tensor], loss: Tensor, ranks: Ranks) -> Tensor:
     """Give every process the sum of their gradients, and return that of their losses; all in one message."""
-    gradients = [
-        parameter.grad if parameter.grad is not None else torch.zeros_like(parameter) for parameter in parameters
-    ]
+    gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in parameters]
     total = ranks.sum_in_place(torch.cat([*(gradient.flatten() for gradient in gradients), loss.flatten()]))
     *parts, losses = torch.split(total, [*(gradient.numel() for gradient in gradients), 1])
     for parameter, part in zip(parameters, parts, strict=True):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
+from pollux.data.rows import Several
+from pollux.errors import InputError
 from pollux.ranks import Ranks
 
 # With more parameters the work outweighs the recording of a step, and torch's fused optimiser is faster.
@@ -23,6 +25,10 @@ _ACTIVATIONS: dict[type[nn.Module], tuple[Callable[[Tensor], Tensor], Callable[[
     nn.Identity: (lambda inputs: inputs, torch.ones_like),
     nn.Sigmoid: (torch.sigmoid, lambda output: output * (1 - output)),
 }
+
+
+class ModelError(ValueError):
+    """The forward pass of a module has failed."""
 
 
 class Trainable(Protocol):
@@ -63,15 +69,17 @@ class SingleModel(Trainable):
     ) -> None:
         self.modules = [module]
         self.n_clusters = n_clusters
-        self._autocast = autocast
+        self._autocast, self.compiled, self._is_checked = autocast, compiled, False
         # Batches differ by a row in size, which must not lead to more than one compilation.
         self._forward: Any = torch.compile(module, dynamic=True) if compiled else module
 
-    def __call__(self, inputs: Tensor) -> Tensor:
+    def __call__(self, inputs: Tensor | Several) -> Tensor:
         """Log-probabilities of inputs."""
-        with casting(self._autocast, inputs.device):
-            logits = run(self._forward, inputs, self.n_clusters)
-        return full(logits, self._autocast).log_softmax(-1)
+        logits = logits_of(self._forward, inputs, self.n_clusters, self._autocast)
+        if not self._is_checked:
+            check_not_probabilities(logits.detach())
+            self._is_checked = True
+        return logits.log_softmax(-1)
 
     def each(self, inputs: Tensor) -> Tensor:
         """Log-probabilities of inputs that a penalty has made."""
@@ -115,13 +123,13 @@ class StackedModels(Trainable):
         self._shared = vmap(self._call, in_dims=(0, None), randomness="different")
         self._each = vmap(self._call, in_dims=(0, 0), randomness="different")
 
-    def _call(self, parameters: dict[str, Tensor], inputs: Tensor) -> Tensor:
-        with casting(self._autocast, inputs.device):
-            logits: Tensor = functional_call(self._skeleton, parameters, (inputs,))
-        check_logits(logits, len(inputs), self.n_clusters)
-        return full(logits, self._autocast).log_softmax(-1)
+    def _call(self, parameters: dict[str, Tensor], inputs: Tensor | Several) -> Tensor:
+        def module(*args: Any, **kwargs: Any) -> Any:
+            return functional_call(self._skeleton, parameters, args, kwargs)
 
-    def __call__(self, inputs: Tensor) -> Tensor:
+        return logits_of(module, inputs, self.n_clusters, self._autocast).log_softmax(-1)
+
+    def __call__(self, inputs: Tensor | Several) -> Tensor:
         """Log-probabilities of inputs that all models share."""
         log_p: Tensor = self._shared(self._stacked, inputs)
         return log_p
@@ -166,7 +174,7 @@ def stackable(module: nn.Module) -> bool:
 
 
 def try_stack(
-    modules: Sequence[nn.Module], n_clusters: int, inputs: Tensor, autocast: torch.dtype | None = None
+    modules: Sequence[nn.Module], n_clusters: int, inputs: Tensor | Several, autocast: torch.dtype | None = None
 ) -> StackedModels | None:
     """The modules as one model, or None where their forward pass cannot be batched."""
     if not stackable(modules[0]):
@@ -176,23 +184,15 @@ def try_stack(
         stacked.train(False)
         with torch.no_grad():
             together = stacked(inputs)
-            alone = torch.stack([module.eval()(inputs).log_softmax(-1) for module in modules])
-    except (RuntimeError, NotImplementedError):
+            logits = [logits_of(module.eval(), inputs, n_clusters) for module in modules]
+            alone = torch.stack(logits).log_softmax(-1)
+    except (ModelError, RuntimeError):
         return None
+    check_not_probabilities(logits[0])
     # A module may hold more than its parameters show, such as a plain tensor of its own.
-    same = torch.allclose(together, alone, rtol=1e-4, atol=1e-5, equal_nan=True)
-    if not same:
+    if not torch.allclose(together, alone, rtol=1e-4, atol=1e-5, equal_nan=True):
         return None
     return stacked if autocast is None else StackedModels(modules, n_clusters, autocast)
-
-
-class _Layer(NamedTuple):
-    """Views of the parameters of one layer, (…, h, d) and (…, 1, h), and of their gradients."""
-
-    weight: Tensor
-    bias: Tensor
-    weight_gradient: Tensor
-    bias_gradient: Tensor
 
 
 class DenseModels(Trainable):
@@ -202,27 +202,41 @@ class DenseModels(Trainable):
     written out as a few matrix products. The results are those of :class:`~pollux.training.AutogradStep`.
     """
 
-    def __init__(self, modules: Sequence[nn.Module], learning_rate: float) -> None:
+    def __init__(
+        self, modules: Sequence[nn.Module], learning_rate: float, beta1: float = 0.9, beta2: float = 0.999
+    ) -> None:
         self.modules = list(modules)
         self._linears = [_dense_layers(module)[::2] for module in modules]
         self._activations = [_ACTIVATIONS[type(layer)] for layer in _dense_layers(modules[0])[1::2]]
-        flat = [
-            torch.cat([part.detach().flatten() for linear in own for part in (linear.weight, linear.bias)])
-            for own in self._linears
-        ]
-        self.adam = Adam(torch.stack(flat), learning_rate)
-        self._layers = _views(self._linears[0], self.adam.parameters, self.adam.gradients)
+        self.parameters = torch.stack(
+            [
+                torch.cat([part.detach().flatten() for linear in own for part in (linear.weight, linear.bias)])
+                for own in self._linears
+            ]
+        )
+        """Those of all layers, (R, P)."""
+        self._gradients, self._mean, self._square = (torch.zeros_like(self.parameters) for _ in range(3))
+        self._steps, self._betas, self._learning_rate, self.lr_factor = 0, (beta1, beta2), learning_rate, 1.0
+        # Of each layer its weights (…, h, d), its bias (…, 1, h), and their gradients: views of all.
+        self._layers: list[list[Tensor]] = []
+        start = 0
+        for linear in self._linears[0]:
+            d, h = linear.in_features, linear.out_features
+            middle, end = start + d * h, start + d * h + h
+            views = []
+            for matrix in (self.parameters, self._gradients):
+                views += [matrix[:, start:middle].reshape(-1, h, d), matrix[:, middle:end].reshape(-1, 1, h)]
+            # A single model goes without the leading dimension: plain matrix products are faster.
+            self._layers.append([view[0] for view in views] if len(modules) == 1 else views)
+            start = end
         self._outputs: list[Tensor] = []
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Logits; what the gradient needs is stored."""
         output = inputs.flatten(1)
         self._outputs = [output]
-        for depth, layer in enumerate(self._layers):
-            if layer.weight.ndim == 2:
-                output = torch.addmm(layer.bias, output, layer.weight.mT)
-            else:
-                output = output @ layer.weight.mT + layer.bias
+        for depth, (weight, bias, _, _) in enumerate(self._layers):
+            output = torch.addmm(bias, output, weight.mT) if weight.ndim == 2 else output @ weight.mT + bias
             if depth < len(self._activations):
                 output = self._activations[depth][0](output)
                 self._outputs.append(output)
@@ -231,16 +245,33 @@ class DenseModels(Trainable):
     def descend(self, gradient: Tensor) -> None:
         """One step of Adam against the gradient (…, n, K) of the loss with respect to the logits."""
         for depth in reversed(range(len(self._layers))):
-            layer, inputs = self._layers[depth], self._outputs[depth]
-            torch.matmul(gradient.mT, inputs, out=layer.weight_gradient)
-            torch.sum(gradient, -2, keepdim=True, out=layer.bias_gradient)
+            (weight, _, weight_gradient, bias_gradient), inputs = self._layers[depth], self._outputs[depth]
+            torch.matmul(gradient.mT, inputs, out=weight_gradient)
+            torch.sum(gradient, -2, keepdim=True, out=bias_gradient)
             if depth:
                 _, derivative = self._activations[depth - 1]
-                gradient = (gradient @ layer.weight).mul_(derivative(inputs))
-        self.adam.step()
+                gradient = (gradient @ weight).mul_(derivative(inputs))
+        self._steps += 1
+        beta1, beta2 = self._betas
+        self._mean.lerp_(self._gradients, 1 - beta1)
+        self._square.mul_(beta2).addcmul_(self._gradients, self._gradients, value=1 - beta2)
+        # The corrections of both moments, drawn out of the element-wise work.
+        correction = (1 - beta2**self._steps) ** 0.5
+        rate = self.lr_factor * self._learning_rate * correction / (1 - beta1**self._steps)
+        self.parameters.addcdiv_(self._mean, self._square.sqrt().add_(1e-8 * correction), value=-rate)
+
+    def optimiser_state(self) -> dict[str, Any]:
+        """Moments and number of steps of Adam."""
+        return {"mean": self._mean, "square": self._square, "steps": self._steps}
+
+    def load_optimiser_state(self, state: dict[str, Any]) -> None:
+        """Continue from an :meth:`optimiser_state`."""
+        self._mean.copy_(state["mean"])
+        self._square.copy_(state["square"])
+        self._steps = state["steps"]
 
     def state(self) -> list[Tensor]:
-        return [self.adam.parameters]
+        return [self.parameters]
 
     def train(self, mode: bool = True) -> None:
         """The layers are the same in training and in evaluation."""
@@ -248,42 +279,9 @@ class DenseModels(Trainable):
     @torch.no_grad()
     def sync(self) -> None:
         for r, linears in enumerate(self._linears):
-            for linear, layer in zip(linears, self._layers, strict=True):
-                linear.weight.copy_(layer.weight.reshape(-1, *layer.weight.shape[-2:])[r])
-                linear.bias.copy_(layer.bias.reshape(-1, layer.bias.shape[-1])[r])
-
-
-class Adam:
-    """Adam on one matrix of parameters (R, P), in the six operations that it is."""
-
-    def __init__(self, parameters: Tensor, learning_rate: float, beta1: float = 0.9, beta2: float = 0.999) -> None:
-        self.parameters = parameters
-        self.gradients = torch.zeros_like(parameters)
-        self._mean = torch.zeros_like(parameters)
-        self._square = torch.zeros_like(parameters)
-        self._learning_rate, self._beta1, self._beta2 = learning_rate, beta1, beta2
-        self._steps = 0
-        self.lr_factor = 1.0
-
-    def step(self) -> None:
-        """Move the parameters against the gradients."""
-        self._steps += 1
-        self._mean.lerp_(self.gradients, 1 - self._beta1)
-        self._square.mul_(self._beta2).addcmul_(self.gradients, self.gradients, value=1 - self._beta2)
-        # The corrections of both moments, drawn out of the element-wise work.
-        correction = (1 - self._beta2**self._steps) ** 0.5
-        rate = self.lr_factor * self._learning_rate * correction / (1 - self._beta1**self._steps)
-        self.parameters.addcdiv_(self._mean, self._square.sqrt().add_(1e-8 * correction), value=-rate)
-
-    def state(self) -> dict[str, Any]:
-        """Moments and number of steps."""
-        return {"mean": self._mean, "square": self._square, "steps": self._steps}
-
-    def load_state(self, state: dict[str, Any]) -> None:
-        """Continue from a :meth:`state`."""
-        self._mean.copy_(state["mean"])
-        self._square.copy_(state["square"])
-        self._steps = state["steps"]
+            for linear, (weight, bias, _, _) in zip(linears, self._layers, strict=True):
+                linear.weight.copy_(weight.reshape(-1, *weight.shape[-2:])[r])
+                linear.bias.copy_(bias.reshape(-1, bias.shape[-1])[r])
 
 
 def has_closed_form(module: nn.Module, n_clusters: int) -> bool:
@@ -305,52 +303,46 @@ def _dense_layers(module: nn.Module) -> list[Any]:
     return layers[1:] if layers and type(layers[0]) is nn.Flatten else layers
 
 
-def _views(linears: Sequence[nn.Linear], parameters: Tensor, gradients: Tensor) -> list[_Layer]:
-    """The layers of R networks, as views of their parameters and gradients (R, P)."""
-    layers: list[_Layer] = []
-    start = 0
-    for linear in linears:
-        d, h = linear.in_features, linear.out_features
-        middle, end = start + d * h, start + d * h + h
-        views: list[Tensor] = []
-        for matrix in (parameters, gradients):
-            weight = matrix[:, start:middle].reshape(-1, h, d)
-            bias = matrix[:, middle:end].reshape(-1, 1, h)
-            # A single model goes without the leading dimension: plain matrix products are faster.
-            views += [weight[0], bias[0]] if len(matrix) == 1 else [weight, bias]
-        layers.append(_Layer(*views))
-        start = end
-    return layers
+def logits_of(
+    module: Callable[..., Any], inputs: Tensor | Several, n_clusters: int, autocast: torch.dtype | None = None
+) -> Tensor:
+    """Logits (n, K) of inputs (n, …), or an error that says how the module failed.
 
-
-def casting(dtype: torch.dtype | None, device: torch.device) -> contextlib.AbstractContextManager[Any]:
-    """Matrix products in another type than that of the weights, or as they are."""
-    return contextlib.nullcontext() if dtype is None else torch.autocast(device.type, dtype)
-
-
-def full(logits: Tensor, autocast: torch.dtype | None) -> Tensor:
-    """Logits in a type that probabilities can be computed in."""
+    A module may also return an object or a mapping with ``logits``, or a tuple that begins with them. With ``autocast``
+    matrix products are in that type, and logits in one that probabilities can be computed in.
+    """
+    try:
+        with contextlib.nullcontext() if autocast is None else torch.autocast(inputs.device.type, autocast):
+            output = inputs.pass_to(module) if isinstance(inputs, Several) else module(inputs)
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        raise ModelError(f"The model failed on inputs of shape {tuple(inputs.shape)}: {error}") from error
+    logits = output
+    if isinstance(output, Mapping) and "logits" in output:
+        logits = output["logits"]
+    elif isinstance(output, tuple | list) and output and not hasattr(output, "logits"):
+        logits = output[0]
+    elif not isinstance(output, Tensor):
+        logits = getattr(output, "logits", output)
+    shape = tuple(getattr(logits, "shape", ()))
+    if not isinstance(logits, Tensor) or shape != (len(inputs), n_clusters) or not logits.is_floating_point():
+        raise ValueError(
+            f"The model must return one logit for each sample and cluster: a tensor of shape "
+            f"({len(inputs)}, {n_clusters}) for {len(inputs)} samples and n_clusters={n_clusters}. It returned "
+            f"{type(logits).__name__} {shape} of {getattr(logits, 'dtype', 'no type')}."
+        )
     return logits if autocast is None else logits.float()
 
 
-def run(module: nn.Module, inputs: Tensor, n_clusters: int) -> Tensor:
-    """Logits (n, K) of inputs (n, …), or an error that says how the module failed."""
-    try:
-        logits: Tensor = module(inputs)
-    except (RuntimeError, TypeError, ValueError) as error:
-        raise ValueError(f"The model failed on inputs of shape {tuple(inputs.shape)}: {error}") from error
-    check_logits(logits, len(inputs), n_clusters)
-    return logits
-
-
-def check_logits(logits: Tensor, n: int, n_clusters: int) -> None:
-    """Raise a ValueError unless there is a floating-point logit for each sample and cluster."""
-    shape = tuple(getattr(logits, "shape", ()))
-    if not isinstance(logits, Tensor) or shape != (n, n_clusters) or not logits.is_floating_point():
-        raise ValueError(
-            f"The model must return one logit for each sample and cluster: a tensor of shape ({n}, {n_clusters}) "
-            f"for {n} samples and n_clusters={n_clusters}. It returned {type(logits).__name__} {shape} "
-            f"of {getattr(logits, 'dtype', 'no type')}."
+def check_not_probabilities(logits: Tensor) -> None:
+    """Raise an InputError where rows (n, K) are probabilities: at least zero, with the sum of one."""
+    if logits.is_meta or logits.shape[1] < 2 or not bool((logits >= 0).all()):
+        return
+    # The sum of K rounded numbers.
+    tolerance = logits.shape[1] * torch.finfo(logits.dtype).eps
+    if bool(((logits.sum(1) - 1).abs() <= tolerance).all()):
+        raise InputError(
+            "The model returns probabilities: rows of at least 0 that sum to 1. It must return logits: leave out the "
+            "softmax at its end."
         )
 
 

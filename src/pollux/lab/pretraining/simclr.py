@@ -42,8 +42,7 @@ from pollux.training import (
     make_optimiser,
     train,
 )
-from pollux.training.epoch_metrics import EpochMetrics
-from pollux.training.steps import OptimiserStep
+from pollux.training.steps import EpochMetrics, OptimiserStep
 
 _WARM_UP = 0.05
 """Share of all steps in which the learning rate rises."""
@@ -404,8 +403,34 @@ class ContrastiveNetwork(nn.Module):
         return projections
 
 
+class _ViewMetrics(EpochMetrics):
+    """Mean objective, and mean share of matched views."""
+
+    names = ("objective", "matched")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._matched: list[Tensor] = []
+
+    def update(self, outputs: Tensor, values: Tensor) -> None:
+        super().update(outputs, values)
+        self._matched.append(outputs)
+
+    def compute(self, ranks: Ranks | None = None) -> dict[str, Tensor]:
+        return {**super().compute(ranks), "matched": torch.stack(self._matched).mean().reshape(-1)}
+
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), "matched": torch.stack(self._matched) if self._matched else None}
+
+    def load_state(self, state: Mapping[str, Any], device: torch.device) -> None:
+        super().load_state(state, device)
+        self._matched = [] if state["matched"] is None else list(state["matched"].to(device).unbind(0))
+
+
 class ContrastiveStep(OptimiserStep):
     """A step on images (n, C, H, W) from 0 to 1: two random views of each, and NT-Xent between all of them."""
+
+    new_metrics = _ViewMetrics
 
     def __init__(
         self,
@@ -429,30 +454,3 @@ class ContrastiveStep(OptimiserStep):
         loss.backward()  # type: ignore[no-untyped-call]
         self._optimiser.step()
         return matched, -loss.detach()
-
-    def new_metrics(self) -> EpochMetrics:
-        return _ViewMetrics()
-
-
-class _ViewMetrics(EpochMetrics):
-    """Mean objective, and mean share of matched views."""
-
-    names = ("objective", "matched")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._matched: list[Tensor] = []
-
-    def update(self, outputs: Tensor, values: Tensor) -> None:
-        super().update(outputs, values)
-        self._matched.append(outputs)
-
-    def compute(self, ranks: Ranks | None = None) -> dict[str, Tensor]:
-        return {**super().compute(ranks), "matched": torch.stack(self._matched).mean().reshape(-1)}
-
-    def state(self) -> dict[str, Any]:
-        return {**super().state(), "matched": torch.stack(self._matched) if self._matched else None}
-
-    def load_state(self, state: Mapping[str, Any], device: torch.device) -> None:
-        super().load_state(state, device)
-        self._matched = [] if state["matched"] is None else list(state["matched"].to(device).unbind(0))

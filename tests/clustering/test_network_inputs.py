@@ -1,0 +1,204 @@
+"""Networks of the user's own: whole numbers, several inputs, and what they return."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import pollux
+from pollux import GeminiClustering
+from pollux.errors import InputError
+
+RANDOM = np.random.default_rng(0)
+TOKENS = RANDOM.integers(0, 9, size=(40, 5))
+NUMBERS = RANDOM.normal(size=(40, 3)).astype(np.float32)
+# Float32 holds neither of two such neighbours.
+LARGE = 2**24 + 1
+
+
+class Tokens(nn.Module):
+    """Embeds tokens, and notes what it was given."""
+
+    def __init__(self, n_clusters: int = 3, size: int = 9) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(size, 4)
+        self.last = nn.Linear(4, n_clusters)
+        self.seen: set[torch.dtype] = set()
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        self.seen.add(tokens.dtype)
+        logits: Tensor = self.last(self.embedding(tokens).mean(1))
+        return logits
+
+
+class Pair(Tokens):
+    """Of tokens and numbers."""
+
+    def __init__(self, n_clusters: int = 3) -> None:
+        super().__init__(n_clusters)
+        self.other = nn.Linear(3, n_clusters)
+
+    def forward(self, tokens: Tensor, numbers: Tensor | None = None) -> Tensor:
+        assert numbers is not None
+        return super().forward(tokens) + self.other(numbers)
+
+
+def clustering(model: Any, **options: Any) -> GeminiClustering:
+    usual: dict[str, Any] = {"objective": "mi", "max_epochs": 2, "batch_size": 10, "random_state": 0}
+    return GeminiClustering(3, model=model, **{**usual, **options})
+
+
+def same_weights(one: GeminiClustering, other: GeminiClustering) -> bool:
+    states = [list(each.module_.state_dict().values()) for each in (one, other)]
+    return all(torch.equal(*pair) for pair in zip(*states, strict=True))
+
+
+@pytest.mark.parametrize("n_init", [1, 2])
+@pytest.mark.parametrize("kind", ["int64", "int32", "uint8", "tensor"])
+def test_tokens_reach_a_network_as_whole_numbers(kind: str, n_init: int) -> None:
+    X = torch.as_tensor(TOKENS) if kind == "tensor" else TOKENS.astype(kind)
+    fitted = clustering(lambda shape, k: Tokens(k), n_init=n_init).fit(X)
+    np.testing.assert_array_equal(fitted.predict(X), fitted.labels_)
+    assert fitted.module_.seen <= {torch.int64}
+    assert np.isfinite(fitted.score(X))
+    fitted.partial_fit(X)
+    with pytest.raises(ValueError, match="trained on whole numbers"):
+        fitted.predict(TOKENS + 0.5)
+
+
+def test_large_tokens_keep_all_digits() -> None:
+    class Parity(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.last = nn.Linear(1, 2)
+
+        def forward(self, tokens: Tensor) -> Tensor:
+            assert not tokens.is_floating_point()
+            logits: Tensor = self.last((tokens % 2).float())
+            return logits
+
+    X = LARGE + np.arange(20)[:, None] % 2
+    fitted = GeminiClustering(2, model=Parity(), objective="mi", max_epochs=50, random_state=0).fit(X)
+    assert len(set(zip(X[:, 0].tolist(), fitted.labels_.tolist(), strict=True))) == 2
+
+
+def test_a_network_of_numbers_still_gets_numbers() -> None:
+    fitted = clustering(nn.Linear(5, 3)).fit(TOKENS)
+    assert fitted.predict(TOKENS.astype(float)).shape == (40,)
+    assert clustering(Tokens(), preprocessing=None).fit(TOKENS).n_iter_ == 2
+
+
+def test_a_loader_of_tokens() -> None:
+    loader = DataLoader(TensorDataset(torch.as_tensor(TOKENS)), batch_size=10)
+    fitted = clustering(Tokens()).fit(loader)
+    assert fitted.predict(TOKENS).shape == (40,)
+
+
+def test_a_model_of_tokens_comes_back_from_its_file(tmp_path: Path) -> None:
+    fitted = clustering(Tokens()).fit(TOKENS)
+    fitted.save(tmp_path / "model.safetensors")
+    again = pollux.load(tmp_path / "model.safetensors", model=Tokens())
+    np.testing.assert_array_equal(again.predict_proba(TOKENS), fitted.predict_proba(TOKENS))
+
+
+FORMS: dict[str, Any] = {
+    "by position": (TOKENS, NUMBERS),
+    "by name": {"numbers": NUMBERS, "tokens": TOKENS},
+    "tensors": (torch.as_tensor(TOKENS), torch.as_tensor(NUMBERS)),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_several_inputs_reach_a_network(form: str, tmp_path: Path) -> None:
+    X = FORMS[form]
+    fitted, other = (clustering(lambda shapes, k: Pair(k), n_init=2).fit(each) for each in (X, FORMS["by position"]))
+    assert same_weights(fitted, other)
+    np.testing.assert_array_equal(fitted.predict(X), fitted.labels_)
+    assert fitted.predict_proba(X).shape == (40, 3)
+    assert np.isfinite(fitted.score(X))
+    fitted.partial_fit(X, sample_weight=np.arange(40) % 3)
+    with pytest.raises(ValueError, match="was trained on samples of shape"):
+        fitted.predict(X[::-1] if isinstance(X, tuple) else {"numbers": NUMBERS, "words": TOKENS})
+    with pytest.raises(InputError, match="model of several inputs"):
+        fitted.save(tmp_path / "model.safetensors")
+
+
+def test_several_inputs_with_weights_and_an_affinity() -> None:
+    kernel = NUMBERS @ NUMBERS.T
+    weight = np.arange(40) % 4
+    fitted = clustering(Pair(), objective="mmd_ova").fit((TOKENS, NUMBERS), affinity=kernel, sample_weight=weight)
+    assert (fitted.labels_ >= 0).all()
+    assert len(fitted.labels_) == 40
+
+
+@pytest.mark.parametrize(
+    ("X", "options", "answer"),
+    [
+        ((TOKENS, NUMBERS), {"model": "mlp"}, "takes one: join them"),
+        ({"a": TOKENS}, {"model": "linear"}, "takes one: join them"),
+        ((TOKENS, NUMBERS[:-1]), {}, "their lengths differ"),
+        ({}, {}, "empty mapping"),
+        ((TOKENS, NUMBERS), {"preprocessing": "standard"}, "scaling='standard' is for one"),
+        ((TOKENS, NUMBERS), {"init": "kmeans"}, "init='kmeans' is for one"),
+        ((TOKENS, NUMBERS), {"penalties": {"vat": 1.0}}, "the penalty 'vat' is for one"),
+        ((TOKENS, NUMBERS), {"objective": "mmd_ova"}, "needs a kernel between samples"),
+        (torch.as_tensor(NUMBERS).requires_grad_(), {"model": "mlp"}, r"pass X\.detach\(\)"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_done_with_inputs_is_said(X: Any, options: dict[str, Any], answer: str) -> None:
+    with pytest.raises(InputError, match=answer):
+        clustering(**{"model": Pair(), **options}).fit(X)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_nested_tensor_is_to_be_padded() -> None:
+    nested = torch.nested.nested_tensor([torch.ones(3), torch.ones(4)])
+    with pytest.raises(InputError, match="pad them"):
+        clustering("mlp").fit(nested)
+
+
+class Wrapped(nn.Module):
+    """A network that wraps what it returns."""
+
+    def __init__(self, form: str) -> None:
+        super().__init__()
+        self.layer, self.form = nn.Linear(3, 3), form
+
+    def forward(self, inputs: Tensor) -> Any:
+        logits = self.layer(inputs)
+        forms = {
+            "object": lambda: SimpleNamespace(logits=logits, loss=None),
+            "mapping": lambda: OrderedDict(loss=logits.sum(), logits=logits),
+            "tuple": lambda: (logits, inputs),
+            "probabilities": lambda: logits.softmax(-1),
+        }
+        return forms[self.form]()
+
+    def reset_parameters(self) -> None:
+        self.layer.reset_parameters()
+
+
+@pytest.mark.parametrize("n_init", [1, 2])
+@pytest.mark.parametrize("form", ["object", "mapping", "tuple"])
+def test_logits_are_found_in_what_a_network_returns(form: str, n_init: int) -> None:
+    def make(cls: Any) -> GeminiClustering:
+        return clustering(cls, n_init=n_init).fit(NUMBERS)
+
+    wrapped, plain = make(lambda d, k: Wrapped(form)), make(lambda d, k: nn.Linear(d, k))
+    assert same_weights(wrapped, plain)
+    np.testing.assert_array_equal(wrapped.predict_proba(NUMBERS), plain.predict_proba(NUMBERS))
+
+
+@pytest.mark.parametrize("n_init", [1, 2])
+def test_a_network_of_probabilities_is_refused(n_init: int) -> None:
+    with pytest.raises(InputError, match="leave out the softmax"):
+        clustering(lambda d, k: Wrapped("probabilities"), n_init=n_init).fit(NUMBERS)
