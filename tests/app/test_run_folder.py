@@ -40,12 +40,14 @@ def settings(data: Path, **changes: Any) -> Settings:
     return Settings(data=str(data), n_clusters=3, **{"max_epochs": 3, "n_init": 1, **changes})
 
 
-def interrupting(function: Callable[..., Any], times: int = 1) -> Callable[..., Any]:
+def interrupting(
+    function: Callable[..., Any], times: int = 1, number: signal.Signals = signal.SIGINT
+) -> Callable[..., Any]:
     """The function, begun with Ctrl-C."""
 
     def interrupted(*arguments: Any, **options: Any) -> Any:
         for _ in range(times):
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), number)
         return function(*arguments, **options)
 
     return interrupted
@@ -76,6 +78,34 @@ def test_a_second_one_gives_up_and_leaves_the_checkpoints(data: Path, monkeypatc
     assert [path.name for path in Path("run").iterdir()] == ["unfinished"]
     assert pollux("fit", "--resume", "run").code == 0
     assert not Path("run/unfinished").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_one_after_the_end_removes_nothing_and_says_so(
+    data: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    own = signal.signal(number, signal.default_int_handler)
+    monkeypatch.setattr(fit, "_report", interrupting(fit._report, number=number))
+    answer = pollux("fit", data, *FAST, "--out", "run")
+    signal.signal(number, own)
+    assert answer.code == 130
+    assert answer.err == "Stopped; what was found is in run, whole.\n"
+    assert load("run").n_clusters == 3
+    assert {path.name for path in Path("run").iterdir()} == {
+        *("model.safetensors", "run.toml", "clusters.csv", "summary.json", "checkpoints")
+    }
+
+
+def test_signals_that_are_ignored_stay_ignored(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As nohup has it, or a shell for what runs in its background."""
+    own = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGHUP)}
+    for number in own:
+        monkeypatch.setattr(fit, "_fit", interrupting(fit._fit, number=number))
+    answer = pollux("fit", data, *FAST, "--out", "run")
+    for number, handler in own.items():
+        signal.signal(number, handler)
+    assert answer.code == 0
+    assert answer.err == ""
 
 
 def test_the_handler_of_the_program_is_put_back(data: Path) -> None:

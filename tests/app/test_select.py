@@ -93,8 +93,7 @@ def test_rows_that_are_streamed_are_sampled(tmp_path: Path, monkeypatch: pytest.
     content = json.loads(answer.out)
     assert (content["n_clusters"], content["rows"], content["rows_used"]) == (3, 200, 90)
     assert content["folder"] == str(Path("selections") / "points-2")
-    # A preset looks at all rows at once.
-    assert content["next_command"] == "pollux fit points.npy --n-clusters 3 --stream yes"
+    assert content["next_command"] == "pollux fit --preset tables points.npy --n-clusters 3 --stream yes"
     assert content["candidates"][0]["adjusted_rand_index"] is None
 
 

@@ -169,14 +169,6 @@ def test_a_start_that_fails_does_not_take_the_others_with_it() -> None:
         clustering(model=SometimesNaN, n_init=1).fit(X)
 
 
-def test_a_second_derivative_through_a_kernel_matrix_is_refused() -> None:
-    logits = torch.randn(10, 3, dtype=torch.float64, requires_grad=True)
-    value = Gemini("mmd_ova")(logits.log_softmax(-1), torch.from_numpy(KERNEL[:10, :10]))
-    (gradient,) = torch.autograd.grad(value, logits, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        gradient.sum().backward()
-
-
 def test_what_can_be_read_only_once_is_refused() -> None:
     with pytest.raises(TypeError, match="callbacks"):
         clustering(callbacks=iter([print])).fit(X)

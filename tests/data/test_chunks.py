@@ -18,7 +18,9 @@ import torch
 from torch.utils.data import Dataset, Subset, TensorDataset
 
 from chunk_files import folder_of, read_all, table_of
-from data_files import plan_table, survey_table
+from data_files import plan_array, plan_table, survey_table, write_arrow, write_bytes
+from pollux.data import sources
+from pollux.data.encoding import TableEncoding
 from pollux.data.sources import gather, open_data
 from pollux.data.streams import DatasetChunks, FileChunks
 from pollux.data.survey import Choices
@@ -296,3 +298,69 @@ def test_items_that_cannot_be_read_are_named() -> None:
         read_all(one_is("word"))
     with pytest.raises(InputError, match="empty"):
         DatasetChunks(TensorDataset(torch.ones(0, 2)))
+
+
+# Data that change while they are streamed
+
+
+def changed_files(path: Path, n: int = 60) -> None:
+    """A file of other numbers, of the same shape and size."""
+    random = np.random.default_rng(1)
+    if path.suffix == ".npy":
+        np.save(path, random.normal(size=(n, 2)))
+    elif path.suffix == ".csv":
+        write_bytes(
+            path, "a,b\n" + "".join(f"{value:.4f},{index:03}.5\n" for index, value in enumerate(random.random(n)))
+        )
+    else:
+        table = pa.table({"a": random.normal(size=n), "b": random.normal(size=n)})
+        if path.suffix == ".parquet":
+            parquet.write_table(table, path, row_group_size=20, compression="none", write_statistics=False)
+        else:
+            write_arrow(path, table)
+
+
+@pytest.mark.parametrize("name", ["x.npy", "x.csv", "x.parquet", "x.arrow"])
+def test_a_file_that_is_replaced_while_it_is_streamed_is_noticed(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    changed_files(path)
+    before = path.read_bytes()
+    source = open_data(path)
+    chunks = FileChunks(source.blocks())
+    first = chunks.read(0)
+    changed_files(tmp_path / f"other {name}")
+    other = bytearray((tmp_path / f"other {name}").read_bytes())
+    place = other.rindex(b".5") if name == "x.csv" else len(other) // 2
+    other[place + 1 if name == "x.csv" else place] ^= 1
+    (tmp_path / f"other {name}").write_bytes(other)
+    (tmp_path / f"other {name}").replace(path)
+    assert len(before) == path.stat().st_size
+    with pytest.raises(InputError, match="changed meanwhile"):
+        chunks.read(0)
+    with pytest.raises(InputError, match="changed meanwhile"):
+        list(source.stream(TableEncoding(()) if name != "x.npy" else plan_array(first), ["a", "b"]))
+    path.unlink()
+    with pytest.raises(InputError, match="changed meanwhile"):
+        chunks.read(0)
+    # The same bytes are the same data, whenever they were written.
+    path.write_bytes(before)
+    os.utime(path, ns=(10**18, 10**18))
+    np.testing.assert_array_equal(chunks.read(0), first)
+    assert FileChunks(path).fingerprint() == chunks.fingerprint()
+
+
+def test_a_large_file_is_known_by_pieces_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "_FEWEST_BYTES", 300)
+    monkeypatch.setattr(sources, "_PIECE", 100)
+    (tmp_path / "x").write_bytes(bytes(100_000))
+    known = sources.FileVersion(tmp_path / "x", of=10**9)
+    for place in (0, 99_999):
+        content = bytearray(100_000)
+        content[place] = 1
+        (tmp_path / "x").write_bytes(content)
+        os.utime(tmp_path / "x", ns=(place, place))
+        assert sources.FileVersion(tmp_path / "x", of=10**9).digest != known.digest
+        with pytest.raises(InputError, match="changed meanwhile"):
+            known.check()
+    (tmp_path / "x").write_bytes(bytes(100_000))
+    known.check()

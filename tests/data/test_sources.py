@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
 import pickle
 import struct
 import subprocess
@@ -36,7 +38,7 @@ from data_files import (
 )
 from data_files import write_images as images_in
 from data_files import write_table as table_in
-from pollux.data import table_files
+from pollux.data import array_files, sources, table_files
 from pollux.data.sources import FORMATS, IMAGES, Reading, open_data
 from pollux.data.survey import Choices
 from pollux.errors import InputError
@@ -685,3 +687,85 @@ def test_a_format_that_the_model_cannot_read_is_refused(tmp_path: Path) -> None:
     for name in ("array.npy", "images"):
         with pytest.raises(InputError, match="trained"):
             list(open_data(name).stream(plan, []))
+
+
+# What would take more memory or time than there is
+
+
+def test_images_that_do_not_fit_in_memory_are_refused_before_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(array_files, "memory_bytes", lambda: 2_000_000)
+    images_in(tmp_path, pixels(4, 9, 9, 3))
+    with pytest.raises(InputError, match=r"The 4 images .* at 20000×20000 pixels.* image_size=129 or less"):
+        open_data(tmp_path, Reading(image_size=20_000)).read()
+    assert open_data(tmp_path, Reading(image_size=129)).read().rows.shape == (4, 3, 129, 129)
+    monkeypatch.setattr(array_files, "memory_bytes", lambda: 2_000)
+    with pytest.raises(InputError, match=r"9×9 pixels.* image_size=4 or less"):
+        open_data(tmp_path).read()
+
+
+def test_tables_of_very_many_columns_are_refused_before_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "MOST_COLUMNS", 3)
+    for name in ("plain.csv", "table.parquet", "table.feather"):
+        path = table_in(tmp_path, name, frame())
+        for read in (lambda source: source.read(), lambda source: source.blocks()):
+            with pytest.raises(InputError, match=r"8 columns\. A table can have 3.* \.npy file"):
+                read(open_data(path))
+
+
+def test_a_packed_file_is_as_large_as_what_it_unpacks_to(tmp_path: Path) -> None:
+    text = "a,b\n" + "1.5,2\n" * 2_000_000
+    path = write_bytes(tmp_path / "x.csv.gz", gzip.compress(text.encode(), compresslevel=1))
+    size = open_data(path).size_in_memory()
+    assert len(text) / 4 < size < len(text)
+
+
+@pytest.mark.parametrize(
+    ("cell", "says"),
+    [
+        ('"' + "x" * 12_000_000 + '"', r"a row is longer than 4 MB\. Is a quote opened"),
+        ('"open,2\n' + "1,2\n" * 3_000_000, r"a row is longer than 4 MB\. Is a quote opened"),
+        ('"open,2\n' + "1,2\n" * 1_000, r"Expected 2 columns, got 1: .*Is a quote opened"),
+    ],
+    ids=["long", "open", "short"],
+)
+def test_a_row_that_does_not_end_is_refused_in_words(tmp_path: Path, cell: str, says: str) -> None:
+    path = write_bytes(tmp_path / "x.csv", f"a,b\n1,2\n{cell},3\n4,5\n")
+    for read in (lambda source: source.read(), lambda source: source.blocks()):
+        with pytest.raises(InputError, match=f"(?s){says}") as caught:
+            read(open_data(path))
+        assert len(str(caught.value)) < 1_000
+
+
+def test_names_of_files_that_are_not_text_are_refused(tmp_path: Path) -> None:
+    images_in(tmp_path, pixels(3, 4, 4))
+    (tmp_path / "00.png").rename(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.png"))
+    with pytest.raises(InputError, match=r"caf\\xe9\.png in .* is not UTF-8 text: rename it"):
+        open_data(tmp_path).read()
+
+
+@pytest.mark.parametrize("digits", ["9" * 25, "-1", "9" * 18])
+def test_an_array_of_a_shape_that_cannot_be_is_refused(tmp_path: Path, digits: str) -> None:
+    np.save(tmp_path / "x.npy", np.ones((4, 2)))
+    content = (tmp_path / "x.npy").read_bytes()
+    shape = f"({digits}, 2)".encode()
+    header = content[:128].replace(b"(4, 2)", shape)
+    (tmp_path / "x.npy").write_bytes(header[: 127 - len(header) + 128].ljust(127) + b"\n" + content[128:])
+    for read in (lambda source: source.read(), lambda source: source.blocks(), lambda source: source.size_in_memory()):
+        with pytest.raises(InputError, match="is not an array of numbers"):
+            read(open_data(tmp_path / "x.npy"))
+    assert pollux("fit", tmp_path / "x.npy", *FAST).code == 2
+
+
+def test_text_in_arrow_files_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
+    words = pa.array([b"a", b"caf\xe9", b"b"]).view(pa.string())
+    table = pa.table({"a": [1.0, 2.0, 3.0], "word": words})
+    write_arrow(tmp_path / "x.arrow", table)
+    parquet.write_table(table, tmp_path / "x.parquet")
+    for name in ("x.arrow", "x.parquet"):
+        answer = pollux("fit", tmp_path / name, *FAST)
+        assert answer.code == 2, answer
+        assert "UTF" in answer.err

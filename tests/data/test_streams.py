@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as parquet
 import pytest
 import torch
 from torch.utils.data import IterableDataset, TensorDataset
 
 from chunk_files import folder_of, read_all, table_of
-from pollux.data.streams import open_stream
+from data_files import pollux
+from pollux.data.streams import FileChunks, open_stream
 from pollux.errors import InputError
 
 
@@ -65,3 +68,35 @@ def test_what_cannot_be_streamed_is_told(tmp_path: Path) -> None:
         open_stream(tmp_path / "x.npy", dtype="float16")
     with pytest.raises(InputError, match="by name"):
         open_stream(tmp_path / "x.npy", columns=["a"])
+
+
+@pytest.mark.parametrize("how", ["replaced", "added"])
+def test_a_folder_that_changes_while_a_model_is_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """A file that is replaced ends the training, which goes on once it is back; one that is added is not looked at."""
+    monkeypatch.chdir(tmp_path)
+    folder = folder_of(tmp_path / "rows", *(table_of(60, seed) for seed in range(3)), rows=20)
+    file, read, times = folder / "part 1" / "part.parquet", FileChunks.read, 0
+    before = file.read_bytes()
+
+    def read_and_change(chunks: FileChunks, chunk: int) -> Any:
+        nonlocal times
+        times += 1
+        if times == 30:
+            changed = file if how == "replaced" else folder / "new.parquet"
+            parquet.write_table(table_of(60, 9), changed, row_group_size=20)
+        return read(chunks, chunk)
+
+    monkeypatch.setattr(FileChunks, "read", read_and_change)
+    options = ("--stream", "yes", "--epochs", 6, "--clusters", 3, "--restarts", 1, "--checkpoint-every", "1 epoch")
+    answer = pollux("fit", "rows", *options, "--out", "run")
+    if how == "replaced":
+        assert answer.code == 2, answer
+        assert "the data have changed meanwhile" in answer.err
+        assert "pollux fit --resume run" in answer.err
+        file.write_bytes(before)
+        answer = pollux("fit", "--resume", "run")
+    assert answer.code == 0, answer
+    assert parquet.read_table("run/clusters.parquet").num_rows == 180
+    assert json.loads(Path("run/summary.json").read_text())["rows"] == 180

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from pollux.app.console import BAD_INPUT, GOOD, OUR_FAULT, STOPPED, ReaderLeftError, open_output, printable, say
-from pollux.app.signals import ENDING, handle_signals, interrupt, on_stop
+from pollux.app.signals import ENDING, handle_signals, hold_signals, interrupt, on_stop
 from pollux.errors import InputError, command_line
 
 COMMANDS = {
@@ -57,17 +57,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except SystemExit as leaving:
             code = int(leaving.code or 0)
         except KeyboardInterrupt:
-            say(on_stop.says())
+            with hold_signals():
+                say(on_stop.says())
             code = STOPPED
         except Exception as error:
-            code = _explain(error, named)
+            with hold_signals():
+                code = _explain(error, named)
         if code == GOOD and output.error is not None:
             say(f"pollux: what it printed could not be written ({output.error}); files that it has written are whole.")
             code = BAD_INPUT
-        if arguments is None:
-            # The interpreter takes a while to leave, and nothing that comes now changes how it went.
-            for number in ENDING:
-                signal.signal(number, signal.SIG_IGN)
+    if arguments is None:
+        # The interpreter takes a while to leave, and nothing that comes now changes how it went.
+        for number in ENDING:
+            signal.signal(number, signal.SIG_IGN)
     return code
 
 

@@ -21,10 +21,9 @@ from pollux.app.settings import Settings
 from pollux.data.arrow import as_text
 from pollux.data.encoding import Encoding, TableEncoding
 from pollux.data.shuffling import WINDOW_BYTES
-from pollux.data.sources import InMemory, Part, Reading, open_data
+from pollux.data.sources import InMemory, Part, Reading, Source, open_data
 from pollux.data.streams import FileChunks
 from pollux.data.survey import Choices, learn_encoding, split_names
-from pollux.data.table_files import TableFiles
 from pollux.errors import InputError, option
 from pollux.io.atomic import in_place
 
@@ -55,6 +54,7 @@ class RunData:
     part: Part | None = None
     numbers: NDArray[np.int64] | None = None
     stream: Stream | None = None
+    source: Source | None = None
 
     def __len__(self) -> int:
         return len(self.samples if self.part is None else self.part)
@@ -107,7 +107,9 @@ class RunData:
             yield self.part, self.numbers, self.samples
             return
         beside = [*self.encoding.identifiers, *filter(None, [self.settings.label])]
-        for whole in open_data(self.settings.data, reading_of(self.settings)).stream(self.encoding, beside):
+        assert self.source is not None
+        # The files that were opened, which must not have changed since.
+        for whole in self.source.stream(self.encoding, beside):
             part, kept = drop_incomplete(whole, self.encoding)
             if len(part):
                 yield part, part.first + np.flatnonzero(kept), self.encoding.encode(part.rows, Counter())
@@ -191,14 +193,7 @@ def is_streamed(settings: Settings) -> bool:
         return False
     if settings.stream == "yes":
         return True
-    if path.suffix.lower() == ".npy":
-        try:
-            return 4 * int(np.load(path, mmap_mode="r", allow_pickle=False).size) > _MOST_BYTES
-        except (ValueError, OSError, EOFError):
-            # Whoever reads it says what is wrong with it.
-            return False
-    source = open_data(path, reading_of(settings))
-    return isinstance(source, TableFiles) and source.size_in_memory() > _MOST_BYTES
+    return open_data(path, reading_of(settings)).size_in_memory() > _MOST_BYTES
 
 
 def _read(settings: Settings) -> RunData:
@@ -236,7 +231,7 @@ def _stream(settings: Settings, ranks: Ranks | None, progress: Progress | None) 
     dtype = "float64" if settings.dtype == "float64" else "float32"
     chunks = FileChunks(blocks, encoding=encoding, dtype=dtype, lengths=lengths)
     stream = Stream(chunks, encoding, WINDOW_BYTES, settings.data)
-    return RunData(settings, encoding, int(blocks.lengths.sum()) - len(stream), stream=stream)
+    return RunData(settings, encoding, int(blocks.lengths.sum()) - len(stream), stream=stream, source=source)
 
 
 def _chosen_rows(stream: Stream, chosen: NDArray[np.int64]) -> Iterator[NDArray[Any]]:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 import mmap
+import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,29 +18,39 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pollux.data.encoding import ArrayEncoding, Encoding
-from pollux.data.sources import IMAGES, Blocks, Part, Source, at_once, describe_files
+from pollux.data.sources import IMAGES, Blocks, FileVersion, Part, Source, at_once, files_in
 from pollux.errors import DAMAGE, InputError, option
 
 ROWS_AT_ONCE = 65_536
 IMAGES_AT_ONCE = 1_024
 _CHANNELS = (1, 3, 4)
+_GREY = ("1", "L", "LA", "I", "I;16")
 _BLOCK_NUMBERS = 2**19
 
 
-@dataclass(frozen=True)
 class NpyArray(Source):
     """One array: rows (n, d), or images (n, H, W), (n, C, H, W) or (n, H, W, C)."""
 
-    path: Path
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._blocks: ArrayBlocks | None = None
 
     def read(self) -> Part:
         return Part(as_samples(self.load(), self.path))
 
     def stream(self, encoding: Encoding, beside: Sequence[str]) -> Iterator[Part]:
+        if self._blocks is not None and isinstance(encoding, ArrayEncoding):
+            # Once its blocks are known it must not change any more.
+            first = np.cumsum(self._blocks.lengths) - self._blocks.lengths
+            return (Part(self._blocks.read_block(block), int(start)) for block, start in enumerate(first))
         return _parts(self.read(), encoding, self.path)
 
     def blocks(self) -> ArrayBlocks:
-        return ArrayBlocks(self.load())
+        self._blocks = self._blocks or ArrayBlocks(self.load())
+        return self._blocks
+
+    def size_in_memory(self) -> int:
+        return 4 * int(self.load().size)
 
     def load(self) -> NDArray[Any]:
         """The array as the file has it, mapped into memory."""
@@ -48,7 +59,7 @@ class NpyArray(Source):
                 # Of sizes that cannot be; the error that follows says so.
                 warnings.simplefilter("ignore", RuntimeWarning)
                 return np.asanyarray(np.load(self.path, mmap_mode="r", allow_pickle=False))
-        except (ValueError, EOFError, SyntaxError, MemoryError, OverflowError) as error:
+        except (*DAMAGE, OSError, MemoryError) as error:
             raise InputError(f"{self.path} is not an array of numbers: {error}") from error
 
 
@@ -60,6 +71,7 @@ class ArrayBlocks(Blocks):
 
     def __init__(self, array: Any) -> None:
         self.path, self._offset = _place(array)
+        self.version = FileVersion(self.path)
         self._dtype, self._stored_shape = array.dtype, array.shape[1:]
         self.shape = as_samples(array[:1], self.path).shape[1:]
         self._rows = max(1, _BLOCK_NUMBERS // math.prod(self.shape))
@@ -69,12 +81,12 @@ class ArrayBlocks(Blocks):
     def read_block(self, block: int, names: Sequence[str] = ()) -> NDArray[Any]:
         rows, numbers = int(self.lengths[block]), math.prod(self._stored_shape)
         start = self._offset + block * self._rows * numbers * self._dtype.itemsize
+        self.version.check()
         try:
             found = np.fromfile(self.path, self._dtype, rows * numbers, offset=start)
         except OSError as error:
             raise InputError(f"{self.path} cannot be read: {error}") from error
-        if found.size != rows * numbers:
-            raise InputError(f"{self.where(block)} are no longer all there: the data have changed meanwhile.")
+        self.version.check()
         return as_samples(found.reshape(rows, *self._stored_shape), self.path)
 
     def where(self, block: int, row: int | None = None) -> str:
@@ -83,7 +95,7 @@ class ArrayBlocks(Blocks):
         return f"{self.path}, {rows}"
 
     def identity(self) -> Any:
-        return [describe_files([self.path], self.path.parent), self._offset, self._dtype.str]
+        return [self.path.name, self.version.digest, self._offset, self._dtype.str]
 
 
 @dataclass(frozen=True)
@@ -151,6 +163,7 @@ class ImageFolder(Source):
 
     def read(self) -> Part:
         files = self._files()
+        self._check_size(files)
         arrays = [self._load(file, None) for file in files]
         channels = max(array.shape[0] for array in arrays)
         shapes = {array.shape[1:] for array in arrays}
@@ -177,10 +190,24 @@ class ImageFolder(Source):
         )
 
     def _files(self) -> list[Path]:
-        files = sorted(file for file in self.path.rglob("*") if file.suffix.lower() in IMAGES and file.is_file())
+        files = files_in(self.path, IMAGES, hidden=True)
         if not files:
             raise InputError(f"There are no images in {self.path}; what can be read ends in {', '.join(IMAGES)}.")
         return files
+
+    def _check_size(self, files: Sequence[Path]) -> None:
+        """Raise an InputError where images as large as the first would not fit in memory, as bytes and as numbers."""
+        width, height, channels = self._open(files[0], lambda image: (*image.size, 1 if image.mode in _GREY else 3))
+        if self.size is not None:
+            width = height = self.size
+        needed, room = 5 * len(files) * channels * width * height, memory_bytes() // 2
+        if needed > room:
+            side = max(1, math.isqrt(room // (5 * len(files) * channels)))
+            raise InputError(
+                f"The {len(files):,} images of {self.path} take {needed / 1e9:,.1f} GB of memory at {height}×{width} "
+                f"pixels, and there is room for {room / 1e9:,.1f}: pass {option('image_size', side)} or less, or keep "
+                f"fewer of them in the folder."
+            )
 
     def _part(self, files: Sequence[Path], arrays: Sequence[NDArray[np.uint8]], first: int) -> Part:
         names = [file.relative_to(self.path) for file in files]
@@ -192,18 +219,23 @@ class ImageFolder(Source):
 
     def _load(self, file: Path, shape: tuple[int, ...] | None) -> NDArray[np.uint8]:
         """(C, H, W) of bytes: of the given shape, or else as it is, or scaled to ``size``."""
+        array: NDArray[np.uint8] = self._open(file, lambda image: self._as_array(image, shape))
+        return array
+
+    def _open(self, file: Path, look: Callable[[Any], Any]) -> Any:
+        """What is seen of an image; an InputError where it is not one."""
         library = _pillow()
         try:
             with warnings.catch_warnings():
                 # Large images are welcome; absurd ones are an error.
                 warnings.simplefilter("ignore", library.DecompressionBombWarning)
                 with library.open(file) as image:
-                    return self._as_array(image, shape)
+                    return look(image)
         except (OSError, ValueError, SyntaxError, library.DecompressionBombError) as error:
             raise InputError(f"{file} cannot be read as an image: {error}") from error
 
     def _as_array(self, image: Any, shape: tuple[int, ...] | None) -> NDArray[np.uint8]:
-        is_grey = image.mode in ("1", "L", "LA", "I", "I;16") if shape is None else shape[0] == 1
+        is_grey = image.mode in _GREY if shape is None else shape[0] == 1
         # Sixteen bits are brought to eight.
         if image.mode.startswith("I"):
             image = image.point(lambda value: value / 256).convert("L")
@@ -213,6 +245,14 @@ class ImageFolder(Source):
             converted = converted.resize(size, _pillow().Resampling.LANCZOS)
         array = np.asarray(converted, dtype=np.uint8)
         return array[None] if is_grey else np.moveaxis(array, 2, 0)
+
+
+def memory_bytes() -> int:
+    """The memory of this machine."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return 2**36
 
 
 def as_samples(array: NDArray[Any], path: Path) -> NDArray[Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pollux.errors import InputError
+from pollux.errors import InputError, did_you_mean
 
 CODE = re.compile(r"0\d+|\d{19,}")
 """Text that looks like a number, and of which a number would lose digits."""
@@ -125,6 +125,13 @@ def is_number(value: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def no_column(absent: Sequence[str], there: Sequence[str], given: str = "") -> InputError:
+    """What to raise where there are no columns of some names, which were given by an option."""
+    asked = f" ({given})" if given else ""
+    alike = did_you_mean(absent[0], there)
+    return InputError(f"There is no column {quoted(absent, 5)}{asked}.{alike} There are: {quoted(there, 30)}.")
 
 
 def quoted(names: Sequence[str], most: int = 12) -> str:

@@ -11,9 +11,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as arrow_csv
+
 from pollux.data.arrow import CODE, kind_of
 from pollux.data.encoding import Category, Number, TableEncoding
-from pollux.data.sources import check_distinct
+from pollux.data.sources import COMPRESSED, check_columns
 from pollux.data.table_files import IndexedBatches, TableFile, copy_batches, in_words, replace_columns
 from pollux.errors import InputError, option
 
@@ -50,9 +54,6 @@ class CsvFile(TableFile):
 
     def read(self) -> Any:
         """All rows, with the text of columns that are written as 01067, or with more digits than a number holds."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         table = self._read({})
         candidates = [
             field.name
@@ -65,13 +66,9 @@ class CsvFile(TableFile):
         return replace_columns(table, codes) if codes else table
 
     def text(self, names: Sequence[str]) -> Any:
-        import pyarrow as pa
-
         return self._read(dict.fromkeys(names, pa.string()), names)
 
     def batches(self, names: Sequence[str], encoding: TableEncoding, rows: int) -> Iterator[Any]:
-        import pyarrow as pa
-
         def type_of(column: Number | Category) -> Any:
             if isinstance(column, Number) or column.number:
                 return pa.float64()
@@ -83,8 +80,6 @@ class CsvFile(TableFile):
     @cached_property
     def _types(self) -> dict[str, Any]:
         """Of all columns, such that every value can be read."""
-        import pyarrow as pa
-
         guesses = {name: _Guess(self._dialect.decimal_point) for name in self.names}
         for batch in self._batches(dict.fromkeys(self.names, pa.string())):
             for name, guess in guesses.items():
@@ -97,8 +92,6 @@ class CsvFile(TableFile):
 
     @cached_property
     def _indexed(self) -> IndexedBatches:
-        import pyarrow as pa
-
         return copy_batches(self._batches(self._types), pa.schema(list(self._types.items())))
 
     @property
@@ -112,10 +105,20 @@ class CsvFile(TableFile):
         first = sum(self.lengths[:block])
         return f"rows {first} to {first + self.lengths[block] - 1}" if row is None else f"row {first + row}"
 
+    def size_in_memory(self) -> int:
+        size = super().size_in_memory()
+        packing = COMPRESSED.get(self.path.suffix.lower())
+        if packing is None:
+            return size
+        # By what the beginning of a packed file unpacks to.
+        with pa.OSFile(str(self.path)) as packed, pa.input_stream(packed, packing) as stream:
+            unpacked = 0
+            while unpacked < _MOST_BYTES and (piece := stream.read(_BLOCK_BYTES)):
+                unpacked += len(piece)
+            return int(size * unpacked // max(1, packed.tell()))
+
     def _batches(self, types: Mapping[str, Any]) -> Iterator[Any]:
         """Record batches of these columns, of these types."""
-        import pyarrow.csv as arrow_csv
-
         if not self._dialect.has_rows:
             return
         include = [name for name in self.names if name in types]
@@ -123,9 +126,6 @@ class CsvFile(TableFile):
             yield from arrow_csv.open_csv(self._open(), **self._options(types, include))
 
     def _read(self, types: Mapping[str, Any], include: Sequence[str] = ()) -> Any:
-        import pyarrow as pa
-        import pyarrow.csv as arrow_csv
-
         if not self._dialect.has_rows:
             raise InputError(f"{self.path} has a header but no rows.")
         with in_words(self.path, self.names):
@@ -136,18 +136,17 @@ class CsvFile(TableFile):
         return table
 
     def _open(self) -> Any:
-        import pyarrow as pa
-
         return pa.input_stream(str(self.path))
 
     def _options(self, types: Mapping[str, Any], include: Sequence[str]) -> dict[str, Any]:
-        import pyarrow.csv as arrow_csv
-
         dialect = self._dialect
         usual = arrow_csv.ConvertOptions().null_values
         return {
             "read_options": arrow_csv.ReadOptions(
-                column_names=dialect.names, skip_rows_after_names=dialect.skipped, block_size=_BLOCK_BYTES
+                column_names=dialect.names,
+                skip_rows_after_names=dialect.skipped,
+                # No row may be longer than a block.
+                block_size=max(_BLOCK_BYTES, 64 * len(dialect.names) if len(dialect.names) > 1_000 else 0),
             ),
             "parse_options": arrow_csv.ParseOptions(delimiter=dialect.delimiter, newlines_in_values=True),
             "convert_options": arrow_csv.ConvertOptions(
@@ -164,16 +163,12 @@ class _Guess:
     """The type of a column of text: the first of some that all values can be read as, as pyarrow's own guess is."""
 
     def __init__(self, decimal_point: str) -> None:
-        import pyarrow as pa
-
         self._decimal_point = decimal_point
         self._possible = [pa.int64(), pa.bool_(), pa.time32("s"), pa.timestamp("ns"), pa.float64()]
         self._codes = self._long_codes = self._values = False
 
     def add(self, text: Any) -> None:
         """Look at more of the column."""
-        import pyarrow.compute as pc
-
         if text.null_count == len(text):
             return
         self._values = True
@@ -184,9 +179,6 @@ class _Guess:
             self._possible = [type_ for type_ in self._possible if self._can_be(trimmed, type_)]
 
     def _can_be(self, text: Any, type_: Any) -> bool:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         if self._decimal_point != "." and pa.types.is_floating(type_):
             text = pc.replace_substring(text, self._decimal_point, ".")
         if pa.types.is_time(type_):
@@ -200,8 +192,6 @@ class _Guess:
 
     def type(self) -> Any:
         """What to read the column as."""
-        import pyarrow as pa
-
         if not self._values:
             return pa.null()
         found = self._possible[0] if self._possible else pa.string()
@@ -210,8 +200,6 @@ class _Guess:
 
 
 def _has_codes(text: Any, pattern: str = CODE.pattern) -> bool:
-    import pyarrow.compute as pc
-
     return bool(pc.any(pc.match_substring_regex(text, f"^({pattern})$")).as_py())
 
 
@@ -252,7 +240,15 @@ def look(path: Path, open_file: Callable[[], Any], delimiter: str | None, header
         size *= 8
     # A comma beside decimal points stands between thousands.
     comma = chosen == ";" and _DECIMAL_COMMA.search(head) and not _DECIMAL_POINT.search(head)
-    names = _names(path, first) if header else [f"column_{index}" for index in range(len(first))]
+    names = [f"column_{index}" for index in range(len(first))]
+    if header:
+        if all(_NUMBER.fullmatch(name.strip()) for name in first):
+            raise InputError(
+                f"The first line of {path} holds numbers, not names of columns: add a line of names, or pass "
+                f"{option('header', False)}."
+            )
+        names = [name.strip() or f"unnamed_{index}" for index, name in enumerate(first)]
+    check_columns(path, names)
     return Dialect(chosen, names, "," if comma else ".", blank + int(header), bool(rest.strip()) or not header)
 
 
@@ -283,14 +279,3 @@ def _delimiter(path: Path, head: str, given: str | None) -> str:
     if {".tsv", ".tab"} & {suffix.lower() for suffix in path.suffixes}:
         return "\t"
     return max(DELIMITERS, key=unquoted.count)
-
-
-def _names(path: Path, first: list[str]) -> list[str]:
-    if all(_NUMBER.fullmatch(name.strip()) for name in first):
-        raise InputError(
-            f"The first line of {path} holds numbers, not names of columns: add a line of names, or pass "
-            f"{option('header', False)}."
-        )
-    names = [name.strip() or f"unnamed_{index}" for index, name in enumerate(first)]
-    check_distinct(path, names)
-    return names

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pollux.data.streams import Chunks
 
 Lengths = NDArray[np.int64]
-Rows = NDArray[Any]
+Array = NDArray[Any]
 
 WINDOW_BYTES = 16_000_000
 
@@ -75,7 +75,7 @@ def shuffled(
     own: NDArray[np.int64] | None = None,
     window_bytes: int = WINDOW_BYTES,
     start: int = 0,
-) -> Iterator[Rows]:
+) -> Iterator[Array]:
     """One epoch: each row of the chunks once, in batches of these sizes, (size, *shape).
 
     Chunks are taken in a random order. As many of them as hold about ``window_bytes`` are read together, in the
@@ -101,11 +101,11 @@ def shuffled(
     return _batches(chunks, sizes, seed, own, window_bytes, start)
 
 
-def in_order(chunks: Chunks, own: NDArray[np.int64] | None = None) -> Iterator[tuple[int, Rows]]:
+def in_order(chunks: Chunks, own: NDArray[np.int64] | None = None) -> Iterator[tuple[int, Array]]:
     """The chunks one after the other, each with the number of its first row, and the next one read meanwhile."""
     starts = np.cumsum(chunks.lengths) - chunks.lengths
 
-    def read(chunk: int, stopped: Event) -> tuple[int, Rows]:
+    def read(chunk: int, stopped: Event) -> tuple[int, Array]:
         return int(starts[chunk]), chunks.read(chunk)
 
     own = np.arange(len(starts)) if own is None else own
@@ -118,7 +118,7 @@ def _before(sizes: Sequence[int], batch: int) -> int:
 
 def _batches(
     chunks: Chunks, sizes: Sequence[int], seed: int, own: NDArray[np.int64], window_bytes: int, start: int
-) -> Iterator[Rows]:
+) -> Iterator[Array]:
     # The chunks in their order of this epoch, in windows that are read together.
     order = np.random.default_rng([seed, 0]).permutation(own[chunks.lengths[own] > 0])
     lengths = chunks.lengths[order]
@@ -130,10 +130,10 @@ def _batches(
     first = int(np.searchsorted(ends, before, side="right"))
     skipped = before - int(ends[first - 1]) if first else before
 
-    def read(number: int, stopped: Event) -> Rows:
+    def read(number: int, stopped: Event) -> Array:
         return _read_window(chunks, windows[number], np.random.default_rng([seed, 1 + number]), stopped)
 
-    parts: list[Rows] = []
+    parts: list[Array] = []
     held, batch = 0, start
     reading = read_ahead(read, range(first, len(windows)))
     try:
@@ -155,7 +155,7 @@ def _batches(
         yield np.empty((0, *chunks.shape), dtype=chunks.dtype)
 
 
-def _read_window(chunks: Chunks, window: NDArray[np.int64], random: np.random.Generator, stopped: Event) -> Rows:
+def _read_window(chunks: Chunks, window: NDArray[np.int64], random: np.random.Generator, stopped: Event) -> Array:
     """The rows of some chunks, shuffled: each is written where it belongs as soon as it is read."""
     n = int(chunks.lengths[window].sum())
     place = random.permutation(n)
@@ -170,7 +170,7 @@ def _read_window(chunks: Chunks, window: NDArray[np.int64], random: np.random.Ge
     return rows
 
 
-def _as_records(rows: Rows) -> NDArray[Any]:
+def _as_records(rows: Array) -> NDArray[Any]:
     """Rows as single entries (n,), which numpy moves about faster than rows of numbers."""
     size = math.prod(rows.shape[1:]) * rows.dtype.itemsize
     return rows.reshape(len(rows), -1).view(np.dtype((np.void, size)))[:, 0]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
+import os
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pollux.data.arrow import plain
+from pollux.data.arrow import no_column, plain
 from pollux.data.encoding import Encoding
-from pollux.errors import InputError, did_you_mean
+from pollux.errors import InputError
 
 FORMATS = {
     "CSV": (".csv", ".txt"),
@@ -29,9 +31,14 @@ FORMATS = {
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
 """How the names of images end."""
 
-COMPRESSED = (".gz", ".bz2", ".zst")
+MOST_COLUMNS = 200_000
+"""Columns of a table: each takes about 15 kB, however few rows it has."""
+
+COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 
 _NUMBERS_AT_ONCE = 8_000_000
+# Of larger files so much is looked at, in pieces; of many files less of each.
+_BYTES_LOOKED_AT, _FEWEST_BYTES, _PIECE = 16_000_000, 262_144, 65_536
 
 
 @dataclass(frozen=True)
@@ -79,8 +86,7 @@ class Part:
             raise InputError(
                 f"There is no column {name!r}: an array alone has none. Put others beside it, in an .npz file."
             )
-        there = ", ".join(map(repr, self.names))
-        raise InputError(f"There is no column {name!r}.{did_you_mean(name, self.names)} There are: {there}.")
+        raise no_column([name], self.names)
 
     def written(self, name: str) -> Any:
         """A column for a file that is written: whatever it holds, with its gaps."""
@@ -170,33 +176,91 @@ class Source(ABC):
     def blocks(self) -> Blocks:
         """The rows in blocks; an InputError where the format has none."""
 
+    def size_in_memory(self) -> int:
+        """About how many bytes the rows take as float32, by what the file says of itself; 0 if it is not streamed."""
+        return 0
+
+
+class FileVersion:
+    """A file as it was when it was opened. It is known by its content, which is looked at again when it was written to.
+
+    A large file is known by its size and by pieces from its beginning to its end; ``of`` is how many files share the
+    work.
+    """
+
+    def __init__(self, path: Path, of: int = 1) -> None:
+        self.path, self._most = path, max(_FEWEST_BYTES, _BYTES_LOOKED_AT // of)
+        self._written, self.digest = self._look(None)
+
+    def check(self) -> None:
+        """Raise an InputError where the file is no longer what it was."""
+        written, digest = self._look(self._written)
+        if digest != self.digest:
+            raise InputError(
+                f"{self.path} is no longer what it was when it was opened: the data have changed meanwhile. Put the "
+                f"old file back to go on, or begin again."
+            )
+        self._written = written
+
+    def _look(self, known: Any) -> tuple[Any, str]:
+        """When it was last written to, and a checksum of its content; that is as before where the time is."""
+        try:
+            facts = self.path.stat()
+            written = (facts.st_size, facts.st_mtime_ns, facts.st_ino)
+            if written == known:
+                return known, self.digest
+            digest = hashlib.sha256(str(facts.st_size).encode())
+            with self.path.open("rb") as file:
+                pieces = min(self._most, facts.st_size) // _PIECE + 1
+                is_small = facts.st_size <= self._most
+                starts = np.arange(pieces) * _PIECE if is_small else np.linspace(0, facts.st_size - _PIECE, pieces)
+                for start in starts.astype(np.int64):
+                    file.seek(int(start))
+                    digest.update(file.read(_PIECE))
+        except OSError as error:
+            raise InputError(
+                f"{self.path} cannot be read any more ({error}): the data have changed meanwhile."
+            ) from error
+        return written, digest.hexdigest()
+
 
 def open_data(path: str | Path, reading: Reading | None = None) -> Source:
     """The data in a file or folder; what it holds is read later."""
-    from pollux.data.array_files import ImageFolder, NpyArray, NpzArrays
-    from pollux.data.table_files import TableFiles
-
     path, how = Path(path), reading or Reading()
     # Also where none is read, because one is written.
     if importlib.util.find_spec("pyarrow") is None:
         raise InputError("Tables are read and written by pyarrow: pip install 'pollux[files]'.")
-    if path.is_dir():
-        tables = _tables_in(path)
-        return TableFiles(path, tuple(tables), how) if tables else ImageFolder(path, how.image_size)
     if not path.exists():
         raise InputError(f"There is no file {path}.")
+    if path.is_dir():
+        tables = _tables_in(path)
+        return _open_tables(path, tables, how) if tables else _open_arrays(path, how)
     if not path.is_file():
         raise InputError(f"{path} is neither a file nor a folder: write what it gives into a file first.")
     suffix, compressed = suffix_of(path)
     if suffix in FORMATS["numpy"] and not compressed:
-        return NpyArray(path) if suffix == ".npy" else NpzArrays(path, how.array)
+        return _open_arrays(path, how)
     text = (*FORMATS["CSV"], *FORMATS["TSV"])
     if suffix not in (text if compressed else (*text, *FORMATS["Parquet"], *FORMATS["Feather/Arrow"])):
         known = "; ".join(f"{name} ({', '.join(endings)})" for name, endings in FORMATS.items())
         raise InputError(
             f"{path} is of no known format, by the end of its name. Known are {known}; a folder of images or of tables."
         )
-    return TableFiles(path, (path,), how)
+    return _open_tables(path, [path], how)
+
+
+def _open_tables(path: Path, files: Sequence[Path], how: Reading) -> Source:
+    from pollux.data.table_files import TableFiles
+
+    return TableFiles(path, files, how)
+
+
+def _open_arrays(path: Path, how: Reading) -> Source:
+    from pollux.data.array_files import ImageFolder, NpyArray, NpzArrays
+
+    if path.is_dir():
+        return ImageFolder(path, how.image_size)
+    return NpyArray(path) if path.suffix.lower() == ".npy" else NpzArrays(path, how.array)
 
 
 def suffix_of(path: Path) -> tuple[str, bool]:
@@ -221,24 +285,33 @@ def _tables_in(folder: Path) -> list[Path]:
     return parquet or feather or text
 
 
-def files_in(folder: Path, suffixes: Sequence[str], *, compressed: bool = False) -> list[Path]:
-    """Files of these endings in a folder and below it, by path; not those that are hidden, by a dot or underscore."""
+def files_in(folder: Path, suffixes: Sequence[str], *, compressed: bool = False, hidden: bool = False) -> list[Path]:
+    """Files of these endings in a folder and below it, by path; those hidden by a dot or an underscore if asked.
+
+    Their names are written beside rows, so they must be text.
+    """
 
     def is_one(file: Path) -> bool:
         suffix, is_packed = suffix_of(file)
-        return suffix in suffixes and (compressed or not is_packed)
+        is_hidden = any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
+        return suffix in suffixes and (compressed or not is_packed) and (hidden or not is_hidden) and file.is_file()
 
-    return sorted(
-        file
-        for file in folder.rglob("*")
-        if is_one(file)
-        and not any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
-        and file.is_file()
-    )
+    found = sorted(filter(is_one, folder.rglob("*")))
+    for file in found:
+        name = os.fsencode(file.relative_to(folder))
+        if name.decode(errors="replace") != str(file.relative_to(folder)):
+            shown = name.decode(errors="backslashreplace")
+            raise InputError(f"The name of the file {shown} in {folder} is not UTF-8 text: rename it.")
+    return found
 
 
-def check_distinct(path: Path, names: Sequence[str]) -> None:
-    """Raise an InputError where two columns have one name."""
+def check_columns(path: Path, names: Sequence[str]) -> None:
+    """Raise an InputError where two columns have one name, or where there are too many to be held as a table."""
+    if len(names) > MOST_COLUMNS:
+        raise InputError(
+            f"{path} has {len(names):,} columns. A table can have {MOST_COLUMNS:,}, since each takes memory of its "
+            f"own; numbers of more columns are read from an .npy file (numpy.save)."
+        )
     twice = sorted(name for name, times in Counter(names).items() if times > 1)
     if twice:
         raise InputError(f"{path} has more than one column called {', '.join(map(repr, twice))}: rename them.")
@@ -247,12 +320,6 @@ def check_distinct(path: Path, names: Sequence[str]) -> None:
 def at_once(most: int, numbers: int) -> int:
     """Rows of a part: at most so many, and fewer of rows of many numbers, so that a part has a bounded size."""
     return max(1, min(most, _NUMBERS_AT_ONCE // max(1, numbers)))
-
-
-def describe_files(files: Iterable[Path], root: Path) -> list[tuple[str, int, int]]:
-    """Name, size and time of the last change of each, which change with it."""
-    facts = [(str(file.relative_to(root)), file.stat()) for file in files]
-    return [(name, stat.st_size, stat.st_mtime_ns) for name, stat in facts]
 
 
 def gather(parts: Iterable[Part]) -> Part:

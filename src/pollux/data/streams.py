@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pollux.data.arrow import plain
+from pollux.data.arrow import no_column, plain
 from pollux.data.encoding import Encoding, TableEncoding
-from pollux.data.shuffling import WINDOW_BYTES, Lengths, Rows, in_order, shards
+from pollux.data.shuffling import WINDOW_BYTES, Array, Lengths, in_order, shards
 from pollux.data.sources import Blocks, open_data
 from pollux.data.survey import Choices, learn_encoding
-from pollux.errors import InputError, did_you_mean
+from pollux.errors import InputError
 
 if TYPE_CHECKING:
     from torch.utils.data import Dataset
@@ -45,7 +45,7 @@ class Stream:
     def __len__(self) -> int:
         return int(self.chunks.lengths.sum())
 
-    def sample(self, most: int = 1_000) -> Rows:
+    def sample(self, most: int = 1_000) -> Array:
         """Some of the samples, always the same ones: from several places, or from as many as it takes."""
         chunks = self.chunks
         present = np.flatnonzero(chunks.lengths)
@@ -67,7 +67,7 @@ class Stream:
         chunks = self.chunks.subdivided(n_ranks)
         return chunks, shards(chunks.lengths, n_ranks)[rank]
 
-    def in_order(self) -> Iterator[Rows]:
+    def in_order(self) -> Iterator[Array]:
         """All samples, in the order of the source."""
         return (rows for _, rows in in_order(self.chunks))
 
@@ -158,7 +158,7 @@ class Chunks(ABC):
     feature_names: list[str] | None = None
 
     @abstractmethod
-    def read(self, chunk: int) -> Rows:
+    def read(self, chunk: int) -> Array:
         """The samples of a chunk, (rows, *shape), all of them finite."""
 
     @abstractmethod
@@ -208,7 +208,7 @@ class FileChunks(Chunks):
             self.shape = encoding.encoded_shape
         self.lengths = self.blocks.lengths if lengths is None else lengths
 
-    def read(self, chunk: int) -> Rows:
+    def read(self, chunk: int) -> Array:
         stored, where = self.blocks.read_block(chunk, self._names), self.blocks.where(chunk)
         if self.encoding is not None:
             if self.encoding.missing == "drop":
@@ -255,7 +255,7 @@ class DatasetChunks(Chunks):
         self.lengths = np.diff(np.append(np.arange(0, n, items), n)).astype(np.int64)
         self.shape = _sample_in(dataset[0], 0).shape
 
-    def read(self, chunk: int) -> Rows:
+    def read(self, chunk: int) -> Array:
         from torch.utils.data import TensorDataset
 
         first = chunk * self._items
@@ -304,7 +304,7 @@ class Slices(Chunks):
         self._stop = (piece + 1) * whole.lengths[self._chunk] // pieces[self._chunk]
         self.lengths = self._stop - self._start
 
-    def read(self, chunk: int) -> Rows:
+    def read(self, chunk: int) -> Array:
         rows = self.whole.read(int(self._chunk[chunk]))
         # A copy, because a view would keep the whole chunk.
         return rows[self._start[chunk] : self._stop[chunk]].copy()
@@ -328,10 +328,9 @@ def open_blocks(source: str | Path | np.memmap[Any, Any] | Blocks) -> Blocks:
 def _columns_of_numbers(blocks: Blocks, columns: Sequence[str] | None) -> list[str]:
     kinds = blocks.kinds
     names = list(kinds) if columns is None else list(dict.fromkeys(columns))
-    for name in names:
-        if name not in kinds:
-            there = ", ".join(map(repr, kinds))
-            raise InputError(f"There is no column {name!r}.{did_you_mean(name, kinds)} There are: {there}.")
+    absent = [name for name in names if name not in kinds]
+    if absent:
+        raise no_column(absent, list(kinds))
     others = {name: kinds[name] for name in names if kinds[name] not in ("boolean", "integer", "number")}
     if others:
         listed = ", ".join(f"{name!r} ({kind})" for name, kind in others.items())
@@ -344,7 +343,7 @@ def _columns_of_numbers(blocks: Blocks, columns: Sequence[str] | None) -> list[s
     return names
 
 
-def _matrix(table: Any, dtype: np.dtype[Any], where: str) -> Rows:
+def _matrix(table: Any, dtype: np.dtype[Any], where: str) -> Array:
     """(n, d) from a table of d columns of numbers, none of which may be missing."""
     import pyarrow as pa
 
@@ -401,7 +400,7 @@ def _check_dtype(dtype: Any) -> np.dtype[Any]:
     return found
 
 
-def _check_rows(rows: Rows, where: Callable[[int], str], names: Sequence[str] | None) -> None:
+def _check_rows(rows: Array, where: Callable[[int], str], names: Sequence[str] | None) -> None:
     """Raise an InputError that names the first entry of rows (n, …) that is not finite, and the place of its row."""
     # A sum is not finite where an entry is not, and needs no memory; where it has only overflown, a look decides.
     with np.errstate(over="ignore", invalid="ignore"):

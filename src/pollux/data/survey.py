@@ -19,6 +19,7 @@ from pollux.data.arrow import (
     is_missing,
     is_number,
     kind_of,
+    no_column,
     numbers_as_text,
     plain,
     pyarrow_library,
@@ -29,7 +30,7 @@ from pollux.data.encoding import ArrayEncoding, Category, Encoding, Number, Tabl
 from pollux.data.moments import Moments, learn_units, parts_of
 from pollux.data.shuffling import shards
 from pollux.data.sources import Blocks
-from pollux.errors import InputError, did_you_mean, option
+from pollux.errors import InputError, option
 
 if TYPE_CHECKING:
     from pollux.ranks import Ranks
@@ -68,10 +69,7 @@ class Choices:
         for given, asked in [*((options[key], value) for key, value in names.items()), ("label", labels)]:
             absent = [name for name in asked if name not in known]
             if absent:
-                alike, there_are = did_you_mean(absent[0], there), quoted(there, 30)
-                raise InputError(
-                    f"There is no column {quoted(absent, 5)} ({option(given)}).{alike} There are: {there_are}."
-                )
+                raise no_column(absent, there, option(given))
         return replace(self, **names)
 
 

@@ -16,6 +16,8 @@ from threading import Lock
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as parquet
 from numpy.typing import NDArray
 
 from pollux.data.arrow import kind_of, same_kind
@@ -23,12 +25,12 @@ from pollux.data.encoding import Encoding, TableEncoding
 from pollux.data.sources import (
     FORMATS,
     Blocks,
+    FileVersion,
     Part,
     Reading,
     Source,
     at_once,
-    check_distinct,
-    describe_files,
+    check_columns,
     suffix_of,
 )
 from pollux.errors import InputError, option
@@ -45,29 +47,29 @@ class TableFiles(Source):
 
     def __init__(self, path: Path, files: Sequence[Path], reading: Reading) -> None:
         self.path, self.files, self.reading = path, tuple(files), reading
+        # Known once their blocks are: then they must not change any more.
+        self.versions: list[FileVersion] = []
 
     @cached_property
     def opened(self) -> list[TableFile]:
-        from pollux.data.delimited import CsvFile
-
         def open_one(file: Path) -> TableFile:
             suffix, _ = suffix_of(file)
             if suffix in FORMATS["Parquet"]:
                 return ParquetFile(file)
             if suffix in FORMATS["Feather/Arrow"]:
                 return ArrowFile(file)
+            from pollux.data.delimited import CsvFile
+
             return CsvFile(file, self.reading.delimiter, self.reading.header, self.reading.na)
 
         return [open_one(file) for file in self.files]
 
     def read(self) -> Part:
-        import pyarrow as pa
-
         tables = []
         for index, file in enumerate(self.opened):
             with in_words(file.path):
                 table = file.read()
-            check_distinct(file.path, table.column_names)
+            check_columns(file.path, table.column_names)
             tables.append(self.with_partitions(index, table))
         whole = tables[0]
         some = [index for index, table in enumerate(tables) if table.num_rows]
@@ -81,8 +83,6 @@ class TableFiles(Source):
         return Part(whole)
 
     def as_written(self, part: Part, names: Sequence[str], numbers: NDArray[np.int64]) -> Part:
-        import pyarrow as pa
-
         others = [name for name in names if not pa.types.is_string(part.rows.schema.field(name).type)]
         others = [name for name in others if name in self.opened[0].names]
         texts = [file.text(others) for file in self.opened] if others else []
@@ -92,20 +92,20 @@ class TableFiles(Source):
         return Part(replace_columns(part.rows, {name: text.column(name) for name in others}), part.first)
 
     def stream(self, encoding: Encoding, beside: Sequence[str]) -> Iterator[Part]:
-        import pyarrow as pa
-
         if not isinstance(encoding, TableEncoding):
             raise InputError(f"The model was trained on an array or on images, but {self.path} is a table.")
         first = 0
         include: list[str] = []
         for index, file in enumerate(self.opened):
+            self.check_unchanged(index)
             with in_words(file.path):
                 names = [*file.names, *self.partitions(index)]
             encoding.check_names(names)
             wanted = {*encoding.names, *beside}
             # Of a folder, in the order of its first file.
             include = include or [name for name in names if name in wanted]
-            own = [name for name in include if name in set(file.names)]
+            of_file = set(file.names)
+            own = [name for name in include if name in of_file]
             rows = at_once(ROWS_AT_ONCE, len(include))
             with in_words(file.path):
                 for batch in file.batches(own, encoding, rows) if own else ():
@@ -113,28 +113,30 @@ class TableFiles(Source):
                         some = pa.Table.from_batches([batch.slice(start, rows)])
                         yield Part(self.with_partitions(index, some).select(include), first)
                         first += some.num_rows
+            self.check_unchanged(index)
         if not first:
             # At least one part, so that lacking columns are noticed.
             yield Part(pa.table({name: [] for name in include}))
 
     def blocks(self) -> TableBlocks:
+        self.versions = self.versions or [FileVersion(file, len(self.files)) for file in self.files]
         return TableBlocks(self)
 
+    def check_unchanged(self, index: int) -> None:
+        """Raise an InputError where a file has changed since its blocks were listed."""
+        if self.versions:
+            self.versions[index].check()
+
     def size_in_memory(self) -> int:
-        """About how many bytes the rows take as float32, by what the files say of themselves."""
-        if any(not isinstance(file, ParquetFile) for file in self.opened):
-            # A number takes about eight characters of text, or eight bytes.
-            return sum(file.stat().st_size for file in self.files) // 2
         size = 0
         for file in self.opened:
             with in_words(file.path):
-                size += 4 * sum(file.lengths) * len(file.names)
+                size += file.size_in_memory()
         return size
 
     @cached_property
     def _values(self) -> dict[str, Any]:
         """Of each key of folders such as ``key=value``, the values of all files: whole numbers, or text."""
-        import pyarrow as pa
         import pyarrow.dataset as ds
 
         relative = [file.relative_to(self.path).parent for file in self.files] if self.path.is_dir() else []
@@ -157,8 +159,6 @@ class TableFiles(Source):
 
     def with_partitions(self, index: int, table: Any) -> Any:
         """A table of a file with the columns that its folders give."""
-        import pyarrow as pa
-
         for key, value in self.partitions(index).items():
             table = table.append_column(key, pa.repeat(value, table.num_rows))
         return table
@@ -189,8 +189,10 @@ class TableBlocks(Blocks):
     def read_block(self, block: int, names: Sequence[str]) -> Any:
         index, number, _ = (int(value) for value in self._places[:, block])
         file, further = self.source.opened[index], self.source.partitions(index)
+        self.source.check_unchanged(index)
         with in_words(file.path):
             table = file.read_block(number, [name for name in names if name not in further])
+        self.source.check_unchanged(index)
         return self.source.with_partitions(index, table).select(list(names))
 
     def where(self, block: int, row: int | None = None) -> str:
@@ -200,17 +202,16 @@ class TableBlocks(Blocks):
     def identity(self) -> Any:
         root = self.path if self.path.is_dir() else self.path.parent
         reading = self.source.reading
-        return [describe_files(self.source.files, root), [reading.delimiter, reading.header, list(reading.na)]]
+        files = [(str(version.path.relative_to(root)), version.digest) for version in self.source.versions]
+        return [files, [reading.delimiter, reading.header, list(reading.na)]]
 
     def __reduce__(self) -> Any:
         """Without what is open: files are opened again where they are needed."""
-        return TableBlocks, (TableFiles(self.path, self.source.files, self.source.reading),)
+        return TableFiles.blocks, (TableFiles(self.path, self.source.files, self.source.reading),)
 
 
 def replace_columns(table: Any, columns: dict[str, Any]) -> Any:
     """The table with other values in some of its columns."""
-    import pyarrow as pa
-
     every = {name: columns.get(name, table.column(index)) for index, name in enumerate(table.column_names)}
     return pa.table(every)
 
@@ -274,6 +275,10 @@ class TableFile(ABC):
     def where(self, block: int, row: int | None) -> str:
         """The place of a block or a row in the file."""
 
+    def size_in_memory(self) -> int:
+        """About how many bytes the rows take as float32: a number has about eight characters of text, or bytes."""
+        return self.path.stat().st_size // 2
+
 
 @dataclass(frozen=True)
 class ParquetFile(TableFile):
@@ -284,7 +289,7 @@ class ParquetFile(TableFile):
     @cached_property
     def kinds(self) -> dict[str, str]:
         schema = self._footer.schema.to_arrow_schema()
-        check_distinct(self.path, schema.names)
+        check_columns(self.path, schema.names)
         return {field.name: kind_of(field.type) for field in schema}
 
     @cached_property
@@ -298,32 +303,27 @@ class ParquetFile(TableFile):
         return _read_footer(self.path, self.path.stat().st_mtime_ns)
 
     def read(self) -> Any:
-        import pyarrow.parquet as parquet
-
         with parquet.ParquetFile(self.path) as opened:
-            return opened.read()
+            return validated(opened.read())
 
     def read_block(self, block: int, names: Sequence[str]) -> Any:
-        import pyarrow.parquet as parquet
-
         # One thread and no buffers ahead, since cores and memory belong to whoever computes beside.
         with parquet.ParquetFile(self.path, metadata=self._footer, pre_buffer=False) as opened:
-            return opened.read_row_group(block, columns=list(names), use_threads=False)
+            return validated(opened.read_row_group(block, columns=list(names), use_threads=False))
 
     def batches(self, names: Sequence[str], encoding: TableEncoding, rows: int) -> Iterator[Any]:
-        import pyarrow.parquet as parquet
-
         with parquet.ParquetFile(self.path, pre_buffer=False) as opened:
-            yield from opened.iter_batches(rows, columns=list(names))
+            yield from map(validated, opened.iter_batches(rows, columns=list(names)))
 
     def where(self, block: int, row: int | None) -> str:
         return f"row group {block}" if row is None else f"row group {block}, row {row}"
 
+    def size_in_memory(self) -> int:
+        return 4 * sum(self.lengths) * len(self.names)
+
 
 @lru_cache(maxsize=64)
 def _read_footer(file: Path, changed: int) -> Any:
-    import pyarrow.parquet as parquet
-
     return parquet.read_metadata(file)
 
 
@@ -339,7 +339,7 @@ class ArrowFile(TableFile):
     @cached_property
     def kinds(self) -> dict[str, str]:
         with self._open() as reader:
-            check_distinct(self.path, reader.schema.names)
+            check_columns(self.path, reader.schema.names)
             return {field.name: kind_of(field.type) for field in reader.schema}
 
     @property
@@ -350,12 +350,12 @@ class ArrowFile(TableFile):
     def _indexed(self) -> IndexedBatches:
         with self._open() as reader:
             if not hasattr(reader, "num_record_batches"):
-                return copy_batches(reader, reader.schema)
+                return copy_batches(map(validated, reader), reader.schema)
         return IndexedBatches(self.path)
 
     def read(self) -> Any:
         with self._open() as reader:
-            return reader.read_all()
+            return validated(reader.read_all())
 
     def read_block(self, block: int, names: Sequence[str]) -> Any:
         return self._indexed.read(block, names)
@@ -364,15 +364,14 @@ class ArrowFile(TableFile):
         with self._open() as reader:
             count = getattr(reader, "num_record_batches", None)
             batches = reader if count is None else (reader.get_batch(index) for index in range(count))
-            yield from (batch.select(list(names)) for batch in batches)
+            yield from (validated(batch).select(list(names)) for batch in batches)
 
     def where(self, block: int, row: int | None) -> str:
         return f"record batch {block}" if row is None else f"record batch {block}, row {row}"
 
     def _open(self) -> Any:
-        import pyarrow as pa
-
-        file = pa.memory_map(str(self.path))
+        # Not mapped: a file that is cut while it is read would end the process.
+        file = pa.OSFile(str(self.path))
         is_file = file.read(6) == b"ARROW1"
         file.seek(0)
         return pa.ipc.open_file(file) if is_file else pa.ipc.open_stream(file)
@@ -382,30 +381,25 @@ class IndexedBatches:
     """The record batches of an Arrow file by number; they are read, not mapped, so that they do not count as memory."""
 
     def __init__(self, path: Path, lengths: list[int] | None = None) -> None:
-        import pyarrow as pa
-
         self._reader = pa.ipc.open_file(pa.OSFile(str(path)))
         # One thread reads ahead, and another may look at a sample.
         self._lock = Lock()
         if lengths is None:
             # For the rows of each batch one column is enough.
-            with pa.memory_map(str(path)) as file:
+            with pa.OSFile(str(path)) as file:
                 first = pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(included_fields=[0]))
                 lengths = [first.get_batch(index).num_rows for index in range(first.num_record_batches)]
         self.lengths = lengths
 
     def read(self, index: int, names: Sequence[str]) -> Any:
         """Columns of a batch, as a table."""
-        import pyarrow as pa
-
         with self._lock:
-            return pa.Table.from_batches([self._reader.get_batch(index)]).select(list(names))
+            batch = validated(self._reader.get_batch(index))
+        return pa.Table.from_batches([batch]).select(list(names))
 
 
 def copy_batches(batches: Iterable[Any], schema: Any) -> IndexedBatches:
     """Record batches in a temporary Arrow file, which is gone when nothing reads it any more."""
-    import pyarrow as pa
-
     descriptor, name = tempfile.mkstemp(prefix="pollux-", suffix=".arrow")
     os.close(descriptor)
     path, lengths = Path(name), []
@@ -434,10 +428,21 @@ def copy_batches(batches: Iterable[Any], schema: Any) -> IndexedBatches:
     return found
 
 
+def validated(rows: Any) -> Any:
+    """A table or record batch that is what it says it is.
+
+    pyarrow believes files: lengths or offsets that point elsewhere would end the process.
+    """
+    rows.validate(full=True)
+    return rows
+
+
+_OPEN_QUOTE = "Is a quote opened and not closed? One that stands for itself is written twice, within quotes."
+
+
 @contextmanager
 def in_words(path: Path, names: Sequence[str] = ()) -> Iterator[None]:
     """What pyarrow finds wrong with a file, as our error; columns that it counts are called by their names."""
-    import pyarrow as pa
 
     def called(match: re.Match[str]) -> str:
         index = int(match[1])
@@ -447,8 +452,12 @@ def in_words(path: Path, names: Sequence[str] = ()) -> Iterator[None]:
         yield
     except InputError:
         raise
-    except (pa.ArrowException, EOFError, OSError) as error:
+    except (pa.ArrowException, EOFError, OSError, UnicodeDecodeError) as error:
         reason = re.sub(r"CSV column #(\d+)", called, str(error))
+        if "straddl" in reason:
+            reason = f"a row is longer than 4 MB. {_OPEN_QUOTE} If a text is so long, leave out its column."
         if re.search(r"Expected \d+ columns", reason):
-            reason += f". (If another character stands between values, name it: {option('delimiter')}.)"
+            open_quote = f" {_OPEN_QUOTE}" if '"' in reason else ""
+            instead = f"If another character stands between values, name it: {option('delimiter')}."
+            reason += f". ({instead}{open_quote})"
         raise InputError(f"{path} cannot be read: {reason}") from error
