@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
 from pollux.geometry.affinity import Affinity, Features, Paths, centre_kernel, is_traced
@@ -23,7 +24,7 @@ from pollux.transport import check_symmetric, sinkhorn_cost, transport_cost
 Needs = Literal["kernel", "distance"]
 Across = Literal["gathered", "summed", "shared"]
 
-_FEW_ROWS = 12
+_FEW_ROWS = 4
 # What the backward pass of an f-divergence may keep rather than recompute.
 _KEPT_NUMBERS = 1_000_000
 
@@ -110,10 +111,14 @@ def mmd(log_p: Tensor, log_q: Tensor, kernel: Tensor | Features, samples: BatchS
     p = log_p.exp()
     q = p if log_q is log_p else log_q.exp()
     K, L = p.shape[-2], q.shape[-2]
-    # Only differences count, so all weights are measured from one origin; that keeps float32 accurate, and
-    # a single q, being that origin, needs no row of its own.
-    rows = p if q is p or L == 1 else torch.cat([p, q.expand(*p.shape[:-2], *q.shape[-2:])], -2)
-    rows = rows - q.mean(-2, keepdim=True)
+    # Only differences count, so weights are measured from one origin, which keeps float32 accurate (features are
+    # centred themselves); a single q, being that origin, needs no row of its own.
+    if q is p:
+        rows = p if isinstance(kernel, Features) else p - p.mean(-2, keepdim=True)
+    elif L == 1:
+        rows = p - q
+    else:
+        rows = torch.cat([p, q.expand(*p.shape[:-2], *q.shape[-2:])], -2) - q.mean(-2, keepdim=True)
     if isinstance(kernel, Features):
         (means,) = samples.sums(rows @ samples.centre(kernel).values.to(p.dtype))
         gram = means.double() @ means.double().mT
@@ -273,11 +278,12 @@ class _Gram(torch.autograd.Function):
 
 def _product(rows: Tensor, kernel: Tensor, samples: BatchSamples) -> Tensor:
     """rows κ, of the samples that are here."""
-    every = samples.whole(rows)
-    # A symmetric kernel may stand on either side; for few rows the left is up to 1.4 times faster.
-    if rows.ndim == 2 and len(rows) <= _FEW_ROWS:
+    every, R = samples.whole(rows), rows.shape[-2]
+    # A symmetric kernel may stand on either side: on the left it is up to three times faster for very few rows. On the
+    # right, rows by fours are up to twice as fast.
+    if rows.ndim == 2 and R <= _FEW_ROWS:
         return (samples.own(kernel, 0) @ every.mT).mT
-    return every @ samples.own(kernel, 1)
+    return (pad(every, (0, 0, 0, -R % 4)) @ samples.own(kernel, 1))[..., :R, :]
 
 
 def _symmetric(pairs: Tensor, K: int) -> Tensor:
