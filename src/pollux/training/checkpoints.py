@@ -105,8 +105,6 @@ class Checkpoints:
         Whether a training that writes these is running.
     finished : list
         The results of earlier stages, where restarts are trained one after the other.
-    begun_by : int
-        How many processes have begun the training.
 
     Examples
     --------
@@ -168,6 +166,7 @@ class Checkpoints:
 
     @property
     def begun_by(self) -> Any:
+        """How many processes have begun the training."""
         return self._identity.get("processes", 1)
 
     def _remove_leftovers(self) -> None:
