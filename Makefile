@@ -4,6 +4,7 @@
 # make test-portable   all tests twice, as on other machines: processors, threads, order, user, busy cores
 # make test-laws       the laws that hold for any data, on random data that no run has tried before
 # make test-browser    installs Chromium (Debian, Ubuntu) and runs those
+# make fuzz            the compiled transport solver under sanitizers, with arrays of every kind; needs g++
 # make check           style, types
 # make bench           the table of speed and memory, side by side with GemClus
 # make bench-speed     the recipes beside k-means: process time and memory
@@ -21,7 +22,7 @@ BIN := .venv/bin
 # Two test processes share the cores; one thread each, and none that spins while it waits, keeps them from fighting.
 PYTEST := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n 2 --dist loadgroup -q
 
-.PHONY: demo test test-faults test-portable test-laws test-browser check bench bench-speed bench-transport bench-files bench-scale bench-accuracy bench-quality bench-selection reproduction clean
+.PHONY: demo test test-faults test-portable test-laws test-browser fuzz check bench bench-speed bench-transport bench-files bench-scale bench-accuracy bench-quality bench-selection reproduction clean
 
 NATIVE := $(wildcard src/pollux/transport/native/*)
 
@@ -48,6 +49,9 @@ test-laws: .venv/installed-dev
 test-browser: .venv/installed-dev
 	command -v chromium || (apt-get update && apt-get install --yes chromium)
 	$(PYTEST) tests/report/test_report_browser.py
+
+fuzz: .venv/installed-dev
+	$(BIN)/python tests/faults/fuzz_transport.py
 
 check: .venv/installed-dev
 	$(BIN)/ruff check .

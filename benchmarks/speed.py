@@ -91,8 +91,7 @@ def measure_parquet(case: str) -> None:
 
         own, model = seconds(lambda: GeminiClustering.for_tables(10, random_state=0).fit(path))
         peer, _ = seconds(mini_batches)
-        some = pq.ParquetFile(path).read_row_group(0)
-        labels = model.predict(np.column_stack([column.to_numpy() for column in some.columns]))
+        labels = model.predict(pq.ParquetFile(path).read_row_group(0).to_pandas())
         report(case, own, peer, adjusted_rand_index(np.concatenate(classes)[: len(labels)], labels))
 
 

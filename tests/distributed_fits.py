@@ -110,20 +110,26 @@ def fit_loader(ranks: Ranks | None, options: dict[str, Any]) -> dict[str, Any]:
     return learned(estimator(**options).fit(DataLoader(TensorDataset(own), batch_size=7)))
 
 
-def fit_in_two_parts(ranks: Ranks, folder: str, options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A fit that was broken off and went on from its checkpoint, and one that was not."""
-    whole = fit_rows(ranks, options)
+def break_off(
+    ranks: Ranks | None, folder: str, options: dict[str, Any], every: str = "3 steps", epochs: int = 3
+) -> None:
+    """A fit that ends in its third epoch, or another, and leaves checkpoints."""
 
     class BrokenError(Exception):
         pass
 
     def broken(epoch: Any) -> None:
-        if epoch.number == 3:
+        if epoch.number == epochs:
             raise BrokenError
 
-    checkpoints = Checkpoints(folder, every="3 steps")
     with contextlib.suppress(BrokenError):
-        fit_rows(ranks, {**options, "checkpoint": checkpoints, "callbacks": [broken]})
+        fit_rows(ranks, {**options, "checkpoint": Checkpoints(folder, every=every), "callbacks": [broken]})
+
+
+def fit_in_two_parts(ranks: Ranks, folder: str, options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A fit that was broken off and went on from its checkpoint, and one that was not."""
+    whole = fit_rows(ranks, options)
+    break_off(ranks, folder, options)
     return whole, fit_rows(ranks, {**options, "checkpoint": Checkpoints(folder)})
 
 

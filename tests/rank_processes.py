@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import multiprocessing
 import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,9 +34,16 @@ class LeavingError(Exception):
 
 
 class Team:
-    """Processes that run the same function, each with its rank."""
+    """Processes that run the same function, each with its rank.
+
+    Questions are numbered, and answers with them: one that came too late is not taken for that of the next question.
+    """
+
+    patience = 300.0
+    """Seconds to wait for an answer."""
 
     def __init__(self, size: int) -> None:
+        self.asked = 0
         self.store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         # Libraries are imported once for all processes of all teams.
         context = multiprocessing.get_context("forkserver")
@@ -60,12 +69,16 @@ class Team:
 
     def run(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
         """What ``function(ranks, *arguments)`` returns in each process, or the error it raises there."""
+        self.asked += 1
         for line in self.lines:
-            line.send((function, arguments))
+            line.send((self.asked, function, arguments))
         answers = []
         for line in self.lines:
-            assert line.poll(300), "a process does not answer"
-            answers.append(line.recv())
+            number = None
+            while number != self.asked:
+                assert line.poll(self.patience), "a process does not answer"
+                number, answer = line.recv()
+            answers.append(answer)
         return answers
 
     def end(self) -> None:
@@ -83,18 +96,18 @@ def _work(line: Connection, variables: dict[str, str]) -> None:
         try:
             with joining("cpu", timeout=300) as ranks:
                 while (task := line.recv()) is not None:
-                    function, arguments = task
+                    number, function, arguments = task
                     try:
                         answer = function(ranks, *arguments)
                     except LeavingError:
                         raise
                     except Exception as error:
                         answer = error
-                    line.send(answer)
+                    line.send((number, answer))
             # Taking a whole interpreter apart would cost as much as a dozen tests.
             os._exit(0)
         except LeavingError as leaving:
-            line.send(str(leaving))
+            line.send((number, str(leaving)))
 
 
 # --- Objectives ---------------------------------------------------------------------------------------------
@@ -239,6 +252,17 @@ def far_off_centre(ranks: Ranks | None, mode: str, dtype: torch.dtype, sizes: tu
     (gradient,) = torch.autograd.grad(value / (1 if ranks is None else ranks.size), logits)
     whole = gradient if ranks is None else ranks.gather(gradient)
     return whole.double().numpy()
+
+
+def answer_late(ranks: Ranks, sign: Path) -> str:
+    """An answer that is given once a file is there."""
+    while not sign.exists():
+        time.sleep(0.01)
+    return "late"
+
+
+def tell_rank(ranks: Ranks) -> int:
+    return ranks.rank
 
 
 # --- Collectives --------------------------------------------------------------------------------------------

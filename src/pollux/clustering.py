@@ -484,7 +484,7 @@ def load(
     model : nn.Module or callable, optional
         The network, where it was the user's own: the file holds only its weights.
     device : str, optional
-        Where to put it, if not where it was trained.
+        Where to put it, if not on the CPU: a file does not say.
     """
     clustering, fitted = model_files.load(path, GeminiClustering, model=model, device=device)
     with warnings.catch_warnings():

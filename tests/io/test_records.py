@@ -54,10 +54,10 @@ def test_file_and_field_are_named(data: Any, message: str) -> None:
 
 @pytest.mark.parametrize("text", ["{", '{"epochs": 1, "epochs": 2}', 100_000 * "[", b"\xff"], ids=lambda text: text[:9])
 def test_what_is_not_json_is_named(text: str) -> None:
-    with pytest.raises(InputError, match=r"^summary.json is not JSON: "):
+    with pytest.raises(InputError, match=r"^summary.json: it is not JSON "):
         parse_json(text, Run, "summary.json")
 
 
 def test_what_is_not_toml_is_named() -> None:
-    with pytest.raises(InputError, match=r"^run.toml is not TOML: "):
+    with pytest.raises(InputError, match=r"^run.toml: it is not TOML "):
         parse_toml("epochs = [", Run, "run.toml")

@@ -14,6 +14,7 @@ import distributed_fits as fits
 from distributed_fits import Together, estimator, rows
 from pollux.data.streams import open_stream
 from pollux.objectives import GEMINIS
+from pollux.training import CheckpointWarning
 from pollux.training import problem as streamed
 from rank_processes import Team
 
@@ -149,10 +150,35 @@ def test_a_fit_goes_on_from_its_checkpoint(two: Team, tmp_path: Path, model: str
             np.testing.assert_array_equal(values, resumed[name], err_msg=name)
 
 
-def test_checkpoints_of_another_number_of_processes_are_refused(two: Team, tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [{"objective": "mmd_ova"}, {"objective": "mi", "n_init": 2}], ids=str)
+def test_more_or_fewer_processes_go_on_from_a_checkpoint(
+    two: Team, three: Team, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    """Two, three, and then one, on the batches that a single process has."""
+    whole = fits.fit_rows(None, options)
+    two.run(fits.break_off, str(tmp_path), options, "1 epoch")
+    three.run(fits.break_off, str(tmp_path), options, "1 epoch", 4)
+    with pytest.warns(CheckpointWarning, match="are of 3 processes, and now there are 1"):
+        fitted = fits.fit_rows(None, {**options, "checkpoint": tmp_path})
+    assert_same([fitted], whole)
+    # What several have begun a single process can take up any number of times.
+    assert_same([fits.fit_rows(None, {**options, "checkpoint": tmp_path})], whole)
+
+
+def test_an_epoch_that_was_under_way_begins_anew(two: Team, tmp_path: Path) -> None:
+    options = {"objective": "mmd_ova", "penalties": {"entropy": 0.1}}
+    fits.break_off(None, str(tmp_path), options)
+    answers = two.run(fits.fit_rows, {**options, "checkpoint": str(tmp_path)})
+    assert_same(answers[1:], answers[0])
+    assert answers[0]["history"].shape == (3, 5)
+    assert np.isfinite(answers[0]["history"]).all()
+
+
+def test_what_several_processes_cannot_take_up_is_said_with_a_way_out(two: Team, tmp_path: Path) -> None:
+    """A small network is trained in closed form by one process only."""
     estimator(checkpoint=tmp_path, max_epochs=1).fit(rows())
     answers = two.run(fits.fit_rows, {"checkpoint": str(tmp_path)})
-    assert all("processes was 1" in str(answer) for answer in answers)
+    assert all("go on with 1 (torchrun --nproc-per-node 1)" in str(answer) for answer in answers)
 
 
 def test_processes_without_a_seed_draw_the_same_one(two: Team) -> None:

@@ -115,6 +115,17 @@ def test_no_objective_escapes() -> None:
     assert {objective.rsplit("_", 1)[0] for objective in OBJECTIVES} == {*DIVERGENCES, *OWN}
 
 
+def test_a_late_answer_is_not_taken_for_that_of_the_next_question(
+    three: Team, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as hurry:
+        hurry.setattr(three, "patience", 0)
+        with pytest.raises(AssertionError, match="does not answer"):
+            three.run(processes.answer_late, tmp_path / "sign")
+    (tmp_path / "sign").touch()
+    assert three.run(processes.tell_rank) == [0, 1, 2]
+
+
 # --- Collectives --------------------------------------------------------------------------------------------
 
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
+import operator
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from pollux.data.arrow import as_arrow, as_numbers, as_text, is_missing, numbers_as_text, pyarrow_library, quoted
 from pollux.data.moments import parts_of
 from pollux.errors import InputError, did_you_mean, option, warn
+from pollux.io.records import Count, Finite, Positive, Share, Size, parse
 from pollux.names import MISSING_IN_FILES
 
 Matrix = NDArray[np.float32]
@@ -86,35 +90,31 @@ class Encoding(ABC):
         changed: Encoding = replace(cast("Any", self), left_out={**left_out, **self.left_out})
         return changed
 
-    @abstractmethod
     def as_json(self) -> dict[str, Any]:
         """Plain data, for a model file."""
+        return {"kind": _KINDS[type(self)], **msgspec.to_builtins(self, enc_hook=operator.methodcaller("item"))}
 
     @staticmethod
-    def from_json(description: Mapping[str, Any]) -> Encoding:
-        """The encoding in a model file; a KeyError, TypeError or IndexError where there is none."""
-        missing, left_out = description["missing"], {str(k): str(v) for k, v in description["left_out"].items()}
-        if missing not in MISSING_IN_FILES:
-            raise KeyError(f"missing values cannot be treated by {missing!r}")
-        identifiers = tuple(str(name) for name in description.get("identifiers", ()))
-        if description["kind"] == "table":
-            columns = tuple(_column_from_json(column) for column in description["columns"])
-            if len({column.name for column in columns}) < len(columns):
-                raise IndexError("a column is read twice")
-            return TableEncoding(columns, missing, identifiers, left_out)
-        if description["kind"] == "array":
-            return ArrayEncoding.checked(description, missing, identifiers, left_out)
-        raise KeyError("kind")
+    def from_json(description: Any, source: str | Path = "encoding") -> Encoding:
+        """The encoding in a model file, which is the ``source`` in messages; an InputError where it is not one."""
+        kind = description.get("kind") if isinstance(description, dict) else None
+        for encoding, name in _KINDS.items():
+            if name == kind:
+                return parse(description, encoding, source)
+        raise InputError(f"{source}: there are no encodings of kind {kind!r}.")
+
+    def _check_missing(self) -> None:
+        if self.missing not in MISSING_IN_FILES:
+            raise ValueError(f"missing values cannot be treated by {self.missing!r}")
 
 
-@dataclass(frozen=True)
-class Number:
+class Number(msgspec.Struct, frozen=True, tag="number", tag_field="kind"):
     """A column x of numbers, encoded as (x − mean) / scale; a missing value is read as ``fill``, or else the mean."""
 
     name: str
-    mean: float
-    scale: float
-    fill: float | None = None
+    mean: Finite
+    scale: Positive
+    fill: Finite | None = None
 
     @property
     def filled(self) -> float:
@@ -139,8 +139,7 @@ class Number:
         return as_numbers(self.name, values)[:, None]
 
 
-@dataclass(frozen=True)
-class Category:
+class Category(msgspec.Struct, frozen=True, tag="category", tag_field="kind"):
     """A column of text, encoded as zeros and a one at its value; a missing value as the shares of the values.
 
     A value that training has not seen is encoded as zeros alone. ``boolean`` and ``number`` say that the column holds
@@ -149,9 +148,15 @@ class Category:
 
     name: str
     values: tuple[str, ...]
-    shares: tuple[float, ...]
+    shares: tuple[Share, ...]
     boolean: bool = False
     number: bool = False
+
+    def __post_init__(self) -> None:
+        if len(self.values) != len(self.shares) or len(set(self.values)) < len(self.values):
+            raise ValueError("each value has one share")
+        if math.fsum(self.shares) > 1 + 1e-9:
+            raise ValueError("shares of values are more than all")
 
     @property
     def feature_names(self) -> list[str]:
@@ -193,6 +198,11 @@ class TableEncoding(Encoding):
     missing: str = "error"
     identifiers: tuple[str, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._check_missing()
+        if len(set(self.names)) < len(self.columns):
+            raise ValueError("a column is read twice")
 
     @property
     def encoded_shape(self) -> tuple[int, ...]:
@@ -266,16 +276,6 @@ class TableEncoding(Encoding):
                 f"There are: {quoted(names)}."
             )
 
-    def as_json(self) -> dict[str, Any]:
-        columns = [{"kind": type(column).__name__.lower(), **asdict(column)} for column in self.columns]
-        return {
-            "kind": "table",
-            "columns": columns,
-            "missing": self.missing,
-            "identifiers": list(self.identifiers),
-            "left_out": dict(self.left_out),
-        }
-
 
 @dataclass(frozen=True)
 class ArrayEncoding(Encoding):
@@ -285,15 +285,28 @@ class ArrayEncoding(Encoding):
     or else the mean. ``columns`` are the names of all d columns, where there are any.
     """
 
-    shape: tuple[int, ...]
-    mean: tuple[float, ...]
-    scale: tuple[float, ...]
-    kept: tuple[int, ...] | None = None
+    shape: tuple[Size, ...]
+    mean: tuple[Finite, ...]
+    scale: tuple[Positive, ...]
+    kept: tuple[Count, ...] | None = None
     missing: str = "error"
     identifiers: tuple[str, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
     columns: tuple[str, ...] = ()
-    fill: tuple[float, ...] | None = None
+    fill: tuple[Finite, ...] | None = None
+
+    def __post_init__(self) -> None:
+        self._check_missing()
+        if len(self.shape) not in (1, 3):
+            raise ValueError("samples are rows (d,) or images (C, H, W)")
+        width, kept = self.shape[0], self.kept
+        if kept is not None and (len(self.shape) == 3 or len(set(kept)) < len(kept) or max(kept, default=0) >= width):
+            raise ValueError("the columns that are used are not columns of the rows")
+        widths = {width if kept is None else len(kept), len(self.mean), len(self.scale), len(self.fill or self.mean)}
+        if len(widths) > 1:
+            raise ValueError("means and scales are not those of the columns")
+        if self.columns and len(self.columns) != width:
+            raise ValueError("there are other names than columns")
 
     @property
     def encoded_shape(self) -> tuple[int, ...]:
@@ -358,51 +371,8 @@ class ArrayEncoding(Encoding):
             found = rows.shape[1:] if hasattr(rows, "shape") else type(rows).__name__
             raise InputError(f"The model reads an array of samples of shape {self.shape}; these are {found}.")
 
-    def as_json(self) -> dict[str, Any]:
-        return {"kind": "array", **asdict(self), "left_out": dict(self.left_out)}
 
-    @staticmethod
-    def checked(
-        description: Mapping[str, Any], missing: str, identifiers: tuple[str, ...], left_out: Mapping[str, str]
-    ) -> ArrayEncoding:
-        """The encoding that a model file describes, if its numbers fit together."""
-        mean, scale = (_floats(description[name]) for name in ("mean", "scale"))
-        fill = None if description.get("fill") is None else _floats(description["fill"])
-        shape = tuple(int(size) for size in description["shape"])
-        kept = None if description["kept"] is None else tuple(int(index) for index in description["kept"])
-        widths = {len(mean), len(scale), shape[0] if kept is None else len(kept), len(mean if fill is None else fill)}
-        if len(widths) != 1 or (kept is not None and not all(0 <= index < shape[0] for index in kept)):
-            raise IndexError("means and scales are not those of the columns")
-        for triple in zip(mean, scale, fill or mean, strict=True):
-            _check_units(*triple)
-        named = tuple(str(name) for name in description.get("columns", ()))
-        if named and len(named) != shape[0]:
-            raise IndexError("there are other names than columns")
-        return ArrayEncoding(shape, mean, scale, kept, missing, identifiers, left_out, named, fill)
-
-
-def _column_from_json(column: Mapping[str, Any]) -> Number | Category:
-    name = str(column["name"])
-    if column["kind"] == "number":
-        fill = column.get("fill")
-        number = Number(name, float(column["mean"]), float(column["scale"]), None if fill is None else float(fill))
-        _check_units(number.mean, number.scale, number.mean if number.fill is None else number.fill)
-        return number
-    if column["kind"] != "category":
-        raise KeyError(f"there are no columns of kind {column['kind']!r}")
-    values, shares = tuple(str(value) for value in column["values"]), _floats(column["shares"])
-    if len(values) != len(shares) or len(set(values)) < len(values):
-        raise IndexError("values and shares differ in number")
-    return Category(name, values, shares, bool(column["boolean"]), bool(column.get("number", False)))
-
-
-def _floats(values: Any) -> tuple[float, ...]:
-    return tuple(float(value) for value in values)
-
-
-def _check_units(mean: float, scale: float, fill: float) -> None:
-    if not (math.isfinite(mean) and math.isfinite(scale) and math.isfinite(fill) and scale > 0):
-        raise IndexError(f"nothing can be scaled by a mean of {mean}, a scale of {scale} and gaps of {fill}")
+_KINDS: dict[type[Encoding], str] = {TableEncoding: "table", ArrayEncoding: "array"}
 
 
 def _check_finite(X: Matrix, names: Sequence[str]) -> None:

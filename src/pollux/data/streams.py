@@ -27,8 +27,8 @@ __all__ = [
 ]
 
 _DTYPES = ("float32", "float64")
-# A sample has so many rows of each place: few, since neighbours in a file are often alike.
-_ROWS_OF_A_PLACE = 125
+# A sample has about so many rows of each of several places, since neighbours in a file are often alike.
+_FEWEST_PLACES, _ROWS_OF_A_PLACE = 8, 400
 _ROWS_AT_ONCE = 4_096
 _ITEMS_OF_CHUNK = 1_024
 
@@ -50,7 +50,7 @@ class Stream:
         chunks = self.chunks
         present = np.flatnonzero(chunks.lengths)
         needed = -(-most // max(1, int(chunks.lengths[present].min(initial=most))))
-        count = min(max(-(-most // _ROWS_OF_A_PLACE), needed), len(present))
+        count = min(max(_FEWEST_PLACES, most // _ROWS_OF_A_PLACE, needed), len(present))
         some = present[np.linspace(0, len(present) - 1, count).astype(int)]
         ends = np.cumsum(chunks.lengths[some])
         n = int(ends[-1]) if len(some) else 0

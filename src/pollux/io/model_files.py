@@ -1,17 +1,26 @@
-"""Clusterings in files: tensors as safetensors, everything else as JSON. Loading never runs code from a file."""
+"""Clusterings in files: tensors as safetensors, everything else as JSON. Loading never runs code from a file.
+
+:class:`Description` is what a file says, in both directions. Nothing in it acts on the world: where checkpoints go, on
+which device to train, callbacks and compilers are of whoever trains, and are neither written nor read.
+"""
 
 from __future__ import annotations
 
+import copy
+import functools
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
+import msgspec
 import numpy as np
 import torch
+from msgspec import Meta, Struct
 from torch import Tensor, nn
 
+from pollux import names
 from pollux.data.encoding import Encoding
 from pollux.data.scaling import FittedScaling, FittedTransformer
 from pollux.errors import InputError
@@ -28,17 +37,26 @@ from pollux.geometry import (
     resolve,
 )
 from pollux.io import tensors as tensor_files
+from pollux.io.records import Count, Finite, Size, parse
 from pollux.models import build
 from pollux.objectives.gemini import DEFAULT_CLIPS, Gemini
-from pollux.spec import MLP, NOT_IN_FILE, as_group, check_device, flatten_params, nested_name, resolve_objective
+from pollux.spec import MLP, NOT_IN_FILE, Spec, as_group, check_device, flatten_params, nested_name, resolve_objective
 from pollux.threads import DrawFrom
 
 FORMAT = "pollux-model"
 VERSION = "4"
 """Version 1 had no checksum, version 2 no preprocessing, version 3 no scaling."""
 
-_HISTORY: dict[str, Callable[[Any], float]] = {"objective": float, "clusters": int, "entropy": float}
 _READABLE = ("1", "2", "3", "4")
+_SCALING = ("centre", "scale", "axes", "fill")
+_TENSORS = ("order", "labels", *(f"scaling.{name}" for name in _SCALING))
+_DTYPES = {"float32": torch.float32, "float64": torch.float64}
+# Parameters that act on the world.
+_ACTING = {"callbacks", "checkpoint", "compile", "device"}
+_GEOMETRIES = (
+    *("auto", "precomputed", NOT_IN_FILE, *names.KERNELS, *names.DISTANCES),
+    *(*names.KERNELS_OF_ALL_SAMPLES, *names.DISTANCES_OF_ALL_SAMPLES),
+)
 
 IN_RUN = "model.safetensors"
 """The model file in the folder of a run."""
@@ -46,176 +64,292 @@ IN_RUN = "model.safetensors"
 Clustering = TypeVar("Clustering", bound=Any)
 
 
+_type_hints = functools.cache(get_type_hints)
+# Parameters that may be objects of the user's own.
+_Own = Literal[
+    "model", "activation", "objective", "geometry", "optimiser", "penalties", "random_state", "callbacks", "checkpoint"
+]
+
+
+class History(Struct):
+    """Metrics of each epoch."""
+
+    objective: list[float]
+    clusters: list[Count]
+    entropy: list[float]
+
+    def __post_init__(self) -> None:
+        if not len(self.objective) == len(self.clusters) == len(self.entropy):
+            raise ValueError("metrics are of different numbers of epochs")
+
+
+class Description(Struct):
+    """What a model file says beside its tensors; fields that older versions lack have a default.
+
+    ``parameters`` are those of the estimator by their own names, as :class:`Spec` checks them. Those that no file can
+    hold, such as functions, are None and ``left_out``.
+    """
+
+    parameters: dict[str, Any]
+    shape: Annotated[tuple[Size, ...], Meta(min_length=1)]
+    dtype: Literal["float32", "float64"]
+    history: History
+    objective: Finite
+    n_clusters: Size
+    feature_names: tuple[str, ...]
+    # The first files of version 1 did not say the next two.
+    left_out: list[_Own] | None = None
+    geometry_known: bool = False
+    geometry_parameters: dict[str, Any] = {}
+    stability: Annotated[float, Meta(ge=-1, le=1)] | None = None
+    diverged: bool = False
+    streamed: bool = False
+    takes_integers: bool = False
+    preprocessing: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.feature_names and self.shape != (len(self.feature_names),):
+            raise ValueError("feature_names are of another number of features")
+
+
+class _Objective(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A GEMINI with options."""
+
+    gemini: str
+    clip: Finite | None = None
+    sampled_pairs: Size | None = None
+
+
+class _Unchecked(Struct):
+    """Parameters that a fit would complain of late."""
+
+    verbose: bool | int = False
+    random_state: Annotated[int, Meta(ge=0, lt=2**32)] | None = None
+
+
 def save(clustering: Any, path: str | Path) -> None:
     """Write a fitted clustering: weights, and what predictions and further training need."""
     fitted: Fitted = clustering.fitted_
-    tensors = {f"module.{name}": value for name, value in fitted.module.state_dict().items()}
-    # The labels of streamed samples may take more memory than there is.
-    labels = fitted.given_labels
-    tensors |= {"order": fitted.order, "labels": torch.empty(0, dtype=torch.long)}
-    if labels is not None:
-        tensors["labels"] = torch.from_numpy(labels)
     if isinstance(fitted.scaling, FittedTransformer):
         raise InputError(
             "A model file cannot hold a transformer of scikit-learn: use Scaling(…), or put the transformer before the "
             "clustering in a Pipeline, and keep both."
         )
-    if fitted.scaling is not None:
-        tensors |= {f"scaling.{name}": value for name, value in fitted.scaling.tensors().items()}
     if not isinstance(fitted.shape[0], int):
         raise InputError(
             "A model file cannot hold a model of several inputs: keep the weights of its network, "
             "torch.save(clustering.module_.state_dict(), …)."
         )
-    geometry = fitted.geometry
-    given = flatten_params(clustering)
-    # The folder of checkpoints is private to whoever trained the model.
-    del given["checkpoint"]
+    # The labels of streamed samples may take more memory than there is.
+    labels = np.empty(0, dtype=np.int64) if fitted.given_labels is None else fitted.given_labels
+    tensors = {"order": fitted.order, "labels": torch.from_numpy(labels)}
+    tensors |= {f"module.{name}": value for name, value in fitted.module.state_dict().items()}
+    if fitted.scaling is not None:
+        tensors |= {f"scaling.{name}": value for name, value in fitted.scaling.tensors().items()}
+    given = {name: value for name, value in flatten_params(clustering).items() if name not in _ACTING}
     if isinstance(given["objective"], str) and given["objective"] in DEFAULT_CLIPS:
         # Names alone are those of earlier versions, which knew no default.
         given["objective"] = Gemini(given["objective"])
     parameters = {name: _as_json(value) for name, value in given.items()}
-    description = {
+    geometry = fitted.geometry
+    data = {
         "parameters": parameters,
         "left_out": [name for name, value in parameters.items() if value is None and given[name] is not None],
         "geometry_known": isinstance(geometry, Pairwise | ShortestPath | NeighbourGraph | Mixtures),
         "geometry_parameters": _as_json(geometry.parameters) if isinstance(geometry, Pairwise) else {},
         "shape": fitted.shape,
         "dtype": str(fitted.dtype).removeprefix("torch."),
-        "feature_names": list(fitted.feature_names),
+        "feature_names": list(map(str, fitted.feature_names)),
         "history": fitted.history,
-        "objective": fitted.objective,
+        "objective": float(fitted.objective),
         "n_clusters": fitted.n_clusters,
-        "stability": fitted.stability,
+        "stability": None if fitted.stability is None else float(fitted.stability),
         "diverged": fitted.diverged,
-        "streamed": labels is None,
+        "streamed": fitted.given_labels is None,
         "takes_integers": fitted.takes_integers,
         "preprocessing": None if fitted.encoding is None else fitted.encoding.as_json(),
     }
-    tensor_files.write(path, FORMAT, VERSION, tensors, description)
+    # What could not be loaded is not written.
+    description = parse(data, Description, "The model cannot be saved")
+    _check_parameters(clustering)
+    _check_tensors(tensors, description, clustering.n_clusters, fitted.is_free)
+    tensor_files.write(path, FORMAT, VERSION, tensors, msgspec.to_builtins(description))
 
 
 def load(
     path: str | Path, make: Callable[..., Clustering], *, model: Any = None, device: str | None = None
 ) -> tuple[Clustering, Fitted]:
-    """The clustering in a file, made by ``make(**parameters)``, and its fitted state.
+    """The clustering in a file, or in the folder of a run, made by ``make(**parameters)``, and its fitted state.
 
     ``model`` is the network, where it was the user's own.
     """
-    tensors, description = read(path)
+    path = Path(path) / IN_RUN if Path(path).is_dir() else Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no model file {path}.")
+    check_device(device or "cpu")
+    damaged = f"{path} is not a whole model file"
+    tensors, data = tensor_files.read(path, FORMAT, _READABLE, "model file", unchecked=["1"])
+    description = parse(data, Description, damaged)
     try:
-        clustering = _make(make, _parameters(path, description, model, device))
-        return clustering, _fitted(clustering, tensors, description)
-    except _DAMAGE_ERRORS as error:
-        raise ValueError(f"{path} is not a whole model file: {error!r}.") from error
+        clustering = _make(make, _parameters(path, description, model), device or "cpu")
+        _check_parameters(clustering)
+        preprocessing = description.preprocessing
+        encoding = None if preprocessing is None else Encoding.from_json(preprocessing, damaged)
+        return clustering, _fitted(clustering, tensors, description, encoding)
+    except InputError:
+        raise
+    # What is raised where a file holds something else than it should.
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError, MemoryError) as error:
+        raise InputError(f"{damaged}: {(str(error) or repr(error)).removesuffix('.')}.") from error
 
 
-# What is raised where a file holds something else than it should.
-_DAMAGE_ERRORS = (KeyError, TypeError, AttributeError, IndexError, OverflowError, RuntimeError, MemoryError)
-
-
-def _parameters(path: str | Path, description: dict[str, Any], model: Any, device: str | None) -> dict[str, Any]:
+def _parameters(path: Path, description: Description, model: Any) -> dict[str, Any]:
     """The estimator's parameters; those that decide on its predictions are never replaced by a default."""
-    parameters = dict(description["parameters"])
-    # The first files of version 1 did not list them.
-    unlisted = [name for name in ("model", "objective", "geometry", "optimiser") if parameters[name] is None]
-    left_out = description.get("left_out", unlisted)
+    given = description.parameters
+    msgspec.convert(given, _Unchecked)
+    absent = {"n_clusters", "model", "objective", "geometry"} - given.keys()
+    if absent:
+        raise ValueError(f"it does not hold {', '.join(sorted(absent))}")
+    unlisted = [name for name in ("model", "objective", "geometry", "optimiser") if given.get(name) is None]
+    left_out: Collection[str] = unlisted if description.left_out is None else description.left_out
+    if any(given.get(name) is not None for name in left_out):
+        raise ValueError("parameters are said to be left out, and are there")
+    if model is None and "model" in left_out:
+        raise InputError(f"{path} holds the weights of a network of your own: pass it, load(path, model=…).")
+    if model is None and "activation" in left_out:
+        raise InputError(f"{path} does not hold the activation, a class: pass the network, load(path, model=…).")
+    # What else is left out, such as a penalty, only matters in training.
+    parameters = {name: value for name, value in given.items() if name not in left_out}
     if model is not None:
         parameters["model"] = model
-    elif "model" in left_out:
-        raise ValueError(f"{path} holds the weights of a network of your own: pass it, load(path, model=…).")
-    elif "activation" in left_out:
-        raise ValueError(f"{path} does not hold the activation, a class: pass the network, load(path, model=…).")
-    for name in left_out:
-        if name in ("objective", "geometry"):
-            parameters[name] = NOT_IN_FILE
-        elif name != "model":
-            # Callbacks and the like only matter in training.
-            del parameters[name]
-    if isinstance(parameters["objective"], dict):
-        options = {"clip": None, **parameters["objective"]}
-        name = options.pop("gemini")
-        is_default = options == {"clip": DEFAULT_CLIPS.get(name)}
-        parameters["objective"] = name if is_default else Gemini(name, **options)
-    elif parameters["objective"] in DEFAULT_CLIPS:
-        parameters["objective"] = Gemini(parameters["objective"], clip=None)
-    if isinstance(parameters["geometry"], dict):
-        parameters["geometry"] = resolve(**parameters["geometry"])
+    parameters["objective"] = _read_objective(parameters.get("objective", NOT_IN_FILE))
+    parameters["geometry"] = _read_geometry(parameters.get("geometry", NOT_IN_FILE))
     if "hidden" in parameters:
         parameters["hidden"] = tuple(parameters["hidden"])
-    parameters.pop("callbacks", None)
-    parameters["device"] = device or parameters["device"]
-    check_device(parameters["device"])
     return parameters
 
 
-def _make(make: Callable[..., Clustering], parameters: dict[str, Any]) -> Clustering:
-    """The estimator of parameters by their own names."""
-    if parameters["model"] != "mlp":
+def _make(make: Callable[..., Clustering], parameters: dict[str, Any], device: str) -> Clustering:
+    """The estimator of those parameters that it knows, by their own names."""
+    clustering = make(parameters["n_clusters"], device=device)
+    known = flatten_params(clustering).keys() - _ACTING
+    if not (isinstance(parameters["model"], str) and parameters["model"] == "mlp"):
         # Files of old versions name the layers of a perceptron whatever the model.
-        parameters = {name: value for name, value in parameters.items() if name not in MLP().get_params()}
-    nested = {name: nested_name(name) for name in parameters}
-    clustering = make(**{name: value for name, value in parameters.items() if nested[name] == name})
+        known -= MLP().get_params().keys()
     default = clustering.get_params()
-    clustering.set_params(
-        **{
-            nested[name]: value
-            for name, value in parameters.items()
-            # A group of defaults is left to stand for them.
-            if nested[name] != name and value != default[nested[name]]
-        }
-    )
+    changed = {nested_name(name): value for name, value in parameters.items() if name in known}
+    # Groups of defaults are left to stand for them.
+    changed = {name: value for name, value in changed.items() if "__" not in name or value != default[name]}
+    clustering.set_params(**changed)
     return clustering
 
 
-def _fitted(clustering: Any, tensors: dict[str, Tensor], description: dict[str, Any]) -> Fitted:
-    shape = tuple(description["shape"])
-    dtype = {"float32": torch.float32, "float64": torch.float64}[description["dtype"]]
-    history = {name: [kind(value) for value in description["history"][name]] for name, kind in _HISTORY.items()}
-    order, labels = tensors.pop("order"), tensors.pop("labels").numpy()
-    if sorted(order.tolist()) != list(range(len(order))):
-        raise IndexError("the order of the clusters is not a permutation")
-    if len(order) != clustering.n_clusters:
-        raise IndexError("the order is of another number of clusters")
-    scaling = {name: tensors.pop(name) for name in list(tensors) if name.startswith("scaling.")}
-    fitted_scaling = _scaling(scaling, shape) if scaling else None
-    encoding = None if description.get("preprocessing") is None else Encoding.from_json(description["preprocessing"])
+def _check_parameters(clustering: Any) -> None:
+    """Raise a ValueError or TypeError for the first parameter that a fit could not use."""
+    stand_in = copy.copy(clustering)
+    stand_in.device = "cpu"
+    if isinstance(stand_in.objective, str) and stand_in.objective == NOT_IN_FILE:
+        stand_in.objective = "mi"
+    Spec.of(stand_in)
+
+
+def _read_objective(value: Any) -> Any:
+    if isinstance(value, dict):
+        found = msgspec.convert(value, _Objective)
+        if found == _Objective(found.gemini, DEFAULT_CLIPS.get(found.gemini)):
+            return found.gemini
+        return Gemini(found.gemini, clip=found.clip, sampled_pairs=found.sampled_pairs)
+    return Gemini(value, clip=None) if isinstance(value, str) and value in DEFAULT_CLIPS else value
+
+
+def _read_geometry(value: Any) -> str | Geometry:
+    if isinstance(value, str) and value in _GEOMETRIES:
+        return value
+    if not isinstance(value, dict):
+        raise ValueError(f"there is no geometry {value!r}")
+    name, kind = value["geometry"], value.get("kind", "kernel")
+    options = {key: option for key, option in value.items() if key not in ("geometry", "kind")}
+    return resolve(name, kind, **_convert_options(resolve(name, kind), options))
+
+
+def _convert_options(geometry: Geometry, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters of a geometry, each of the type that its function or class asks for, and finite."""
+    asks = (geometry.adapt_parameters or geometry.function) if isinstance(geometry, Pairwise) else type(geometry)
+    types = _type_hints(asks)
+    converted = {name: msgspec.convert(value, types[name]) for name, value in options.items()}
+    if any(isinstance(value, float) and not math.isfinite(value) for value in converted.values()):
+        raise ValueError("parameters of the geometry are not finite")
+    return converted
+
+
+def _fitted(clustering: Any, tensors: dict[str, Tensor], description: Description, encoding: Encoding | None) -> Fitted:
+    shape, dtype = description.shape, _DTYPES[description.dtype]
+    _check_tensors(tensors, description, clustering.n_clusters, _is_free(clustering))
     if encoding is not None and encoding.encoded_shape != shape:
-        raise IndexError("the columns are not those of the network")
-    stability = description.get("stability")
-    weights = {name.removeprefix("module."): value for name, value in tensors.items()}
+        raise ValueError("the columns are not those of the network")
+    # Copies of what is kept: a tensor that is mapped into memory goes where the file goes.
+    kept = {name: tensor.clone() for name, tensor in tensors.items() if not name.startswith("module.")}
+    own = {name.removeprefix("scaling."): value for name, value in kept.items() if name.startswith("scaling.")}
+    scaling = FittedScaling(**own) if own else None
+    weights = {name.removeprefix("module."): value for name, value in tensors.items() if name not in kept}
     with DrawFrom(torch.Generator()):
-        module = _module(clustering, shape if fitted_scaling is None else fitted_scaling.shape, dtype, weights)
+        module = _module(clustering, shape if scaling is None else scaling.shape, dtype, weights)
     return Fitted(
         module=module,
-        order=order,
+        order=kept["order"],
         shape=shape,
         dtype=dtype,
         device=clustering.device,
-        history=history,
-        objective=float(description["objective"]),
-        n_clusters=int(description["n_clusters"]),
-        stability=None if stability is None else float(stability),
-        diverged=bool(description.get("diverged", False)),
-        # A matrix or a function is not in the file, and the first files of version 1 did not say.
-        geometry=_geometry(clustering, description) if description.get("geometry_known", False) else None,
-        scaling=fitted_scaling,
+        history=msgspec.structs.asdict(description.history),
+        objective=description.objective,
+        n_clusters=description.n_clusters,
+        stability=description.stability,
+        diverged=description.diverged,
+        # A matrix or a function is not in the file.
+        geometry=_geometry(clustering, description) if description.geometry_known else None,
+        scaling=scaling,
         encoding=encoding,
-        feature_names=tuple(description["feature_names"]),
+        feature_names=description.feature_names,
         missing=as_group("preprocessing", clustering.preprocessing).missing,
-        takes_integers=bool(description.get("takes_integers", False)),
-        given_labels=None if description.get("streamed") else labels,
+        takes_integers=description.takes_integers,
+        given_labels=None if description.streamed else kept["labels"].numpy(),
     )
 
 
-def _scaling(tensors: dict[str, Tensor], shape: tuple[int, ...]) -> FittedScaling:
-    scaling = FittedScaling(**{name.removeprefix("scaling."): value for name, value in tensors.items()})
-    axes, d = scaling.axes, math.prod(shape)
-    fits = tuple(scaling.centre.shape) == shape and tuple(scaling.scale.shape) in ((), shape)
-    fits &= scaling.fill is None or tuple(scaling.fill.shape) == shape
-    if not fits or (axes is not None and (axes.ndim != 2 or len(axes) != d)):
-        raise IndexError("the scaling is of other samples")
-    return scaling
+def _is_free(clustering: Any) -> bool:
+    return isinstance(clustering.model, str) and clustering.model == "free"
+
+
+def _check_tensors(tensors: Mapping[str, Tensor], description: Description, n_clusters: int, is_free: bool) -> None:
+    """Raise a ValueError where tensors are not what the description says; weights are checked against their layers."""
+    order, labels, shape = tensors["order"], tensors["labels"], description.shape
+    if order.dtype != torch.int64 or order.ndim != 1 or sorted(order.tolist()) != list(range(len(order))):
+        raise ValueError("the order of the clusters is not a permutation")
+    if len(order) != n_clusters:
+        raise ValueError(f"there are {len(order)} clusters, and n_clusters is {n_clusters}")
+    if max(description.n_clusters, *description.history.clusters, 0) > n_clusters:
+        raise ValueError("there are more clusters in use than clusters")
+    lowest, highest = (int(labels.min()), int(labels.max())) if labels.numel() else (0, 0)
+    if labels.dtype != torch.int64 or labels.ndim != 1 or lowest < (-1 if is_free else 0) or highest >= n_clusters:
+        raise ValueError("labels are not numbers of clusters")
+    if description.streamed == bool(len(labels)) or (is_free and description.streamed):
+        raise ValueError("labels are those of streamed samples, or are absent")
+    if is_free and int((labels >= 0).sum()) != len(tensors["module.logits"]):
+        raise ValueError("labels are of another number of samples")
+    unknown = [name for name in tensors if name not in _TENSORS and not name.startswith("module.")]
+    if unknown:
+        raise ValueError(f"there is a tensor {unknown[0]!r}")
+    axes = tensors.get("scaling.axes")
+    shapes = {"centre": [shape], "scale": [(), shape], "fill": [shape]}
+    shapes["axes"] = [] if axes is None else [(math.prod(shape), max(1, axes.shape[-1]))]
+    for name in _SCALING:
+        value = tensors.get(f"scaling.{name}")
+        if value is not None and not (
+            tuple(value.shape) in shapes[name] and value.is_floating_point() and bool(value.isfinite().all())
+        ):
+            raise ValueError(f"the {name} of the scaling is of other samples, or not finite")
+    if "scaling.scale" in tensors and not bool((tensors["scaling.scale"] > 0).all()):
+        raise ValueError("samples are divided by a scale that is not positive")
 
 
 def _module(clustering: Any, shape: tuple[int, ...], dtype: torch.dtype, weights: dict[str, Tensor]) -> nn.Module:
@@ -224,31 +358,39 @@ def _module(clustering: Any, shape: tuple[int, ...], dtype: torch.dtype, weights
     options = model.get_params() if isinstance(model, MLP) else {}
     model = "mlp" if isinstance(model, MLP) else model
     if len(options.get("hidden", ())) > len(weights):
-        raise IndexError("there are more layers than weights")
-    if isinstance(model, str) and model == "free":
+        raise ValueError("there are more layers than weights")
+    if _is_free(clustering):
         shape = tuple(weights["logits"].shape[:1])
     if isinstance(model, str):
         # Without memory first: a file may claim a network of any size.
         with torch.device("meta"):
             (skeleton,) = build(model, shape, clustering.n_clusters, **options)
-        _check_weights(skeleton, weights)
+        _check_weights(skeleton.to(dtype), weights)
     (module,) = build(model, shape, clustering.n_clusters, **options)
-    _check_weights(module, weights)
     module.to(clustering.device, dtype)
+    _check_weights(module, weights)
     module.load_state_dict(weights)
     return module.eval()
 
 
-def _check_weights(module: nn.Module, weights: dict[str, Tensor]) -> None:
+def _check_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    own = module.state_dict()
     expected, found = (
-        {name: tuple(tensor.shape) for name, tensor in tensors.items()} for tensors in (module.state_dict(), weights)
+        {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in each.items()} for each in (own, weights)
     )
     if expected != found:
-        names = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
-        raise ValueError(f"The weights in the file are not those of this model: they differ in {', '.join(names)}.")
+        differing = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
+        raise InputError(f"The weights in the file are not those of this model: they differ in {', '.join(differing)}.")
+    # Buffers of a network of the user's own may be infinite, as masks are.
+    numbers = {name for name in own if name.endswith(("running_mean", "running_var"))}
+    for name in sorted(numbers.union(name for name, _ in module.named_parameters())):
+        if not bool(weights[name].isfinite().all()) or (
+            name.endswith("running_var") and bool((weights[name] < 0).any())
+        ):
+            raise ValueError(f"the weights {name} are not finite, or a variance is negative")
 
 
-def _geometry(clustering: Any, description: dict[str, Any]) -> Geometry | None:
+def _geometry(clustering: Any, description: Description) -> Geometry | None:
     """The geometry as it was adapted to the training data."""
     needs = None if clustering.objective == NOT_IN_FILE else resolve_objective(clustering.objective).needs
     if needs is None or clustering.geometry == NOT_IN_FILE:
@@ -256,17 +398,7 @@ def _geometry(clustering: Any, description: dict[str, Any]) -> Geometry | None:
     geometry = resolve(clustering.geometry, needs).for_clusters(clustering.n_clusters)
     if not isinstance(geometry, Pairwise):
         return geometry
-    return replace(geometry, parameters=description["geometry_parameters"])
-
-
-def read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors and the description of a model file, or of that in the folder of a run."""
-    path = Path(path)
-    if path.is_dir():
-        path /= IN_RUN
-    if not path.is_file():
-        raise FileNotFoundError(f"There is no model file {path}.")
-    return tensor_files.read(path, FORMAT, _READABLE, "model file", unchecked=["1"])
+    return geometry.with_parameters(**_convert_options(geometry, description.geometry_parameters))
 
 
 def _as_json(value: Any) -> Any:

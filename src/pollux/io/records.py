@@ -40,6 +40,7 @@ def parse(data: Any, kind: type[T], source: str | Path) -> T:
         return msgspec.convert(data, kind)
     except (msgspec.ValidationError, RecursionError) as error:
         what, _, field = str(error).partition(" - at `")
+        what = re.sub(r"`float` [<>]=? -?1\.797\S+", "a finite number", what)
         place = re.sub(r"^(key in )?\$\.?", "", field.removesuffix("`"))
         what = f"in {place}, {what[:1].lower()}{what[1:]}" if place else f"{what[:1].lower()}{what[1:]}"
         raise InputError(f"{source}: {what.removesuffix('.')}.") from error
@@ -59,7 +60,7 @@ def _load(load: Callable[[], Any], language: str, source: str | Path) -> Any:
     try:
         return load()
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{source} is not {language}: {error}.") from error
+        raise InputError(f"{source}: it is not {language} ({error}).") from error
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

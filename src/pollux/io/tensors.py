@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from msgspec import Struct
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from pollux.errors import InputError
 from pollux.io.atomic import in_place
+from pollux.io.records import parse_json
 
 # Far more than any description; a header that claims more is not read at all.
 _MAX_HEADER_BYTES = 50_000_000
@@ -38,42 +41,43 @@ def read(
 ) -> tuple[dict[str, Tensor], Any]:
     """The tensors and the description of a file that :func:`write` made; ``noun`` is its name in messages.
 
-    Versions that are ``unchecked`` had no checksum. Raises a ValueError where it is another file, of another version,
+    Versions that are ``unchecked`` had no checksum. Raises an InputError where it is another file, of another version,
     or damaged.
     """
-    article = "an" if noun[0] in "aeiou" else "a"
+    damaged = f"{path} is not a whole {noun}"
+    metadata = _read_metadata(path, damaged)
+    if metadata.get("format") != kind:
+        raise InputError(f"{path} is not {'an' if noun[0] in 'aeiou' else 'a'} {noun} of this library.")
+    version = metadata.get("version", "")
+    if version not in versions:
+        readable = f"version{'s' if len(versions) > 1 else ''} {', '.join(versions)}"
+        raise InputError(
+            f"{path} has format version {version}; this release reads {readable}. "
+            "Load it with the release that wrote it."
+        )
     try:
-        check_header(path)
         with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            if metadata.get("format") != kind:
-                raise _RefusedError(f"{path} is not {article} {noun} of this library.")
-            if metadata.get("version") not in versions:
-                readable = f"version{'s' if len(versions) > 1 else ''} {', '.join(versions)}"
-                raise _RefusedError(
-                    f"{path} has format version {metadata.get('version')}; this release reads {readable}. "
-                    "Load it with the release that wrote it."
-                )
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        if metadata["version"] not in unchecked and metadata["sha256"] != checksum(tensors, metadata["description"]):
-            raise _RefusedError(f"{path} is damaged: its checksum is not that of its contents. Use a copy of it.")
-        return tensors, json.loads(metadata["description"])
-    except _RefusedError as error:
-        raise ValueError(str(error)) from None
-    except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ValueError(f"{path} is not a whole {noun}: {error}.") from error
+        text = metadata["description"]
+        is_same = version in unchecked or metadata["sha256"] == checksum(tensors, text)
+    except (SafetensorError, ValueError, KeyError, TypeError, RuntimeError, MemoryError) as error:
+        raise InputError(f"{damaged}: {error}.") from error
+    if not is_same:
+        raise InputError(f"{path} is damaged: its checksum is not that of its contents. Use a copy of it.")
+    return tensors, parse_json(text, object, damaged)
 
 
-class _RefusedError(Exception):
-    """A file that is not read, with the message for the user."""
+class _Header(Struct, rename={"metadata": "__metadata__"}):
+    metadata: dict[str, str] = {}
 
 
-def check_header(path: Path) -> None:
-    """Raise the error of a damaged safetensors file where its header claims more bytes than can be."""
+def _read_metadata(path: Path, damaged: str) -> dict[str, str]:
+    """The texts in the header of a safetensors file, which is read only where it can be as long as it claims."""
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
-    if size > min(_MAX_HEADER_BYTES, path.stat().st_size):
-        raise SafetensorError(f"its header claims {size:,} bytes")
+        if size > min(_MAX_HEADER_BYTES, path.stat().st_size):
+            raise InputError(f"{damaged}: its header claims {size:,} bytes.")
+        return parse_json(file.read(size), _Header, damaged).metadata
 
 
 def checksum(tensors: Mapping[str, Tensor], description: str) -> str:
@@ -81,5 +85,6 @@ def checksum(tensors: Mapping[str, Tensor], description: str) -> str:
     digest = hashlib.sha256(description.encode())
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
-        digest.update(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
+        if tensor.numel():
+            digest.update(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()

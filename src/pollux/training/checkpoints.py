@@ -10,14 +10,16 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import torch
+from msgspec import Meta, Struct
 from torch import Tensor
 
 from pollux.errors import InputError, warn
 from pollux.io import tensors as checked_tensors
 from pollux.io.locks import locked
+from pollux.io.records import Count, parse
 from pollux.ranks import Ranks, is_first
 
 FORMAT, VERSION = "pollux-checkpoint", "2"
@@ -43,11 +45,46 @@ class Stopped(KeyboardInterrupt):
         self.epochs = epochs
 
 
+class _Share(Struct):
+    """What each process has for itself."""
+
+    random: dict[str, Any]
+    metrics: dict[str, Any]
+    batches: dict[str, Any]
+
+
+class _State(Struct):
+    """The state of a training, see :class:`pollux.training.loop.TrainingState`."""
+
+    model: list[Tensor]
+    step: Any
+    before: Count
+    epochs: Count
+    position: Count
+    history: dict[str, Tensor | None]
+    guard: dict[str, Any]
+    patience: dict[str, Any]
+    processes: Annotated[list[_Share], Meta(min_length=1)]
+
+    def __post_init__(self) -> None:
+        if any((0 if rows is None else len(rows)) != self.epochs for rows in self.history.values()):
+            raise ValueError("metrics are of another number of epochs")
+
+
+class _Contents(Struct, forbid_unknown_fields=True):
+    """What a checkpoint holds: which training it is of, the results of its earlier stages, and how far it has come."""
+
+    identity: dict[str, Any]
+    finished: list[dict[str, Any]]
+    state: _State
+
+
 class Checkpoints:
     """The checkpoints of one training, in a folder of its own; the last two are kept.
 
     A training with the same settings on the same data that finds some there resumes from the last good one, and ends
-    with the same bits as if it had not been interrupted. Checkpoints of another training are refused.
+    with the same bits as if it had not been interrupted. Where it has more or fewer processes than before, the epoch
+    that was under way begins anew. Checkpoints of another training are refused.
 
     Parameters
     ----------
@@ -79,11 +116,9 @@ class Checkpoints:
     def __init__(self, folder: str | Path, every: str = "60 s") -> None:
         self.folder, self.every = Path(folder), every
         self._count, self._unit = parse_every(every)
-        self.stop_requested = self.stop_immediately = self.stopped = self.is_training = False
+        self.stop_requested = self.stop_immediately = self.stopped = self.is_training = self._has_failed = False
         self._last = time.monotonic()
-        self._steps = self._epochs = 0
-        self._number = 0
-        self._has_failed = False
+        self._steps = self._epochs = self._number = 0
         self._executor: ThreadPoolExecutor | None = None
         self._writing: Future[None] | None = None
         self._identity: dict[str, Any] = {}
@@ -104,7 +139,17 @@ class Checkpoints:
                 self.folder.mkdir(parents=True, exist_ok=True)
                 stack.enter_context(locked(self.folder))
                 self._remove_leftovers()
-            self._resume(self._read_last() if leads else None, ranks)
+            found = self._read_last() if leads else None
+            if ranks is not None:
+                # All processes get what the first has read.
+                found = ranks.broadcast_object(found)
+            self._number, self.finished, self._found = 0, [], None
+            if found is not None:
+                self._number, tree = found
+                _check_same(tree["identity"], self._identity, self.folder)
+                self.finished, self._found = tree["finished"], tree["state"]
+                # Whoever goes on with it: what several have begun stays as they store it.
+                self._identity["processes"] = tree["identity"].get("processes", 1)
             if leads:
                 self._move_damaged(after=self._number)
             self.restart_timer()
@@ -119,15 +164,10 @@ class Checkpoints:
                 self.finished, self._found = [], None
                 self.stop_requested = self.is_training = False
 
-    def _resume(self, found: tuple[int, dict[str, Any]] | None, ranks: Ranks | None) -> None:
-        """Give all processes what the first has read."""
-        if ranks is not None:
-            found = ranks.broadcast_object(found)
-        self._number, self.finished, self._found = 0, [], None
-        if found is not None:
-            self._number, tree = found
-            _check_same(tree["identity"], self._identity, self.folder)
-            self.finished, self._found = tree["finished"], tree["state"]
+    @property
+    def begun_by(self) -> Any:
+        """How many processes have begun the training."""
+        return self._identity.get("processes", 1)
 
     def _remove_leftovers(self) -> None:
         """Remove files of a process that was killed while it wrote: those that we name, and those of safetensors."""
@@ -242,14 +282,15 @@ class Checkpoints:
         for path in reversed(files):
             try:
                 tree = unpack(*checked_tensors.read(path, FORMAT, [VERSION], "checkpoint"))
-                if not isinstance(tree, dict) or tree.keys() != {"identity", "finished", "state"}:
-                    raise ValueError(f"{path} is not a whole checkpoint.")
-            except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+                parse(tree, _Contents, f"{path} is not a whole checkpoint")
+            except InputError as error:
                 problems.append(str(error))
-                continue
-            if problems:
-                warn(f"{problems[0]} The one before it, {path.name}, is good.", CheckpointWarning)
-            return _number_of(path), tree
+            except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+                problems.append(f"{path} is not a whole checkpoint: {error}.")
+            else:
+                if problems:
+                    warn(f"{problems[0]} The one before it, {path.name}, is good.", CheckpointWarning)
+                return _number_of(path), tree
         if problems:
             raise InputError(
                 f"No checkpoint in {self.folder} can be read, so the training cannot go on: {' '.join(problems)} "
@@ -292,14 +333,12 @@ class CheckpointSchedule:
     def __init__(self, training: Resumable, checkpoints: Checkpoints, ranks: Ranks | None) -> None:
         self._training, self._checkpoints, self._ranks = training, checkpoints, ranks
         self._is_due, self._steps, self._steps_between, self._asked_at = False, 0, 1, time.monotonic()
-        state = checkpoints.pop_state()
-        if state is not None:
-            training.load_state(state)
-        else:
+        found, state = checkpoints.pop_state(), training.state()
+        if found is not None:
+            _load(training, found, state, checkpoints.folder, ranks)
+        elif is_first(ranks):
             # There is one from the beginning: a training that is resumed never starts anew unnoticed.
-            state = training.state()
-            if is_first(ranks):
-                checkpoints.write(state)
+            checkpoints.write(state)
 
     def after_step(self) -> bool:
         """Write one if it is due; whether the training was asked to stop."""
@@ -379,12 +418,9 @@ def _number_of(path: Path) -> int:
 
 
 def _check_same(found: Mapping[str, Any], own: Mapping[str, Any], folder: Path) -> None:
-    differing = sorted(name for name in found.keys() | own.keys() if found.get(name) != own.get(name))
-    if "processes" in differing:
-        raise InputError(
-            f"The checkpoints in {folder} are of another number of processes: processes was {found.get('processes')} "
-            f"and is {own.get('processes')}. Start as many as then (torchrun --nproc-per-node …)."
-        )
+    # More or fewer processes resume it, too.
+    names = (found.keys() | own.keys()) - {"processes"}
+    differing = sorted(name for name in names if found.get(name) != own.get(name))
     if differing:
         changes = [f"{name} was {_short(found.get(name))} and is {_short(own.get(name))}" for name in differing]
         trial = found.get("trial_epochs") if differing == ["trial_epochs"] else None
@@ -394,6 +430,62 @@ def _check_same(found: Mapping[str, Any], own: Mapping[str, Any], folder: Path) 
             f"The checkpoints in {folder} are of another training ({'; '.join(changes)}).{named} Go on with the "
             "settings and the data that they were made with, or name another folder."
         )
+
+
+def _load(training: Resumable, found: Any, fresh: Any, folder: Path, ranks: Ranks | None) -> None:
+    """Resume the training from what was found; ``fresh`` is its state now, for all that cannot be taken over."""
+    before, now = len(found["processes"]), len(fresh["processes"])
+    alike = [[(tensor.shape, tensor.dtype) for tensor in state["model"]] for state in (found, fresh)]
+    if alike[0] != alike[1] and before != now:
+        raise InputError(
+            f"The checkpoints in {folder} are of {before} processes, and {now} store this model in another way: go on "
+            f"with {before} (torchrun --nproc-per-node {before})."
+        )
+    if before != now:
+        # What a process has drawn for itself, and the metrics of its samples, are of no use to others.
+        first = found["processes"][0]
+        shared = {"generator": first["random"].get("generator")}
+        shares = [
+            {**own, "random": {**own["random"], **shared}, "batches": first["batches"]} for own in fresh["processes"]
+        ]
+        found = {**found, "position": 0, "processes": shares}
+        if is_first(ranks):
+            warn(
+                f"The checkpoints in {folder} are of {before} processes, and now there are {now}: the epoch that was "
+                "under way begins anew, with all that was learned.",
+                CheckpointWarning,
+            )
+    try:
+        if alike[0] != alike[1]:
+            raise ValueError("the weights are of other shapes")
+        for name in fresh.keys() - {"step"}:
+            # What an optimiser remembers is its own affair.
+            if not _is_like(found[name], fresh[name]):
+                raise ValueError(f"{name} is not what it should be")
+        training.load_state(found)
+        if not training.can_be_saved():
+            raise ValueError("the weights are not finite")
+    except torch.OutOfMemoryError:
+        raise
+    except (ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
+        raise InputError(
+            f"The checkpoints in {folder} do not fit this training ({error}): name another folder, or remove that one."
+        ) from error
+
+
+def _is_like(found: Any, fresh: Any) -> bool:
+    """Whether two trees have the same keys and types; what is None in one of them is not yet there, or no longer."""
+    if found is None or fresh is None:
+        return True
+    if isinstance(fresh, Tensor):
+        return isinstance(found, Tensor) and found.dtype == fresh.dtype and found.ndim == fresh.ndim
+    if type(found) is not type(fresh):
+        return False
+    if isinstance(fresh, dict):
+        return found.keys() == fresh.keys() and all(_is_like(found[key], fresh[key]) for key in fresh)
+    if isinstance(fresh, list | tuple):
+        return all(_is_like(*pair) for pair in zip(found, fresh, strict=False))
+    return True
 
 
 def _short(value: Any) -> str:

@@ -174,7 +174,8 @@ class _Restarts:
         """Results of a round; of models that failed, none."""
         results: list[BestRestart] = []
         failure: NotFiniteError | None = None
-        plan = list(_plan_models(modules, self._batches, self._spec, self._run))
+        several = self._run.ranks is not None or (self._checkpoints is not None and self._checkpoints.begun_by != 1)
+        plan = list(_plan_models(modules, self._batches, self._spec, self._run, several))
         for number, (model, step) in enumerate(plan):
             evaluations: list[Evaluation] = []
             try:
@@ -282,13 +283,16 @@ def _plan_rounds(spec: Spec, restarts: int, batches: Batches) -> list[Round]:
 
 
 def _plan_models(
-    modules: Sequence[nn.Module], batches: Batches, spec: Spec, run: Session
+    modules: Sequence[nn.Module], batches: Batches, spec: Spec, run: Session, several: bool
 ) -> Iterator[tuple[Trainable, Step]]:
-    """All modules as one model where possible, else one by one; in closed form where there is one."""
+    """All modules as one model where possible, else one by one; in closed form where there is one.
+
+    ``several`` processes, or one that goes on for several, have no closed form.
+    """
     objective, optimiser, learning_rate = spec.objective, spec.training.optimiser, spec.learning_rate
     autocast, compiled = spec.autocast, spec.training.compile
     # A network of the user's may carry hooks that must run.
-    is_plain = isinstance(spec.model, str) and not (spec.penalties or autocast or compiled or run.ranks)
+    is_plain = isinstance(spec.model, str) and not (spec.penalties or autocast or compiled or several)
     if is_plain and optimiser == "adam" and has_closed_form(modules[0], spec.n_clusters):
         dense = DenseModels(modules, learning_rate)
         yield dense, ClosedFormStep(dense, objective, run.generator)

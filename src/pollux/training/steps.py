@@ -193,11 +193,17 @@ class OptimiserStep(Step):
     @torch.no_grad()
     def load_state(self, state: Any) -> None:
         self._optimiser.load_state_dict(state)
+        is_fused = any(group.get("fused") for group in self._optimiser.param_groups)
         for parameter, memory in self._optimiser.state.items():
             for name, value in memory.items():
                 # Files hold plain layouts, and fused optimisers read memory without a look at strides.
                 if isinstance(value, Tensor) and value.shape == parameter.shape:
                     memory[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
+                elif is_fused and not (
+                    isinstance(value, Tensor) and value.numel() == 1 and value.dtype == torch.float32
+                ):
+                    # Nor at shapes and types: what does not fit would be read beyond its end.
+                    raise ValueError(f"the optimiser's {name} is of another shape or type than its parameter")
 
 
 class AutogradStep(OptimiserStep):

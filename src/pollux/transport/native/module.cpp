@@ -197,7 +197,8 @@ struct Problems {
         potentials(o[5], "potentials", true), gaps(o[6], "gaps", true), report(o[7], "report", true), n(nodes),
         count(sizes(values.size())) {
     const Py_ssize_t all = static_cast<Py_ssize_t>(count) * n;
-    p.holds(all), parent.holds(all), up.holds(all), potentials.holds(all), gaps.holds(count), report.holds(3 * count);
+    p.holds(all), parent.holds(all), up.holds(all), potentials.holds(all), gaps.holds(count);
+    report.holds(3 * static_cast<Py_ssize_t>(count));
     if (q.size() != n) q.holds(all);
   }
 
@@ -322,7 +323,7 @@ PyObject* solve_general(PyObject*, PyObject* arguments) {
     const int count = sizes(values.size());
     const Py_ssize_t all = static_cast<Py_ssize_t>(count) * n;
     p.holds(all), by_p.holds(all), by_q.holds(all), gaps.holds(count);
-    report.holds(3 * count);
+    report.holds(3 * static_cast<Py_ssize_t>(count));
     if (q.size() != n) q.holds(all);
     in_parallel(count, threads, [&] {
       return [&, solver = General(cost.data(), n), weights = Weights(n)](int k, Watch& watch) mutable {
@@ -355,7 +356,8 @@ PyObject* triangles(PyObject*, PyObject* arguments) {
     if (step < 1) throw std::invalid_argument("a step is positive");
     const Distances distances{cost.data(), nullptr, n, 0};
     std::atomic<bool> hold{true};
-    in_parallel((n + step - 1) / step, threads, [&] {
+    // Not (n + step − 1) / step, which a large step would overflow.
+    in_parallel(n / step + (n % step != 0), threads, [&] {
       return [&](int k, Watch& watch) {
         if (hold && !triangles_hold(distances, k * step, step > 1, tolerance)) hold = false;
         return watch.interrupted() ? Status::INTERRUPTED : Status::OPTIMAL;

@@ -1,0 +1,138 @@
+"""The compiled transport solver, built with sanitizers of addresses and undefined behaviour, on arrays of every kind.
+
+``make fuzz`` builds it in a temporary folder and calls it some 100,000 times: with problems that make sense, and with
+arrays of wrong types and sizes, numbers that are not finite, parents that form no tree, and extreme integers. A call
+returns or raises an error; what a sanitizer finds ends the process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+NATIVE = Path(__file__).parents[2] / "src" / "pollux" / "transport" / "native" / "module.cpp"
+INTEGERS = (-(2**31), -1, 0, 1, 2, 3, 7, 2**30, 2**31 - 2, 2**31 - 1)
+FLOATS = (0.0, -0.0, 1.0, -1.0, 1e-300, 1e300, -1e300, np.nan, np.inf, -np.inf)
+ERRORS = (ValueError, TypeError, RuntimeError, MemoryError, BufferError, OverflowError)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--calls", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--library", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.library:
+        fuzz(options.library, options.calls, options.seed)
+        return 0
+    with tempfile.TemporaryDirectory() as folder:
+        library = Path(folder) / "_native.so"
+        sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+        flags = ["-std=c++17", "-O1", "-g", "-fPIC", "-shared", "-fopenmp-simd", "-pthread", *sanitizers]
+        include = f"-I{sysconfig.get_paths()['include']}"
+        subprocess.run(["g++", *flags, include, str(NATIVE), "-o", str(library)], check=True)
+        # The interpreter itself is not instrumented: the runtime must come first, and leaks are not ours.
+        runtimes = [
+            subprocess.run(
+                ["g++", f"-print-file-name={name}"], check=True, capture_output=True, text=True
+            ).stdout.strip()
+            for name in ("libasan.so", "libstdc++.so")
+        ]
+        sound = {"ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1", "UBSAN_OPTIONS": "print_stacktrace=1"}
+        command = [sys.executable, __file__, "--calls", str(options.calls), "--seed", str(options.seed)]
+        environment = {**os.environ, "LD_PRELOAD": ":".join(runtimes), **sound}
+        return subprocess.run([*command, "--library", str(library)], env=environment).returncode
+
+
+def fuzz(library: str, calls: int, seed: int) -> None:
+    spec = importlib.util.spec_from_file_location("_native", library)
+    assert spec is not None
+    assert spec.loader is not None
+    native: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(native)
+    random = np.random.default_rng(seed)
+    names = ("solve_metric", "solve_graph", "solve_general", "describe", "triangles_hold")
+    done: Counter[str] = Counter()
+    for number in range(calls):
+        name = names[number % len(names)]
+        arguments = problem(name, random)
+        for _ in range(random.choice([0, 1, 1, 2])):
+            spoil(arguments, random)
+        try:
+            getattr(native, name)(*arguments)
+            done[f"{name} returned"] += 1
+        except ERRORS:
+            done[f"{name} refused"] += 1
+    print(f"{calls:,} calls, nothing found:", ", ".join(f"{what} {count:,}" for what, count in sorted(done.items())))
+
+
+def problem(name: str, random: np.random.Generator) -> list[Any]:
+    """Arguments that make sense."""
+    n, count = int(random.integers(0, 9)), int(random.integers(0, 4))
+    points = random.normal(size=(n, 2)) * random.choice([1e-3, 1.0, 1e6])
+    cost = np.linalg.norm(points[:, None] - points[None], axis=2)
+    threads = int(random.integers(1, 4))
+    if name == "describe":
+        return [cost]
+    if name == "triangles_hold":
+        return [cost, int(random.integers(1, 4)), 1e-9, threads]
+    p, q = (random.dirichlet(np.ones(max(n, 1)), size=count)[:, :n].copy() for _ in range(2))
+    # Samples without mass are frequent in training.
+    p[random.random(p.shape) < 0.3] = 0
+    if random.random() < 0.3 and count:
+        q = q[0].copy()
+    values, gaps, report = np.empty(count), np.empty(count), np.empty((count, 3), dtype=np.intc)
+    potentials = np.empty((count, n))
+    if name == "solve_general":
+        return [p, q, cost, values, potentials, np.empty((count, n)), gaps, report, threads]
+    parent = random.integers(-3, max(n, 1) + 1, size=(count, n)).astype(np.intc)
+    parent[random.random(count) < 0.5] = -2
+    common = [p, q, parent, random.integers(0, 2, size=(count, n)).astype(np.int8), values, potentials, gaps, report]
+    if name == "solve_metric":
+        largest = float(cost.max(initial=0.0))
+        return [*common, cost, cost.astype(np.float32), largest, float(random.choice([0.0, 1e-9])), threads]
+    near = random.random((n, n)) < 0.5
+    near |= near.T | (np.abs(np.subtract.outer(np.arange(n), np.arange(n))) == 1)
+    np.fill_diagonal(near, False)
+    starts = np.concatenate([[0], near.sum(1).cumsum()]).astype(np.intc)
+    return [*common, starts, np.nonzero(near)[1].astype(np.intc), cost[near], threads]
+
+
+def spoil(arguments: list[Any], random: np.random.Generator) -> None:
+    """Put something else into one of the arguments."""
+    place = int(random.integers(len(arguments)))
+    value = arguments[place]
+    if not isinstance(value, np.ndarray):
+        # So many threads are started as there are problems, at most.
+        arguments[place] = random.choice(FLOATS) if isinstance(value, float) else int(random.choice(INTEGERS))
+        return
+    way = int(random.integers(8))
+    if way < 4 and value.size:
+        extreme = FLOATS if value.dtype.kind == "f" else (-(2**31), -2, -1, 0, value.size, 2**31 - 1)
+        if value.dtype == np.int8:
+            extreme = (-128, -1, 2, 127)
+        with np.errstate(over="ignore"):
+            value.reshape(-1)[int(random.integers(value.size))] = random.choice(np.array(extreme))
+    elif way == 4:
+        arguments[place] = value.reshape(-1)[:-1].copy()
+    elif way == 5:
+        arguments[place] = np.concatenate([value.reshape(-1), value.reshape(-1)[:1], value.reshape(-1)[:1]])
+    elif way == 6:
+        with np.errstate(invalid="ignore", over="ignore"):
+            arguments[place] = value.astype(random.choice(np.array(["f4", "f8", "i1", "i4", "i8", "u1"])))
+    else:
+        arguments[place] = random.choice(np.array([b"", b"12345678", None], dtype=object))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
