@@ -12,7 +12,7 @@ import torch
 
 from data_files import Answer, pollux, tree
 from pollux.app.settings import NAMES
-from pollux.io import model_files as persistence
+from pollux.io import model_files, tensors
 
 IN_PYTHON = re.compile(rf"\b({'|'.join(NAMES)})=")
 
@@ -43,11 +43,17 @@ def summary_of(folder: Path | str) -> dict[str, Any]:
     return summary
 
 
+def read_model(folder: Path | str) -> tuple[dict[str, Any], Any]:
+    """The tensors of a run's model file, and its description as it stands there."""
+    path = Path(folder) / "model.safetensors"
+    return tensors.read(path, model_files.FORMAT, model_files.READABLE, "model file")
+
+
 def same_run(a: Path | str, b: Path | str) -> None:
     """Bit for bit; but for the model file, which keeps its parts in no order."""
     for name in ("clusters.csv", "run.toml"):
         assert (Path(a) / name).read_bytes() == (Path(b) / name).read_bytes()
-    left, right = (persistence.read(Path(folder) / "model.safetensors") for folder in (a, b))
+    left, right = read_model(a), read_model(b)
     assert left[1] == right[1]
     for name in left[0] | right[0]:
         assert torch.equal(left[0][name], right[0][name])

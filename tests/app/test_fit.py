@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from commands import good, refused, same_rows, same_run, summary_of
+from commands import good, read_model, refused, same_rows, same_run, summary_of
 from data_files import FAST, TABLES, frame, pixels, pollux, write_bytes
 from data_files import write_table as table_in
 from pollux import GeminiClustering, geometry, recipes
@@ -22,7 +22,6 @@ from pollux.app.fit import make_estimator
 from pollux.app.settings import Settings, from_toml, resolve_settings
 from pollux.errors import InputError, command_line
 from pollux.fitted import Fitted
-from pollux.io import model_files as persistence
 from pollux.names import SCALINGS
 from pollux.spec import flatten_params
 
@@ -236,7 +235,7 @@ def test_a_preset_is_spelled_out_and_can_be_repeated(tmp_path: Path) -> None:
     same_run("again", "run")
     good(*shlex.split(command)[1:], "--out", "once_more")
     same_run("once_more", "run")
-    clustering = persistence.read("run")[1]
+    clustering = read_model("run")[1]
     assert clustering["parameters"]["scaling"] == "none"
     assert clustering["parameters"]["missing"] == "error"
     good("predict", "run", "plain.csv", "--out", "new.csv")
@@ -353,7 +352,7 @@ def test_streamed_numbers_are_scaled_as_those_that_are_held(scaling: str) -> Non
         for stream in ("yes", "no"):
             options = ("--scaling", scaling, "--stream", stream, "--model", "linear", "--overwrite")
             good("fit", name, *FAST, *options, "--out", stream)
-        held, streamed = (persistence.read(stream)[1]["preprocessing"] for stream in ("no", "yes"))
+        held, streamed = (read_model(stream)[1]["preprocessing"] for stream in ("no", "yes"))
         assert json.dumps(held) == json.dumps(streamed)
 
 

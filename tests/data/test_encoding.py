@@ -240,6 +240,10 @@ def test_identifiers_are_left_out() -> None:
         "c": range(7, n + 7),
         "customer_id": [index * 37 % 101 for index in range(n)],
         "key": [2 * index for index in range(n)],
+        # The index of rows that were drawn or sorted, as pandas writes it.
+        "unnamed_0": [index * 37 % 101 for index in range(n)],
+        "Unnamed: 0": [index * 37 % 101 for index in range(n)],
+        "__index_level_0__": [index * 37 % 101 for index in range(n)],
     }.items():
         names, left_out = kinds(**{name: list(values)})
         assert not names

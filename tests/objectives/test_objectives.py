@@ -550,7 +550,7 @@ def test_missing_and_wrong_affinities_are_explained(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} needs a {gemini.needs} between the samples"):
         gemini(log_p)
     for affinity in (torch.zeros(4, 4), torch.zeros(5, 4), torch.zeros(5), Features(torch.zeros(4, 2))):
-        with pytest.raises(ValueError, match=r"The affinity of 5 samples must be \(5, 5\) or features \(5, r\)"):
+        with pytest.raises(ValueError, match=r"The affinity of 5 samples must be a tensor \(5, 5\), or Features\(x\)"):
             gemini(log_p, affinity)
 
 

@@ -116,8 +116,6 @@ def test_compile(row: str) -> None:
 @pytest.mark.filterwarnings("ignore")
 @every_row
 def test_compile_in_earnest(row: str) -> None:
-    if "mmd_ovo" in row:
-        pytest.xfail("its gradient differs with inductor: docs/objectives.md says so")
     torch.testing.assert_close(compiled_gradient(row, "inductor"), gradient_of(loss_of(row), numbers(n, K)))
 
 

@@ -46,7 +46,12 @@ Progress = Callable[[int, int], None]
 _MOST_ROWS_COMPARED = 1_000_000
 _FEWEST_ROWS_OF_IDENTIFIERS = 5
 _ROWS_LOOKED_AT = 1_000
-_IDENTIFIER = re.compile(r"(^|[\W_])(id|ids|idx|index|key|uuid|guid|row|rownames?|rowid|nr|no)$", re.IGNORECASE)
+# The last three: a column without a name, and the index of a data frame in CSV and in Parquet.
+_IDENTIFIER = re.compile(
+    r"(^|[\W_])(id|ids|idx|index|key|uuid|guid|row|rownames?|rowid|nr|no)$"
+    r"|^unnamed_\d+$|^unnamed: \d+$|^__index_level_\d+__$",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)

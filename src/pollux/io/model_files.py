@@ -47,7 +47,7 @@ FORMAT = "pollux-model"
 VERSION = "4"
 """Version 1 had no checksum, version 2 no preprocessing, version 3 no scaling."""
 
-_READABLE = ("1", "2", "3", "4")
+READABLE = ("1", "2", "3", "4")
 _SCALING = ("centre", "scale", "axes", "fill")
 _TENSORS = ("order", "labels", *(f"scaling.{name}" for name in _SCALING))
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -188,7 +188,7 @@ def load(
         raise FileNotFoundError(f"There is no model file {path}.")
     check_device(device or "cpu")
     damaged = f"{path} is not a whole model file"
-    tensors, data = tensor_files.read(path, FORMAT, _READABLE, "model file", unchecked=["1"])
+    tensors, data = tensor_files.read(path, FORMAT, READABLE, "model file", unchecked=["1"])
     description = parse(data, Description, damaged)
     try:
         clustering = _make(make, _parameters(path, description, model), device or "cpu")

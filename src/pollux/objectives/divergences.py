@@ -130,6 +130,10 @@ def mmd(log_p: Tensor, log_q: Tensor, kernel: Tensor | Features, samples: BatchS
     if L == 1 and q is not p:
         return _safe_sqrt(squares)[..., None].to(p.dtype)
     squared = squares[..., :K, None] + squares[..., None, -L:] - 2 * gram[..., :K, -L:]
+    if q is p:
+        # Zero already, but compiled by inductor the gradient is wrong unless it is said.
+        cluster = torch.arange(K, device=p.device)
+        squared = torch.where(cluster[:, None] == cluster, 0, squared)
     return _safe_sqrt(squared).to(p.dtype)
 
 

@@ -246,7 +246,8 @@ class Gemini:
             return
         if len(affinity) != n or (isinstance(affinity, Tensor) and affinity.shape != (n, n)):
             raise ValueError(
-                f"The affinity of {n} samples must be ({n}, {n}) or features ({n}, r); got {_shape(affinity)}."
+                f"The affinity of {n} samples must be a tensor ({n}, {n}), or Features(x) of pollux.geometry for features x "
+                f"({n}, r); got a {type(affinity).__name__} of {_shape(affinity)}."
             )
 
 
