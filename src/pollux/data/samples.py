@@ -258,7 +258,9 @@ def validate_samples(
         kinds = zip(X.columns, X.dtypes, strict=True)
         other = [str(name) for name, kind in kinds if str(kind).startswith(no_numbers)]
         if other:
-            raise ValueError(f"The columns {', '.join(other)} do not hold numbers: encode them (pandas.get_dummies), or leave them out.")
+            raise ValueError(
+                f"The columns {', '.join(other)} do not hold numbers: encode them (pandas.get_dummies), or leave them out."
+            )
     try:
         return validate_data(
             estimator,

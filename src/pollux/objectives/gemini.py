@@ -232,8 +232,10 @@ class Gemini:
             raise ValueError(
                 f"sample_weight must have shape ({n},), one weight a sample; got {tuple(sample_weight.shape)}."
             )
-        if seen and sample_weight is not None and n and bool(sample_weight.min() < 0):
-            raise InputError("sample_weight must not be negative: leave a sample out by a weight of 0.")
+        if seen and sample_weight is not None and n:
+            least, most = map(float, sample_weight.detach().aminmax())
+            if not 0 <= least <= most < math.inf:
+                raise InputError("sample_weight must be finite and not negative: leave a sample out by a weight of 0.")
         if self.needs is None:
             return
         if affinity is None:
@@ -246,8 +248,8 @@ class Gemini:
             return
         if len(affinity) != n or (isinstance(affinity, Tensor) and affinity.shape != (n, n)):
             raise ValueError(
-                f"The affinity of {n} samples must be a tensor ({n}, {n}), or Features(x) of pollux.geometry for features x "
-                f"({n}, r); got a {type(affinity).__name__} of {_shape(affinity)}."
+                f"The affinity of {n} samples must be a tensor ({n}, {n}), or Features(x) of pollux.geometry for features "
+                f"x ({n}, r); got a {type(affinity).__name__} of {_shape(affinity)}."
             )
 
 
