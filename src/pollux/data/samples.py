@@ -259,7 +259,8 @@ def validate_samples(
         other = [str(name) for name, kind in kinds if str(kind).startswith(no_numbers)]
         if other:
             raise ValueError(
-                f"The columns {', '.join(other)} do not hold numbers: encode them (pandas.get_dummies), or leave them out."
+                f"The columns {', '.join(other)} do not hold numbers: "
+                "encode them (pandas.get_dummies), or leave them out."
             )
     try:
         return validate_data(

@@ -248,8 +248,8 @@ class Gemini:
             return
         if len(affinity) != n or (isinstance(affinity, Tensor) and affinity.shape != (n, n)):
             raise ValueError(
-                f"The affinity of {n} samples must be a tensor ({n}, {n}), or Features(x) of pollux.geometry for features "
-                f"x ({n}, r); got a {type(affinity).__name__} of {_shape(affinity)}."
+                f"The affinity of {n} samples must be a tensor ({n}, {n}), or Features(x) of pollux.geometry for x "
+                f"({n}, r); got a {type(affinity).__name__} of {_shape(affinity)}."
             )
 
 
