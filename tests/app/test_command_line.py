@@ -316,7 +316,8 @@ def test_rows_are_counted_on_a_terminal(run: Path) -> None:
 def test_ctrl_c_in_training_keeps_what_was_learned(run: Path) -> None:
     options = ["--clusters", 3, "--epochs", 10**7, "--restarts", 1, "--out", "stopped"]
     process = start("fit", run.parent / "plain.csv", *options, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    wait_for(Path("stopped").exists, process)
+    # A checkpoint is written when training begins; an epoch of thirty rows takes milliseconds.
+    wait_for(lambda: any(Path("stopped/unfinished").glob("*.safetensors")), process)
     time.sleep(1)
     process.send_signal(signal.SIGINT)
     struck = time.monotonic()

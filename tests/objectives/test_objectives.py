@@ -566,11 +566,15 @@ def test_what_are_no_log_probabilities_is_refused(log_p: Tensor) -> None:
         Gemini("mi")(log_p)
 
 
-def test_no_samples_and_negative_weights_are_refused() -> None:
+def test_no_samples_are_refused() -> None:
     with pytest.raises(InputError, match=r"There are no samples: log_p is of shape \(0, 2\)"):
         Gemini("mi")(torch.zeros(0, 2))
-    with pytest.raises(InputError, match="sample_weight must not be negative"):
-        Gemini("mi")(random_logits(5, 2).log_softmax(-1), sample_weight=torch.tensor([1.0, 1, 1, 1, -1e-9]))
+
+
+@pytest.mark.parametrize("weight", [-1e-9, math.nan, math.inf])
+def test_weights_that_are_negative_or_not_finite_are_refused(weight: float) -> None:
+    with pytest.raises(InputError, match="sample_weight must be finite and not negative"):
+        Gemini("mi")(random_logits(5, 2).log_softmax(-1), sample_weight=torch.tensor([1.0, 1, 1, 1, weight]))
 
 
 def test_sample_weights_of_the_wrong_length_are_refused() -> None:

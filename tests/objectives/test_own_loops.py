@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from torch import Tensor, nn
 from torch.func import grad, vmap
 
 from pollux import Gemini
+from pollux.errors import InputError
 from pollux.geometry.affinity import Features, Paths
 from pollux.objectives import GEMINIS
 
@@ -139,6 +142,28 @@ def test_export(row: str) -> None:
 
     exported = torch.export.export(Loss(), (numbers(n, K),)).module()
     torch.testing.assert_close(exported(numbers(n, K, seed=2)), loss_of(row)(numbers(n, K, seed=2)))
+
+
+def test_paths_may_be_copied_but_not_outlived() -> None:
+    once, many = AFFINITIES["distance"]["`Paths`"], numbers(2, n, K).log_softmax(-1)
+    copied, gemini = copy.deepcopy(once), Gemini("wasserstein_ova")
+    torch.testing.assert_close(vmap(partial(gemini, affinity=copied))(many), gemini(many, once))
+    number, shares = copied.number, torch.full((n,), 1 / n)
+    assert number != once.number
+    del copied
+    with pytest.raises(InputError, match="The Paths that this was traced with are gone"):
+        torch.ops.pollux.solve_transport(shares, shares, once.nodes, number)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.trace. is deprecated:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")  # Shapes are constants in a trace.
+@every_row
+def test_jit_trace(row: str) -> None:
+    """What is recorded are operations, not the numbers that they gave at the time."""
+    traced: Any = torch.jit.trace(loss_of(row), (numbers(n, K),), check_trace=False)  # type: ignore[no-untyped-call]
+    other = numbers(n, K, seed=2)
+    torch.testing.assert_close(traced(other), loss_of(row)(other))
+    torch.testing.assert_close(gradient_of(traced, other), gradient_of(loss_of(row), other))
 
 
 @every_row

@@ -19,7 +19,7 @@ from pollux.data.sources import FORMATS
 from pollux.errors import InputError, NothingLearnedError, option
 from pollux.io.atomic import write_text
 from pollux.io.locks import BusyError, locked
-from pollux.io.records import Finite, parse_json
+from pollux.io.parsing import Finite, parse_json
 
 if TYPE_CHECKING:
     from pollux.clustering import GeminiClustering

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pollux.data.arrow import as_arrow, as_numbers, as_text, is_missing, numbers_as_text, pyarrow_library, quoted
 from pollux.data.moments import parts_of
 from pollux.errors import InputError, did_you_mean, option, warn
-from pollux.io.records import Count, Finite, Positive, Share, Size, parse
+from pollux.io.parsing import Count, Finite, Positive, Share, Size, parse
 from pollux.names import MISSING_IN_FILES
 
 Matrix = NDArray[np.float32]

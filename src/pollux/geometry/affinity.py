@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -59,10 +60,17 @@ class Paths:
     unreachable: float
     dtype: torch.dtype = torch.float64
     shared: dict[str, Any] = field(default_factory=dict, repr=False)
+    number: int = field(default=0, init=False, repr=False)
     _found: dict[str, NDArray[np.float64]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        all_paths[id(self)] = self
+        # Not the identity, which others have after it: what was exported may outlive it.
+        object.__setattr__(self, "number", secrets.randbits(62))
+        all_paths[self.number] = self
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.__post_init__()
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -86,7 +94,7 @@ class Paths:
 
 
 all_paths: weakref.WeakValueDictionary[int, Paths] = weakref.WeakValueDictionary()
-"""Those that live, by their identity: operators of torch take tensors and numbers only."""
+"""Those that live, by their number: operators of torch take tensors and numbers only."""
 
 
 def centre_kernel(kernel: Tensor, dtype: torch.dtype) -> Tensor:
@@ -135,7 +143,8 @@ def _check_kernel(kernel: Tensor) -> None:
 
 def is_traced() -> bool:
     """Whether torch traces or transforms what is done: then no number can be looked at, and no tensor is remembered."""
-    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+    is_recorded = torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
+    return is_recorded or torch._C._are_functorch_transforms_active()
 
 
 def proportions(sample_weight: Tensor) -> Tensor:

@@ -37,7 +37,7 @@ from pollux.geometry import (
     resolve,
 )
 from pollux.io import tensors as tensor_files
-from pollux.io.records import Count, Finite, Size, parse
+from pollux.io.parsing import Count, Finite, Size, parse
 from pollux.models import build
 from pollux.objectives.gemini import DEFAULT_CLIPS, Gemini
 from pollux.spec import MLP, NOT_IN_FILE, Spec, as_group, check_device, flatten_params, nested_name, resolve_objective

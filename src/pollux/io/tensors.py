@@ -16,7 +16,7 @@ from torch import Tensor
 
 from pollux.errors import InputError
 from pollux.io.atomic import in_place
-from pollux.io.records import parse_json
+from pollux.io.parsing import parse_json
 
 # Far more than any description; a header that claims more is not read at all.
 _MAX_HEADER_BYTES = 50_000_000

@@ -232,8 +232,10 @@ class Gemini:
             raise ValueError(
                 f"sample_weight must have shape ({n},), one weight a sample; got {tuple(sample_weight.shape)}."
             )
-        if seen and sample_weight is not None and n and bool(sample_weight.min() < 0):
-            raise InputError("sample_weight must not be negative: leave a sample out by a weight of 0.")
+        if seen and sample_weight is not None and n:
+            least, most = map(float, sample_weight.detach().aminmax())
+            if not 0 <= least <= most < math.inf:
+                raise InputError("sample_weight must be finite and not negative: leave a sample out by a weight of 0.")
         if self.needs is None:
             return
         if affinity is None:

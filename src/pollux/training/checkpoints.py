@@ -19,7 +19,7 @@ from torch import Tensor
 from pollux.errors import InputError, warn
 from pollux.io import tensors as checked_tensors
 from pollux.io.locks import locked
-from pollux.io.records import Count, parse
+from pollux.io.parsing import Count, parse
 from pollux.ranks import Ranks, is_first
 
 FORMAT, VERSION = "pollux-checkpoint", "2"

@@ -32,7 +32,7 @@ from pollux.training.trainable import DenseModels, SingleModel, Trainable, has_c
 _EIGENVECTORS = (1.5, 2.0, 3.0, 2.5, 4.0, 1.0)
 # Of k-means; restarts are further ones.
 _RUNS = 4
-_FEWEST_STEPS = 40
+_FEWEST_STEPS = 100
 # Labels of k-means are often wrong: a model that is sure of them has little left to learn.
 _LABEL_SMOOTHING = 0.1
 
@@ -184,7 +184,7 @@ def learn_labels(
     show_progress: bool = False,
     is_own: bool = True,
 ) -> None:
-    """Train each module to predict its own labels (n,), by cross-entropy: an epoch, or 40 steps where it has fewer.
+    """Train each module to predict its own labels (n,), by cross-entropy: an epoch, or 100 steps where it has fewer.
 
     A network of the user's, ``is_own``, may carry hooks that must run.
     """

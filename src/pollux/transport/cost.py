@@ -28,7 +28,7 @@ def transport_cost(p: Tensor, q: Tensor, cost: Tensor | Paths) -> Tensor:
         raise ValueError("Costs are constants here and get no gradient: pass cost.detach().")
     p, q = torch.broadcast_tensors(p, q)  # type: ignore[no-untyped-call]
     if is_traced():
-        costs, paths = (cost.nodes, id(cost)) if isinstance(cost, Paths) else (cost, 0)
+        costs, paths = (cost.nodes, cost.number) if isinstance(cost, Paths) else (cost, 0)
         values, by_p, by_q = _solve_operator(p.detach(), q.detach(), costs, paths)
     else:
         # The first call of an operator imports torch's compiler: seconds that only those who trace have to wait for.
@@ -55,7 +55,9 @@ def _solve_tensors(p: Tensor, q: Tensor, cost: Tensor | Paths) -> tuple[Tensor, 
 
 @torch.library.custom_op("pollux::solve_transport", mutates_args=())
 def _solve_operator(p: Tensor, q: Tensor, cost: Tensor, paths: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The same as an operator of torch, which transforms and compilers take as a whole; paths go by their identity."""
+    """The same as an operator of torch, which transforms and compilers take as a whole; paths go by their number."""
+    if paths and paths not in all_paths:
+        raise InputError("The Paths that this was traced with are gone: keep them for as long as it is used.")
     return _solve_tensors(p, q, all_paths[paths] if paths else cost)
 
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from pollux.errors import InputError
-from pollux.io.records import Count, Finite, Positive, Share, Size, parse, parse_json, parse_toml
+from pollux.io.parsing import Count, Finite, Positive, Share, Size, parse, parse_json, parse_toml
 
 
 class Run(msgspec.Struct):
