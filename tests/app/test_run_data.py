@@ -168,7 +168,21 @@ def test_no_identifier_is_lost_to_a_column_of_the_same_name(tmp_path: Path, ours
         assert list(written[f"{ours}_in_file"]) == list(data[f"{ours}_in_file"])
 
 
-FORMULAS = ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "-", "--1", "=", "-inf"]
+FORMULAS = [
+    "=1+1",
+    "+cmd|' /C calc'!A0",
+    "-2+3",
+    "@SUM(A1)",
+    "\t=1",
+    "\r=1",
+    "\n=1",
+    "\uff1d1",
+    "\uff0d1",
+    "-",
+    "--1",
+    "=",
+    "-inf",
+]
 HARMLESS = ["-1.5", "+3", "-1e5", "+.5", "a=1", "", "'=1", "1-2", "n0"]
 
 

@@ -284,3 +284,15 @@ def test_an_interrupt_between_two_metrics_leaves_whole_epochs(monkeypatch: pytes
     X = np.random.default_rng(0).normal(size=(20, 2))
     clustering = GeminiClustering(2, max_epochs=9, callbacks=[Interruptible()], random_state=0).fit(X)
     assert {len(values) for values in clustering.history_.values()} == {2}
+
+
+@pytest.mark.parametrize("name", ["checkpoint-x.safetensors", "checkpoint-00001.safetensors"])
+def test_what_no_training_has_named_is_no_checkpoint(data: Path, name: str) -> None:
+    unfinished = Path("run/unfinished")
+    unfinished.mkdir(parents=True)
+    (unfinished / "run.toml").write_text(settings(data).to_toml())
+    (unfinished / name).write_text("anything")
+    resumed = pollux("fit", "--resume", "run")
+    assert resumed.code == 2
+    assert "has no checkpoint to go on from" in resumed.err
+    assert "--overwrite" in resumed.err

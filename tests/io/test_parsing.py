@@ -61,3 +61,8 @@ def test_what_is_not_json_is_named(text: str) -> None:
 def test_what_is_not_toml_is_named() -> None:
     with pytest.raises(InputError, match=r"^run.toml: it is not TOML "):
         parse_toml("epochs = [", Run, "run.toml")
+
+
+def test_half_a_character_is_the_files_fault() -> None:
+    with pytest.raises(InputError, match=r"^run\.json: "):
+        parse_json('{"epochs": "\\ud800"}', Run, "run.json")

@@ -340,7 +340,8 @@ def without_formulas(table: Any) -> Any:
     import pyarrow.compute as pc
 
     def neutralise(texts: Any) -> Any:
-        begins = pc.match_substring_regex(texts, r"^[=+\-@\t\r]")
+        # Where people write in wide characters, these begin formulas too.
+        begins = pc.match_substring_regex(texts, r"^[=+\-@\t\r\n\x{FF1D}\x{FF0B}\x{FF0D}\x{FF20}]")
         is_number = pc.match_substring_regex(texts, r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$")
         quoted = pc.binary_join_element_wise(pa.scalar("'", texts.type), texts, pa.scalar("", texts.type))
         return pc.if_else(pc.and_not(begins, is_number), quoted, texts)

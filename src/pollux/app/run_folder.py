@@ -162,7 +162,8 @@ def _keep_what_was_learned(folder: Path, in_any_case: bool = False) -> Iterator[
 
 def newest_checkpoint(folder: Path) -> int:
     """The number of the last checkpoint of the training in a folder; zero where there is none."""
-    found = sorted((folder / UNFINISHED).glob("checkpoint-*.safetensors"))
+    # Names that no training gives are not checkpoints, nor does it read them.
+    found = sorted((folder / UNFINISHED).glob(f"checkpoint-{12 * '[0-9]'}.safetensors"))
     return int(found[-1].stem.rpartition("-")[2]) if found else 0
 
 

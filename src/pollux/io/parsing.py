@@ -38,7 +38,8 @@ def parse(data: Any, kind: type[T], source: str | Path) -> T:
     """
     try:
         return msgspec.convert(data, kind)
-    except (msgspec.ValidationError, RecursionError) as error:
+    except (msgspec.ValidationError, RecursionError, UnicodeEncodeError) as error:
+        # The last is of half a character, which JSON can spell and no text can hold.
         what, _, field = str(error).partition(" - at `")
         what = re.sub(r"`float` [<>]=? -?1\.797\S+", "a finite number", what)
         place = re.sub(r"^(key in )?\$\.?", "", field.removesuffix("`"))
