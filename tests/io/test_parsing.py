@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from pollux.errors import InputError
-from pollux.io.parsing import Count, Finite, Positive, Share, Size, parse, parse_json, parse_toml
+from pollux.io.parsing import Count, Finite, Positive, Share, Size, parse, parse_json
 
 
 class Run(msgspec.Struct):
@@ -28,7 +28,7 @@ class Pair:
 
 
 def test_what_fits_is_the_record() -> None:
-    assert parse_toml("epochs = 3\nrate = 2", Run, "run.toml") == Run(3, 2.0)
+    assert parse({"epochs": 3, "rate": 2}, Run, "run") == Run(3, 2.0)
     assert parse_json('{"left": 0, "right": {"epochs": 1}, "more": []}', Pair, "pair") == Pair(0, Run(1))
 
 
@@ -56,11 +56,6 @@ def test_file_and_field_are_named(data: Any, message: str) -> None:
 def test_what_is_not_json_is_named(text: str) -> None:
     with pytest.raises(InputError, match=r"^summary.json: it is not JSON "):
         parse_json(text, Run, "summary.json")
-
-
-def test_what_is_not_toml_is_named() -> None:
-    with pytest.raises(InputError, match=r"^run.toml: it is not TOML "):
-        parse_toml("epochs = [", Run, "run.toml")
 
 
 def test_half_a_character_is_the_files_fault() -> None:

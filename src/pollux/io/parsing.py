@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-import tomllib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -49,19 +47,11 @@ def parse(data: Any, kind: type[T], source: str | Path) -> T:
 
 def parse_json(text: str | bytes, kind: type[T], source: str | Path) -> T:
     """JSON as a ``kind``; an object that names a key twice is refused."""
-    return parse(_load(lambda: json.loads(text, object_pairs_hook=_unique), "JSON", source), kind, source)
-
-
-def parse_toml(text: str, kind: type[T], source: str | Path) -> T:
-    """TOML as a ``kind``."""
-    return parse(_load(lambda: tomllib.loads(text), "TOML", source), kind, source)
-
-
-def _load(load: Callable[[], Any], language: str, source: str | Path) -> Any:
     try:
-        return load()
+        data = json.loads(text, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{source}: it is not {language} ({error}).") from error
+        raise InputError(f"{source}: it is not JSON ({error}).") from error
+    return parse(data, kind, source)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
