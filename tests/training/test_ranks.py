@@ -183,11 +183,11 @@ def test_an_error_of_one_process_is_raised_in_all(three: Team) -> None:
     ("what", "message"),
     [
         ("logits", "log_softmax"),
-        ("features", r"The affinity of 2 samples must be \(2, 2\)"),
+        ("features", r"The affinity of 2 samples must be a tensor \(2, 2\)"),
         ("clusters", r"differ .* process 1: \[4, .* process 2: \[3, "),
         ("weights", "differ"),
         ("gradient", "differ"),
-        ("kernel", r"The affinity of 6 samples must be \(6, 6\)"),
+        ("kernel", r"The affinity of 6 samples must be a tensor \(6, 6\)"),
         ("samples", "None of the processes has a sample"),
     ],
 )
