@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 
 from data_files import Answer, pollux, tree
-from pollux.app.settings import NAMES
+from pollux.app.settings import NAMES, Settings
 from pollux.io import model_files, tensors
 
 IN_PYTHON = re.compile(rf"\b({'|'.join(NAMES)})=")
@@ -41,6 +41,11 @@ def refused(*arguments: object, says: str = "") -> str:
 def summary_of(folder: Path | str) -> dict[str, Any]:
     summary: dict[str, Any] = json.loads((Path(folder) / "summary.json").read_text())
     return summary
+
+
+def settings(data: Path, **changes: Any) -> Settings:
+    """Those of a quick run."""
+    return Settings(data=str(data), n_clusters=3, **{"max_epochs": 3, "n_init": 1, **changes})
 
 
 def read_model(folder: Path | str) -> tuple[dict[str, Any], Any]:

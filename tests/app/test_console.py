@@ -22,11 +22,6 @@ full = pytest.mark.skipif(os.environ.get("POLLUX_FAULTS") != "full", reason="mak
 COMMAND = Path(sys.executable).with_name("pollux")
 
 
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
 def shell(command: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """A command of bash, whose exit code is that of pollux; what is not redirected is captured."""
     return subprocess.run(

@@ -28,11 +28,6 @@ from pollux.spec import flatten_params
 PROBABILITIES = ["p_0", "p_1", "p_2"]
 
 
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
 def test_a_run_is_a_model_clusters_settings_and_a_summary(run: Path) -> None:
     assert sorted(path.name for path in run.iterdir() if path.name != "report.html") == [
         "checkpoints",

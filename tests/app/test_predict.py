@@ -23,11 +23,6 @@ from pollux.data import array_files, table_files
 PROBABILITIES = ["p_0", "p_1", "p_2"]
 
 
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
 @pytest.mark.parametrize("name", TABLES)
 def test_any_format_is_predicted_as_it_was_trained(run: Path, name: str) -> None:
     table_in(Path(), name, frame())

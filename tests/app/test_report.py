@@ -17,11 +17,6 @@ from pollux.app.report import gather_findings
 PROBABILITIES = ["p_0", "p_1", "p_2"]
 
 
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
 def test_a_report_is_written(run: Path) -> None:
     data = run.parent / "plain.csv"
     np.save("map.npy", np.random.default_rng(0).normal(size=(30, 2)))

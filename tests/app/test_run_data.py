@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from commands import settings
 from data_files import FAST, frame, pollux, write_bytes, write_table
 from pollux import load
 from pollux.app.fit import start_run
@@ -16,21 +16,6 @@ from pollux.app.run_data import classes_of, open_run_data
 from pollux.app.settings import Settings
 from pollux.data.sources import open_data
 from pollux.errors import InputError
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    write_table(tmp_path, "plain.csv", frame())
-    return tmp_path / "plain.csv"
-
-
-def settings(data: Path, **changes: Any) -> Settings:
-    return Settings(data=str(data), n_clusters=3, **{"max_epochs": 3, "n_init": 1, **changes})
 
 
 def test_rows_without_a_class_are_not_scored(data: Path) -> None:

@@ -15,29 +15,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from data_files import FAST, frame, pollux, tree, write_table
+from commands import settings
+from data_files import FAST, pollux, tree
 from pollux import load
 from pollux.app import fit, run_folder, signals
 from pollux.app.fit import start_run
 from pollux.app.run_data import RunData
-from pollux.app.settings import Settings
 from pollux.errors import did_you_mean
 from pollux.training import Checkpoints, Interruptible
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    write_table(tmp_path, "plain.csv", frame())
-    return tmp_path / "plain.csv"
-
-
-def settings(data: Path, **changes: Any) -> Settings:
-    return Settings(data=str(data), n_clusters=3, **{"max_epochs": 3, "n_init": 1, **changes})
 
 
 def interrupting(

@@ -25,11 +25,6 @@ from pollux.spec import flatten_params
 PROBABILITIES = ["p_0", "p_1", "p_2"]
 
 
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
 def test_a_config_repeats_the_run(run: Path, tmp_path: Path) -> None:
     good("fit", "--config", run / "run.toml", "--out", "again")
     same_run("again", run)

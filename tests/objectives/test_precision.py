@@ -18,8 +18,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, TensorDataset
 
 from data_files import without_addresses
-from flat_parameters import make_clustering
-from pollux import Gemini, GeminiClustering, f_divergence, models
+from pollux import Gemini, f_divergence, models
 from pollux.geometry.affinity import Features
 from pollux.objectives import GEMINIS, PENALTIES
 from pollux.training import Batch, make_optimiser
@@ -27,33 +26,9 @@ from pollux.training.loop import NanGuard
 from pollux.training.problem import log_probabilities
 from pollux.training.steps import AutogradStep, ClosedFormStep, ClusterMetrics
 from pollux.training.trainable import DenseModels, SingleModel, StackedModels
-
-CENTRES = np.array([[4, 0, 0, 0], [0, 4, 0, 0], [0, 0, 4, 4]], dtype=np.float32)
-
-
-def blobs(n: int = 300) -> tuple[np.ndarray, np.ndarray]:
-    random = np.random.default_rng(0)
-    classes = random.choice(3, n, p=[0.5, 0.3, 0.2])
-    return (CENTRES[classes] + random.normal(size=(n, 4)) / 3).astype(np.float32), classes
-
-
-X, CLASSES = blobs()
-
-
-def clustering(**options: Any) -> GeminiClustering:
-    defaults = {"objective": "mmd_ovo", "max_epochs": 12, "batch_size": 100, "random_state": 0, "hidden": (10,)}
-    return make_clustering(3, **{**defaults, **options})
-
-
-def types_of(fitted: GeminiClustering) -> set[torch.dtype]:
-    return {value.dtype for value in fitted.module_.state_dict().values() if value.is_floating_point()}
-
+from unequal_blobs import CLASSES, X, clustering, own, types_of
 
 # Types
-
-
-def own(shape: Any, n_clusters: int) -> nn.Module:
-    return nn.Sequential(nn.Linear(4, 10), nn.BatchNorm1d(10), nn.ReLU(), nn.Linear(10, n_clusters))
 
 
 @pytest.mark.parametrize(

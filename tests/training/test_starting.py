@@ -23,6 +23,7 @@ from pollux.training import (
     starting,
 )
 from pollux.training.starting import initial_labels
+from pollux.training.trainable import has_closed_form
 from small_models import CLASSES, X, same_weights, small
 
 pytestmark = pytest.mark.filterwarnings("ignore::pollux.clustering.CollapseWarning")
@@ -135,9 +136,10 @@ def test_labels_are_learned_alike_in_closed_form_and_by_autograd(weighted: bool)
     torch.manual_seed(0)
     made = [nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.Linear(7, 3)).double() for _ in range(2)]
     made[1].load_state_dict(made[0].state_dict())
+    assert has_closed_form(made[1], 3)
     for module, is_own in zip(made, (True, False), strict=True):
         generator = torch.Generator().manual_seed(0)
-        learn_labels([module], 3, labels, X.__getitem__, 15, 0.01, weight, generator, is_own=is_own)
+        learn_labels([module], 3, labels, X.__getitem__, 15, 0.01, weight, generator, is_own_network=is_own)
     # About a hundred steps, each of which moves a weight by about the learning rate, up to rounding.
     for own, other in zip(made[0].parameters(), made[1].parameters(), strict=True):
         torch.testing.assert_close(own, other, rtol=0, atol=1e-9)

@@ -12,11 +12,8 @@ from torch import Tensor, nn
 
 from pollux import Gemini, GeminiClustering, Training
 from pollux.geometry.affinity import Affinity, Features
-from pollux.models import mlp
 from pollux.objectives import GEMINIS
 from pollux.objectives.gradients import CLOSED_FORMS, value_and_gradient
-from pollux.threads import DrawFrom
-from pollux.training import learn_labels
 from pollux.training.batches import Batch
 from pollux.training.steps import AutogradStep, ClosedFormStep
 from pollux.training.trainable import DenseModels, SingleModel, has_closed_form
@@ -178,20 +175,3 @@ def test_a_closed_form_step_follows_its_learning_rate() -> None:
     step.scale_learning_rate(1.0)
     step(batch)
     assert not torch.equal(model.parameters, before)
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_labels_learned_in_closed_form_are_those_learned_by_autograd(weighted: bool) -> None:
-    generator = torch.Generator().manual_seed(0)
-    rows = torch.randn(40, 5, generator=generator, dtype=torch.float64)
-    weight = torch.rand(40, generator=generator, dtype=torch.float64) if weighted else None
-    with DrawFrom(generator):
-        first = mlp(5, 3, hidden=(8,)).double()
-    second = copy.deepcopy(first)
-    assert has_closed_form(second, 3)
-    labels = [torch.arange(40) % 3]
-    for module, is_own in ((first, True), (second, False)):
-        generator.manual_seed(1)
-        learn_labels([module], 3, labels, rows.__getitem__, 15, 1e-2, weight, generator, is_own=is_own)
-    for one, other in zip(first.parameters(), second.parameters(), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-9)

@@ -88,17 +88,17 @@ def to_onnx(clustering: GeminiClustering, path: str | Path) -> str:
         raise InputError("The model has more than 2 GB of weights, which one ONNX file cannot hold.")
     onnx_library()
     with in_place(path) as temporary:
-        temporary.write_bytes(_make_model(fitted, is_own=not isinstance(clustering.model, str)))
+        temporary.write_bytes(_make_model(fitted, is_own_network=not isinstance(clustering.model, str)))
     return _describe(fitted)
 
 
-def _make_model(fitted: Fitted, is_own: bool) -> bytes:
+def _make_model(fitted: Fitted, is_own_network: bool) -> bytes:
     """The file's bytes, by the first translation of the network that gives what the network gives.
 
     Tracing is fast, needs no further package and knows all layers of our models, but torch is to part with it. It
     cannot see where a program branches: a network of the user's own is read by torch.export first.
     """
-    translations = (_export, _trace) if is_own else (_trace, _export)
+    translations = (_export, _trace) if is_own_network else (_trace, _export)
     # Runtimes lack convolutions and some others in float64.
     dtypes = dict.fromkeys([torch.float32] if len(fitted.shape) == 3 else [fitted.dtype, torch.float32])
     failures = []
@@ -118,7 +118,7 @@ def _make_model(fitted: Fitted, is_own: bool) -> bytes:
             failures.append(error)
     first_lines = [f"{type(error).__name__}: {error}".partition("\n")[0] for error in failures]
     reasons = "; ".join(dict.fromkeys(first_lines))
-    if not is_own:
+    if not is_own_network:
         raise RuntimeError(f"The model cannot be written as ONNX. {reasons}") from failures[0]
     raise InputError(
         "This network cannot be written as ONNX: what it does must not depend on the values of its inputs or on their "

@@ -96,7 +96,7 @@ def _start_at_labels(modules: list[nn.Module], spec: Spec, problem: MemoryProble
             torch.Generator().manual_seed(run.seed),
             run.default_generator if spec.is_own else None,
             show_progress=spec.verbose and is_first(run.ranks),
-            is_own=not isinstance(spec.model, str),
+            is_own_network=not isinstance(spec.model, str),
         )
     if run.ranks is not None:
         # Unlike machines may find other labels, or differ in the last digits of what they learn from them.
@@ -182,16 +182,16 @@ def learn_labels(
     generator: torch.Generator | None = None,
     default_generator: torch.Generator | None = None,
     show_progress: bool = False,
-    is_own: bool = True,
+    is_own_network: bool = True,
 ) -> None:
     """Train each module to predict its own labels (n,), by cross-entropy: an epoch, or 100 steps where it has fewer.
 
-    A network of the user's, ``is_own``, may carry hooks that must run.
+    A network of the user's, ``is_own_network``, may carry hooks that must run.
     """
     for module, own in zip(modules, labels, strict=True):
         model: Trainable
         step: Step
-        if not is_own and has_closed_form(module, n_clusters):
+        if not is_own_network and has_closed_form(module, n_clusters):
             model = dense = DenseModels([module], learning_rate)
             step = ClosedFormLabelStep(dense, _LABEL_SMOOTHING)
         else:
