@@ -27,8 +27,8 @@ _NOTHING_LEFT = 1e-10
 def features_of(geometry: Geometry, X: Any, *, components: int = _COMPONENTS, seed: int = 0) -> Array:
     """Features (n, r) of mean zero whose products are the kernel of samples X (n, …), in float64.
 
-    They are the kernel's own where it gives some. Else they are the leading principal components of its Nyström features,
-    at most ``components`` of them, at landmarks that are drawn by what the earlier ones leave of the kernel.
+    They are the kernel's own where it gives some. Else they are the leading principal components, at most
+    ``components``, of its Nyström features at landmarks that are drawn by what the earlier ones leave of the kernel.
     """
     rows = as_rows(X)
     n, everything = len(rows), torch.arange(len(rows))

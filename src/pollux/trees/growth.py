@@ -1,8 +1,9 @@
 """Unsupervised trees of binary splits that raise the objective of kernel k-means, as KAURI grows them.
 
-The objective is Σ_k ‖c_k‖² / m_k: c_k is the weighted sum of the features φ (n, r) of a cluster, m_k its weight. A split
-sends the two sides of a leaf to other clusters than its own. What that gains follows from sums over prefixes of the
-leaf's samples, in the order of each column: ‖s‖² of each side, and its products with the c_k. No kernel matrix is made.
+The objective is Σ_k ‖c_k‖² / m_k: c_k is the weighted sum of the features φ (n, r) of a cluster, m_k its weight. A
+split sends the two sides of a leaf to other clusters than its own. What that gains follows from sums over prefixes of
+the leaf's samples, in the order of each column: ‖s‖² of each side, and its products with the c_k. No kernel matrix is
+made.
 
 Moves are looked at lazily, and the best is found all the same. What a leaf gains by sending a side to a cluster holds
 until its own cluster or that one changes. What is not known is bounded: by what the split alone would gain if each side
@@ -53,8 +54,8 @@ class Limits:
 class Nodes:
     """The nodes (m,) of a tree, parents before children: a sample goes left where its feature is at most the threshold.
 
-    Leaves have no children, −1. ``missing_left`` says where samples go whose feature is missing, and ``cluster`` is that
-    of a leaf, ``weight`` (m,) that of a node's samples, ``gain`` (m,) by how much its split raised the objective.
+    Leaves have no children, −1. ``missing_left`` says where samples go whose feature is missing. ``cluster`` is that of
+    a leaf, ``weight`` that of a node's samples, and ``gain`` is by how much its split raised the objective.
     """
 
     feature: Index
@@ -155,6 +156,7 @@ class Growth:
         # A column with gaps is there twice: its gaps are the largest values in one, the smallest in the other.
         gaps = np.flatnonzero(np.isnan(X).any(0))
         self.feature = np.concatenate([np.arange(d), gaps])
+        self.has_gaps = np.isin(self.feature, gaps)
         self.values = np.ascontiguousarray(X.T[self.feature])
         for column, values in enumerate(self.values):
             values[np.isnan(values)] = np.inf if column < d else -np.inf
@@ -169,8 +171,8 @@ class Growth:
         # For each leaf and cluster, the last column standing for a new one: the gain of sending a side there, NaN where
         # it is not known, and the split; −1 − split where it is the right side that goes.
         self.gains, self.splits = np.empty((0, K + 1)), np.empty((0, K + 1), dtype=np.int64)
-        # What no move of both sides away from their cluster gains more than: by itself, and beyond what the two sides gain
-        # where the other stays.
+        # What no move of both sides away from their cluster gains more than: by itself, and beyond what the two sides
+        # gain where the other stays.
         self.apart, self.excess = np.empty(0), np.empty(0)
         self._place_leaf(0, 0, n, 0, 0)
         self._add([0], [self.leaves[0]])
@@ -236,8 +238,10 @@ class Growth:
             bounds[:, -1] = -np.inf
         apart = self.apart if free > 1 else np.minimum(self.apart, apart)
         known = np.where(np.isnan(self.gains), -np.inf, bounds)
-        best: _Move | None = self._switch(*np.unravel_index(int(known.argmax()), known.shape))
-        best = self._best(best if known.max() > self.no_gain else None, self.leaves, free)
+        best: _Move | None = None
+        if known.max() > self.no_gain:
+            best = self._switch(*divmod(int(known.argmax()), known.shape[1]))
+        best = self._best(best, self.leaves, free)
         for position in np.argsort(-bounds.max(1), kind="stable"):
             least, row = self.no_gain if best is None else best.gain, bounds[position]
             if row.max() <= least:
@@ -255,6 +259,7 @@ class Growth:
                 break
             if np.isinf(self.excess[position]):
                 self._evaluate(position, np.empty(0, dtype=np.int64), [])
+            np.minimum(row, self.gains[position, -1], out=row)
             # Both sides gain at most what each does while the other stays, and the excess.
             sums = np.triu(row[:-1, None] + row[:-1] + self.excess[position] - least, 1)
             pairs = [pair for pair in zip(*np.nonzero(sums > 0), strict=True) if pair not in leaf.pairs]
@@ -271,6 +276,10 @@ class Growth:
                     best = move
         return best
 
+    def _first_best(self, gains: Array) -> int:
+        """The first of the splits (t,) that gain most, but for rounding: equal data give equal trees."""
+        return int((gains >= gains.max() - self.no_gain).argmax())
+
     def _switch(self, position: int, target: int) -> _Move:
         """The move of a side to a cluster that is known."""
         split, own = int(self.splits[position, target]), self.leaves[position].cluster
@@ -281,8 +290,8 @@ class Growth:
     def _bound(self) -> tuple[Array, Array]:
         """What each leaf gains at most by sending a side to each cluster, and by sending both away, to two of them.
 
-        A side s that leaves a cluster of weight m, mean μ, gains at most Σ (m / (m − w) ‖φ − μ‖² − m' / (m' + w) ‖φ − μ'‖²)
-        over its samples, w being the weight of the leaf; so does the leaf as a whole.
+        A side that leaves a cluster of weight m and mean μ for another gains at most the sum over its samples of
+        m / (m − w) ‖φ − μ‖² − m' / (m' + w) ‖φ − μ'‖², w being the weight of the leaf; so does the leaf as a whole.
         """
         members, starts = self.order[0], [leaf.start for leaf in self.leaves]
         order = np.argsort(starts)
@@ -388,8 +397,8 @@ class Growth:
                 worth[side][K] = square / weight
             for target in others.intersection(targets.tolist()).union([] if is_known else [K]):
                 gains = losses[side] + worth[side][target]
-                split = int(gains.argmax())
-                if gains[split] > self.gains[position, target]:
+                split = self._first_best(gains)
+                if gains[split] > self.gains[position, target] + self.no_gain:
                     self.gains[position, target] = gains[split]
                     self.splits[position, target] = -1 - split if side else split
         both = [((a, b), ends) for a, b in pairs for ends in ((int(a), int(b)), (int(b), int(a)))]
@@ -400,9 +409,9 @@ class Growth:
             both += [] if is_whole else [((-1, -2), (-1, -2))]
         for pair, ends in both:
             gains = worth[0][max(ends[0], -1) % (K + 1)] + worth[1][max(ends[1], -1) % (K + 1)]
-            split = int(gains.argmax())
+            split = self._first_best(gains)
             gain = emptied + float(gains[split])
-            if pair not in leaf.pairs or gain > leaf.pairs[pair].gain:
+            if pair not in leaf.pairs or gain > leaf.pairs[pair].gain + self.no_gain:
                 leaf.pairs[pair] = _Move(position, gain, split, ends)
 
     def _make(self, move: _Move) -> None:
@@ -419,7 +428,10 @@ class Growth:
         order[:] = np.concatenate([order[on].reshape(len(order), -1) for on in (on_left, ~on_left)], axis=1)
         free = list(np.flatnonzero(self.sizes == 0))
         left, right = (int(free.pop(0)) if target < 0 else target for target in move.targets)
-        split = [int(self.feature[column]), _between(low, high), column >= self.d, len(self.nodes), len(self.nodes) + 1]
+        # Where no value was missing, one that is goes with most.
+        left_weight = leaf.weights[0][move.split]
+        missing_left = column >= self.d or (not self.has_gaps[column] and left_weight > leaf.weight / 2)
+        split = [int(self.feature[column]), _between(low, high), missing_left, len(self.nodes), len(self.nodes) + 1]
         self.nodes[leaf.node] = [*split, leaf.cluster, leaf.weight, move.gain]
         middle, depth = leaf.start + last + 1, leaf.depth + 1
         self._place_leaf(move.position, leaf.start, middle, left, depth)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +23,7 @@ from pollux.errors import InputError
 from pollux.geometry import Geometry, Precomputed, check_affinity, resolve
 from pollux.geometry.affinity import Features
 from pollux.geometry.landmarks import features_of, low_rank
+from pollux.geometry.pairwise import is_whole
 from pollux.io import tensors as tensor_files
 from pollux.io.parsing import Finite, Size, parse
 from pollux.spec import as_group
@@ -37,8 +37,8 @@ class GeminiTree(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     A split takes the samples of a leaf whose column is at most a threshold apart from the others, and sends one or both
     parts to other clusters, new or old. The split that raises Σ σ(C²) / |C| most is made first, σ(C²) being the sum of
-    the kernel over all pairs of a cluster; this is the squared MMD between clusters and data. Thresholds are in the units
-    of X. A value may be missing (NaN): it goes to the better side.
+    the kernel over all pairs of a cluster; this is the squared MMD between clusters and data. Thresholds are in the
+    units of X. A value may be missing (NaN): it goes to the better side.
 
     Clusters are numbered by decreasing size.
 
@@ -161,7 +161,7 @@ class GeminiTree(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             value = getattr(self, name)
             if value is None and name.startswith("max"):
                 continue
-            if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
+            if not is_whole(value) or value < least:
                 raise ValueError(f"{name} is a whole number, at least {least}; not {value!r}.")
         leaves = self.max_leaves
         if self.max_depth is not None:
@@ -174,19 +174,17 @@ class GeminiTree(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return Limits(**{name: getattr(self, name) for name in counts})
 
     def _count_features(self, d: int) -> int | None:
-        given = self.max_features
+        given: Any = self.max_features
         named = {"sqrt": math.sqrt(d), "log2": math.log2(d)}
         if given is None:
             return None
         if isinstance(given, str) and given in named:
             return max(1, int(named[given]))
-        if isinstance(given, numbers.Integral) and not isinstance(given, bool) and given >= 1:
+        if is_whole(given) and given >= 1:
             return min(d, int(given))
         if isinstance(given, float) and 0 < given <= 1:
             return max(1, int(given * d))
-        raise ValueError(
-            f"max_features is a number of columns, a share of them, 'sqrt', 'log2' or None; not {given!r}."
-        )
+        raise ValueError(f"max_features is a number or a share of columns, 'sqrt', 'log2' or None; not {given!r}.")
 
     def _features(self, X: Array, weight: Array, affinity: Any, seed: int) -> Array:
         """Features (n, r) whose products are the kernel."""
@@ -214,7 +212,8 @@ class GeminiTree(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Index:
         """The cluster of each sample, (n,)."""
-        return self.nodes_.cluster[self.apply(X)]
+        leaves = self.apply(X)
+        return self.nodes_.cluster[leaves]
 
     def apply(self, X: Any) -> Index:
         """The leaf of each sample, (n,), as its number among the nodes."""
@@ -270,9 +269,7 @@ class GeminiTree(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     def _names(self, feature_names: Sequence[str] | None) -> list[str]:
         given = getattr(self, "feature_names_in_", None) if feature_names is None else feature_names
-        names = (
-            [f"x{column}" for column in range(self.n_features_in_)] if given is None else [str(name) for name in given]
-        )
+        names = list(map(str, [f"x{column}" for column in range(self.n_features_in_)] if given is None else given))
         if len(names) != self.n_features_in_:
             raise ValueError(f"There are {self.n_features_in_} columns, and {len(names)} feature_names.")
         return names
@@ -353,8 +350,9 @@ class GeminiTree(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         damaged = f"{path} is not a whole model file"
         tensors, data = tensor_files.read(path, FORMAT, [VERSION], "model file")
         description = parse(data, _Description, damaged)
+        tree = cls(description.n_clusters)
         try:
-            tree = cls(description.n_clusters).set_params(**description.parameters)
+            tree.set_params(**description.parameters)
             tree._limits()
             labels = tensors.pop("labels").numpy().copy()
             nodes = Nodes(**{name: tensor.numpy().copy() for name, tensor in tensors.items()})
