@@ -29,6 +29,13 @@ def commands() -> dict[str, argparse.ArgumentParser]:
     return found
 
 
+def usage(parser: argparse.ArgumentParser) -> str:
+    """How a command is called, in lines that fit a page."""
+    formatter = argparse.HelpFormatter(prog=parser.prog, width=88)
+    formatter.add_usage(parser.usage, parser._actions, parser._mutually_exclusive_groups, prefix="")
+    return formatter.format_help().rstrip()
+
+
 class Commands(Directive):
     """All commands, a section each."""
 
@@ -42,7 +49,7 @@ class Commands(Directive):
         section += nodes.title("", name)
         if parser.description:
             section += nodes.paragraph("", parser.description)
-        section += nodes.literal_block("", parser.format_usage().removeprefix("usage: "), language="text")
+        section += nodes.literal_block("", usage(parser), language="text")
         formatter = parser._get_formatter()
         for group in parser._action_groups:
             shown = [action for action in group._group_actions if action.help != argparse.SUPPRESS]

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 project = "Pollux"
 author = "The Pollux developers"
-copyright = author  # noqa: A001
+copyright = author
 version = release = pollux.__version__
 
 extensions = [
@@ -28,7 +28,9 @@ extensions = [
     "command_reference",
 ]
 exclude_patterns = ["_build", "gallery/GALLERY_HEADER.rst", "gallery/sg_execution_times.rst", "sg_execution_times.rst"]
-nitpicky = False
+templates_path = ["_templates"]
+# A dash is a dash: options begin with two.
+smartquotes = False
 
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 4
@@ -57,6 +59,7 @@ html_title = "Pollux"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
+html_context = {"default_mode": "auto"}
 html_theme_options = {
     "navbar_align": "left",
     "navigation_depth": 2,

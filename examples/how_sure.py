@@ -2,8 +2,8 @@
 How sure is the model?
 ======================
 
-A clustering is a model p(y|x): it says for any point of the plane, not only for the samples, which cluster it takes it for
-and how sure it is. The entropy is largest along the boundaries.
+A clustering is a model p(y|x): it says for any point of the plane, not only for the samples, which cluster it takes it
+for and how sure it is. The entropy is largest along the boundaries.
 """
 
 import matplotlib.pyplot as plt

@@ -2,8 +2,8 @@
 More rows than memory holds
 ===========================
 
-A file is read as it is needed, a shuffled window at a time. The same call takes a path in place of an array, and nothing
-else changes.
+A file is read as it is needed, a shuffled window at a time. The same call takes a path in place of an array, and
+nothing else changes.
 """
 
 import tempfile

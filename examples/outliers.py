@@ -2,9 +2,9 @@
 Data with outliers
 ==================
 
-Three Gaussians and one Student-t distribution with heavy tails, as in the paper, and eight clusters where four suffice. The
-mutual information cares for decided predictions only, and cuts the groups up; objectives that know how far samples lie
-apart leave more of the surplus empty.
+Three Gaussians and one Student-t distribution with heavy tails, as in the paper, and eight clusters where four suffice.
+The mutual information cares for decided predictions only, and cuts the groups up; objectives that know how far samples
+lie apart leave more of the surplus empty.
 """
 
 import matplotlib.pyplot as plt

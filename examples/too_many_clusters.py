@@ -2,8 +2,8 @@
 Too many clusters may be asked for
 ==================================
 
-Twelve are allowed where five groups lie. The mutual information uses nearly all of them; with a kernel, clusters that add
-little stay empty. Labels have no holes: those in use come first, by size.
+Twelve are allowed where five groups lie. The mutual information uses nearly all of them; with a kernel, clusters that
+add little stay empty. Labels have no holes: those in use come first, by size.
 """
 
 import matplotlib.pyplot as plt
@@ -12,7 +12,7 @@ from pollux import GeminiClustering
 from pollux.lab.datasets import blobs
 from pollux.metrics import adjusted_rand_index
 
-X, groups = blobs(600, centres=[[0, 0], [5, 0], [0, 5], [5, 5], [2.5, 9]], std=0.6, random_state=1)
+X, groups = blobs(600, centres=[[0, 0], [5, 0], [0, 5], [5, 5], [2, 9]], std=0.6, random_state=1)
 
 figure, panels = plt.subplots(1, 3, figsize=(10, 3.6), layout="constrained")
 for panel, objective in zip(panels, ("mi", "mmd_ova", "mmd_ovo"), strict=True):
