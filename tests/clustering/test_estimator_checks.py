@@ -44,8 +44,6 @@ for parameters in {[estimator.get_params(deep=False) for estimator in ESTIMATORS
             print("passed")
 """
     how: dict[str, Any] = {"env": {**os.environ, "SCIPY_ARRAY_API": "1"}, "capture_output": True, "text": True}
-    result = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False
-    )
+    result = subprocess.run([sys.executable, "-c", program], check=False, **how)
     assert result.returncode == 0, result.stderr
     assert result.stdout == "passed\n" * len(ESTIMATORS)
