@@ -509,21 +509,23 @@ def test_a_disk_that_is_full_after_the_first_checkpoint_keeps_nothing_and_that_i
     assert ended.err.count("\n") == 1
     assert "Nothing of what was learned could be written" in ended.err
     assert "safe" not in ended.err
-    assert_good(start_anew(tmp_path, "Once that is mended, from the beginning: pollux ", ended))
+    assert f"from the beginning: {ANEW}" in ended.err
+    assert_good(start_anew(tmp_path))
     assert results(tmp_path / "run") == whole(words_of(data))[0]
 
 
-def start_anew(folder: Path, before: str, ended: Ended) -> Ended:
-    """Do what was said; without ``--overwrite`` it is refused, and nothing changes."""
-    told = shlex.split(ended.err.partition(before)[2])
-    assert told == ["fit", "--resume", "run", "--overwrite"], ended
-    unchanged = tree(folder)
-    refused = Child(folder, *told[:-1]).end()
+ANEW = "pollux fit --resume run --overwrite"
+
+
+def start_anew(folder: Path) -> Ended:
+    """Do as was said; without ``--overwrite`` it is refused, and nothing changes."""
+    words, unchanged = ANEW.split()[1:], tree(folder)
+    refused = Child(folder, *words[:-1]).end()
     assert refused.code == 2, refused
     assert refused.err.count("\n") == 1
-    assert "To start anew: pollux fit --resume run --overwrite" in refused.err
+    assert f"To start anew: {ANEW}" in refused.err
     assert tree(folder) == unchanged
-    return Child(folder, *told).end()
+    return Child(folder, *words).end()
 
 
 @pytest.mark.parametrize("checkpoint", [1, 2])
@@ -537,8 +539,7 @@ def test_a_run_that_has_learned_nothing_starts_anew_only_where_that_is_asked_for
     number = next(i for i, change in enumerate(changes) if f"checkpoint-00000000000{checkpoint}" in change) + 1
     assert Child(tmp_path, *words, sabotage={"kill_at_change": number}).end().code == -signal.SIGKILL
     assert checkpoint_number(tmp_path / "run") == checkpoint - 1
-    told = Ended(2, "", "fit --resume run --overwrite")
-    assert_good(start_anew(tmp_path, "", told))
+    assert_good(start_anew(tmp_path))
     assert results(tmp_path / "run") == whole(words)[0]
 
 
@@ -1001,7 +1002,8 @@ def test_a_second_ctrl_c_leaves_at_once(data: Path, whole: Callable[..., Any], t
     assert time.monotonic() - struck < 30
     assert ended.code == 130, ended
     assert ended.err.count("\n") == 1
-    assert_good(start_anew(tmp_path, "To start anew: pollux ", ended))
+    assert f"To start anew: {ANEW}" in ended.err
+    assert_good(start_anew(tmp_path))
     assert results(tmp_path / "run") == whole(words)[0]
 
 

@@ -65,7 +65,7 @@ class NpyArray(Source):
             with warnings.catch_warnings():
                 # Of sizes that cannot be; the error that follows says so.
                 warnings.simplefilter("ignore", RuntimeWarning)
-                array = np.asanyarray(np.load(self.path, mmap_mode="r", allow_pickle=False))
+                array: NDArray[Any] = np.asanyarray(np.load(self.path, mmap_mode="r", allow_pickle=False))
         except (*DAMAGE, OSError, MemoryError) as error:
             raise InputError(f"{self.path} is not an array of numbers: {error}") from error
         as_samples(array, self.path)
