@@ -27,8 +27,8 @@ _NOTHING_LEFT = 1e-10
 def features_of(geometry: Geometry, X: Any, *, components: int = _COMPONENTS, seed: int = 0) -> Array:
     """Features (n, r) of mean zero whose products are the kernel of samples X (n, …), in float64.
 
-    They are the kernel's own where it gives some. Else they are the leading principal components, at most
-    ``components``, of its Nyström features at landmarks that are drawn by what the earlier ones leave of the kernel.
+    They are the kernel's own where it gives some. Else, of more than 1,024 samples, they are the leading ``components``
+    of its Nyström features, at landmarks that are drawn by what the earlier ones leave of the kernel.
     """
     rows = as_rows(X)
     n, everything = len(rows), torch.arange(len(rows))
@@ -54,7 +54,7 @@ def features_of(geometry: Geometry, X: Any, *, components: int = _COMPONENTS, se
 
     small = torch.split(everything, _LANDMARKS_AT_ONCE)
     diagonal = np.concatenate([between(part, part).diagonal().double().cpu().numpy() for part in small])
-    return low_rank(columns, diagonal, min(n, components), seed)
+    return low_rank(columns, diagonal, n if n <= _MOST_LANDMARKS else components, seed)
 
 
 def low_rank(columns: Callable[[NDArray[np.int64]], Array], diagonal: Array, components: int, seed: int = 0) -> Array:

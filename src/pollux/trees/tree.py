@@ -251,12 +251,12 @@ class GeminiTree(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         names, nodes = self._names(feature_names), self.nodes_
         found: dict[int, list[str]] = {cluster: [] for cluster in range(self.n_clusters_)}
-        paths = dict(self._paths())
+        paths = dict(self.paths())
         for leaf in sorted(paths, key=lambda leaf: (-nodes.weight[leaf], leaf)):
             found[int(nodes.cluster[leaf])].append(describe_path(nodes, paths[leaf], names))
         return found
 
-    def _paths(self) -> Iterator[tuple[int, list[tuple[int, bool]]]]:
+    def paths(self) -> Iterator[tuple[int, list[tuple[int, bool]]]]:
         """Each leaf, from left to right, and the nodes above it with whether their left child leads to it."""
         stack: list[tuple[int, list[tuple[int, bool]]]] = [(0, [])]
         while stack:
@@ -305,7 +305,7 @@ class GeminiTree(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         except ImportError as error:
             raise ImportError("Drawing a tree needs matplotlib: pip install matplotlib.") from error
         names, nodes, depth = self._names(feature_names), self.nodes_, self.nodes_.depth
-        leaves = [leaf for leaf, _ in self._paths()]
+        leaves = [leaf for leaf, _ in self.paths()]
         if ax is None:
             _, ax = plt.subplots(figsize=(max(4.0, 1.6 * len(leaves)), 1.4 * (depth.max() + 1)))
         across = np.zeros(len(nodes))
@@ -345,8 +345,9 @@ class GeminiTree(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         tensor_files.write(path, FORMAT, VERSION, tensors, msgspec.to_builtins(description))
 
     @classmethod
-    def _load(cls, path: Path) -> Self:
-        """The tree that :meth:`save` wrote; nothing in the file is executed."""
+    def load(cls, path: str | Path) -> Self:
+        """The tree that :meth:`save` wrote, as :func:`pollux.load` gives it too; nothing in the file is executed."""
+        path = Path(path)
         damaged = f"{path} is not a whole model file"
         tensors, data = tensor_files.read(path, FORMAT, [VERSION], "model file")
         description = parse(data, _Description, damaged)
