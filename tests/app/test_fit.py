@@ -121,8 +121,8 @@ def test_columns_are_chosen(run: Path) -> None:
         (["--columns", "size,weight"], 2),
         (["--columns", "size", "--columns", "weight"], 2),
         (["--drop", "size,weight,class"], 6),
-        (["--id", "size", "--label", "class"], 7),
-        (["--columns", "count", "--categories", "count"], frame()["count"].nunique()),
+        (["--as", "id", "size", "--label", "class"], 7),
+        (["--columns", "count", "--as", "text", "count"], frame()["count"].nunique()),
     ]:
         good("fit", data, *FAST, *options, "--out", "new", "--overwrite")
         assert summary_of("new")["features"] == features

@@ -616,7 +616,7 @@ def summary(run: str) -> dict[str, Any]:
 
 
 def test_a_streamed_run_has_a_row_for_each_row_in_their_order(table: Path) -> None:
-    answer = fit(table, "--stream", "yes", "--label", "kind", "--id", "name", "--out", "run")
+    answer = fit(table, "--stream", "yes", "--label", "kind", "--as", "id", "name", "--out", "run")
     assert "read as they are needed" in answer.out + answer.err
     written = pd.read_parquet("run/clusters.parquet")
     assert written["name"].tolist() == [f"n{index}" for index in range(600)]
@@ -662,7 +662,7 @@ def test_new_rows_are_predicted_by_a_streamed_run(table: Path) -> None:
 
 
 def test_a_streamed_run_has_a_report(table: Path) -> None:
-    fit(table, "--stream", "yes", "--label", "kind", "--id", "name", "--out", "run")
+    fit(table, "--stream", "yes", "--label", "kind", "--as", "id", "name", "--out", "run")
     answer = pollux("report", "run")
     assert answer.code == 0, answer
     page = (Path("run") / "report.html").read_text()
@@ -685,8 +685,8 @@ def test_a_run_in_memory_takes_the_place_of_a_streamed_one_whole(table: Path) ->
 def test_gaps_are_filled_or_dropped_as_in_memory(table: Path, missing: str) -> None:
     table_in(table, gaps=20)
     assert "missing" in fit(table, "--stream", "yes", code=2).err
-    fit(table, "--stream", "yes", "--missing", missing, "--id", "name", "--label", "kind", "--out", "run")
-    fit(table, "--stream", "no", "--missing", missing, "--id", "name", "--label", "kind", "--out", "held")
+    fit(table, "--stream", "yes", "--missing", missing, "--as", "id", "name", "--label", "kind", "--out", "run")
+    fit(table, "--stream", "no", "--missing", missing, "--as", "id", "name", "--label", "kind", "--out", "held")
     written, held = pd.read_parquet("run/clusters.parquet"), pd.read_csv("held/clusters.csv")
     assert len(written) == len(held) == (600 if missing == "mean" else 580)
     assert list(written.columns) == list(held.columns)
@@ -701,7 +701,7 @@ def test_a_folder_of_files_is_one_run(table: Path) -> None:
     (Path("many") / "deep").mkdir(parents=True)
     table_in(Path("many/a.parquet"), rows=slice(0, 250))
     table_in(Path("many/deep/b.parquet"), rows=slice(250, 600))
-    fit(Path("many"), "--stream", "yes", "--id", "name", "--label", "kind", "--out", "run")
+    fit(Path("many"), "--stream", "yes", "--as", "id", "name", "--label", "kind", "--out", "run")
     written = pd.read_parquet("run/clusters.parquet")
     assert written["name"].tolist() == [f"n{index}" for index in range(600)]
     assert summary("run")["scores"]["adjusted_rand_index"] == 1
@@ -733,8 +733,8 @@ def test_tables_of_other_formats_are_streamed_with_the_same_bits(table: Path, na
         rows.to_parquet(table)
     else:
         rows.to_feather(name, chunksize=64)
-    fit(table, "--stream", "yes", "--label", "kind", "--id", "name", "--out", "one")
-    fit(Path(name), "--stream", "yes", "--label", "kind", "--id", "name", "--out", "other")
+    fit(table, "--stream", "yes", "--label", "kind", "--as", "id", "name", "--out", "one")
+    fit(Path(name), "--stream", "yes", "--label", "kind", "--as", "id", "name", "--out", "other")
     one, other = (pd.read_parquet(f"{run}/clusters.parquet") for run in ("one", "other"))
     pd.testing.assert_frame_equal(one, other)
     assert pollux("predict", "other", name, "--out", "again.csv").code == 0
@@ -766,7 +766,7 @@ def test_folders_of_a_partition_are_columns(table: Path) -> None:
         (("--model", "free"), "A free table has a row of its own for each sample"),
         (("--geometry", "shortest_path", "--objective", "wasserstein_ova"), "must look at all rows"),
         (("--label", "knid"), "knid"),
-        (("--id", "nmae"), "nmae"),
+        (("--as", "id", "nmae"), "nmae"),
         (("--columns", "nothing"), "nothing"),
     ],
 )

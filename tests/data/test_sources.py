@@ -200,17 +200,17 @@ def test_an_npz_file_may_hold_labels_and_several_arrays(tmp_path: Path) -> None:
 def test_what_an_npz_file_or_folder_names_can_identify_rows(tmp_path: Path, kind: str) -> None:
     if kind == "npz":
         np.savez("named.npz", X=np.random.default_rng(0).normal(size=(12, 3)), who=[f"p{i}" for i in range(12)])
-        _, _, clusters = fit("named.npz", "--id", "who")
+        _, _, clusters = fit("named.npz", "--as", "id", "who")
         assert list(clusters["who"]) == [f"p{i}" for i in range(12)]
     else:
         images_in(tmp_path / "images", pixels(12, 8, 8), names=lambda index: f"{index % 2}/{index:02}.png")
-        _, _, clusters = fit("images", "--id", "folder")
+        _, _, clusters = fit("images", "--as", "id", "folder")
         assert sorted(clusters["folder"]) == [0] * 6 + [1] * 6
 
 
 def test_numbers_of_arrays_are_no_names(tmp_path: Path) -> None:
     np.save("array.npy", np.random.default_rng(0).integers(0, 3, (12, 3)))
-    refused("array.npy", "--categories", "1", says="--categories")
+    refused("array.npy", "--as", "text", "1", says="--as")
 
 
 def test_columns_of_arrays_go_by_their_numbers(tmp_path: Path) -> None:
@@ -598,7 +598,7 @@ def test_identifiers_may_be_a_dictionary() -> None:
     ids=["times", "decimals", "dictionary", "gap in numbers", "gap in text", "lists", "bytes"],
 )
 def test_columns_of_any_type_identify_rows_or_are_refused(values: Any) -> None:
-    answer = pollux("fit", with_column(values), *FAST, "--id", "odd", "--out", "run")
+    answer = pollux("fit", with_column(values), *FAST, "--as", "id", "odd", "--out", "run")
     assert answer.code in (0, 2), answer
     if answer.code == 0:
         assert "odd" in pd.read_csv("run/clusters.csv").columns
@@ -606,14 +606,14 @@ def test_columns_of_any_type_identify_rows_or_are_refused(values: Any) -> None:
 
 def test_identifiers_are_written_as_they_are() -> None:
     numbers = [None, *(2**60 + index for index in range(11))]
-    fit(with_column(pa.array(numbers, pa.int64())), "--id", "odd")
+    fit(with_column(pa.array(numbers, pa.int64())), "--as", "id", "odd")
     lines = Path("run/clusters.csv").read_text().splitlines()[1:]
     assert [line.split(",")[1] for line in lines] == ["", *map(str, numbers[1:])]
 
 
 def test_identifiers_keep_their_zeros(tmp_path: Path) -> None:
     path = write_bytes(tmp_path / "codes.csv", "code_id,a\n" + "".join(f"{i:04},{i * i % 7}\n" for i in range(20)))
-    fit(path, "--id", "code_id")
+    fit(path, "--as", "id", "code_id")
     assert pollux("predict", "run", path).out == Path("run/clusters.csv").read_text()
 
 
@@ -636,7 +636,7 @@ def test_names_of_columns_may_be_anything(tmp_path: Path) -> None:
 
 def test_identifiers_called_as_our_columns_get_another_name(tmp_path: Path) -> None:
     data = frame().rename(columns={"name": "cluster", "weight": "row"})
-    _, _, clusters = fit(table_in(tmp_path, "plain.csv", data), "--id", "row")
+    _, _, clusters = fit(table_in(tmp_path, "plain.csv", data), "--as", "id", "row")
     assert list(clusters)[:4] == ["row", "row_in_file", "cluster_in_file", "cluster"]
     assert list(clusters["row"]) == list(range(len(data)))
     assert list(clusters["cluster_in_file"]) == list(data["cluster"])
@@ -652,7 +652,7 @@ def test_names_with_commas_are_found(tmp_path: Path) -> None:
         (("--drop", "a,b"), 2),
     ]:
         assert fit(path, *options)[1]["features"] == features
-    assert list(fit(path, "--id", "a,b")[2])[:2] == ["row", "a,b"]
+    assert list(fit(path, "--as", "id", "a,b")[2])[:2] == ["row", "a,b"]
     fit(path, "--label", "a,b")
 
 

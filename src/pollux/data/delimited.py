@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 
 from pollux.data.arrow import CODE, kind_of
-from pollux.data.encoding import Category, Number, TableEncoding
+from pollux.data.encoding import Category, ColumnEncoding, Number, TableEncoding
 from pollux.data.sources import COMPRESSED, check_columns
 from pollux.data.table_files import IndexedBatches, TableFile, copy_batches, in_words, replace_columns
 from pollux.errors import InputError, option
@@ -69,10 +69,11 @@ class CsvFile(TableFile):
         return self._read(dict.fromkeys(names, pa.string()), names)
 
     def batches(self, names: Sequence[str], encoding: TableEncoding, rows: int) -> Iterator[Any]:
-        def type_of(column: Number | Category) -> Any:
-            if isinstance(column, Number) or column.number:
-                return pa.float64()
-            return pa.bool_() if column.boolean else pa.string()
+        def type_of(column: ColumnEncoding) -> Any:
+            if isinstance(column, Category):
+                return pa.float64() if column.number else pa.bool_() if column.boolean else pa.string()
+            # Numbers and dates as people write them are read by the encoding.
+            return pa.float64() if isinstance(column, Number) and not column.decimal else pa.string()
 
         known = {column.name: type_of(column) for column in encoding.columns}
         return self._batches({name: known.get(name, pa.string()) for name in names})
