@@ -20,7 +20,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 # Two test processes share the cores; one thread each, and none that spins while it waits, keeps them from fighting.
-PYTEST := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n 2 --dist loadgroup -q
+# Bytecode is kept, whatever the environment says: the tests start many processes, and each would compile everything.
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n 2 --dist loadgroup -q
 
 .PHONY: demo test test-faults test-portable test-laws test-browser fuzz check bench bench-speed bench-transport bench-files bench-scale bench-accuracy bench-quality bench-selection reproduction clean
 
