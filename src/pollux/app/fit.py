@@ -8,7 +8,7 @@ import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
@@ -344,6 +344,7 @@ def _write_results(
             "features": data.n_features,
             "identifiers": list(data.encoding.identifiers),
             "left_out": dict(data.encoding.left_out),
+            "columns": [asdict(each) for each in data.encoding.decisions],
             "clusters_found": clustering.n_clusters_,
             "clusters_asked_for": data.settings.n_clusters,
             "objective": clustering.objective_,

@@ -132,6 +132,11 @@ def split_names(names: Sequence[str], there: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(part for name in names for part in ([name] if name in known else name.split(","))))
 
 
+def names_rows(name: str) -> bool:
+    """Whether a column of this name may tell rows apart."""
+    return _NAMES_ROWS.search(name) is not None or _IDENTIFIER.search(name) is not None
+
+
 def learn_encoding(
     blocks: Blocks, choices: Choices | None = None, progress: Progress | None = None, ranks: Ranks | None = None
 ) -> tuple[Encoding, NDArray[np.int64]]:
@@ -417,6 +422,15 @@ class TableSurvey(Survey):
         planned = tuple(plan.column for plan in plans.values())
         return TableEncoding(planned, missing, tuple(identifiers), left_out, listed)
 
+    def finds_identifiers(self) -> bool:
+        """Whether some columns of numbers tell rows apart, and measure nothing."""
+        for column in self._columns.values():
+            try:
+                column.check_measurement()
+            except LeaveOutError:
+                return True
+        return False
+
     def _unasked(self, name: str) -> Decision:
         """What is said of a column that was not looked at."""
         if name == self.choices.label:
@@ -693,7 +707,7 @@ class Column:
             return _plan_date(self.name, *times, coerce=self.wanted == "date", scaling=scaling)
         decimal = self._decimal()
         if self.kind in ("integer", "number") and self.wanted != "text":
-            self._check_measurement()
+            self.check_measurement()
             if not self.is_named or self.moments is None or not self._is_whole:
                 return self._plan_number(self.moments, scaling)
         if decimal is not None:
@@ -749,7 +763,7 @@ class Column:
             return None
         return decimal if self.wanted == "number" or len(spelling.units) <= 1 else None
 
-    def _check_measurement(self) -> None:
+    def check_measurement(self) -> None:
         """Raise where whole numbers tell rows apart, and measure nothing."""
         if self.wanted:
             return
