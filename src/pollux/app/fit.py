@@ -38,8 +38,9 @@ def add(commands: Any) -> None:
         "fit",
         allow_abbrev=False,
         description=f"Find clusters in DATA ({FORMATS}) and write the model, the cluster of each row and the settings "
-        "into the folder of a run. Numbers are standardised (--scaling), text of few values becomes zeros and ones, "
-        "identifiers and constant columns are left out. --preset tables or images is a good start.",
+        "into the folder of a run. Numbers are standardised (--scaling), text and dates are read too, gaps are filled, "
+        "identifiers and columns that tell little are left out; a table says what became of each. --preset "
+        "tables or images is a good start.",
         argument_default=argparse.SUPPRESS,
     )
     fit.add_argument("data", metavar="DATA", nargs="?", help="the file or folder to cluster")
