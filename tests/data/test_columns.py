@@ -278,3 +278,9 @@ def test_values_of_a_category_are_as_far_apart_as_two_standardised_values() -> N
     both = Category("x", ("a", "b"), shares, scale=float(np.sqrt(1 - 0.3**2 - 0.7**2)))
     (a, b), (c, d) = single.codes[:2], both.codes[:2]
     assert np.linalg.norm(a - b) == pytest.approx(np.linalg.norm(c - d), rel=1e-12)
+
+
+def test_categories_of_a_frame_are_names_also_where_they_are_numbers() -> None:
+    values = pa.array([index % 3 for index in range(N)])
+    assert decided(values)[0] == "number"
+    assert decided(values.dictionary_encode()) == ("text", True, "3 values")

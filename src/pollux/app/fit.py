@@ -297,7 +297,7 @@ def _run_training(
             training = {
                 "interrupted": checkpoints.stopped,
                 "resumed_after": [*resumed_after, *([done] if done else [])],
-                "notes": notes,
+                "notes": [*data.notes, *notes],
             }
             return Outcome(folder, _write_results(folder, data, clustering, training, seconds, lap))
 

@@ -57,6 +57,7 @@ class RunData:
     numbers: NDArray[np.int64] | None = None
     stream: Stream | None = None
     source: Source | None = None
+    notes: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.samples if self.part is None else self.part)
@@ -212,7 +213,7 @@ def _read(settings: Settings) -> RunData:
     part = source.as_written(part, encoding.identifiers, numbers)
     if len(part) < 2:
         raise InputError(f"{settings.data} has {len(part)} row to cluster; there must be at least 2.")
-    return RunData(settings, encoding, int((~kept).sum()), part=part, numbers=numbers)
+    return RunData(settings, encoding, int((~kept).sum()), part=part, numbers=numbers, notes=source.notes())
 
 
 def _stream(settings: Settings, ranks: Ranks | None, progress: Progress | None) -> RunData:
@@ -235,7 +236,8 @@ def _stream(settings: Settings, ranks: Ranks | None, progress: Progress | None) 
     dtype = "float64" if settings.dtype == "float64" else "float32"
     chunks = FileChunks(blocks, encoding=encoding, dtype=dtype, lengths=lengths)
     stream = Stream(chunks, encoding, WINDOW_BYTES, settings.data)
-    return RunData(settings, encoding, int(blocks.lengths.sum()) - len(stream), stream=stream, source=source)
+    n_dropped = int(blocks.lengths.sum()) - len(stream)
+    return RunData(settings, encoding, n_dropped, stream=stream, source=source, notes=source.notes())
 
 
 def _chosen_rows(stream: Stream, chosen: NDArray[np.int64]) -> Iterator[NDArray[Any]]:
@@ -260,7 +262,7 @@ def choices_of(settings: Settings) -> Choices:
 def reading_of(settings: Settings) -> Reading:
     """What the settings say of files."""
     delimiter, array, size = settings.delimiter or None, settings.array or None, settings.image_size or None
-    return Reading(delimiter, settings.header, settings.na, array, size)
+    return Reading(delimiter, settings.header, settings.na, array, size, settings.encoding or None, settings.strict)
 
 
 def drop_incomplete(part: Part, encoding: Encoding) -> tuple[Part, NDArray[np.bool_]]:

@@ -100,8 +100,10 @@ class Settings:
     na: tuple[str, ...] = setting((), READING, "what else stands for a missing value, such as ?", metavar="TEXT")
     delimiter: str = setting("", READING, "between values of a CSV file (default: guessed)", metavar="C")
     header: bool = setting(True, READING, "whether a CSV file begins with a line of names (default: yes)")
+    encoding: str = setting("", READING, "of a text file (default: UTF-8, or cp1252 where it cannot be that)")
     array: str = setting("", READING, "which array of an .npz file to cluster")
     image_size: int = setting(0, READING, "scale images to N × N", least=0, most=10_000)
+    strict: bool = setting(False, READING, "stop at a picture that cannot be read, which is left out otherwise")
     n_clusters: int = setting(10, TRAINING, "most clusters to find", least=1, short="clusters")
     objective: str = setting(
         "mmd_ova", TRAINING, f"what is maximised; {_of(names.OBJECTIVES)}", metavar="NAME", choices=names.OBJECTIVES
