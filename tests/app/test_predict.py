@@ -45,7 +45,7 @@ def test_predictions_are_written_in_every_format(run: Path) -> None:
     assert printed.out == Path("new.csv").read_text()
     assert printed.err == ""
     answer = good("predict", run, data, "--out", "new.csv", "--json")
-    assert json.loads(answer.out) == {"rows": 30, "left_out": 0, "unseen": {}, "out": "new.csv"}
+    assert json.loads(answer.out) == {"rows": 30, "left_out": 0, "unseen": {}, "notes": [], "out": "new.csv"}
     refused("predict", run, data, "--json", says="--out")
     refused("predict", run, data, "--out", "new.xlsx", says="new.xlsx")
     refused("predict", run, data, "--out", "nowhere/new.csv", says="nowhere")

@@ -288,14 +288,26 @@ def a_png(width: int, height: int) -> bytes:
 @pytest.mark.parametrize("content", [b"", b"no image", a_png(8, 8)[:40], a_png(40_000, 40_000)], ids=len)
 def test_a_corrupt_image_is_named(tmp_path: Path, content: bytes) -> None:
     images_in(tmp_path / "images", pixels(12, 8, 8))
-    (tmp_path / "images" / "03.png").write_bytes(content)
-    refused("images", says="03.png")
+    for name in ("03.png", "00.png"):
+        (tmp_path / "images" / name).write_bytes(content)
+        refused("images", "--strict", says=name)
+    answer, summary, clusters = fit("images")
+    assert "2 of the pictures cannot be read and were left out: 00.png, 03.png" in answer.err
+    assert summary["notes"]
+    assert len(clusters) == 10
+
+
+def test_pictures_that_make_all_coloured_are_named(tmp_path: Path) -> None:
+    images_in(tmp_path / "images", pixels(12, 8, 8))
+    images_in(tmp_path / "other", pixels(1, 8, 8, 3))
+    next((tmp_path / "other").iterdir()).rename(tmp_path / "images" / "red.png")
+    assert "three channels, since 1 are in colour: red.png" in fit("images")[0].err
 
 
 def test_a_large_image_is_no_warning(tmp_path: Path) -> None:
     images_in(tmp_path / "images", pixels(12, 8, 8))
     (tmp_path / "images" / "03.png").write_bytes(a_png(12_000, 12_000))
-    refused("images", says="03.png")
+    refused("images", "--strict", says="03.png")
 
 
 def test_a_folder_without_images_is_refused(tmp_path: Path) -> None:
@@ -313,10 +325,8 @@ def test_a_folder_without_images_is_refused(tmp_path: Path) -> None:
         ("blank.csv", b"\n\n  \n", "empty"),
         ("header.csv", b"a,b\n", "no rows"),
         ("rubbish.csv", bytes(range(256)) * 9, "not a text file"),
-        ("high.csv", bytes(range(1, 256)) * 9, "UTF-8"),
-        ("latin.csv", "a,b\n1,é\n2,è\n".encode("latin-1"), "UTF-8"),
-        ("names.csv", "é,b\n1,2\n2,5\n".encode("latin-1"), "UTF-8"),
-        ("wide.csv", "a,b\n1,2\n".encode("utf-16"), "not a text file"),
+        ("high.csv", bytes(range(1, 256)) * 9, "is not cp1252 text"),
+        ("wide.csv", b"a,b\n1,\0002\n", "not a text file"),
         ("twice.csv", b"a,b,a\n1,2,3\n2,3,5\n", "'a'"),
         ("ragged.csv", b"a,b\n1,2\n1,2,3\n", "Expected 2 columns, got 3"),
         ("short.csv", b"a,b\n1,2\n3\n", "Expected 2 columns, got 1"),
@@ -376,9 +386,20 @@ def test_a_table_may_have_thousands_of_columns(tmp_path: Path, columns: int) -> 
     assert open_data(path).read().rows.num_columns == columns
 
 
-def test_text_that_is_no_utf8_is_noticed_late_too(tmp_path: Path) -> None:
-    path = write_bytes(tmp_path / "late.csv", b"a,b\n" + b"1.5,x\n2.5,y\n" * 10_000 + b"1,\xe9\n")
-    refused(path, says="UTF-8")
+def test_text_that_is_no_utf8_is_read_all_the_same(tmp_path: Path) -> None:
+    late = write_bytes(tmp_path / "late.csv", b"a,b\n" + b"1.5,x\n2.5,y\n" * 10_000 + b"1,\xe9\n")
+    assert table_of(late)["b"][-1] == "é"
+    rows = "ü,preis\n" + "1,5 €\n2,7 €\n3,8 €\n4,1 €\n" * 3
+    for encoding in ("cp1252", "utf-16", "utf-8-sig"):
+        path = write_bytes(tmp_path / f"{encoding}.csv", rows.encode(encoding))
+        assert list(table_of(path)) == ["ü", "preis"]
+        assert table_of(path)["preis"][0] == "5 €"
+    answer, _, _ = fit("cp1252.csv")
+    assert "read as cp1252; another is given by --encoding" in answer.err
+    assert pollux("predict", "run", "cp1252.csv").code == 0
+    write_bytes(tmp_path / "cyrillic.csv", ("я,b\n" + "1,2\n3,5\n4,4\n6,1\n" * 3).encode("cp1251"))
+    assert [each["name"] for each in fit("cyrillic.csv", "--encoding", "cp1251")[1]["columns"]] == ["я", "b"]
+    refused("cyrillic.csv", "--encoding", "klingon", says="--encoding klingon")
 
 
 def test_quotes_may_come_late(tmp_path: Path) -> None:

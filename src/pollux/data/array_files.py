@@ -235,7 +235,15 @@ class ImageFolder(Source):
 
     def _check_size(self, files: Sequence[Path]) -> None:
         """Raise an InputError where images as large as the first would not fit in memory, as bytes and as numbers."""
-        width, height, channels = self._open(files[0], lambda image: (*image.size, 1 if image.mode in _GREY else 3))
+        for file in files:
+            try:
+                look = self._open(file, lambda image: (*image.size, 1 if image.mode in _GREY else 3))
+            except InputError:
+                if self.strict or file is files[-1]:
+                    raise
+            else:
+                break
+        width, height, channels = look
         if self.size is not None:
             width = height = self.size
         needed, room = 5 * len(files) * channels * width * height, memory_bytes() // 2
