@@ -266,7 +266,9 @@ def test_before_the_end_of_the_first_epoch_there_is_a_checkpoint(data: Path, mon
     assert not Path("stopped/unfinished").exists()
 
 
-def test_a_second_ctrl_c_before_anything_is_learned_says_how_to_start_anew(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_ctrl_c_before_anything_is_learned_says_how_to_start_anew(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def struck(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
