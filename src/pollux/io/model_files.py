@@ -114,7 +114,8 @@ class Description(Struct):
             raise ValueError("a model has the shape of one input, or those of several")
         if self.inputs and self.preprocessing is not None:
             raise ValueError("several inputs have no preprocessing")
-        if self.feature_names and self.shape != (len(self.feature_names),):
+        # Those of an encoded table are its columns, not the features that these become.
+        if self.feature_names and self.preprocessing is None and self.shape != (len(self.feature_names),):
             raise ValueError("feature_names are of another number of features")
 
 
