@@ -240,15 +240,14 @@ class NeighbourGraph(Geometry):
         """The best so many of several clusterings (n,) by k-means in eigenvectors, the best first.
 
         They differ in the number of neighbours (a third too), in that of eigenvectors, and in random numbers. The best
-        have the highest :func:`edge_information`: to tell them apart by a training of each would cost far more. None
-        comes twice before all have come.
+        have the highest :func:`edge_information`: to tell them apart by a training of each would cost far more.
         """
         rows = as_rows(X)
         once, which = distinct(rows)
         graph = self.graph(once)
         fewer = replace(self, neighbours=max(_FEWEST, self.neighbours // _FEWER)).graph(once)
         widths = sorted({min(len(once), max(2, round(share * n_clusters))) for share in _OF_A_CLUSTER})
-        found: dict[float, list[NDArray[np.int64]]] = {}
+        found = []
         for each in (graph, fewer):
             vectors = eigenvectors(each, widths[-1])[1].astype(np.float32)
             for width in widths:
@@ -258,11 +257,9 @@ class NeighbourGraph(Geometry):
                     labels = k_means(features, min(n_clusters, len(rows)), own_seed, sample_weight, runs=1)
                     of_once = np.zeros(len(once), dtype=np.int64)
                     of_once[which] = labels
-                    # The same clusters, found again, differ by rounding alone.
-                    found.setdefault(round(edge_information(graph, of_once), 4), []).append(labels)
-        ranked = [found[value] for value in sorted(found, reverse=True)]
-        again = [labels for same in ranked for labels in same[1:]]
-        return [*(same[0] for same in ranked), *again][:count]
+                    # The same clusters, found again, differ by rounding alone: the first of them counts.
+                    found.append((round(edge_information(graph, of_once), 4), labels))
+        return [labels for _, labels in sorted(found, key=lambda pair: -pair[0])[:count]]
 
     def bind(self, X: Any) -> Block:
         rows = as_rows(X)
