@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pollux.app.console import counted
 from pollux.lab.charts import set_grid, set_title
 from pollux.lab.records import Record
-from pollux.lab.tables import NOT_RUN, NOTHING, Cell, Table, typeset, with_sign
+from pollux.lab.results import NOT_RUN, NOTHING, Cell, Table, typeset, with_sign
 from pollux.report.canvas import INK, colours, new_figure
 
 if TYPE_CHECKING:
