@@ -16,7 +16,11 @@ EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 # Of those that would take minutes.
 SMALL = {"mnist": ["--rows", "1500", "--epochs", "4"]}
 # Those that take long and use nothing of the library that other tests do not.
-LONG = {"geometries", "graphs", "images", "own_divergence", "own_geometry", "text_embeddings"}
+LONG = {
+    *("geometries", "graphs", "how_many_clusters", "how_sure", "images", "learning_curves", "more_rows_than_memory"),
+    *("outliers", "own_divergence", "own_geometry", "penalties", "ship_as_onnx", "text_embeddings"),
+    "too_many_clusters",
+}
 FULL = os.environ.get("POLLUX_FAULTS") == "full"
 # Data sets that do not come with the library.
 NEEDS = {"mnist": "mnist.npz"}
