@@ -194,12 +194,14 @@ def _run_epoch(
 ) -> tuple[bool, bool]:
     """The rest of an epoch; whether it has diverged, and whether it was asked to stop."""
     step, metrics, n_batches = state.step, state.metrics, state.batches.n_batches
-    for batch in state.batches.epoch(generator, state.position):
+    # A checkpoint may be due after any step.
+    most = step.steps_at_once(state.batches.batch_size) if saving is None else 1
+    for batch, steps in state.batches.groups(generator, state.position, most):
         if factor is not None:
-            done = state.epochs if n_batches is None else state.epochs + state.position / n_batches
-            step.scale_learning_rate(factor(max_epochs, done))
+            done = [state.epochs + (0 if n_batches is None else (state.position + i) / n_batches) for i in range(steps)]
+            step.scale_learning_rate(*(factor(max_epochs, each) for each in done))
         metrics.update(*take_step(batch))
-        state.position += 1
+        state.position += steps
         if watchers and n_batches is not None:
             for watcher in watchers:
                 watcher(state.before + state.epochs + state.position / n_batches, state.before + max_epochs)

@@ -25,8 +25,8 @@ from pollux.training.checkpoints import as_checkpoints
 from pollux.training.loop import NotFiniteError, train
 from pollux.training.problem import MemoryProblem, StreamProblem, resolve_batch_size
 from pollux.training.session import Session
-from pollux.training.steps import ClosedFormLabelStep, LabelStep, Step, make_optimiser
-from pollux.training.trainable import DenseModels, SingleModel, Trainable, has_closed_form
+from pollux.training.steps import CompiledStep, LabelStep, Step, make_optimiser
+from pollux.training.trainable import DenseModels, SingleModel, Trainable, has_compiled_steps
 
 # Eigenvectors for each cluster that restarts differ in: no number of them is the best for all data.
 _EIGENVECTORS = (1.5, 2.0, 3.0, 2.5, 4.0, 1.0)
@@ -191,9 +191,9 @@ def learn_labels(
     for module, own in zip(modules, labels, strict=True):
         model: Trainable
         step: Step
-        if not is_own_network and has_closed_form(module, n_clusters):
+        if not is_own_network and has_compiled_steps(module, n_clusters):
             model = dense = DenseModels([module], learning_rate)
-            step = ClosedFormLabelStep(dense, _LABEL_SMOOTHING)
+            step = CompiledStep(dense, label_smoothing=_LABEL_SMOOTHING)
         else:
             model = single = SingleModel(module, n_clusters)
             optimiser = make_optimiser("adam", single.parameters(), learning_rate)
