@@ -63,7 +63,7 @@ class Batches(Protocol):
         """Each sample once. Where ``start`` is above zero, an interrupted epoch is resumed after so many batches."""
 
     def groups(self, generator: torch.Generator | None, start: int, most: int) -> Iterator[tuple[Any, int]]:
-        """The batches of :meth:`epoch`, at most so many at once where that can be done, and how many they are."""
+        """The batches of :meth:`epoch`, and how many they are: at most so many at once, or with 0 single ones only."""
         for batch in self.epoch(generator, start):
             yield batch, 1
 
@@ -169,7 +169,7 @@ class RowBatches(Batches):
 
     def groups(self, generator: torch.Generator | None, start: int, most: int) -> Iterator[tuple[Batch, int]]:
         """Several batches at once are all samples, and the numbers of those in each."""
-        whole = self._samples_in_memory() if most > 1 and self.n_batches > 1 else None
+        whole = self._samples_in_memory() if most and self.n_batches > 1 else None
         if whole is None:
             yield from super().groups(generator, start, most)
             return

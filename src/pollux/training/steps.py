@@ -186,8 +186,8 @@ class Step(Protocol):
         """
 
     def steps_at_once(self, batch_size: int) -> int:
-        """How many batches of this size it takes in one call, by ``Batches.groups``."""
-        return 1
+        """How many batches of this size it takes in one call, as ``Batches.groups`` gives them; 0: only single ones."""
+        return 0
 
     def scale_learning_rate(self, *factors: float) -> None:
         """Continue at this share of the learning rate; or at these, one for each of the steps of the next call."""
@@ -327,7 +327,8 @@ class CompiledStep(Step):
         What is trained.
     objective : Gemini, optional
         What rises. One that is not compiled, such as a transport distance, gives its gradient to the compiled network.
-        Without one, steps are those of :class:`LabelStep`: towards the ``targets`` of a batch, by cross-entropy.
+        Without one, steps are those of :class:`LabelStep`: towards the ``targets`` of a batch, by cross-entropy, or
+        with (n, R) of them each network towards its own.
     generator : torch.Generator, optional
         Draws what the objective needs.
     label_smoothing : float
@@ -343,36 +344,43 @@ class CompiledStep(Step):
     ) -> None:
         self._model, self._objective, self._generator, self._smoothing = model, objective, generator, label_smoothing
         self._factors: tuple[float, ...] = (1.0,)
-        self._everything = np.empty(0, np.int64)
+        self._has_compiled_form = objective is None or is_compiled(objective, _FEATURES, model.parameters)
+        self._needs_features = objective is not None and objective.needs is not None
+        # The samples of the last call, and what the next one is given of them.
+        self._last: tuple[Any, ...] = ()
+        self._arrays: tuple[Any, ...] = ()
         self.new_metrics = EpochMetrics if objective is None else ClusterMetrics
 
     def steps_at_once(self, batch_size: int) -> int:
-        if self._objective is not None and not is_compiled(self._objective, _FEATURES, self._model.parameters):
-            return 1
+        if not self._has_compiled_form:
+            return 0
         # A few hundredths of a second: what waits for the end of a call, such as Ctrl-C, does not wait for long.
         return next((count for count in (100, 20, 5) if count * batch_size * self._model.parameters.numel() < 2e8), 1)
 
     @torch.no_grad()
     def __call__(self, batch: Batch) -> tuple[Tensor | Predicted, Tensor]:
         model, objective, inputs = self._model, self._objective, batch.inputs
-        if objective is not None and not is_compiled(objective, batch.affinity, model.parameters):
+        is_given = not self._needs_features or isinstance(batch.affinity, Features)
+        if objective is not None and not (self._has_compiled_form and is_given):
             logits = model.forward(inputs)
             values, gradient = value_and_gradient(
                 objective, logits, batch.affinity, batch.sample_weight, self._generator
             )
             model.ascend(inputs, gradient, *self._factors)
             return logits, values
-        features, weight = as_arrays(objective, batch.affinity, batch.sample_weight, model.parameters.dtype)
-        labels = np.empty(0, np.int64) if batch.targets is None else batch.targets.contiguous().numpy()
-        if batch.order is None or batch.ends is None:
-            if len(self._everything) != len(inputs):
-                self._everything = np.arange(len(inputs))
-            index, ends = self._everything, np.array([len(inputs)])
-        else:
+        samples = (inputs, batch.affinity, batch.sample_weight, batch.targets)
+        if len(self._last) != len(samples) or any(a is not b for a, b in zip(self._last, samples, strict=True)):
+            rows = inputs.flatten(1).to(model.parameters.dtype).contiguous().numpy()
+            labels = np.empty(0, np.int64) if batch.targets is None else batch.targets.contiguous().numpy()
+            of_samples = as_arrays(objective, batch.affinity, batch.sample_weight, model.parameters.dtype)
+            whole = (np.arange(len(rows)), np.array([len(rows)]))
+            self._last, self._arrays = samples, (rows, *of_samples, labels, whole)
+        rows, features, weight, labels, (index, ends) = self._arrays
+        if batch.order is not None and batch.ends is not None:
             index, ends = batch.order.numpy(), batch.ends.numpy()
         values, entropy, counts = model.take_steps(
             "labels" if objective is None else objective.name,
-            *(inputs, features, weight, labels, index, ends, self._factors),
+            *(rows, features, weight, labels, index, ends, self._factors),
             clip=0.0 if objective is None else objective.clip or 0.0,
             label_smoothing=self._smoothing,
         )

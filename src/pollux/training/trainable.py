@@ -216,7 +216,7 @@ class DenseModels(Trainable):
         )
         """Those of all layers, (R, P): weights and biases of the first, of the second, …"""
         self._mean, self._square = torch.zeros_like(self.parameters), torch.zeros_like(self.parameters)
-        self._steps, self._betas, self.learning_rate = 0, (beta1, beta2), learning_rate
+        self._steps, self._betas, self.learning_rate = 0, (beta1, beta2), float(learning_rate)
         widths = [layers[0].in_features, *(linear.out_features for linear in layers[::2])]
         self._n_clusters = widths[-1]
         activations = [_ACTIVATIONS[type(layer)] for layer in layers[1::2]]
@@ -239,7 +239,7 @@ class DenseModels(Trainable):
     def take_steps(
         self,
         objective: str,
-        inputs: Tensor,
+        inputs: NDArray[Any],
         features: NDArray[Any],
         weight: NDArray[np.float64],
         labels: NDArray[np.int64],
@@ -255,10 +255,12 @@ class DenseModels(Trainable):
         """
         S, R = len(ends), len(self.modules)
         values, entropy, counts = np.empty((S, R)), np.empty((S, R)), np.zeros((R, self._n_clusters), np.int64)
-        rates = self.learning_rate * np.broadcast_to(np.asarray(factors, np.float64), S)
+        rates = np.full(S, self.learning_rate * factors[0])
+        if len(factors) > 1:
+            rates = self.learning_rate * np.array(factors)
         self._native.train_steps(
             *(*self._network, *self._moments, self._steps, *self._betas, objective, clip, label_smoothing),
-            *(self._as_rows(inputs), features, weight, labels, index, ends, rates, values, entropy, counts),
+            *(inputs, features, weight, labels, index, ends, rates, values, entropy, counts),
         )
         self._steps += S
         return torch.from_numpy(values), torch.from_numpy(entropy), torch.from_numpy(counts)

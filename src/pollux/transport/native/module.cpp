@@ -461,8 +461,10 @@ void shares_of(const double* weight, const int64_t* index, int64_t n, double* sh
     std::fill(shares, shares + n, 1.0 / static_cast<double>(n));
     return;
   }
-  double sum = 0;
-  for (int64_t i = 0; i < n; i++) sum += shares[i] = weight[index ? index[i] : i];
+  double sum = 0, largest = 0;
+  for (int64_t i = 0; i < n; i++) largest = std::max(largest, shares[i] = weight[index ? index[i] : i]);
+  // The sum of the largest numbers is one, too.
+  for (int64_t i = 0; i < n; i++) sum += shares[i] /= largest;
   for (int64_t i = 0; i < n; i++) shares[i] /= sum;
 }
 
@@ -496,7 +498,8 @@ void take_steps(const StepArguments& given) {
   Criterion<Real> criterion(objective, given.clip, given.smoothing, R, K);
   const int64_t r = criterion.needs_features() ? width_of(features, n, "the features are not those of the inputs") : 0;
   check(!criterion.needs_features() || r >= 1, "the objective needs features");
-  if (objective == Objective::LABELS) labels.holds(n);
+  const int64_t l = objective == Objective::LABELS ? width_of(labels, n, "the labels are not those of the inputs") : 0;
+  check(objective != Objective::LABELS || l == 1 || l == R, "there are labels for all models, or for each");
   if (weight.size()) weight.holds(n);
   check(given.steps >= 0, "the steps are negative");
   int64_t largest = 0;
@@ -508,22 +511,22 @@ void take_steps(const StepArguments& given) {
   for (Py_ssize_t i = 0; i < index.size(); i++)
     check(index.data()[i] >= 0 && index.data()[i] < n, "a sample that is not there");
   if (objective == Objective::LABELS)
-    for (int64_t i = 0; i < n; i++) check(labels.data()[i] >= 0 && labels.data()[i] < K, "a label that is not there");
+    for (int64_t i = 0; i < n * l; i++) check(labels.data()[i] >= 0 && labels.data()[i] < K, "a label that is not there");
   unlocked([&] {
     Networks<Real> networks(architecture, R, parameters.data());
     Adam<Real> adam{parameters.data(), mean.data(), square.data(), parameters.size(), given.steps, given.beta1,
                     given.beta2};
     Buffer<Real> batch, embedding, gradients;
     std::vector<double> shares(largest);
-    std::vector<int64_t> targets(objective == Objective::LABELS ? largest : 0);
+    std::vector<int64_t> targets(largest * l);
     for (int64_t s = 0, first = 0; s < S; first = ends.data()[s], s++) {
       const int64_t size = ends.data()[s] - first, *own = index.data() + first;
       gather(inputs.data(), d, own, size, batch.sized(size * d));
       if (r) gather(features.data(), r, own, size, embedding.sized(size * r));
-      for (size_t i = 0; i < targets.size() && static_cast<int64_t>(i) < size; i++) targets[i] = labels.data()[own[i]];
+      if (l) gather(labels.data(), l, own, size, targets.data());
       shares_of(weight.size() ? weight.data() : nullptr, own, size, shares.data());
       Real* logits = networks.forward(size, batch.data(), d);
-      criterion.evaluate(size, logits, shares.data(), r ? embedding.data() : nullptr, r, r, targets.data(),
+      criterion.evaluate(size, logits, shares.data(), r ? embedding.data() : nullptr, r, r, targets.data(), l,
                          values.row(s, R), entropy.row(s, R), counts.data());
       networks.backward(size, batch.data(), d, logits, gradients.sized(parameters.size()));
       adam.ascend(gradients.data(), rates.data()[s]);
@@ -535,7 +538,7 @@ const char STEPS_DOC[] =
     "train_steps(widths, activations, parameters, mean, square, steps, beta1, beta2, objective, clip, smoothing,\n"
     "            inputs, features, weight, labels, index, ends, rates, values, entropy, counts)\n\n"
     "Steps of Adam on R dense networks at once, so that an objective rises. Batches are the samples index[:ends[0]],\n"
-    "index[ends[0]:ends[1]], … of inputs (n, d), features (n, r), weight (n,) and labels (n,), of which all but the\n"
+    "index[ends[0]:ends[1]], … of inputs (n, d), features (n, r), weight (n,) and labels (n,) or (n, R): all but the\n"
     "inputs may be empty. Objectives and sums of entropies (S, R) are written; counts (R, K) are added to.";
 
 PyObject* train_steps(PyObject*, PyObject* arguments) {
@@ -651,7 +654,7 @@ void write_gradient(const char* name, double clip, int K, PyObject* const* o) {
     turn(logits.data(), rows.sized(n * R * K), R, n, K, false);
     std::copy_n(features.data(), n * r, embedding.sized(n * r));
     shares_of(weight.size() ? weight.data() : nullptr, nullptr, n, shares.data());
-    criterion.evaluate(n, rows.data(), shares.data(), embedding.data(), r, r, nullptr, values.data(), nullptr, nullptr);
+    criterion.evaluate(n, rows.data(), shares.data(), embedding.data(), r, r, nullptr, 0, values.data(), nullptr, nullptr);
     turn(rows.data(), gradient.data(), R, n, K, true);
   });
 }

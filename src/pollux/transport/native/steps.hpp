@@ -59,17 +59,17 @@ class Criterion {
   bool needs_features() const { return objective_ == Objective::MMD_OVA || objective_ == Objective::MMD_OVO; }
 
   // Logits (n, R·K), weights (n,) that add up to one, features (n, r) with rows of `feature_step`, which are centred
-  // here, and labels (n,). The values (R,) are those of what rises; so is the gradient, which takes the place of the
+  // here, and labels, (n,) or (n, R). The values (R,) are those of what rises; so is the gradient, which takes the place of the
   // logits. The sums of entropies (R,) are written too; numbers of samples that prefer a cluster (R, K) are added to.
   void evaluate(int64_t n, Real* logits, const double* weight, Real* features, int64_t r, int64_t feature_step,
-                const int64_t* labels, double* values, double* entropy, int64_t* counts) {
+                const int64_t* labels, int64_t label_step, double* values, double* entropy, int64_t* counts) {
     n_ = n, weight_ = weight, r_ = r, feature_step_ = feature_step;
     const int64_t all = n * R_ * K_;
     log_p_.sized(all), p_.sized(all), by_p_.sized(all), p_y_.sized(R_ * K_);
     softmax(logits);
     if (entropy) describe(entropy, counts);
     if (objective_ == Objective::LABELS) {
-      towards(labels, values);
+      towards(labels, label_step, values);
     } else {
       proportions();
       if (needs_features()) embed(features);
@@ -386,16 +386,17 @@ class Criterion {
   }
 
   // E log p(label|x), with a share of the labels spread over all clusters.
-  void towards(const int64_t* labels, double* values) {
+  void towards(const int64_t* labels, int64_t step, double* values) {
     const double others = smoothing_ / static_cast<double>(K_);
     for (int64_t m = 0; m < R_; m++) {
       double value = 0;
       for (int64_t i = 0; i < n_; i++) {
         const double* logs = log_p(i, m);
+        const int64_t label = labels[i * step + (step > 1 ? m : 0)];
         double mean = 0;
         for (int64_t k = 0; k < K_; k++) by_p(i, m)[k] = others, mean += logs[k];
-        by_p(i, m)[labels[i]] += 1 - smoothing_;
-        value += weight_[i] * ((1 - smoothing_) * logs[labels[i]] + others * mean);
+        by_p(i, m)[label] += 1 - smoothing_;
+        value += weight_[i] * ((1 - smoothing_) * logs[label] + others * mean);
       }
       values[m] = value;
     }
