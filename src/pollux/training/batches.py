@@ -143,6 +143,7 @@ class RowBatches(Batches):
         self._ranks, self._own_features = ranks, own_features
         self._can_group = ranks is None and (block is None or selects)
         self._whole: Batch | None = None
+        self._everything: Batch | None = None
         self._written: list[int] = []
         self._reshuffle_every = reshuffle_every
         self._epochs = 0
@@ -169,9 +170,13 @@ class RowBatches(Batches):
 
     def groups(self, generator: torch.Generator | None, start: int, most: int) -> Iterator[tuple[Batch, int]]:
         """Several batches at once are all samples, and the numbers of those in each."""
-        whole = self._samples_in_memory() if most and self.n_batches > 1 else None
+        whole = self._samples_in_memory() if most else None
         if whole is None:
             yield from super().groups(generator, start, most)
+            return
+        if self.n_batches == 1:
+            if not start:
+                yield whole, 1
             return
         self._is_under_way = True
         order = list(self._order(generator, resumed=start > 0))
@@ -185,17 +190,23 @@ class RowBatches(Batches):
 
     @torch.no_grad()
     def _samples_in_memory(self) -> Batch | None:
-        """All samples with their features, unless they are too many to be held once more."""
-        if self._can_group and self._whole is None:
+        """All samples with their features as one batch, unless they are too many to be held once more."""
+        if self._can_group and self._everything is None:
             one = self.example(1)
             width = one.inputs[0].numel() if isinstance(one.inputs, Tensor) and one.inputs.is_floating_point() else 0
             width += one.affinity.values.shape[1] if isinstance(one.affinity, Features) else 0
             if width > 0 and self.n * width <= _GROUPED_NUMBERS:
                 weight, spacing, targets = self._of_samples
-                self._whole = self.example(self.n)._replace(sample_weight=weight, spacing=spacing, targets=targets)
+                self._everything = self.example(self.n)._replace(
+                    sample_weight=weight,
+                    spacing=spacing,
+                    targets=targets,
+                    order=torch.arange(self.n),
+                    ends=torch.tensor([self.n]),
+                )
             else:
                 self._can_group = False
-        return self._whole if self._can_group else None
+        return self._everything
 
     def _order(self, generator: torch.Generator | None, resumed: bool) -> Iterable[int]:
         """The numbers of the batches in this epoch, which is drawn, or resumed."""

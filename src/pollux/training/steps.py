@@ -31,6 +31,7 @@ OPTIMISERS: dict[str, Factory] = {
     "lbfgs": torch.optim.LBFGS,
 }
 _PENDING_ROWS = 10_000
+_SEPARATE = 32
 # Of some samples, where it matters only that there are features.
 _FEATURES = Features(torch.empty(0, 1))
 # These treat each number by itself, so models stacked into one are trained as they would be alone.
@@ -55,7 +56,7 @@ class EpochMetrics:
 
     def update(self, outputs: Any, values: Tensor) -> None:
         """Outputs and objectives of a step, () or (R,), or of several, (steps, R)."""
-        self._values.append(values if values.ndim == 2 else values.reshape(1, -1))
+        _append(self._values, values if values.ndim == 2 else values.reshape(1, -1))
 
     def mean_since_last(self) -> Tensor:
         """Mean objective (R,) of the steps since the last call, of which only the sum is kept."""
@@ -91,6 +92,13 @@ class EpochMetrics:
         self._values = [] if values is None else [values.to(device).reshape(len(values), -1)]
         self._earlier = None if earlier is None else earlier.to(device).reshape(-1)
         self._n_earlier = state["n_earlier"]
+
+
+def _append(tensors: list[Tensor], rows: Tensor) -> None:
+    """Keep rows (steps, R) with those before them: many small tensors would leave holes in memory between them."""
+    tensors.append(rows)
+    if len(tensors) >= _SEPARATE:
+        tensors[:] = [torch.cat(tensors)]
 
 
 class Predicted(NamedTuple):
@@ -130,7 +138,7 @@ class ClusterMetrics(EpochMetrics):
 
     def _add(self, predicted: Predicted) -> None:
         self._counts = predicted.counts if self._counts is None else self._counts + predicted.counts
-        self._entropy.append(predicted.entropy)
+        _append(self._entropy, predicted.entropy)
         self._seen += predicted.rows
 
     def _flush(self) -> None:
@@ -372,10 +380,16 @@ class CompiledStep(Step):
         if len(self._last) != len(samples) or any(a is not b for a, b in zip(self._last, samples, strict=True)):
             rows = inputs.flatten(1).to(model.parameters.dtype).contiguous().numpy()
             labels = np.empty(0, np.int64) if batch.targets is None else batch.targets.contiguous().numpy()
-            of_samples = as_arrays(objective, batch.affinity, batch.sample_weight, model.parameters.dtype)
-            whole = (np.arange(len(rows)), np.array([len(rows)]))
-            self._last, self._arrays = samples, (rows, *of_samples, labels, whole)
-        rows, features, weight, labels, (index, ends) = self._arrays
+            arrays = (
+                *(rows, *as_arrays(objective, batch.affinity, batch.sample_weight, model.parameters.dtype), labels),
+                *(np.arange(len(rows)), np.array([len(rows)])),
+            )
+            if batch.order is not None:
+                # The next batches are of the same samples; others must not be held.
+                self._last, self._arrays = samples, arrays
+        else:
+            arrays = self._arrays
+        rows, features, weight, labels, index, ends = arrays
         if batch.order is not None and batch.ends is not None:
             index, ends = batch.order.numpy(), batch.ends.numpy()
         values, entropy, counts = model.take_steps(
