@@ -270,7 +270,7 @@ def test_a_second_ctrl_c_in_training_keeps_the_last_checkpoint(data: Path, monke
     def struck(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pollux.training.batches.RowBatches.epoch", struck)
+    monkeypatch.setattr("pollux.training.batches.RowBatches.groups", struck)
     answer = pollux("fit", data, "--clusters", 3, "--out", "stopped")
     assert answer.code == 130
     assert "pollux fit --resume stopped" in answer.err

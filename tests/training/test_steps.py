@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,8 +15,8 @@ from pollux import Gemini, GeminiClustering, Training
 from pollux.geometry.affinity import Affinity, Features
 from pollux.objectives import GEMINIS
 from pollux.objectives.gradients import CLOSED_FORMS, value_and_gradient
-from pollux.training.batches import Batch
-from pollux.training.steps import AutogradStep, CompiledStep
+from pollux.training.batches import Batch, RowBatches
+from pollux.training.steps import AutogradStep, ClusterMetrics, CompiledStep
 from pollux.training.trainable import DenseModels, SingleModel, has_compiled_steps
 
 
@@ -175,3 +176,42 @@ def test_a_compiled_step_follows_its_learning_rate() -> None:
     step.scale_learning_rate(1.0)
     step(batch)
     assert not torch.equal(model.parameters, before)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("objective", ["kl_ovo", "mmd_ova"])
+def test_steps_on_several_batches_at_once_are_steps_one_by_one(objective: str, dtype: torch.dtype) -> None:
+    """With the same bits: it makes no difference where a training was interrupted."""
+    torch.manual_seed(0)
+    X, weight = torch.randn(50, 5, dtype=dtype), torch.arange(50, dtype=torch.float64)
+    modules = [nn.Sequential(nn.Linear(5, 40), nn.ReLU(), nn.Linear(40, 3)).to(dtype) for _ in range(2)]
+    results = []
+    for at_once in (1, 2, 100):
+        model = DenseModels(modules, 0.01)
+        step, metrics = CompiledStep(model, Gemini(objective)), ClusterMetrics()
+        block = (lambda index: Features(X[index])) if objective == "mmd_ova" else None
+        batches = RowBatches(50, 8, X.__getitem__, block, weight, selects=True)
+        for batch, steps in batches.groups(torch.Generator().manual_seed(0), 0, at_once):
+            step.scale_learning_rate(*[0.5] * steps)
+            metrics.update(*step(batch))
+        results.append([model.parameters, *metrics.compute().values()])
+    for other in results[1:]:
+        assert all(map(torch.equal, results[0], other))
+
+
+@pytest.mark.parametrize("options", [{"n_init": 1}, {"n_init": 3}, {"n_init": 2, "init": "kmeans"}], ids=str)
+def test_without_a_compiler_autograd_takes_the_steps(monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]) -> None:
+    X = load_iris().data
+    settings = {"model": "mlp", "model__hidden": (8,), "objective": "mmd_ova", "batch_size": 50, "max_epochs": 5}
+    fits = []
+    for is_built in (True, False):
+        with monkeypatch.context() as patch:
+            if not is_built:
+                for place in ("training.trainable", "objectives.gradients"):
+                    patch.setattr(f"pollux.{place}.compiled_steps", lambda: None)
+            model = GeminiClustering(3, model="mlp", random_state=0).set_params(**settings, **options)
+            fits.append(model.fit(X))
+    if "init" not in options:
+        # Labels are learned in another order of batches.
+        np.testing.assert_allclose(fits[0].predict_proba(X), fits[1].predict_proba(X), rtol=1e-6, atol=1e-9)
+    assert fits[0].history_["objective"] == pytest.approx(fits[1].history_["objective"], rel=0.1)

@@ -254,7 +254,7 @@ class DenseModels(Trainable):
         Returns the objectives and the sums of entropies (steps, R), and how many samples prefer each cluster (R, K).
         """
         S, R = len(ends), len(self.modules)
-        values, entropy, counts = np.empty((S, R)), np.empty((S, R)), np.zeros((R, self._n_clusters), np.int64)
+        values, entropy, counts = np.empty((S, R)), np.empty((S, R)), np.empty((R, self._n_clusters), np.int64)
         rates = np.full(S, self.learning_rate * factors[0])
         if len(factors) > 1:
             rates = self.learning_rate * np.array(factors)

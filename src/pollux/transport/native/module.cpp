@@ -501,12 +501,11 @@ void take_steps(const StepArguments& given) {
   const int64_t l = objective == Objective::LABELS ? width_of(labels, n, "the labels are not those of the inputs") : 0;
   check(objective != Objective::LABELS || l == 1 || l == R, "there are labels for all models, or for each");
   if (weight.size()) weight.holds(n);
-  check(given.steps >= 0, "the steps are negative");
+  check(given.steps >= 0 && given.steps < (1LL << 53), "the steps are negative, or too many");
   int64_t largest = 0;
-  for (int64_t s = 0; s < S; s++) {
-    const int64_t size = ends.data()[s] - (s ? ends.data()[s - 1] : 0);
-    check(size >= 1 && ends.data()[s] <= index.size(), "a batch is empty, or ends behind the last sample");
-    largest = std::max(largest, size);
+  for (int64_t s = 0, first = 0; s < S; first = ends.data()[s], s++) {
+    check(first < ends.data()[s] && ends.data()[s] <= index.size(), "a batch is empty, or ends behind the last sample");
+    largest = std::max(largest, ends.data()[s] - first);
   }
   for (Py_ssize_t i = 0; i < index.size(); i++)
     check(index.data()[i] >= 0 && index.data()[i] < n, "a sample that is not there");
@@ -518,6 +517,7 @@ void take_steps(const StepArguments& given) {
                     given.beta2};
     Buffer<Real> batch, embedding, gradients;
     std::vector<double> shares(largest);
+    std::fill(counts.data(), counts.data() + R * K, int64_t{0});
     std::vector<int64_t> targets(largest * l);
     for (int64_t s = 0, first = 0; s < S; first = ends.data()[s], s++) {
       const int64_t size = ends.data()[s] - first, *own = index.data() + first;
@@ -539,7 +539,7 @@ const char STEPS_DOC[] =
     "            inputs, features, weight, labels, index, ends, rates, values, entropy, counts)\n\n"
     "Steps of Adam on R dense networks at once, so that an objective rises. Batches are the samples index[:ends[0]],\n"
     "index[ends[0]:ends[1]], … of inputs (n, d), features (n, r), weight (n,) and labels (n,) or (n, R): all but the\n"
-    "inputs may be empty. Objectives and sums of entropies (S, R) are written; counts (R, K) are added to.";
+    "inputs may be empty. Written are objectives and sums of entropies (S, R), and how many prefer each cluster (R, K).";
 
 PyObject* train_steps(PyObject*, PyObject* arguments) {
   return guarded([&]() -> PyObject* {
@@ -602,7 +602,7 @@ void take_step(PyObject* const* o, long long steps, double beta1, double beta2, 
   const int64_t R = models_of(parameters, architecture), d = architecture.inputs(), K = architecture.clusters();
   const int64_t n = inputs.size() / d;
   inputs.holds(n * d), gradient.holds(R * n * K), mean.holds(parameters.size()), square.holds(parameters.size());
-  check(steps >= 0, "the steps are negative");
+  check(steps >= 0 && steps < (1LL << 53), "the steps are negative, or too many");
   unlocked([&] {
     Networks<Real> networks(architecture, R, parameters.data());
     Buffer<Real> rows, gradients, readable;
