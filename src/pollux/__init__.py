@@ -10,12 +10,14 @@ if typing.TYPE_CHECKING:
     from pollux.objectives import Divergence, Gemini, f_divergence
     from pollux.selection import Selection, select_n_clusters
     from pollux.spec import MLP, Scaling, Training
+    from pollux.trees import GeminiTree
 
 __all__ = [
     "MLP",
     "Divergence",
     "Gemini",
     "GeminiClustering",
+    "GeminiTree",
     "Scaling",
     "Selection",
     "Training",
@@ -41,6 +43,7 @@ _HOMES = {
     "Divergence": "pollux.objectives",
     "Gemini": "pollux.objectives",
     "GeminiClustering": "pollux.clustering",
+    "GeminiTree": "pollux.trees",
     "MLP": "pollux.spec",
     "Scaling": "pollux.spec",
     "Selection": "pollux.selection",

@@ -31,7 +31,7 @@ from pollux.data.samples import (
 from pollux.errors import warn
 from pollux.fitted import Fitted
 from pollux.geometry import Geometry, Precomputed
-from pollux.io import model_files
+from pollux.io import model_files, tensors
 from pollux.objectives import Divergence, Gemini
 from pollux.objectives.penalties import Penalty
 from pollux.recipes import IMAGES, TABLES, apply_recipe
@@ -40,6 +40,8 @@ from pollux.threads import DrawFrom
 from pollux.training import Callback, NotFiniteError, start, train_one_epoch, train_restarts
 from pollux.training.problem import MemoryProblem, pose_problem
 from pollux.training.session import session
+from pollux.trees import GeminiTree
+from pollux.trees.tree import FORMAT as TREE_FORMAT
 
 
 class CollapseWarning(UserWarning):
@@ -142,7 +144,10 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     probabilities_ : array of shape (n, n_clusters)
         Soft assignments of the rows, for a free table only.
     encoding_ : Encoding or None
-        Of a model that ``pollux fit`` made: how it reads the columns of a data frame that it is given.
+        Of a data frame that holds more than numbers, or of a file: how its columns become numbers.
+    columns_ : Decisions
+        What became of each column of a data frame or a file: ``name``, ``kind``, whether it is ``used``, and the
+        ``reason``. Printed, it is a table; ``pandas.DataFrame(clustering.columns_)`` is one too.
 
     Examples
     --------
@@ -259,9 +264,10 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         Parameters
         ----------
         X : array, sparse matrix, DataFrame or Tensor of shape (n, d) or (n, C, H, W); path, Stream, Dataset, DataLoader
-            The samples. Those in files (Parquet, Feather, CSV, folders of these, .npy), in a large memory map, a
-            :func:`pollux.open_stream`, or a Dataset or DataLoader of torch are read as they are needed, and are never
-            all in memory.
+            The samples. A data frame (pandas, polars, Arrow) may hold text, truth values, categories and dates, which
+            are read as ``pollux fit`` reads those of a file: ``columns_`` says how. Samples in files (Parquet, Feather,
+            CSV, folders of these, .npy), in a large memory map, a :func:`pollux.open_stream`, or a Dataset or
+            DataLoader of torch are read as they are needed, and are never all in memory.
         y : ignored
         sample_weight : array of shape (n,), optional
             Weights of the samples; one of weight 2 counts as two, one of weight 0 is left out. The objective, scaling
@@ -321,13 +327,13 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             delattr(self, name)
         self.fitted_ = fitted
         self.module_, self.geometry_, self.scaling_ = fitted.module, fitted.geometry, fitted.scaling
-        self.encoding_ = fitted.encoding
+        self.encoding_, self.columns_ = fitted.encoding, fitted.columns
         self.history_, self.n_iter_ = fitted.history, len(fitted.history["objective"])
         self.n_clusters_, self.objective_ = fitted.n_clusters, fitted.objective
         self.stability_, self.diverged_ = fitted.stability, fitted.diverged
         if isinstance(fitted.shape[0], int):
             # Several inputs have no such number.
-            self.n_features_in_ = fitted.shape[0]
+            self.n_features_in_ = len(fitted.feature_names) or fitted.shape[0]
         if fitted.feature_names:
             self.feature_names_in_ = np.array(fitted.feature_names, dtype=object)
         if fitted.is_free:
@@ -406,6 +412,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             device=spec.device,
             sample_weight=sample_weight,
             in_memory=in_memory,
+            scaling=getattr(spec.preprocessing, "scaling", "none"),
         )
         if isinstance(samples, StreamSamples):
             spec.check_streamable()
@@ -474,8 +481,8 @@ for _name in ("predict", "predict_proba", "transform", "score", "partial_fit"):
 
 def load(
     path: str | Path, model: nn.Module | Callable[..., nn.Module] | None = None, device: str | None = None
-) -> GeminiClustering:
-    """The clustering that :meth:`GeminiClustering.save` wrote; nothing in the file is executed.
+) -> GeminiClustering | GeminiTree:
+    """The clustering that ``save`` of it, or of a :class:`GeminiTree`, wrote; nothing in the file is executed.
 
     Parameters
     ----------
@@ -486,6 +493,8 @@ def load(
     device : str, optional
         Where to put it, if not on the CPU: a file does not say.
     """
+    if Path(path).is_file() and tensors.kind_of(Path(path)) == TREE_FORMAT:
+        return GeminiTree.load(path)
     clustering, fitted = model_files.load(path, GeminiClustering, model=model, device=device)
     with warnings.catch_warnings():
         # That everything fell into one cluster was said when it was trained.
