@@ -276,7 +276,9 @@ def test_a_second_ctrl_c_in_training_keeps_the_last_checkpoint(data: Path, monke
     assert "pollux fit --resume stopped" in answer.err
     monkeypatch.undo()
     monkeypatch.chdir(data.parent)
-    assert pollux("fit", "--resume", "stopped").code == 0
+    # Nothing was learned yet.
+    assert pollux("fit", "--resume", "stopped").code == 2
+    assert pollux("fit", "--resume", "stopped", "--overwrite").code == 0
 
 
 # Going on
