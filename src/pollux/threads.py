@@ -15,8 +15,9 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-# Multiplications that one core does in about a millisecond.
-_SMALL = 4_000_000
+# Multiplications that one core does in about a millisecond. On busy cores each operation on several threads waits for
+# the last of them about that long.
+_SMALL = 40_000_000
 
 _allowed: ContextVar[int | None] = ContextVar("allowed", default=None)
 _Item = TypeVar("_Item")
