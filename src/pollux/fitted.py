@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -60,6 +61,10 @@ class Fitted:
         Clusters of the samples of the fit; −1 for those of weight zero that a free table has not seen.
     source : Stream or Loader, optional
         The samples of the fit, where they were streamed.
+    recipe : str, optional
+        The recipe that was used, where the method was not composed.
+    chosen : dict
+        What "auto" stood for, by the names of parameters.
     optimiser_state : dict, optional
         What the next epoch of ``partial_fit`` continues with.
     """
@@ -82,6 +87,8 @@ class Fitted:
     takes_integers: bool = False
     given_labels: NDArray[np.int64] | None = None
     source: StreamSamples | None = field(default=None, repr=False)
+    recipe: str | None = None
+    chosen: Mapping[str, Any] = field(default_factory=dict)
     optimiser_state: dict[str, Any] | None = field(default=None, repr=False)
 
     @staticmethod
@@ -111,6 +118,8 @@ class Fitted:
             encoding=samples.encoding,
             feature_names=samples.feature_names,
             source=samples if isinstance(samples, StreamSamples) else None,
+            recipe=spec.recipe,
+            chosen=spec.chosen,
         )
         if isinstance(problem, MemoryProblem) and problem.samples is not samples:
             evaluation = fitted._evaluate_all(samples)
@@ -151,6 +160,8 @@ class Fitted:
             encoding=earlier.encoding,
             feature_names=earlier.feature_names,
             missing=earlier.missing,
+            recipe=earlier.recipe,
+            chosen=earlier.chosen,
         )
 
     @property

@@ -26,6 +26,7 @@ from pollux.data.streams import FileChunks
 from pollux.data.survey import Choices, learn_encoding, split_names
 from pollux.errors import InputError, option
 from pollux.io.atomic import in_place
+from pollux.recipes import recognise_kind
 
 if TYPE_CHECKING:
     from pollux.data.streams import Stream
@@ -78,6 +79,13 @@ class RunData:
         """The shape of one row in the file."""
         return tuple(self.samples.shape if self.part is None else self.part.rows.shape[1:])
 
+    @property
+    def recipe(self) -> str:
+        """The recipe for rows of this kind."""
+        is_scaled = self.settings.scaling in ("auto", "global") and not self.encoding.shares
+        is_of_one_kind = is_scaled and len(set(self.encoding.scales)) == 1
+        return recognise_kind(len(self), self.encoding.encoded_shape, is_of_one_kind)
+
     def fingerprint(self) -> str:
         """Of the rows and their order."""
         return self.stream.fingerprint() if self.stream is not None else fingerprint(self.samples)
@@ -97,6 +105,10 @@ class RunData:
             lines += [f"left out {name}: {reason}" for name, reason in left_out.items()]
         if self.n_dropped:
             lines.append(f"left out {self.n_dropped:,} rows that lack values")
+        if self.part is not None and self.encoding.missing == "mean":
+            n_lacking = int((~self.encoding.complete(self.part.rows)).sum())
+            if n_lacking:
+                lines.append(f"filled in what {n_lacking:,} rows lack with means ({option('missing')} drop or error)")
         if self.settings.scaling == "auto" and len(self.encoding.scales) > 1:
             lines.append(f"numbers are {describe_scaling(self.encoding)}")
         return lines

@@ -37,9 +37,8 @@ _MEMORY_ERRORS = (MemoryError, RuntimeError, ValueError)
 # About so many steps are taken where the number of epochs is left to us, in at least so many epochs; more with
 # penalties, since smoothness is learned slowly.
 _AUTO_STEPS, _AUTO_PENALISED_STEPS, _AUTO_EPOCHS = 200, 500, 15
-# The part of the epochs that all restarts have, where that is left to us, and how many go on after it: which is the
-# best is seen late.
-_AUTO_TRIAL, _GOING_ON = 0.25, 2
+# How many restarts go on after a trial: which is the best is seen late.
+_GOING_ON = 2
 
 
 class Round(NamedTuple):
@@ -274,8 +273,8 @@ def _plan_rounds(spec: Spec, restarts: int, batches: Batches) -> list[Round]:
         steps = _AUTO_PENALISED_STEPS if spec.penalties else _AUTO_STEPS
         epochs = max(_AUTO_EPOCHS, math.ceil(steps / (batches.n_batches or 1)), least)
     epochs = int(epochs)
-    if trial == "auto":
-        trial = math.ceil(_AUTO_TRIAL * epochs) if epochs > 1 else None
+    if isinstance(trial, float):
+        trial = math.ceil(trial * epochs) if epochs > 1 else None
     if trial is None or restarts <= _GOING_ON:
         return [Round(restarts, epochs, spec.training.schedule)]
     trial = int(trial)
