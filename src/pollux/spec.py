@@ -137,7 +137,7 @@ class Training(BaseEstimator):  # type: ignore[misc]
     optimiser : str or callable
         ``"adam"``, ``"adamw"``, ``"sgd"``, ``"rmsprop"``, ``"lbfgs"``, or (parameters, lr=…) → optimiser.
     schedule : {"auto", "constant", "cosine"}
-        Whether the learning rate stays, or falls to zero along a half cosine; "auto": as the recipe says, else it stays.
+        Whether the learning rate stays, or falls to zero along a half cosine; "auto": as in the recipe, else it stays.
     reshuffle_every : int or "auto"
         Epochs for which batches keep their samples: a Wasserstein objective then starts from its last solution. "auto"
         is 10 for those, where their distances (20 · n · batch_size bytes) and trees are less than 1 GB, else 1.

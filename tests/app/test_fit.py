@@ -23,7 +23,8 @@ from pollux.app.settings import Settings, from_toml, resolve_settings
 from pollux.errors import InputError, command_line
 from pollux.fitted import Fitted
 from pollux.names import SCALINGS
-from pollux.spec import flatten_params
+from pollux.recipes import DataKind
+from pollux.spec import Spec, flatten_params
 
 PROBABILITIES = ["p_0", "p_1", "p_2"]
 
@@ -199,10 +200,9 @@ def test_every_setting_arrives(run: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_restarts_are_few_where_they_take_long() -> None:
-    assert Settings().restarts_of(10_000) == 5
-    assert Settings().restarts_of(10_001) == 1
-    assert Settings(model="resnet18").restarts_of(10) == 1
-    assert Settings(n_init=3).restarts_of(10**6) == 3
+    for model, n, expected in [("mlp", 10_000, 5), ("linear", 10_001, 1), ("resnet18", 10, 1), ("free", 10, 5)]:
+        assert Spec.of(GeminiClustering(model=model), DataKind(n=n)).n_init == expected
+    assert Spec.of(GeminiClustering(model="mlp", n_init=3), DataKind(n=10**6)).n_init == 3
 
 
 # Presets
@@ -224,8 +224,8 @@ def test_a_preset_is_spelled_out_and_can_be_repeated(tmp_path: Path) -> None:
     # What was given stands.
     assert (settings["max_epochs"], settings["n_init"]) == (3, 2)
     command = summary_of("run")["command"]
-    assert "--geometry mixtures" in command
-    assert "--preset" not in command
+    assert "--preset tables" in command
+    assert "--geometry" not in command
     good("fit", "--config", "run/run.toml", "--out", "again")
     same_run("again", "run")
     good(*shlex.split(command)[1:], "--out", "once_more")
@@ -263,7 +263,11 @@ def test_the_preset_for_images_is_for_pixels_too() -> None:
 def test_presets_are_those_of_python(name: str, preset: Any) -> None:
     """But for what is done to numbers before an estimator sees them."""
     made = make_estimator(resolve_settings({"preset": name, "n_clusters": 4, "random_state": 7}), 100)
-    own, expected = flatten_params(made), flatten_params(preset(4, random_state=7))
+    plain = {name.rpartition("__")[2]: value for name, value in recipes.PLAIN.items()}
+    own, expected = (
+        {name: plain.get(name, value) if value == "auto" else value for name, value in flatten_params(each).items()}
+        for each in (made, preset(4, random_state=7))
+    )
     assert (own.pop("scaling"), own.pop("missing")) == ("none", "error")
     scaling, missing = expected.pop("scaling"), expected.pop("missing")
     assert own == expected
@@ -290,7 +294,7 @@ def test_geometries_of_all_rows_have_parameters() -> None:
         "mixtures:neighbours=20": geometry.Mixtures(neighbours=(20,)),
         "mixtures:neighbours=5,neighbours=9,components=4": geometry.Mixtures(neighbours=(5, 9), components=4),
     }.items():
-        assert make_estimator(Settings(geometry=text), 100).geometry == expected
+        assert make_estimator(Settings(geometry=text).with_recipe("tables"), 100).geometry == expected
 
 
 def test_the_agreement_of_restarts_is_told(run: Path) -> None:

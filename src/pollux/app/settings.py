@@ -350,7 +350,9 @@ def add_options(parser: argparse.ArgumentParser, *groups: str) -> dict[str, Any]
             elif name == "hidden":
                 how["type"] = _whole_numbers
             else:
-                how["type"] = {int: _count_or_auto, float: _number_or_auto, None: type(default)}[each.auto]
+                how["type"] = (
+                    _count_or_auto if each.auto is int else _number_or_auto if each.auto is float else type(default)
+                )
         spellings = [f"--{name.replace('_', '-')}", *([f"--{each.short}"] if each.short else [])]
         found[each.group].add_argument(*spellings, **how)
     return found
