@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -19,6 +19,7 @@ from pollux.geometry import Geometry
 from pollux.metrics import agreement
 from pollux.models import FreeTable
 from pollux.spec import Spec
+from pollux.threads import iterate_drawing
 from pollux.training.problem import Evaluation, MemoryProblem, StreamProblem, log_probabilities
 from pollux.training.restarts import BestRestart
 
@@ -146,7 +147,10 @@ class Fitted:
             weight = None if samples.sample_weight is None else samples.sample_weight.cpu()
             return Evaluation(self.objective, torch.bincount(choice, weight, minlength=K), choice)
         sizes = torch.zeros(K, dtype=torch.long)
-        for rows in samples if isinstance(samples, Loader) else samples.in_order():
+        # The order of a loader's samples does not matter, and its random numbers are not the caller's.
+        parts: Iterable[Any]
+        parts = iterate_drawing(samples, torch.Generator()) if isinstance(samples, Loader) else samples.in_order()
+        for rows in parts:
             sizes += torch.bincount(self.log_probabilities(rows).argmax(1), minlength=K)
         return Evaluation(self.objective, sizes, None)
 

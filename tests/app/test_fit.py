@@ -137,7 +137,7 @@ def test_rows_that_lack_values_are_refused_filled_or_dropped() -> None:
     for name in TABLES:
         path = table_in(Path(), name, data)
         says = "'size' (1), 'colour' (2), 'alive' (1) of 30 rows"
-        refused("fit", path, *FAST, "--out", "new", says=says)
+        refused("fit", path, *FAST, "--missing", "error", "--out", "new", says=says)
     good("fit", "plain.csv", *FAST, "--missing", "mean", "--out", "mean")
     assert len(pd.read_csv("mean/clusters.csv")) == 30
     answer = good("fit", "plain.csv", *FAST, "--missing", "drop", "--out", "drop")

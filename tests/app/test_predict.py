@@ -124,7 +124,7 @@ def test_rows_that_lack_values_are_refused_filled_or_left_out(run: Path) -> None
     data.loc[[3, 4], "size"] = np.nan
     for name in ("plain.csv", "table.parquet"):
         table_in(Path(), name, data)
-        refused("predict", run, name, "--out", "new.csv", says="'size' (2)")
+        refused("predict", run, name, "--out", "new.csv", "--missing", "error", says="'size' (2)")
         good("predict", run, name, "--out", "filled.csv", "--missing", "mean")
         assert len(pd.read_csv("filled.csv")) == 30
         answer = good("predict", run, name, "--out", "dropped.csv", "--missing", "drop")
