@@ -290,7 +290,7 @@ def everything_from(terminal: int) -> str:
 def test_progress_is_shown_on_a_terminal(run: Path) -> None:
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
-    options = ["--clusters", 3, "--epochs", 30, "--restarts", 1, "--out", "new"]
+    options = ["--clusters", 3, "--objective", "mmd_ova", "--epochs", 30, "--restarts", 1, "--out", "new"]
     process = start("fit", run.parent / "plain.csv", *options, stdout=subprocess.PIPE, stderr=theirs, env=environment)
     os.close(theirs)
     shown = everything_from(ours)
@@ -314,7 +314,7 @@ def test_rows_are_counted_on_a_terminal(run: Path) -> None:
 
 
 def test_ctrl_c_in_training_keeps_what_was_learned(run: Path) -> None:
-    options = ["--clusters", 3, "--epochs", 10**7, "--restarts", 1, "--out", "stopped"]
+    options = ["--clusters", 3, "--objective", "mmd_ova", "--epochs", 10**7, "--restarts", 1, "--out", "stopped"]
     process = start("fit", run.parent / "plain.csv", *options, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     # A checkpoint is written when training begins; an epoch of thirty rows takes milliseconds.
     wait_for(lambda: any(Path("stopped/unfinished").glob("*.safetensors")), process)

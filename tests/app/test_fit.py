@@ -84,7 +84,18 @@ def test_quiet_is_quiet(run: Path) -> None:
 
 
 def test_quiet_is_quiet_of_notes_too(run: Path) -> None:
-    options = ("--clusters", "3", "--restarts", "1", "--epochs", "3", "--learning-rate", "1e30")
+    options = (
+        "--clusters",
+        "3",
+        "--objective",
+        "mmd_ova",
+        "--restarts",
+        "1",
+        "--epochs",
+        "3",
+        "--learning-rate",
+        "1e30",
+    )
     answer = pollux("fit", run.parent / "plain.csv", *options, "--out", "new", "--quiet")
     assert summary_of("new")["notes"]
     assert summary_of("new")["diverged"]
@@ -298,7 +309,7 @@ def test_geometries_of_all_rows_have_parameters() -> None:
 
 
 def test_the_agreement_of_restarts_is_told(run: Path) -> None:
-    options = ("--clusters", 3, "--epochs", 2, "--restarts", 3)
+    options = ("--clusters", 3, "--objective", "mmd_ova", "--epochs", 2, "--restarts", 3)
     answer = good("fit", run.parent / "plain.csv", *options, "--out", "several")
     stability = summary_of("several")["stability"]
     assert f"\nagreement of the restarts: {stability:.2f}\n" in answer.out

@@ -366,7 +366,9 @@ def default_estimator() -> GeminiClustering:
         model=MLP(hidden=(100,)),
         objective="mmd_ovo",
         geometry="graph",
+        preprocessing=None,
         init="kmeans",
+        n_init=1,
         max_epochs=_EPOCHS,
         batch_size=None,
         learning_rate=_LEARNING_RATE,
@@ -376,7 +378,13 @@ def default_estimator() -> GeminiClustering:
 def default_surplus_estimator() -> GeminiClustering:
     """For counting the clusters that stay in use: one-vs-all empties the surplus soonest, from random weights."""
     return GeminiClustering(
-        model="linear", objective="mmd_ova", max_epochs=10 * _EPOCHS, batch_size=None, learning_rate=5 * _LEARNING_RATE
+        model="linear",
+        objective="mmd_ova",
+        preprocessing=None,
+        n_init=1,
+        max_epochs=10 * _EPOCHS,
+        batch_size=None,
+        learning_rate=5 * _LEARNING_RATE,
     )
 
 
