@@ -14,15 +14,17 @@
 # make bench-accuracy  the table of adjusted Rand indices: k-means, GemClus, Pollux
 # make bench-quality   clusters against known classes, side by side with scikit-learn and GemClus
 # make bench-selection numbers of clusters that are known, side by side with silhouette, BIC and HDBSCAN
+# make docs            builds the site of documentation into docs/_build/html, its gallery included
 # make reproduction    puts what results/ records of the paper's experiments into docs/reproduction.md
 # Each builds its own environment in .venv; nothing needs to be installed first but Python 3.11+ and make.
 
 PYTHON ?= python3
 BIN := .venv/bin
 # Two test processes share the cores; one thread each, and none that spins while it waits, keeps them from fighting.
-PYTEST := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n 2 --dist loadgroup -q
+# Bytecode is kept, whatever the environment says: the tests start many processes, and each would compile everything.
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n 2 --dist loadgroup -q
 
-.PHONY: demo test test-faults test-portable test-laws test-browser fuzz check bench bench-speed bench-transport bench-files bench-scale bench-accuracy bench-quality bench-selection reproduction clean
+.PHONY: demo test test-faults test-portable test-laws test-browser fuzz check bench bench-speed bench-transport bench-files bench-scale bench-accuracy bench-quality bench-selection docs reproduction clean
 
 NATIVE := $(wildcard src/pollux/transport/native/*)
 
@@ -58,6 +60,9 @@ check: .venv/installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+docs: .venv/installed-docs
+	OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
+
 bench: .venv/installed-bench
 	$(BIN)/python benchmarks/core.py
 
@@ -89,4 +94,4 @@ reproduction: .venv/installed-report
 	$(BIN)/python benchmarks/reproduction.py
 
 clean:
-	rm -rf .venv build dist demo src/pollux/transport/_native*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv build dist demo docs/_build docs/gallery docs/reference/generated docs/reference/*.rst src/pollux/transport/_native*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis

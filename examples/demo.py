@@ -1,4 +1,8 @@
-"""Cluster scikit-learn's digits without their labels: print how it went, and write a report of it into demo/.
+"""
+Handwritten digits, and a report of them
+========================================
+
+Cluster scikit-learn's digits without their labels: print how it went, and write a report of it into demo/.
 
 The network reads pixels. The kernel follows a graph of neighbours, so two digits are alike when a chain of
 similar digits joins them. Fifteen clusters are allowed; the surplus is expected to stay empty.

@@ -1,6 +1,10 @@
-"""Several processes train one model: torchrun --nproc-per-node 2 examples/distributed.py [FOLDER]
+"""
+Several processes, one model
+============================
 
-Run again after a process has died (torchrun --max-restarts 3), they continue from the last checkpoint in FOLDER.
+Several processes train one model: ``torchrun --nproc-per-node 2 examples/distributed.py [FOLDER]``
+
+Run again after a process has died (``torchrun --max-restarts 3``), they continue from the last checkpoint in FOLDER.
 """
 
 import sys

@@ -1,4 +1,9 @@
-"""What a geometry takes for a cluster: four data sets, four ways, one picture (geometry.png, or the path given)."""
+"""
+What a geometry takes for a cluster
+===================================
+
+Four data sets, four ways, one picture (geometry.png, or the path given).
+"""
 
 import sys
 

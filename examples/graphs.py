@@ -1,4 +1,8 @@
-"""Clusters that no straight line parts: moons, circles, and the people of a real network.
+"""
+Clusters that no straight line parts
+====================================
+
+Moons, circles, and the people of a real network.
 
 W. W. Zachary: An information flow model for conflict and fission in small groups. Journal of Anthropological Research,
 1977. A karate club of 34 members broke in two: who were friends, and which of the two clubs they joined.

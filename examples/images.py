@@ -1,4 +1,9 @@
-"""Images (n, channels, height, width) and a convolutional network: LeNet-5 on scikit-learn's digits."""
+"""
+Images and a convolutional network
+==================================
+
+Images (n, channels, height, width): LeNet-5 on scikit-learn's digits.
+"""
 
 from time import perf_counter
 

@@ -1,4 +1,8 @@
-"""MNIST without its labels: raw pixels in, ten clusters out, compared with the digits only at the end.
+"""
+MNIST without its labels
+========================
+
+Raw pixels in, ten clusters out, compared with the digits only at the end.
 
 Without options it learns from all 60,000 training images; ``--rows 5000 --epochs 10`` tries it on less.
 """

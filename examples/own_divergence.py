@@ -1,4 +1,9 @@
-"""Divergences of one's own: an f-divergence from its f, and one that looks at distances between samples."""
+"""
+A divergence of your own
+========================
+
+An f-divergence from its f, and one that looks at distances between samples.
+"""
 
 from sklearn.datasets import load_wine
 from sklearn.preprocessing import StandardScaler

@@ -1,4 +1,8 @@
-"""The geometry decides what a cluster is: two moons under straight lines, kernels and a graph of neighbours.
+"""
+A geometry of your own
+======================
+
+The geometry decides what a cluster is: two moons under straight lines, kernels and a graph of neighbours.
 
 The model is the same each time, and its boundary may bend as it likes. Only the notion of nearness changes.
 """

@@ -1,4 +1,9 @@
-"""Raw table rows: columns in wild units, gaps, and rows that come later. Nothing is scaled or filled in beforehand."""
+"""
+Raw rows of a table
+===================
+
+Columns in wild units, gaps, and rows that come later. Nothing is scaled or filled in beforehand.
+"""
 
 import numpy as np
 from sklearn.cluster import KMeans

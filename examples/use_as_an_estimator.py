@@ -1,4 +1,9 @@
-"""A GEMINI behind scikit-learn's interface: in a pipeline, on new rows, by partial_fit, from a file."""
+"""
+A GEMINI behind scikit-learn's interface
+========================================
+
+In a pipeline, on new rows, by partial_fit, from a file.
+"""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory

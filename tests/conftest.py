@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from itertools import groupby
 from pathlib import Path
 from random import Random
@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from _pytest.doctest import DoctestModule
 from hypothesis import settings
 
 from data_files import FAST, frame, pixels, pollux
@@ -50,6 +51,12 @@ def pytest_configure() -> None:
     """Ctrl-C is heeded, by what tests start too, though a shell has its processes in the background ignore it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Documentation has examples, tests have none: nothing here is imported once more to look for them."""
+    return [found for found in (yield) if not isinstance(found, DoctestModule)]
 
 
 @pytest.hookimpl(tryfirst=True)

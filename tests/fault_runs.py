@@ -352,6 +352,17 @@ def one_of_three_fails(out: str) -> None:
     three_starts(out, network)
 
 
+def peaks_of_fits(*paths: str) -> None:
+    """Print, after a fit of each file, the most memory that this process has held so far, in kB."""
+    from pollux import GeminiClustering
+
+    warnings.simplefilter("ignore")
+    for path in paths:
+        GeminiClustering(3, model="linear", max_epochs=1, batch_size=2000, random_state=0).fit(path).labels_  # noqa: B018
+        lines = Path("/proc/self/status").read_text().splitlines()
+        print(next(line.split()[1] for line in lines if line.startswith("VmHWM")))
+
+
 # What they leave
 
 

@@ -72,24 +72,26 @@ def is_module(name: str) -> bool:
     return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
 
 
-FILES = sorted(SOURCE.rglob("*.py"))
-IMPORTED = {path: set(imported_modules(ast.parse(path.read_text()), path)) for path in FILES}
+@pytest.fixture(scope="module")
+def imports() -> dict[Path, set[str]]:
+    """What each file of the package imports of it."""
+    return {path: set(imported_modules(ast.parse(path.read_text()), path)) for path in SOURCE.rglob("*.py")}
 
 
-def test_imports_go_one_way() -> None:
+def test_imports_go_one_way(imports: dict[Path, set[str]]) -> None:
     upward = []
-    for path, imported in IMPORTED.items():
+    for path, imported in imports.items():
         own = layer_of(module_name(path))
         if own not in GATHERING:
             above = {*LAYERS[LAYERS.index(own) + 1 :], ""}
             upward += [f"{path.relative_to(SOURCE)}: {name}" for name in imported if layer_of(name) in above]
     assert not upward
-    assert {layer_of(module_name(path)) for path in FILES} == {*LAYERS, *GATHERING}
+    assert {layer_of(module_name(path)) for path in imports} == {*LAYERS, *GATHERING}
 
 
-def test_nothing_imports_the_lab() -> None:
+def test_nothing_imports_the_lab(imports: dict[Path, set[str]]) -> None:
     """Pollux without its experiments is whole."""
-    outside = {path: imported for path, imported in IMPORTED.items() if layer_of(module_name(path)) != "lab"}
+    outside = {path: imported for path, imported in imports.items() if layer_of(module_name(path)) != "lab"}
     assert not [path for path, imported in outside.items() if any(name.startswith("pollux.lab") for name in imported)]
 
 

@@ -214,6 +214,24 @@ def test_threads_are_limited_for_the_training_only(data: Path) -> None:
     assert start_run(settings(data, threads=1), "run").summary["epochs"] == 3
 
 
+@pytest.mark.parametrize("summary", [None, {}, {"epochs": 3, "clusters": [{}], "scores": {}}])
+def test_processes_that_are_started_again_after_the_results_are_there_have_ended_well(
+    data: Path, monkeypatch: pytest.MonkeyPatch, summary: dict[str, Any] | None
+) -> None:
+    """Whatever the summary lacks: any other exit code would have the launcher start them once more."""
+    words = ("fit", data, *FAST, "--out", "run")
+    assert pollux(*words).code == 0
+    if summary is not None:
+        Path("run/summary.json").write_text(json.dumps(summary))
+    before = tree(Path("run"))
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    answer = pollux(*words)
+    assert answer.code == 0, answer
+    assert "saved in run" in answer.out
+    assert json.loads(pollux(*words, "--json").out)["folder"] == "run"
+    assert tree(Path("run")) == before
+
+
 # Reports and resumed runs
 
 
@@ -279,5 +297,5 @@ def test_what_no_training_has_named_is_no_checkpoint(data: Path, name: str) -> N
     (unfinished / name).write_text("anything")
     resumed = pollux("fit", "--resume", "run")
     assert resumed.code == 2
-    assert "has no checkpoint to go on from" in resumed.err
+    assert "has no checkpoint of anything learned" in resumed.err
     assert "--overwrite" in resumed.err

@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import pickle
-import subprocess
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -25,6 +23,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from data_files import Answer, pollux
+from fault_runs import Child, peaks_of_fits
 from flat_parameters import make_clustering
 from pollux import GeminiClustering, load, open_stream
 from pollux.app import run_data
@@ -560,15 +559,6 @@ def test_a_loader_whose_shapes_change_is_told() -> None:
 
 # Memory
 
-_PEAKS = """
-import sys
-import tempfile
-from pollux import GeminiClustering
-for path in sys.argv[1:]:
-    GeminiClustering(3, model="linear", max_epochs=1, batch_size=2000, random_state=0).fit(path).labels_
-    print(next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")))
-"""
-
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="there is no /proc to tell the memory")
 def test_rows_are_never_held(tmp_path: Path) -> None:
@@ -578,9 +568,8 @@ def test_rows_are_never_held(tmp_path: Path) -> None:
         # The rest of the file is a hole, which is read as zeros.
         mapped[:7_500] = np.random.default_rng(0).random((7_500, 100))
         del mapped
-    command = [sys.executable, "-W", "ignore", "-c", _PEAKS, *map(str, paths)]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True)
-    small, large = map(int, printed.stdout.split())
+    child = Child(tmp_path, peaks_of_fits, *map(str, paths))
+    small, large = map(int, child.end().out.split())
     # Three windows of 64 MB and the labels, and not the 400 MB of the file.
     assert large - small < 220_000
 

@@ -5,6 +5,7 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,9 +16,12 @@ EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 # Of those that would take minutes.
 SMALL = {"mnist": ["--rows", "1500", "--epochs", "4"]}
 # Those that take long and use nothing of the library that other tests do not.
-LONG = {"geometries", "graphs", "images", "own_divergence", "own_geometry", "text_embeddings"}
-# Those that a process of their own, as a user has it, costs little beside what they do.
-ALONE = {"demo", *LONG}
+LONG = {
+    *("geometries", "graphs", "how_many_clusters", "how_sure", "images", "learning_curves", "more_rows_than_memory"),
+    *("outliers", "own_divergence", "own_geometry", "penalties", "ship_as_onnx", "text_embeddings"),
+    "too_many_clusters",
+}
+FULL = os.environ.get("POLLUX_FAULTS") == "full"
 # Data sets that do not come with the library.
 NEEDS = {"mnist": "mnist.npz"}
 
@@ -33,7 +37,7 @@ def test_there_are_examples() -> None:
 def test_an_example_runs(
     example: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    if example.stem in LONG and os.environ.get("POLLUX_FAULTS") != "full":
+    if example.stem in LONG and not FULL:
         pytest.skip("make test-faults runs it")
     needed = NEEDS.get(example.stem)
     if needed is not None and archives.find_file(needed) is None:
@@ -41,7 +45,8 @@ def test_an_example_runs(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "Agg")
     words = [str(example), *SMALL.get(example.stem, [])]
-    if example.stem in ALONE:
+    if example.stem in {"demo", *LONG} and FULL:
+        # As a user has it, which costs little beside what they do.
         command = [sys.executable, "-W", "error::DeprecationWarning:pollux", *words]
         run = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
         assert run.returncode == 0, run.stderr[-2000:]
@@ -50,7 +55,17 @@ def test_an_example_runs(
     threads = torch.get_num_threads()
     monkeypatch.setattr(sys, "argv", words)
     try:
-        runpy.run_path(str(example), run_name="__main__")
+        if example.stem == "demo":
+            run_quickly(runpy.run_path(str(example)))
+        else:
+            runpy.run_path(str(example), run_name="__main__")
     finally:
         torch.set_num_threads(threads)
     assert capsys.readouterr().out
+
+
+def run_quickly(demo: dict[str, Any]) -> None:
+    """All that the demo does, but with a short training."""
+    settings, functions = demo["settings"], demo["main"].__globals__
+    functions["settings"] = lambda *given, **named: settings(*given, **named).set_params(max_epochs=3, n_init=2)
+    demo["main"]()

@@ -13,7 +13,7 @@ from pollux.app import cli
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
-PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [README, *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs/start").glob("*.md"))]
 # Those that speak to users; the architecture shows fragments of the source.
 FOR_USERS = [page for page in PAGES if page.name != "architecture.md"]
 FENCE = re.compile(

@@ -145,10 +145,9 @@ def words_of(data: Path, way: str = "in closed form", **changes: Any) -> tuple[A
 def to_go_on(folder: Path, words: tuple[Any, ...]) -> tuple[Any, ...] | None:
     """What a user says to a run that was killed; nothing where it has ended."""
     run = folder / "run"
-    if checkpoint_number(run):
-        return ("fit", "--resume", "run")
     if (run / "unfinished").is_dir():
-        return (*words, "--overwrite")
+        anew = [] if checkpoint_number(run) > 1 else ["--overwrite"]
+        return ("fit", "--resume", "run", *anew)
     return None if (run / "summary.json").exists() else words
 
 
@@ -512,25 +511,52 @@ def test_a_disk_that_is_full_after_the_first_checkpoint_keeps_nothing_and_that_i
     assert ended.err.count("\n") == 1
     assert "Nothing of what was learned could be written" in ended.err
     assert "safe" not in ended.err
-    ended = Child(tmp_path, "fit", "--resume", "run").end()
-    assert_good(ended)
-    assert "starting at the first epoch" in ended.out
+    assert f"from the beginning: {ANEW}" in ended.err
+    assert_good(start_anew(tmp_path))
     assert results(tmp_path / "run") == whole(words_of(data))[0]
 
 
-def test_a_run_without_a_checkpoint_is_not_resumed(data: Path, tmp_path: Path) -> None:
-    changes = changes_of(tmp_path, *words_of(data, batch_size=30, epochs=2))
+ANEW = "pollux fit --resume run --overwrite"
+
+
+def start_anew(folder: Path) -> Ended:
+    """Do as was said; without ``--overwrite`` it is refused, and nothing changes."""
+    words, unchanged = ANEW.split()[1:], tree(folder)
+    refused = Child(folder, *words[:-1]).end()
+    assert refused.code == 2, refused
+    assert refused.err.count("\n") == 1
+    assert f"To start anew: {ANEW}" in refused.err
+    assert tree(folder) == unchanged
+    return Child(folder, *words).end()
+
+
+@pytest.mark.parametrize("checkpoint", [1, 2])
+def test_a_run_that_has_learned_nothing_starts_anew_only_where_that_is_asked_for(
+    data: Path, whole: Callable[..., Any], tmp_path: Path, checkpoint: int
+) -> None:
+    """Killed before its first checkpoint, or before its second: the first is written before the first step."""
+    words = words_of(data, batch_size=30, epochs=2)
+    changes = changes_of(tmp_path, *words)
     shutil.rmtree(tmp_path / "run")
-    number = next(i for i, change in enumerate(changes) if "checkpoint-000000000001" in change) + 1
-    Child(tmp_path, *words_of(data), sabotage={"kill_at_change": number}).end()
+    number = next(i for i, change in enumerate(changes) if f"checkpoint-00000000000{checkpoint}" in change) + 1
+    assert Child(tmp_path, *words, sabotage={"kill_at_change": number}).end().code == -signal.SIGKILL
+    assert checkpoint_number(tmp_path / "run") == checkpoint - 1
+    assert_good(start_anew(tmp_path))
+    assert results(tmp_path / "run") == whole(words)[0]
+
+
+def test_a_finished_run_without_checkpoints_is_not_prolonged_from_its_beginning_unasked(
+    data: Path, tmp_path: Path
+) -> None:
+    assert_good(Child(tmp_path, *words_of(data, batch_size=30, epochs=1)).end())
+    shutil.rmtree(tmp_path / "run/checkpoints")
     before = tree(tmp_path)
-    ended = Child(tmp_path, "fit", "--resume", "run").end()
+    prolong = ("fit", "--resume", "run", "--epochs", 2)
+    ended = Child(tmp_path, *prolong).end()
     assert ended.code == 2, ended
-    assert "To start anew" in ended.err
-    assert "--overwrite" in ended.err
+    assert "To start anew: pollux fit --resume run --epochs 2 --overwrite" in ended.err
     assert tree(tmp_path) == before
-    told = shlex.split(ended.err.partition("To start anew: pollux ")[2])
-    assert_good(Child(tmp_path, *told).end())
+    assert_good(Child(tmp_path, *prolong, "--overwrite").end())
 
 
 @pytest.fixture
@@ -992,8 +1018,8 @@ def test_a_second_ctrl_c_leaves_at_once(data: Path, whole: Callable[..., Any], t
     assert time.monotonic() - struck < 30
     assert ended.code == 130, ended
     assert ended.err.count("\n") == 1
-    assert "pollux fit --resume run" in ended.err
-    assert_good(Child(tmp_path, "fit", "--resume", "run").end())
+    assert f"To start anew: {ANEW}" in ended.err
+    assert_good(start_anew(tmp_path))
     assert results(tmp_path / "run") == whole(words)[0]
 
 
@@ -1032,12 +1058,14 @@ def test_a_signal_at_any_change_of_a_file_loses_nothing_and_what_is_said_is_true
             if "nothing was written" in ended.err:
                 assert not run.exists(), (at, ended)
                 continue
-            assert (checkpoint_number(run) > 0) == ("and no model yet" in ended.err), (at, ended)
+            assert (checkpoint_number(run) > 1) == ("and no model yet" in ended.err), (at, ended)
             if "is in run, whole" in ended.err:
                 assert results(run) == expected, (at, ended)
                 continue
-            assert "pollux fit --resume run" in ended.err, (at, ended)
-            again: Any = ("fit", "--resume", "run")
+            again: Any = shlex.split(ended.err.rpartition(": pollux ")[2])
+            assert again[:3] == ["fit", "--resume", "run"], (at, ended)
+            anew = ["--overwrite"] if (run / "unfinished").is_dir() and checkpoint_number(run) <= 1 else []
+            assert again[3:] == anew, (at, ended)
         else:
             again = to_go_on(folder, words)
             assert again is None or ended.code, (at, ended)

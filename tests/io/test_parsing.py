@@ -27,6 +27,14 @@ class Pair:
     right: Run
 
 
+HALVES = ['{"notes": ["\\ud800"]}', '{"\\uDFFF": 1}', b'{"notes": "\xed\xa0\x80"}', '["\\\\\\ud800x"]']
+"""Half a character in free text, in a name, in bytes that are no UTF-8."""
+
+
+def test_two_halves_are_a_character_and_a_backslash_is_none() -> None:
+    assert parse_json(r'["\ud83d\ude00", "\\ud800"]', list[str], "file") == ["\N{GRINNING FACE}", "\\ud800"]
+
+
 def test_what_fits_is_the_record() -> None:
     assert parse({"epochs": 3, "rate": 2}, Run, "run") == Run(3, 2.0)
     assert parse_json('{"left": 0, "right": {"epochs": 1}, "more": []}', Pair, "pair") == Pair(0, Run(1))
@@ -52,7 +60,9 @@ def test_file_and_field_are_named(data: Any, message: str) -> None:
         parse(data, Run, "file")
 
 
-@pytest.mark.parametrize("text", ["{", '{"epochs": 1, "epochs": 2}', 100_000 * "[", b"\xff"], ids=lambda text: text[:9])
+@pytest.mark.parametrize(
+    "text", ["{", '{"epochs": 1, "epochs": 2}', 100_000 * "[", b"\xff", *HALVES], ids=lambda text: text[:9]
+)
 def test_what_is_not_json_is_named(text: str) -> None:
     with pytest.raises(InputError, match=r"^summary.json: it is not JSON "):
         parse_json(text, Run, "summary.json")

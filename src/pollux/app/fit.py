@@ -53,7 +53,7 @@ def add(commands: Any) -> None:
     )
     output = groups[OUTPUT]
     output.add_argument("--out", metavar="DIR", help="folder of the run (default: runs/NAME, a new one)")
-    output.add_argument("--overwrite", action="store_true", help="the folder may hold an older run")
+    output.add_argument("--overwrite", action="store_true", help="the folder may hold a run, which is lost")
     output.add_argument("--resume", metavar="RUN", help="go on with a run that was stopped or killed, or prolong one")
     output.add_argument("--config", metavar="FILE", help="settings from a TOML file, such as a run's run.toml")
     output.add_argument("--json", action="store_true", help="print the summary as JSON")
@@ -70,7 +70,9 @@ def run(options: argparse.Namespace) -> int:
         if others:
             refused = others[0].replace("_", "-")
             raise InputError(f"A run goes on with its own settings: only --epochs may be given too, not --{refused}.")
-        outcome = resume_run(options.resume, max_epochs=given.get("max_epochs"), console=console)
+        outcome = resume_run(
+            options.resume, max_epochs=given.get("max_epochs"), overwrite=hasattr(options, "overwrite"), console=console
+        )
     else:
         settings = from_toml(options.config, given) if hasattr(options, "config") else resolve_settings(given)
         if not settings.data:
@@ -146,18 +148,24 @@ def start_run(
                 return _run_training(settings, run_folder.reopen_run_folder(unfinished), ranks, console)
             finished = run_folder.find_run(out, settings.data, settings, finished=True)
             if finished is not None:
-                # A launcher takes any exit code but zero for a reason to start again.
-                return Outcome(finished, dict(run_folder.read_summary(finished)))
+                # A launcher takes any exit code but zero for a reason to start again; what the summary lacks is none.
+                found = {"folder": str(finished), **run_folder.read_summary(finished)}
+                console.print_json(json.dumps(found, ensure_ascii=False))
+                console.echo(f"saved in {finished}, before the processes were started again")
+                return None
         if out is not None:
             run_folder.check_free(out, overwrite)
             run_folder.check_idle(out)
         return _run_training(settings, run_folder.create_run_folder(out, settings.data, overwrite), ranks, console)
 
 
-def resume_run(run: str | Path, *, max_epochs: int | str | None = None, console: Console = SILENT) -> Outcome | None:
+def resume_run(
+    run: str | Path, *, max_epochs: int | str | None = None, overwrite: bool = False, console: Console = SILENT
+) -> Outcome | None:
     """Train the model of a run further, up to its epochs or ``max_epochs`` in all, and write its folder anew.
 
-    It goes on from the last checkpoint as if nothing had happened in between.
+    It goes on from the last checkpoint as if nothing had happened in between. Where nothing was learned by then, it
+    starts anew, if it may ``overwrite``.
     """
     from pollux.app import run_folder
 
@@ -194,9 +202,12 @@ def resume_run(run: str | Path, *, max_epochs: int | str | None = None, console:
             can_have_more = settings.schedule == "constant"
             more = "ask for more of them (--epochs)" if can_have_more else "its learning rate has fallen to zero"
             raise InputError(f"The run has had its {done} epochs: {more}.")
-    elif not run_folder.newest_checkpoint(run):
-        start = f"pollux fit --config {run / run_folder.UNFINISHED / run_folder.SETTINGS} --out {run} --overwrite"
-        raise InputError(f"{run} has no checkpoint to go on from. To start anew: {start}")
+    if not run_folder.has_learned(run) and not overwrite:
+        epochs = "" if max_epochs is None else f" --epochs {max_epochs}"
+        raise InputError(
+            f"{run} has no checkpoint of anything learned, so the training would start at its first epoch. To start "
+            f"anew: pollux fit --resume {run}{epochs} --overwrite"
+        )
     with _processes(settings.device) as ranks:
         if ranks is not None and ranks.rank:
             return _run_training(settings, nullcontext(None), ranks)
@@ -275,12 +286,7 @@ def _run_training(
                     f"The run has had {done} epochs already, more than {settings.max_epochs}: ask for more."
                 )
             of = "" if settings.max_epochs == "auto" else f" of {settings.max_epochs}"
-            is_anew = run_folder.newest_checkpoint(folder) == 1
-            console.echo(
-                "starting at the first epoch: no later checkpoint was written"
-                if is_anew
-                else f"going on after epoch {done}{of}"
-            )
+            console.echo(f"going on after epoch {done}{of}")
         checkpoint_folder = Path() if folder is None else run_folder.begin_training(folder, _toml(settings))
         checkpoints = Checkpoints(checkpoint_folder, every=settings.checkpoint_every)
         # Streamed rows are not read once more by a training that was stopped.

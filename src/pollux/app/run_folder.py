@@ -17,7 +17,7 @@ from pollux.app.settings import Settings, from_toml
 from pollux.app.signals import hold_signals, on_stop
 from pollux.data.sources import FORMATS
 from pollux.errors import InputError, NothingLearnedError, option
-from pollux.io.atomic import write_text
+from pollux.io.atomic import checkpoint_files, leftovers, write_text
 from pollux.io.locks import BusyError, locked
 from pollux.io.parsing import Finite, parse_json
 
@@ -35,6 +35,9 @@ CHECKPOINTS = "checkpoints"
 """From which a finished training can be prolonged."""
 UNFINISHED = "unfinished"
 """The checkpoints and settings of a training that has not ended; what else is in the folder is of an older one."""
+
+FIRST = 1
+"""The number of the checkpoint that is written before the first step: nothing was learned by then."""
 
 # What is made and not yet in its place; all that is left of it by a process that was killed.
 _NEW = ".new-"
@@ -123,9 +126,7 @@ def reopen_run_folder(path: Path) -> Iterator[Path]:
     with locked(path):
         _remove_leftovers(path)
         is_unfinished = (path / UNFINISHED).is_dir()
-        if not is_unfinished:
-            if not any((path / CHECKPOINTS).glob("*.safetensors")):
-                raise InputError(f"{path} has no checkpoints to go on from: start a new run, pollux fit --config.")
+        if not is_unfinished and (path / CHECKPOINTS).is_dir():
             with _appear_whole(path / UNFINISHED) as new:
                 shutil.copytree(path / CHECKPOINTS, new)
         with _keep_what_was_learned(path, in_any_case=is_unfinished):
@@ -136,13 +137,19 @@ def reopen_run_folder(path: Path) -> Iterator[Path]:
 def _keep_what_was_learned(folder: Path, in_any_case: bool = False) -> Iterator[None]:
     """A training in this folder: its checkpoints are gone again only where it ends before it has learned anything."""
     again = f"pollux fit --resume {folder}"
-    on_stop.says = lambda: (
-        f"Stopped. A checkpoint of what was learned by then is in {folder}, and no model yet. To go on: {again}"
-        if newest_checkpoint(folder)
-        else "Stopped; nothing was written."
-    )
-    # The first one is written before the first step.
-    before = max(newest_checkpoint(folder), 1)
+    anew = f"{again} --overwrite"
+
+    def describe_stop() -> str:
+        if newest_checkpoint(folder) > FIRST:
+            return (
+                f"Stopped. A checkpoint of what was learned by then is in {folder}, and no model yet. To go on: {again}"
+            )
+        if (folder / UNFINISHED).is_dir():
+            return f"Stopped before a checkpoint of anything learned was written. To start anew: {anew}"
+        return "Stopped; nothing was written."
+
+    on_stop.says = describe_stop
+    before = max(newest_checkpoint(folder), FIRST)
     try:
         yield
     except BaseException as error:
@@ -156,15 +163,19 @@ def _keep_what_was_learned(folder: Path, in_any_case: bool = False) -> Iterator[
         elif isinstance(error, OSError):
             is_safe = "What was learned by the last checkpoint is safe: once that is mended,"
             is_lost = "Nothing of what was learned could be written. Once that is mended, from the beginning:"
-            raise OSError(f"{error}. {is_safe if newest > 1 else is_lost} {again}") from error
+            raise OSError(f"{error}. {f'{is_safe} {again}' if newest > FIRST else f'{is_lost} {anew}'}") from error
         raise
 
 
 def newest_checkpoint(folder: Path) -> int:
     """The number of the last checkpoint of the training in a folder; zero where there is none."""
-    # Names that no training gives are not checkpoints, nor does it read them.
-    found = sorted((folder / UNFINISHED).glob(f"checkpoint-{12 * '[0-9]'}.safetensors"))
-    return int(found[-1].stem.rpartition("-")[2]) if found else 0
+    return max(checkpoint_files(folder / UNFINISHED), default=0)
+
+
+def has_learned(folder: Path) -> bool:
+    """Whether a training that goes on in this folder does not start at its first step."""
+    place = folder / UNFINISHED
+    return max(checkpoint_files(place if place.is_dir() else folder / CHECKPOINTS), default=0) > FIRST
 
 
 def begin_training(folder: Path, settings: str) -> Path:
@@ -194,7 +205,7 @@ def _appear_whole(place: Path) -> Iterator[Path]:
 
 def _remove_leftovers(folder: Path) -> None:
     """Remove what a process that was killed has left half done."""
-    for leftover in [*folder.glob(f"{_NEW}*"), *folder.glob(f"{UNFINISHED}/.{SETTINGS}.*")]:
+    for leftover in [*folder.glob(f"{_NEW}*"), *leftovers(folder / UNFINISHED / SETTINGS)]:
         if leftover.is_dir():
             shutil.rmtree(leftover, ignore_errors=True)
         else:

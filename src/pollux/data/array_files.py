@@ -1,6 +1,7 @@
-"""Arrays and images in files: .npy, read in place, and .npz, by numpy; folders of images, by Pillow.
+"""Arrays and images in files: .npy and .npz, by numpy; folders of images, by Pillow.
 
-Nothing in them is unpickled.
+Nothing in them is unpickled, and numbers are copied from files: a page of a map that its file has no longer, because it
+was cut short meanwhile, would end the process.
 """
 
 from __future__ import annotations
@@ -36,45 +37,53 @@ class NpyArray(Source):
         self._blocks: ArrayBlocks | None = None
 
     def read(self) -> Part:
-        return Part(as_samples(self.load(), self.path))
+        array = self._map()
+        # One that was stored by columns is, turned, one that was stored by rows.
+        stored = array if array.flags.c_contiguous else array.T
+        found = _read_numbers(*_place(stored), stored.dtype, stored.shape)
+        return Part(as_samples(found if stored is array else found.T, self.path))
 
     def stream(self, encoding: Encoding, beside: Sequence[str]) -> Iterator[Part]:
-        if self._blocks is not None and isinstance(encoding, ArrayEncoding):
-            # Once its blocks are known it must not change any more.
-            first = np.cumsum(self._blocks.lengths) - self._blocks.lengths
-            return (Part(self._blocks.read_block(block), int(start)) for block, start in enumerate(first))
-        return _parts(self.read(), encoding, self.path)
+        array = self._map()
+        if not isinstance(encoding, ArrayEncoding) or not array.flags.c_contiguous:
+            return _parts(self.read(), encoding, self.path)
+        # Once its blocks are known it must not change any more.
+        blocks = self._blocks or ArrayBlocks(array, at_once(ROWS_AT_ONCE, math.prod(array.shape[1:])))
+        first = np.cumsum(blocks.lengths) - blocks.lengths
+        return (Part(blocks.read_block(block), int(start)) for block, start in enumerate(first))
 
     def blocks(self) -> ArrayBlocks:
-        self._blocks = self._blocks or ArrayBlocks(self.load())
+        self._blocks = self._blocks or ArrayBlocks(self._map())
         return self._blocks
 
     def size_in_memory(self) -> int:
-        return 4 * int(self.load().size)
+        return 4 * int(self._map().size)
 
-    def load(self) -> NDArray[Any]:
-        """The array as the file has it, mapped into memory."""
+    def _map(self) -> NDArray[Any]:
+        """The array as the file has it, mapped into memory for its type, shape and place, which fit the file's size."""
         try:
             with warnings.catch_warnings():
                 # Of sizes that cannot be; the error that follows says so.
                 warnings.simplefilter("ignore", RuntimeWarning)
-                return np.asanyarray(np.load(self.path, mmap_mode="r", allow_pickle=False))
+                array: NDArray[Any] = np.asanyarray(np.load(self.path, mmap_mode="r", allow_pickle=False))
         except (*DAMAGE, OSError, MemoryError) as error:
             raise InputError(f"{self.path} is not an array of numbers: {error}") from error
+        as_samples(array, self.path)
+        return array
 
 
 class ArrayBlocks(Blocks):
-    """A ``np.memmap`` in blocks of consecutive rows of about half a million numbers.
+    """A ``np.memmap`` in blocks of so many consecutive rows, or of about half a million numbers.
 
     They are read from the file, not through the map, whose pages would count as memory of this process.
     """
 
-    def __init__(self, array: Any) -> None:
+    def __init__(self, array: Any, rows: int | None = None) -> None:
         self.path, self._offset = _place(array)
         self.version = FileVersion(self.path)
         self._dtype, self._stored_shape = array.dtype, array.shape[1:]
         self.shape = as_samples(array[:1], self.path).shape[1:]
-        self._rows = max(1, _BLOCK_NUMBERS // math.prod(self.shape))
+        self._rows = rows or max(1, _BLOCK_NUMBERS // math.prod(self.shape))
         starts = np.append(np.arange(0, len(array), self._rows), len(array))
         self.lengths = np.diff(starts).astype(np.int64)
 
@@ -82,12 +91,9 @@ class ArrayBlocks(Blocks):
         rows, numbers = int(self.lengths[block]), math.prod(self._stored_shape)
         start = self._offset + block * self._rows * numbers * self._dtype.itemsize
         self.version.check()
-        try:
-            found = np.fromfile(self.path, self._dtype, rows * numbers, offset=start)
-        except OSError as error:
-            raise InputError(f"{self.path} cannot be read: {error}") from error
+        found = _read_numbers(self.path, start, self._dtype, (rows, *self._stored_shape))
         self.version.check()
-        return as_samples(found.reshape(rows, *self._stored_shape), self.path)
+        return as_samples(found, self.path)
 
     def where(self, block: int, row: int | None = None) -> str:
         first = block * self._rows
@@ -278,6 +284,17 @@ def _parts(whole: Part, encoding: Encoding, path: Path) -> Iterator[Part]:
     for first in range(0, len(whole), rows):
         part = slice(first, first + rows)
         yield Part(whole.rows[part], first, {name: values[part] for name, values in whole.beside.items()})
+
+
+def _read_numbers(path: Path, offset: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    """A copy of the numbers that lie in a file from an offset on."""
+    try:
+        found = np.fromfile(path, dtype, math.prod(shape), offset=offset)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
+    if len(found) < math.prod(shape):
+        raise InputError(f"{path} was cut short while it was read: the data have changed meanwhile.")
+    return found.reshape(shape)
 
 
 def _place(array: Any) -> tuple[Path, int]:

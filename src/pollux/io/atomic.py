@@ -1,4 +1,7 @@
-"""Files that appear whole or not at all: a crash never leaves half of one in place of a good one."""
+"""Files that appear whole or not at all: a crash never leaves half of one in place of a good one.
+
+Here are the names of checkpoints, too: commands look for them before torch is imported.
+"""
 
 from __future__ import annotations
 
@@ -50,6 +53,24 @@ def _flush_folder(folder: Path) -> None:
         pass
     finally:
         os.close(handle)
+
+
+def leftovers(path: Path) -> Iterator[Path]:
+    """What :func:`in_place` has left of this path in a process that was killed; its name may be a pattern."""
+    return (found for found in path.parent.glob(f".{path.name}.*") if found.is_file())
+
+
+CHECKPOINT = f"checkpoint-{12 * '[0-9]'}.safetensors"
+"""The pattern of their names."""
+
+
+def checkpoint_path(folder: Path, number: int) -> Path:
+    return folder / f"checkpoint-{number:012d}.safetensors"
+
+
+def checkpoint_files(folder: Path) -> dict[int, Path]:
+    """The checkpoints in a folder by their numbers, oldest first; names that no training gives are not among them."""
+    return {int(path.stem[-12:]): path for path in sorted(folder.glob(CHECKPOINT))}
 
 
 def write_text(path: str | Path, text: str) -> None:

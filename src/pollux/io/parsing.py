@@ -37,7 +37,7 @@ def parse(data: Any, kind: type[T], source: str | Path) -> T:
     try:
         return msgspec.convert(data, kind)
     except (msgspec.ValidationError, RecursionError, UnicodeEncodeError) as error:
-        # The last is of half a character, which JSON can spell and no text can hold.
+        # The last is of half a character, as names of files and words of a command line can have.
         what, _, field = str(error).partition(" - at `")
         what = re.sub(r"`float` [<>]=? -?1\.797\S+", "a finite number", what)
         place = re.sub(r"^(key in )?\$\.?", "", field.removesuffix("`"))
@@ -46,12 +46,22 @@ def parse(data: Any, kind: type[T], source: str | Path) -> T:
 
 
 def parse_json(text: str | bytes, kind: type[T], source: str | Path) -> T:
-    """JSON as a ``kind``; an object that names a key twice is refused."""
+    """JSON as a ``kind``."""
     try:
-        data = json.loads(text, object_pairs_hook=_unique)
+        data = decode_json(text)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{source}: it is not JSON ({error}).") from error
     return parse(data, kind, source)
+
+
+def decode_json(text: str | bytes) -> Any:
+    """What JSON says; a ValueError where a key is there twice, or half a character, which no file can hold."""
+    text = text.decode() if isinstance(text, bytes) else text
+    data = json.loads(text, object_pairs_hook=_unique)
+    if "\\ud" in text.lower():
+        # Two halves make a character.
+        json.dumps(data, ensure_ascii=False).encode()
+    return data
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 from msgspec import Struct
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors import SafetensorError
+from safetensors.torch import load, save_file
 from torch import Tensor
 
 from pollux.errors import InputError
@@ -45,7 +45,8 @@ def read(
     or damaged.
     """
     damaged = f"{path} is not a whole {noun}"
-    metadata = _read_metadata(path, damaged)
+    content = _read_whole(path, damaged)
+    metadata = parse_json(content[8 : 8 + _header_size(content)], _Header, damaged).metadata
     if metadata.get("format") != kind:
         raise InputError(f"{path} is not {'an' if noun[0] in 'aeiou' else 'a'} {noun} of this library.")
     version = metadata.get("version", "")
@@ -56,8 +57,7 @@ def read(
             "Load it with the release that wrote it."
         )
     try:
-        with safe_open(path, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        tensors = load(content)
         text = metadata["description"]
         is_same = version in unchecked or metadata["sha256"] == checksum(tensors, text)
     except (SafetensorError, ValueError, KeyError, TypeError, RuntimeError, MemoryError) as error:
@@ -71,13 +71,21 @@ class _Header(Struct, rename={"metadata": "__metadata__"}):
     metadata: dict[str, str] = {}
 
 
-def _read_metadata(path: Path, damaged: str) -> dict[str, str]:
-    """The texts in the header of a safetensors file, which is read only where it can be as long as it claims."""
+def _header_size(content: bytes) -> int:
+    return int.from_bytes(content[:8], "little")
+
+
+def _read_whole(path: Path, damaged: str) -> bytes:
+    """The bytes of a safetensors file, which is read only where its header can be as long as it claims.
+
+    They are not mapped: a file that is cut short meanwhile would end the process.
+    """
     with path.open("rb") as file:
-        size = int.from_bytes(file.read(8), "little")
+        beginning = file.read(8)
+        size = _header_size(beginning)
         if size > min(_MAX_HEADER_BYTES, path.stat().st_size):
             raise InputError(f"{damaged}: its header claims {size:,} bytes.")
-        return parse_json(file.read(size), _Header, damaged).metadata
+        return beginning + file.read()
 
 
 def checksum(tensors: Mapping[str, Tensor], description: str) -> str:

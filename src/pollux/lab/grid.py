@@ -35,6 +35,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from pollux.errors import InputError
 from pollux.io.atomic import write_text
 from pollux.io.locks import BusyError, locked
+from pollux.io.parsing import decode_json
 from pollux.lab import records
 from pollux.lab.records import Record, Run
 from pollux.threads import at_most
@@ -411,7 +412,7 @@ class UnfinishedRun:
         with locked(self.folder), warnings.catch_warnings(record=True) as self._caught:
             warnings.simplefilter("always")
             try:
-                notes = json.loads((self.folder / "run.json").read_bytes())
+                notes = decode_json((self.folder / "run.json").read_bytes())
                 is_same = notes["code"] == code_digest()
                 before, warned = float(notes["seconds"]), list(notes["warnings"])
             except (OSError, ValueError, TypeError, KeyError):

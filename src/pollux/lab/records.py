@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any, TypeAlias
 
 from pollux.errors import InputError
+from pollux.io.parsing import decode_json
 
 try:
     import fcntl
@@ -161,7 +162,7 @@ def _plain(value: Any) -> Any:
 
 
 def _decode(line: bytes) -> Record:
-    fields: dict[str, Any] = json.loads(line)
+    fields: dict[str, Any] = decode_json(line)
     run = Run(fields.pop("experiment"), fields.pop("settings"), fields.pop("seed"))
     record = Record(run, _with_nan(fields.pop("metrics")), **fields)
     values = (run.experiment, run.seed, run.settings, record.metrics, record.versions, record.seconds, record.finished)

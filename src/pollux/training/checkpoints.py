@@ -18,6 +18,7 @@ from torch import Tensor
 
 from pollux.errors import InputError, warn
 from pollux.io import tensors as checked_tensors
+from pollux.io.atomic import CHECKPOINT, checkpoint_files, checkpoint_path, leftovers
 from pollux.io.locks import locked
 from pollux.io.parsing import Count, parse
 from pollux.ranks import Ranks, is_first
@@ -29,8 +30,7 @@ _KEPT = 2
 _SECONDS_BETWEEN, _MOST_STEPS_BETWEEN = 0.1, 1_000
 _EVERY = re.compile(r"(\d+(?:\.\d+)?)\s*(s|seconds?|m|minutes?|h|hours?|epochs?|steps?)")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
-_NAME = "checkpoint-{:012d}.safetensors"
-_LEFTOVER = re.compile(r"\.checkpoint-\d{12}\.safetensors\..*|\.tmp[A-Za-z0-9]{6}")
+_LEFTOVER_OF_SAFETENSORS = f".tmp{6 * '[A-Za-z0-9]'}"
 
 
 class CheckpointWarning(UserWarning):
@@ -171,9 +171,8 @@ class Checkpoints:
 
     def _remove_leftovers(self) -> None:
         """Remove files of a process that was killed while it wrote: those that we name, and those of safetensors."""
-        for path in self.folder.iterdir():
-            if _LEFTOVER.fullmatch(path.name) and path.is_file():
-                path.unlink(missing_ok=True)
+        for path in [*leftovers(self.folder / CHECKPOINT), *self.folder.glob(_LEFTOVER_OF_SAFETENSORS)]:
+            path.unlink(missing_ok=True)
 
     def epochs_done(self) -> int:
         """Whole epochs that the current stage has had by its last good checkpoint."""
@@ -185,7 +184,7 @@ class Checkpoints:
 
     def exist(self) -> bool:
         """Whether the folder has any, good or damaged: a training resumes from them, or is refused."""
-        return bool(self._files())
+        return bool(checkpoint_files(self.folder))
 
     def remove(self) -> None:
         """Remove all of them, and the folder if it holds nothing else; an error where another process writes there."""
@@ -243,7 +242,7 @@ class Checkpoints:
             self._has_failed = True
             warn(
                 f"A checkpoint could not be written into {self.folder} ({error}). Training goes on; the last good one "
-                f"is {self._newest_name()}.",
+                f"is {max((path.name for path in checkpoint_files(self.folder).values()), default='none at all')}.",
                 CheckpointWarning,
             )
 
@@ -256,10 +255,10 @@ class Checkpoints:
 
     def _write(self, tensors: Mapping[str, Tensor], skeleton: Any) -> None:
         """Older ones are gone only after the new one is in its place."""
-        path = self.folder / _NAME.format(self._number + 1)
+        path = checkpoint_path(self.folder, self._number + 1)
         checked_tensors.write(path, FORMAT, VERSION, tensors, skeleton)
         self._number += 1
-        for old in self._files()[:-_KEPT]:
+        for old in list(checkpoint_files(self.folder).values())[:-_KEPT]:
             old.unlink(missing_ok=True)
 
     def _thread(self) -> ThreadPoolExecutor:
@@ -267,19 +266,10 @@ class Checkpoints:
             self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="pollux-checkpoint")
         return self._executor
 
-    def _files(self) -> list[Path]:
-        """Oldest first."""
-        return sorted(self.folder.glob(_NAME.replace("{:012d}", 12 * "[0-9]")))
-
-    def _newest_name(self) -> str:
-        files = self._files()
-        return files[-1].name if files else "none at all"
-
     def _read_last(self) -> tuple[int, dict[str, Any]] | None:
         """The number and the contents of the newest one that is whole; None where there is none of any kind."""
-        files = self._files()
         problems: list[str] = []
-        for path in reversed(files):
+        for number, path in reversed(checkpoint_files(self.folder).items()):
             try:
                 tree = unpack(*checked_tensors.read(path, FORMAT, [VERSION], "checkpoint"))
                 parse(tree, _Contents, f"{path} is not a whole checkpoint")
@@ -290,7 +280,7 @@ class Checkpoints:
             else:
                 if problems:
                     warn(f"{problems[0]} The one before it, {path.name}, is good.", CheckpointWarning)
-                return _number_of(path), tree
+                return number, tree
         if problems:
             raise InputError(
                 f"No checkpoint in {self.folder} can be read, so the training cannot go on: {' '.join(problems)} "
@@ -300,8 +290,8 @@ class Checkpoints:
 
     def _move_damaged(self, after: int) -> None:
         """Rename damaged ones, so that they do not count among the two that are kept."""
-        for damaged in self._files():
-            if _number_of(damaged) > after:
+        for number, damaged in checkpoint_files(self.folder).items():
+            if number > after:
                 aside = damaged.with_suffix(".damaged")
                 if aside.is_dir():
                     shutil.rmtree(aside)
@@ -411,10 +401,6 @@ def parse_every(every: Any) -> tuple[float, str]:
             raise InputError(f"Checkpoints are written every whole number of epochs or steps, not {every!r}.")
         return count, unit.removesuffix("s")
     return count * _SECONDS[unit[0]], "second"
-
-
-def _number_of(path: Path) -> int:
-    return int(path.stem.removeprefix("checkpoint-"))
 
 
 def _check_same(found: Mapping[str, Any], own: Mapping[str, Any], folder: Path) -> None:

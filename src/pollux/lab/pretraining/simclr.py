@@ -25,6 +25,7 @@ from torch.nn import functional
 
 from pollux.errors import InputError
 from pollux.io.atomic import write_text
+from pollux.io.parsing import decode_json
 from pollux.lab.pretraining.augmentations import Augmentation
 from pollux.lab.pretraining.encoder import LEAST_SIDE, Encoder, check_writable, read_encoder, save_encoder
 from pollux.lab.pretraining.image_arrays import Images
@@ -174,7 +175,7 @@ def stored_settings(out: str | Path) -> dict[str, Any]:
     """
     path = checkpoint_folder(out) / _SETTINGS_FILE
     try:
-        stored = json.loads(path.read_text()) if path.is_file() else read_encoder(out)[1]["settings"]
+        stored = decode_json(path.read_bytes()) if path.is_file() else read_encoder(out)[1]["settings"]
         settings = msgspec.convert(stored, Settings)
     except (KeyError, TypeError, ValueError, msgspec.ValidationError) as error:
         if isinstance(error, InputError):
