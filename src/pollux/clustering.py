@@ -163,7 +163,10 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     probabilities_ : array of shape (n, n_clusters)
         Soft assignments of the rows, for a free table only.
     encoding_ : Encoding or None
-        Of a model that ``pollux fit`` made: how it reads the columns of a data frame that it is given.
+        Of a data frame that holds more than numbers, or of a file: how its columns become numbers.
+    columns_ : Decisions
+        What became of each column of a data frame or a file: ``name``, ``kind``, whether it is ``used``, and the
+        ``reason``. Printed, it is a table; ``pandas.DataFrame(clustering.columns_)`` is one too.
 
     Examples
     --------
@@ -280,9 +283,10 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         Parameters
         ----------
         X : array, sparse matrix, DataFrame or Tensor of shape (n, d) or (n, C, H, W); path, Stream, Dataset, DataLoader
-            The samples. Those in files (Parquet, Feather, CSV, folders of these, .npy), in a large memory map, a
-            :func:`pollux.open_stream`, or a Dataset or DataLoader of torch are read as they are needed, and are never
-            all in memory.
+            The samples. A data frame (pandas, polars, Arrow) may hold text, truth values, categories and dates, which
+            are read as ``pollux fit`` reads those of a file: ``columns_`` says how. Samples in files (Parquet, Feather,
+            CSV, folders of these, .npy), in a large memory map, a :func:`pollux.open_stream`, or a Dataset or
+            DataLoader of torch are read as they are needed, and are never all in memory.
         y : ignored
         sample_weight : array of shape (n,), optional
             Weights of the samples; one of weight 2 counts as two, one of weight 0 is left out. The objective, scaling
@@ -348,13 +352,13 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             delattr(self, name)
         self.fitted_ = fitted
         self.module_, self.geometry_, self.scaling_ = fitted.module, fitted.geometry, fitted.scaling
-        self.encoding_, self.recipe_ = fitted.encoding, fitted.recipe
+        self.encoding_, self.columns_, self.recipe_ = fitted.encoding, fitted.columns, fitted.recipe
         self.history_, self.n_iter_ = fitted.history, len(fitted.history["objective"])
         self.n_clusters_, self.objective_ = fitted.n_clusters, fitted.objective
         self.stability_, self.diverged_ = fitted.stability, fitted.diverged
         if isinstance(fitted.shape[0], int):
             # Several inputs have no such number.
-            self.n_features_in_ = fitted.shape[0]
+            self.n_features_in_ = len(fitted.feature_names) or fitted.shape[0]
         if fitted.feature_names:
             self.feature_names_in_ = np.array(fitted.feature_names, dtype=object)
         if fitted.is_free:
@@ -433,6 +437,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             device=spec.device,
             sample_weight=sample_weight,
             in_memory=in_memory,
+            scaling=getattr(spec.preprocessing, "scaling", "none"),
         )
 
     def _pose(

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from pollux.data.encoding import Encoding
+from pollux.data.encoding import Decision, Decisions, Encoding
 from pollux.data.samples import ArraySamples, Loader, Samples, StreamSamples
 from pollux.data.scaling import FittedScaling, FittedTransformer, prepared
 from pollux.geometry import Geometry
@@ -167,6 +167,13 @@ class Fitted:
             recipe=earlier.recipe,
             chosen=earlier.chosen,
         )
+
+    @property
+    def columns(self) -> Decisions:
+        """What became of each column, where samples have any by name."""
+        if self.encoding is not None:
+            return self.encoding.decisions
+        return Decisions(Decision(str(name), "number", True) for name in self.feature_names)
 
     @property
     def is_free(self) -> bool:

@@ -24,4 +24,6 @@ MISSING = ("error", "mean")
 """Missing values are refused, or stand for the means of training."""
 MISSING_IN_FILES = (*MISSING, "drop")
 """Rows of a file can be left out, too; those of an array cannot, as each has a label."""
+KINDS = ("text", "number", "date", "id")
+"""What a column can be said to be."""
 RECIPES = ("tables", "images")

@@ -84,6 +84,10 @@ class Scaling(BaseEstimator):  # type: ignore[misc]
         is_plain = (self.scaling, self.n_components, self.missing) == ("none", None, "error")
         if is_plain or isinstance(samples, StreamSamples):
             return None
+        if samples.encoding is not None:
+            # Which has filled gaps and scaled columns, each by what it is.
+            encoded = FittedScaling.fit(samples.X, "none", self.n_components, samples.sample_weight)
+            return None if encoded.axes is None else encoded
         values = samples.X.data if scipy.sparse.issparse(samples.X) else samples.X
         if self.missing == "mean" and values is samples.X and values.dtype.kind == "f":
             # The larger of two values, of which one is missing, is the other.

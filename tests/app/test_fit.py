@@ -56,8 +56,10 @@ def test_a_run_is_a_model_clusters_settings_and_a_summary(run: Path) -> None:
 
 def test_what_was_found_is_told(run: Path) -> None:
     answer = good("fit", run.parent / "plain.csv", *FAST, "--label", "class")
-    assert "left out name: an identifier" in answer.out
-    assert "left out unit: it has one value throughout" in answer.out
+    assert "  name    not used  an identifier: each row has its own value\n" in answer.out
+    assert "  unit    not used  it has one value throughout\n" in answer.out
+    assert "  colour  text      3 values\n" in answer.out
+    assert [each["name"] for each in summary_of("runs/plain")["columns"]] == list(frame())
     assert "against the known classes" in answer.out
     assert "saved in runs/plain" in answer.out
     assert answer.err == ""
@@ -132,9 +134,9 @@ def test_columns_are_chosen(run: Path) -> None:
     for options, features in [
         (["--columns", "size,weight"], 2),
         (["--columns", "size", "--columns", "weight"], 2),
-        (["--drop", "size,weight,class"], 6),
-        (["--id", "size", "--label", "class"], 7),
-        (["--columns", "count", "--categories", "count"], frame()["count"].nunique()),
+        (["--drop", "size,weight,class"], 5),
+        (["--as", "id", "size", "--label", "class"], 6),
+        (["--columns", "count", "--as", "text", "count"], frame()["count"].nunique()),
     ]:
         good("fit", data, *FAST, *options, "--out", "new", "--overwrite")
         assert summary_of("new")["features"] == features
@@ -149,7 +151,8 @@ def test_rows_that_lack_values_are_refused_filled_or_dropped() -> None:
         path = table_in(Path(), name, data)
         says = "'size' (1), 'colour' (2), 'alive' (1) of 30 rows"
         refused("fit", path, *FAST, "--missing", "error", "--out", "new", says=says)
-    good("fit", "plain.csv", *FAST, "--missing", "mean", "--out", "mean")
+    answer = good("fit", "plain.csv", *FAST, "--out", "mean")
+    assert "number    1 gap filled\n" in answer.out
     assert len(pd.read_csv("mean/clusters.csv")) == 30
     answer = good("fit", "plain.csv", *FAST, "--missing", "drop", "--out", "drop")
     assert "left out 4 rows that lack values" in answer.out
@@ -280,10 +283,11 @@ def test_presets_are_those_of_python(name: str, preset: Any) -> None:
         for each in (made, preset(4, random_state=7))
     )
     assert (own.pop("scaling"), own.pop("missing")) == ("none", "error")
-    scaling, missing = expected.pop("scaling"), expected.pop("missing")
+    scaling, _ = expected.pop("scaling"), expected.pop("missing")
     assert own == expected
     settings = resolve_settings({"preset": name})
-    assert (settings.scaling, settings.missing) == (scaling, missing)
+    # Gaps of files are filled, also by recipes for what has none.
+    assert (settings.scaling, settings.missing) == (scaling, "mean")
 
 
 def test_a_preset_lies_below_all_that_is_said(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def test_predictions_are_written_in_every_format(run: Path) -> None:
     assert printed.out == Path("new.csv").read_text()
     assert printed.err == ""
     answer = good("predict", run, data, "--out", "new.csv", "--json")
-    assert json.loads(answer.out) == {"rows": 30, "left_out": 0, "unseen": {}, "out": "new.csv"}
+    assert json.loads(answer.out) == {"rows": 30, "left_out": 0, "unseen": {}, "notes": [], "out": "new.csv"}
     refused("predict", run, data, "--json", says="--out")
     refused("predict", run, data, "--out", "new.xlsx", says="new.xlsx")
     refused("predict", run, data, "--out", "nowhere/new.csv", says="nowhere")
@@ -125,7 +125,7 @@ def test_rows_that_lack_values_are_refused_filled_or_left_out(run: Path) -> None
     for name in ("plain.csv", "table.parquet"):
         table_in(Path(), name, data)
         refused("predict", run, name, "--out", "new.csv", "--missing", "error", says="'size' (2)")
-        good("predict", run, name, "--out", "filled.csv", "--missing", "mean")
+        good("predict", run, name, "--out", "filled.csv")
         assert len(pd.read_csv("filled.csv")) == 30
         answer = good("predict", run, name, "--out", "dropped.csv", "--missing", "drop")
         assert answer.err == "note: 2 rows lack values and were left out\n"

@@ -51,7 +51,7 @@ def test_thousands_of_values_are_no_classes() -> None:
 
 def test_numbers_that_begin_with_zero_are_codes() -> None:
     write_bytes(Path("zip.csv"), "zip,x\n" + "".join(f"{['01067', '10115'][i % 2]},{i * i % 5}\n" for i in range(12)))
-    assert open_run_data(Settings(data="zip.csv")).encoding.feature_names == ["zip=01067", "zip=10115", "x"]
+    assert open_run_data(Settings(data="zip.csv")).encoding.feature_names == ["zip=10115", "x"]
 
 
 def test_a_decimal_comma_is_seen_before_any_line_end() -> None:
@@ -113,7 +113,7 @@ def test_lists_cannot_name_rows(command: str) -> None:
     parquet.write_table(pa.table({"x": np.arange(30) ** 2 % 11, "y": [[i] for i in range(30)]}), "d.parquet")
     start_run(settings(Path("d.parquet")), "run")
     words = ["fit", "d.parquet", *FAST] if command == "fit" else ["predict", "run", "d.parquet"]
-    answer = pollux(*words, "--id", "y")
+    answer = pollux(*words, *(["--as", "id", "y"] if command == "fit" else ["--id", "y"]))
     assert answer.code == 2
     assert "'y'" in answer.err
     assert not answer.out
@@ -141,7 +141,7 @@ def test_no_identifier_is_lost_to_a_column_of_the_same_name(tmp_path: Path, ours
     data[f"{ours}_in_file_in_file"] = [f"third {row}" for row in range(len(data))]
     write_table(tmp_path, "plain.csv", data)
     names = [ours, f"{ours}_in_file", f"{ours}_in_file_in_file"]
-    identifiers = [word for name in names for word in ("--id", name)]
+    identifiers = [word for name in names for word in ("--as", "id", name)]
     assert pollux("fit", tmp_path / "plain.csv", *FAST, *identifiers, "--out", tmp_path / "run").code == 0
     assert pollux("predict", tmp_path / "run", tmp_path / "plain.csv", "--out", tmp_path / "new.csv").code == 0
     for path in (tmp_path / "run" / "clusters.csv", tmp_path / "new.csv"):
@@ -188,7 +188,7 @@ def test_no_text_of_a_csv_file_is_a_formula_unless_it_is_asked_for(tmp_path: Pat
         option = ["--raw"] if raw else []
         expected = texts if raw else neutral
         run = tmp_path / f"run{raw}"
-        assert pollux("fit", table, *FAST, "--id", "=name", *option, "--out", run).code == 0
+        assert pollux("fit", table, *FAST, "--as", "id", "=name", *option, "--out", run).code == 0
         assert read(f"run{raw}/clusters.csv", raw) == expected
         for name in ("new.csv", "new.tsv"):
             assert pollux("predict", run, table, *option, "--out", tmp_path / name).code == 0

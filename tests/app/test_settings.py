@@ -58,8 +58,8 @@ STRANGE = Settings(
     data='/some where/it\'s "data" $HOME ` ; & 😀.csv',
     columns=("a,b", "-x", "c d", "=cmd", "new\nline", "$(touch x)"),
     drop=("--json",),
-    categories=("'",),
-    id=("ä",),
+    use=("e",),
+    kinds={"'": "text", "ä": "id"},
     label="-1",
     missing="drop",
     scaling="global",
@@ -124,7 +124,8 @@ def test_every_option_is_a_setting_and_every_setting_an_option() -> None:
         field.name for field in dataclasses.fields(Settings)
     }
     for action in actions:
-        if action.option_strings and action.dest not in ("help", "header"):
+        # "as" is a word of Python.
+        if action.option_strings and action.dest not in ("help", "header", "kinds"):
             assert f"--{action.dest.replace('_', '-')}" in action.option_strings
 
 
@@ -257,8 +258,8 @@ def test_data_must_be_a_file_or_a_folder(run: Path) -> None:
         (["--label", "nothing"], "'nothing'"),
         (["--columns", "nothing"], "'nothing'"),
         (["--drop", "nothing"], "'nothing'"),
-        (["--id", "nothing"], "'nothing'"),
-        (["--categories", "nothing"], "'nothing'"),
+        (["--as", "id", "nothing"], "'nothing'"),
+        (["--use", "nothing"], "'nothing'"),
         (["--missing", "nothing"], "--missing"),
         (["--nothing"], "--nothing"),
         (["--columns", "size", "--drop", "size"], "No column is left"),

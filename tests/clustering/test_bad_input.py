@@ -217,7 +217,7 @@ NOT_ROWS: dict[str, tuple[Any, str]] = {
     "complex numbers": (X + 1j, "Complex"),
     "a dictionary": ({"a": 1}, "dict|array"),
     "nothing": (None, "array|None"),
-    "text columns in a frame": (pd.DataFrame({"a": ["x"] * 20, "b": range(20)}), "a do not hold numbers"),
+    "a frame of names": (pd.DataFrame({"a": ["x"] * 20, "b": range(20)}), "No column is left"),
     "ragged rows": ([[1.0, 2.0], [3.0]], "sequence|shape|homogeneous"),
 }
 

@@ -242,12 +242,11 @@ def test_distances_are_not_taken_for_a_kernel() -> None:
         clustering().fit(X, affinity=distances)
 
 
-def test_columns_that_are_no_numbers_are_named() -> None:
-    frame = pandas.DataFrame(X, columns=list("abcd")).assign(
-        city=pandas.Categorical(["Rome", "Oslo"] * 75), day=pandas.Timestamp("2020-01-01")
-    )
+def test_new_columns_that_are_no_numbers_are_named() -> None:
+    frame = pandas.DataFrame(X, columns=list("abcd"))
+    other = frame.assign(city=pandas.Categorical(["Rome", "Oslo"] * 75), day=pandas.Timestamp("2020-01-01"))
     with pytest.raises(ValueError, match="city, day do not hold numbers"):
-        clustering().fit(frame)
+        clustering().fit(frame).predict(other)
 
 
 def test_a_network_that_fails_says_on_what() -> None:

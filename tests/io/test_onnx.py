@@ -249,7 +249,7 @@ def test_rows_that_would_be_refused_have_no_cluster(tmp_path: Path) -> None:
     np.save(tmp_path / "data.npy", X)
     for name, clustering in {
         "raw": fitted(X.astype(np.float32)),
-        "run": run_of(tmp_path / "data.npy"),
+        "run": run_of(tmp_path / "data.npy", missing="error"),
     }.items():
         to_onnx(clustering, tmp_path / f"{name}.onnx")
         rows = X[:6].copy()

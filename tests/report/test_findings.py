@@ -157,9 +157,10 @@ def test_columns_of_text_before_a_pipeline_are_shares() -> None:
     numbers = make_pipeline(SimpleImputer(), StandardScaler())
     columns = ColumnTransformer([("x", numbers, ["a", "b", "c", "n"]), ("y", OneHotEncoder(), ["city", "open"])])
     findings = describe(pipeline(columns).fit(frame), frame)
-    assert {"a", "city=Bonn", "city=Köln", "open=true"} <= set(findings.feature_names)
-    assert "open=false" not in findings.feature_names
-    assert {"city=Bonn", "city=Köln"} <= findings.shares
+    # Of two values one is enough.
+    assert {"a", "city=Köln", "open=true"} <= set(findings.feature_names)
+    assert not {"city=Bonn", "open=false"} & set(findings.feature_names)
+    assert "city=Köln" in findings.shares
     render_page(findings)
 
 

@@ -8,7 +8,7 @@ import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
@@ -36,11 +36,11 @@ def add(commands: Any) -> None:
         "fit",
         allow_abbrev=False,
         description=f"Find clusters in DATA ({FORMATS}) and write the model, the cluster of each row and the settings "
-        "into the folder of a run. Numbers are scaled (--scaling), missing ones filled in (--missing), text of few "
-        "values becomes zeros and ones, identifiers and constant columns are left out. Without further options the "
-        "method is the recipe for the kind of data, whole. Who names one of --model, --objective, --geometry, --init "
-        "and --penalty composes the method: what is not named takes its plain value, and only scaling, restarts, "
-        "epochs and the batch size are automatic.",
+        "into the folder of a run. Numbers are scaled (--scaling), text and dates are read too, gaps are filled "
+        "(--missing), identifiers and columns that tell little are left out; a table says what became of each. Without "
+        "further options the method is the recipe for the kind of data, whole. Who names one of --model, --objective, "
+        "--geometry, --init and --penalty composes the method: what is not named takes its plain value, and only "
+        "scaling, restarts, epochs and the batch size are automatic.",
         argument_default=argparse.SUPPRESS,
     )
     fit.add_argument("data", metavar="DATA", nargs="?", help="the file or folder to cluster")
@@ -301,7 +301,7 @@ def _run_training(
             training = {
                 "interrupted": checkpoints.stopped,
                 "resumed_after": [*resumed_after, *([done] if done else [])],
-                "notes": notes,
+                "notes": [*data.notes, *notes],
             }
             return Outcome(folder, _write_results(folder, data, clustering, training, seconds, lap))
 
@@ -356,6 +356,7 @@ def _write_results(
             "features": data.n_features,
             "identifiers": list(data.encoding.identifiers),
             "left_out": dict(data.encoding.left_out),
+            "columns": [asdict(each) for each in data.encoding.decisions],
             "clusters_found": clustering.n_clusters_,
             "clusters_asked_for": data.settings.n_clusters,
             "objective": clustering.objective_,

@@ -41,6 +41,7 @@ def run(options: argparse.Namespace) -> int:
 
     from pollux.app import run_data, run_folder
     from pollux.app.settings import Settings
+    from pollux.data.arrow import no_column
     from pollux.data.sources import open_data
     from pollux.data.survey import split_names
 
@@ -60,6 +61,9 @@ def run(options: argparse.Namespace) -> int:
         for whole in source.stream(encoding, wanted):
             part, kept = run_data.drop_incomplete(whole, encoding)
             asked = split_names(options.id, part.names)
+            absent = [name for name in asked if name not in part.names]
+            if absent:
+                raise no_column(absent, source.names() or part.names, "--id")
             run_data.check_nameable(part, asked)
             X = encoding.encode(part.rows, unseen)
             try:
@@ -73,9 +77,17 @@ def run(options: argparse.Namespace) -> int:
             done += len(part)
             show(f"{done:,} rows, {done / max(perf_counter() - start, 1e-9):,.0f} a second")
     if options.json:
-        found = {"rows": done, "left_out": left_out, "unseen": dict(unseen), "out": options.out}
+        found = {
+            "rows": done,
+            "left_out": left_out,
+            "unseen": dict(unseen),
+            "notes": source.notes(),
+            "out": options.out,
+        }
         console.print_json(json.dumps(found, ensure_ascii=False))
         return GOOD
+    for note in source.notes():
+        console.note(note)
     if left_out:
         console.note(f"{left_out:,} rows lack values and were left out")
     for name, count in unseen.items():

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 _MOST_BYTES = 1_000_000_000
 """Encoded rows that take more memory than this are streamed."""
 _MOST_CLASSES = 1_000
+_MOST_LISTED = 60
+"""Columns that are listed on the terminal; summary.json has all."""
 _SCORED_ROWS = 1_000_000
 
 Progress = Callable[[int, int], None]
@@ -56,6 +58,7 @@ class RunData:
     numbers: NDArray[np.int64] | None = None
     stream: Stream | None = None
     source: Source | None = None
+    notes: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.samples if self.part is None else self.part)
@@ -92,23 +95,18 @@ class RunData:
 
     def describe(self) -> list[str]:
         """What the rows are read as, a line for each thing to say."""
-        names, left_out = self.encoding.feature_names, self.encoding.left_out
+        names, decisions = self.encoding.feature_names, self.encoding.decisions
         features = f"{len(names)} feature{'' if len(names) == 1 else 's'}"
         lines = [f"{len(self):,} rows, " + (features if names else "images of " + "×".join(map(str, self.shape)))]
         if names:
             lines[0] += ": " + ", ".join(names[:8]) + (" …" if len(names) > 8 else "")
         if self.is_streamed:
             lines[0] += "; read as they are needed"
-        if len(left_out) > 8:
-            lines.append(f"left out {len(left_out)} columns, which summary.json lists")
-        else:
-            lines += [f"left out {name}: {reason}" for name, reason in left_out.items()]
+        if any(not each.used or each.reason for each in decisions):
+            lines += decisions.lines(_MOST_LISTED)
+            lines.append("to change this: --use COLUMN, --drop COLUMN, --as text|number|date|id COLUMN")
         if self.n_dropped:
             lines.append(f"left out {self.n_dropped:,} rows that lack values")
-        if self.part is not None and self.encoding.missing == "mean":
-            n_lacking = int((~self.encoding.complete(self.part.rows)).sum())
-            if n_lacking:
-                lines.append(f"filled in what {n_lacking:,} rows lack with means ({option('missing')} drop or error)")
         if self.settings.scaling == "auto" and len(self.encoding.scales) > 1:
             lines.append(f"numbers are {describe_scaling(self.encoding)}")
         return lines
@@ -211,7 +209,10 @@ def is_streamed(settings: Settings) -> bool:
 def _read(settings: Settings) -> RunData:
     source = open_data(settings.data, reading_of(settings))
     part = source.read()
-    choices = replace(choices_of(settings), identifiers=split_names(settings.id, part.names))
+    choices = choices_of(settings)
+    if part.names:
+        kinds = {name: kind for given, kind in choices.kinds.items() for name in split_names([given], part.names)}
+        choices = replace(choices, kinds=kinds)
     check_nameable(part, [*choices.identifiers, *filter(None, [settings.label])])
     # Means, and which columns vary, are those of the rows that remain.
     encoding, _ = learn_encoding(InMemory(part.rows, part.feature_names, source.path), choices)
@@ -220,7 +221,7 @@ def _read(settings: Settings) -> RunData:
     part = source.as_written(part, encoding.identifiers, numbers)
     if len(part) < 2:
         raise InputError(f"{settings.data} has {len(part)} row to cluster; there must be at least 2.")
-    return RunData(settings, encoding, int((~kept).sum()), part=part, numbers=numbers)
+    return RunData(settings, encoding, int((~kept).sum()), part=part, numbers=numbers, notes=source.notes())
 
 
 def _stream(settings: Settings, ranks: Ranks | None, progress: Progress | None) -> RunData:
@@ -235,15 +236,16 @@ def _stream(settings: Settings, ranks: Ranks | None, progress: Progress | None) 
         if named:
             # The first rows show whether these columns can name rows or classes.
             check_nameable(next(source.stream(TableEncoding(()), named)), named)
-    elif settings.label or settings.id:
+    elif settings.label or choices.identifiers:
         raise InputError(
-            f"An .npy file has no columns beside its rows: leave out {option('label')} and {option('id')}."
+            f"An .npy file has no columns beside its rows: leave out {option('label')} and {option('as', 'id')}."
         )
     encoding, lengths = learn_encoding(blocks, choices, progress, ranks)
     dtype = "float64" if settings.dtype == "float64" else "float32"
     chunks = FileChunks(blocks, encoding=encoding, dtype=dtype, lengths=lengths)
     stream = Stream(chunks, encoding, WINDOW_BYTES, settings.data)
-    return RunData(settings, encoding, int(blocks.lengths.sum()) - len(stream), stream=stream, source=source)
+    n_dropped = int(blocks.lengths.sum()) - len(stream)
+    return RunData(settings, encoding, n_dropped, stream=stream, source=source, notes=source.notes())
 
 
 def _chosen_rows(stream: Stream, chosen: NDArray[np.int64]) -> Iterator[NDArray[Any]]:
@@ -261,14 +263,14 @@ def _chosen_rows(stream: Stream, chosen: NDArray[np.int64]) -> Iterator[NDArray[
 
 def choices_of(settings: Settings) -> Choices:
     """What the settings say of columns."""
-    columns = (settings.columns, settings.drop, settings.categories, settings.id, settings.label or None)
+    columns = (settings.columns, settings.drop, settings.use, settings.kinds, settings.label or None)
     return Choices(*columns, settings.missing, settings.scaling)
 
 
 def reading_of(settings: Settings) -> Reading:
     """What the settings say of files."""
     delimiter, array, size = settings.delimiter or None, settings.array or None, settings.image_size or None
-    return Reading(delimiter, settings.header, settings.na, array, size)
+    return Reading(delimiter, settings.header, settings.na, array, size, settings.encoding or None, settings.strict)
 
 
 def drop_incomplete(part: Part, encoding: Encoding) -> tuple[Part, NDArray[np.bool_]]:

@@ -69,6 +69,8 @@ def run(options: argparse.Namespace) -> int:
     data = open_run_data(settings)
     for line in data.describe():
         console.echo(line)
+    for note in data.notes:
+        console.note(note)
     # Imported late, because it brings torch.
     from pollux.selection import search
 

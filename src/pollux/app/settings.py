@@ -45,6 +45,8 @@ class Option:
     """The type of a number that "auto" may stand for: int, or float for any number."""
     short: str = ""
     """A short spelling on the command line; older run.toml files have it as the key."""
+    flag: str = ""
+    """The spelling on the command line, where it is not the name."""
 
 
 def setting(default: Any, group: str, help: str, **how: Any) -> Any:
@@ -67,9 +69,17 @@ class Settings:
 
     data: str = ""
     columns: tuple[str, ...] = setting((), COLUMNS, "use these columns only")
+    use: tuple[str, ...] = setting((), COLUMNS, "use these columns, also where they seem to tell little")
     drop: tuple[str, ...] = setting((), COLUMNS, "leave these columns out")
-    categories: tuple[str, ...] = setting((), COLUMNS, "numbers in these columns are names")
-    id: tuple[str, ...] = setting((), COLUMNS, "these columns identify rows, and are not used")
+    kinds: Mapping[str, str] = setting(
+        {},
+        COLUMNS,
+        f"what columns are, one of {', '.join(names.KINDS)}: names of anything, measurements, points in time; or what "
+        "tells rows apart, which is not used",
+        metavar="KIND COLUMN",
+        choices=names.KINDS,
+        flag="as",
+    )
     label: str = setting("", COLUMNS, "known classes: never used for training, only to score it", metavar="COLUMN")
     missing: str = setting(
         "mean",
@@ -97,8 +107,10 @@ class Settings:
     na: tuple[str, ...] = setting((), READING, "what else stands for a missing value, such as ?", metavar="TEXT")
     delimiter: str = setting("", READING, "between values of a CSV file (default: guessed)", metavar="C")
     header: bool = setting(True, READING, "whether a CSV file begins with a line of names (default: yes)")
+    encoding: str = setting("", READING, "of a text file (default: UTF-8, or cp1252 where it cannot be that)")
     array: str = setting("", READING, "which array of an .npz file to cluster")
     image_size: int = setting(0, READING, "scale images to N × N", least=0, most=10_000)
+    strict: bool = setting(False, READING, "stop at a picture that cannot be read, which is left out otherwise")
     n_clusters: int = setting(10, TRAINING, "most clusters to find", least=1, short="clusters")
     objective: str = setting(
         "auto",
@@ -284,9 +296,12 @@ class Settings:
         words = ["pollux", "fit", *([] if self.data.startswith("-") else [self.data])]
         words += [] if self.recipe is None else ["--preset", self.recipe]
         for name, value in self.changed().items():
-            spelled = f"--{name.replace('_', '-')}"
+            spelled = f"--{OPTIONS[name].flag or name.replace('_', '-')}"
             if isinstance(value, bool):
                 words.append(spelled if value else f"--no-{name}")
+                continue
+            if name == "kinds":
+                words += [word for column, kind in value.items() for word in (spelled, kind, column)]
                 continue
             if name == "hidden":
                 value = ",".join(map(str, value))
@@ -303,7 +318,7 @@ class Settings:
 
 OPTIONS: dict[str, Option] = {field.name: field.metadata["option"] for field in fields(Settings) if field.metadata}
 DEFAULTS: dict[str, Any] = {
-    field.name: {} if field.name == "penalties" else field.default for field in fields(Settings)
+    field.name: {} if field.name in ("penalties", "kinds") else field.default for field in fields(Settings)
 }
 NAMES = tuple(DEFAULTS)
 METHOD = (*recipes.METHOD, "hidden", "activation", "norm")
@@ -341,6 +356,8 @@ def add_options(parser: argparse.ArgumentParser, *groups: str) -> dict[str, Any]
         how: dict[str, Any] = {"dest": name, "help": text.replace("%", "%%")}
         if isinstance(default, bool):
             how["action"] = argparse.BooleanOptionalAction
+        elif name == "kinds":
+            how |= {"nargs": 2, "action": "append", "metavar": tuple(each.metavar.split())}
         elif each.choices and not each.metavar:
             how["choices"] = each.choices
         else:
@@ -353,7 +370,7 @@ def add_options(parser: argparse.ArgumentParser, *groups: str) -> dict[str, Any]
                 how["type"] = (
                     _count_or_auto if each.auto is int else _number_or_auto if each.auto is float else type(default)
                 )
-        spellings = [f"--{name.replace('_', '-')}", *([f"--{each.short}"] if each.short else [])]
+        spellings = [f"--{each.flag or name.replace('_', '-')}", *([f"--{each.short}"] if each.short else [])]
         found[each.group].add_argument(*spellings, **how)
     return found
 
@@ -410,6 +427,13 @@ def from_toml(path: str | Path, over: Mapping[str, Any]) -> Settings:
     except (ValueError, RecursionError, OSError) as error:
         raise InputError(f"{path} is not a TOML file of settings: {error}") from error
     values = {OLD_KEYS.get(name, name): value for name, value in values.items()}
+    for key, kind in (("categories", "text"), ("id", "id")):
+        # As older versions wrote it.
+        named = values.pop(key, ())
+        if named and isinstance(named, list | str):
+            own = values.get("kinds", {})
+            pairs = dict.fromkeys([named] if isinstance(named, str) else map(str, named), kind)
+            values["kinds"] = {**own, **pairs} if isinstance(own, Mapping) else own
     known = (*NAMES, "preset")
     unknown = [name for name in values if name not in known]
     if unknown:
@@ -429,6 +453,8 @@ def _checked(name: str, value: Any, default: Any) -> Any:
             raise InputError(f"{spelled} is {wanted} or 'auto', not {value!r}.")
         if name == "learning_rate" and type(value) is int and value <= how.most:
             value = float(value)
+    elif name == "kinds":
+        return _kinds(value)
     elif isinstance(default, dict):
         return _weights(value)
     elif isinstance(default, tuple):
@@ -455,6 +481,16 @@ def _checked(name: str, value: Any, default: Any) -> Any:
     return value
 
 
+def _kinds(given: Any) -> dict[str, str]:
+    """{"zip": "text"} from itself, or from a list of pairs ("text", "zip")."""
+    pairs = [(kind, name) for name, kind in given.items()] if isinstance(given, Mapping) else list(given)
+    for kind, name in pairs:
+        if kind not in names.KINDS or not isinstance(name, str):
+            alike = did_you_mean(str(kind), names.KINDS)
+            raise InputError(f"{_spelled('kinds')} is one of {', '.join(names.KINDS)}, not {kind!r}.{alike}")
+    return {name: kind for kind, name in pairs}
+
+
 def _weights(penalties: Any) -> dict[str, float]:
     """{"vat": 1.0} from itself, or from a list of "vat=1.0" or "vat"."""
     given = {}
@@ -476,7 +512,8 @@ def _weights(penalties: Any) -> dict[str, float]:
 
 def _spelled(name: str) -> str:
     """The option in the reader's words; on the command line with its short spelling."""
-    spelled, how = option(name).removesuffix("="), OPTIONS.get(name)
+    how = OPTIONS.get(name)
+    spelled = option(how.flag if how and how.flag else name).removesuffix("=")
     return f"{spelled}/--{how.short}" if how and how.short and spelled.startswith("--") else spelled
 
 

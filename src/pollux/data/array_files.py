@@ -11,7 +11,7 @@ import mmap
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -166,12 +166,28 @@ class ImageFolder(Source):
 
     path: Path
     size: int | None = None
+    strict: bool = False
+    broken: list[str] = field(default_factory=list)
+    coloured: list[str] = field(default_factory=list)
+
+    def notes(self) -> list[str]:
+        notes = []
+        if self.broken:
+            more = f" and {len(self.broken) - 5} more" if len(self.broken) > 5 else ""
+            listed = ", ".join(self.broken[:5])
+            notes.append(f"{len(self.broken)} of the pictures cannot be read and were left out: {listed}{more}")
+        if self.coloured:
+            listed = ", ".join(self.coloured[:3]) + (" …" if len(self.coloured) > 3 else "")
+            notes.append(f"all pictures have three channels, since {len(self.coloured)} are in colour: {listed}")
+        return notes
 
     def read(self) -> Part:
         files = self._files()
         self._check_size(files)
-        arrays = [self._load(file, None) for file in files]
+        files, arrays = self._load_all(files, None)
         channels = max(array.shape[0] for array in arrays)
+        coloured = [file.name for file, array in zip(files, arrays, strict=True) if array.shape[0] > 1]
+        self.coloured[:] = coloured if len(coloured) < len(files) else []
         shapes = {array.shape[1:] for array in arrays}
         if len(shapes) > 1:
             some = ", ".join(sorted(f"{height}×{width}" for height, width in list(shapes)[:3]))
@@ -186,14 +202,30 @@ class ImageFolder(Source):
         files = self._files()
         rows = at_once(IMAGES_AT_ONCE, math.prod(encoding.shape))
         for first in range(0, len(files), rows):
-            some = files[first : first + rows]
-            yield self._part(some, [self._load(file, encoding.shape) for file in some], first)
+            some, arrays = self._load_all(files[first : first + rows], encoding.shape)
+            yield self._part(some, arrays, first)
 
     def blocks(self) -> Blocks:
         raise InputError(
             f"{self.path} is a folder of images, which are not streamed: use a torch Dataset in Python, such as "
             f"torchvision.datasets.ImageFolder, or save them as one .npy file."
         )
+
+    def _load_all(
+        self, files: Sequence[Path], shape: tuple[int, ...] | None
+    ) -> tuple[list[Path], list[NDArray[np.uint8]]]:
+        """The pictures that can be read, and their files."""
+        found: dict[Path, NDArray[np.uint8]] = {}
+        for file in files:
+            try:
+                found[file] = self._load(file, shape)
+            except InputError:
+                if self.strict:
+                    raise
+                self.broken.append(file.relative_to(self.path).as_posix())
+        if not found:
+            raise InputError(f"None of the pictures of {self.path} can be read: {', '.join(self.broken[:3])} …")
+        return list(found), list(found.values())
 
     def _files(self) -> list[Path]:
         files = files_in(self.path, IMAGES, hidden=True)
@@ -203,7 +235,15 @@ class ImageFolder(Source):
 
     def _check_size(self, files: Sequence[Path]) -> None:
         """Raise an InputError where images as large as the first would not fit in memory, as bytes and as numbers."""
-        width, height, channels = self._open(files[0], lambda image: (*image.size, 1 if image.mode in _GREY else 3))
+        for file in files:
+            try:
+                look = self._open(file, lambda image: (*image.size, 1 if image.mode in _GREY else 3))
+            except InputError:
+                if self.strict or file is files[-1]:
+                    raise
+            else:
+                break
+        width, height, channels = look
         if self.size is not None:
             width = height = self.size
         needed, room = 5 * len(files) * channels * width * height, memory_bytes() // 2

@@ -38,9 +38,13 @@ def as_arrow(table: Any, names: Sequence[str] = ()) -> Any:
 def as_numbers(name: str, values: Any) -> NDArray[np.float64]:
     """A column of an Arrow table as numbers (n,), NaN where one is missing."""
     pa = pyarrow_library()
+    values = plain(values)
     try:
+        if pa.types.is_duration(values.type):
+            # In seconds, whatever it is stored in.
+            return as_numbers(name, values.cast(pa.duration("us"), safe=False).cast(pa.int64())) / 1e6
         # Not safe, because numbers may have more digits than we compute with.
-        return np.asarray(plain(values).cast(pa.float64(), safe=False).to_numpy(), dtype=np.float64)
+        return np.asarray(values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise InputError(f"Column {name!r} must hold numbers: {error}. Correct it, or leave those rows out.") from error
 
@@ -89,11 +93,12 @@ def pyarrow_library() -> Any:
 
 
 def kind_of(arrow_type: Any) -> str:
-    """nothing, boolean, integer, number, text or time; of other types their names."""
+    """nothing, boolean, integer, number (durations too), text or time; of other types their names."""
     types = pyarrow_library().types
     if types.is_dictionary(arrow_type):
         arrow_type = arrow_type.value_type
     kinds = {
+        "number": types.is_duration,
         "nothing": types.is_null,
         "boolean": types.is_boolean,
         "integer": types.is_integer,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import re
@@ -16,12 +17,11 @@ import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 
 from pollux.data.arrow import CODE, kind_of
-from pollux.data.encoding import Category, Number, TableEncoding
+from pollux.data.encoding import Category, ColumnEncoding, Number, TableEncoding
 from pollux.data.sources import COMPRESSED, check_columns
 from pollux.data.table_files import IndexedBatches, TableFile, copy_batches, in_words, replace_columns
 from pollux.errors import InputError, option
 
-TO_UTF8 = "Convert it, for instance with: iconv -f WINDOWS-1252 -t UTF-8 OLD.csv > NEW.csv"
 DELIMITERS = ",;\t|"
 
 _BLOCK_BYTES = 4_000_000
@@ -43,10 +43,38 @@ class CsvFile(TableFile):
     delimiter: str | None = None
     header: bool = True
     na: tuple[str, ...] = ()
+    encoding: str | None = None
 
     @cached_property
     def _dialect(self) -> Dialect:
-        return look(self.path, self._open, self.delimiter, self.header)
+        return look(self.path, self._open, self.delimiter, self.header, self._encoding)
+
+    @cached_property
+    def _encoding(self) -> str:
+        """That which is given, or told by the first bytes, or UTF-8; Windows-1252 if the text cannot be that."""
+        try:
+            if self.encoding is not None:
+                return codecs.lookup(self.encoding).name
+        except LookupError as error:
+            raise InputError(
+                f"{option('encoding', self.encoding)} is not an encoding of text: say utf-8, cp1252, …"
+            ) from error
+        decoder, looked_at = codecs.getincrementaldecoder("utf-8")(), 0
+        with self._open() as stream:
+            while looked_at < _MOST_BYTES and (piece := stream.read(_BLOCK_BYTES)):
+                if not looked_at and piece.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+                    return "utf-16"
+                looked_at += len(piece)
+                try:
+                    decoder.decode(piece)
+                except UnicodeDecodeError:
+                    return "cp1252"
+        return "utf-8"
+
+    def note(self) -> str:
+        if self.encoding is not None or self._encoding == "utf-8":
+            return ""
+        return f"is not UTF-8 text: it was read as {self._encoding}; another is given by {option('encoding')}"
 
     @property
     def names(self) -> list[str]:
@@ -69,10 +97,11 @@ class CsvFile(TableFile):
         return self._read(dict.fromkeys(names, pa.string()), names)
 
     def batches(self, names: Sequence[str], encoding: TableEncoding, rows: int) -> Iterator[Any]:
-        def type_of(column: Number | Category) -> Any:
-            if isinstance(column, Number) or column.number:
-                return pa.float64()
-            return pa.bool_() if column.boolean else pa.string()
+        def type_of(column: ColumnEncoding) -> Any:
+            if isinstance(column, Category):
+                return pa.float64() if column.number else pa.bool_() if column.boolean else pa.string()
+            # Numbers and dates as people write them are read by the encoding.
+            return pa.float64() if isinstance(column, Number) and not column.decimal else pa.string()
 
         known = {column.name: type_of(column) for column in encoding.columns}
         return self._batches({name: known.get(name, pa.string()) for name in names})
@@ -132,7 +161,7 @@ class CsvFile(TableFile):
             table = arrow_csv.read_csv(self._open(), **self._options(types, include))
         binary = [field.name for field in table.schema if pa.types.is_binary(field.type)]
         if binary:
-            raise InputError(f"{self.path} is not UTF-8 text: see column {binary[0]!r}. {TO_UTF8}")
+            raise InputError(f"{self.path} is not {self._encoding} text: see column {binary[0]!r}. {_to_say()}")
         return table
 
     def _open(self) -> Any:
@@ -147,6 +176,7 @@ class CsvFile(TableFile):
                 skip_rows_after_names=dialect.skipped,
                 # No row may be longer than a block.
                 block_size=max(_BLOCK_BYTES, 64 * len(dialect.names) if len(dialect.names) > 1_000 else 0),
+                encoding="utf8" if self._encoding == "utf-8" else self._encoding,
             ),
             "parse_options": arrow_csv.ParseOptions(delimiter=dialect.delimiter, newlines_in_values=True),
             "convert_options": arrow_csv.ConvertOptions(
@@ -157,6 +187,10 @@ class CsvFile(TableFile):
                 decimal_point=dialect.decimal_point,
             ),
         }
+
+
+def _to_say() -> str:
+    return f"Say which it is: {option('encoding', 'latin-1')}, or so."
 
 
 class _Guess:
@@ -214,7 +248,9 @@ class Dialect:
     has_rows: bool
 
 
-def look(path: Path, open_file: Callable[[], Any], delimiter: str | None, header: bool) -> Dialect:
+def look(
+    path: Path, open_file: Callable[[], Any], delimiter: str | None, header: bool, encoding: str = "utf-8"
+) -> Dialect:
     """The dialect of a file, from its head.
 
     The delimiter is guessed from the first row, unless it is given and found there; with semicolons, a decimal comma
@@ -222,7 +258,7 @@ def look(path: Path, open_file: Callable[[], Any], delimiter: str | None, header
     """
     size = _FIRST_BYTES
     while True:
-        head, is_whole = _head(path, open_file, size)
+        head, is_whole = _head(path, open_file, size, encoding)
         chosen = _delimiter(path, head, delimiter)
         lines = io.StringIO(head, newline="")
         rows = csv.reader(lines, delimiter=chosen)
@@ -252,22 +288,22 @@ def look(path: Path, open_file: Callable[[], Any], delimiter: str | None, header
     return Dialect(chosen, names, "," if comma else ".", blank + int(header), bool(rest.strip()) or not header)
 
 
-def _head(path: Path, open_file: Callable[[], Any], size: int) -> tuple[str, bool]:
+def _head(path: Path, open_file: Callable[[], Any], size: int, encoding: str) -> tuple[str, bool]:
     """Whole lines from the beginning of a file, of about so many bytes; and whether that is all of it."""
     with open_file() as stream:
         head = stream.read(size)
         is_whole = len(head) < size
     if not head.strip():
         raise InputError(f"{path} is empty.")
-    if b"\0" in head:
+    is_wide = encoding.startswith(("utf-16", "utf-32"))
+    if b"\0" in head and not is_wide:
         raise InputError(f"{path} is not a text file of comma-separated values.")
-    if not is_whole:
-        # The last line, and its last character, may have been cut in two.
-        head = head[: max(head.rfind(b"\n"), head.rfind(b"\r")) + 1]
     try:
-        return head.decode("utf-8-sig"), is_whole
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 text. {TO_UTF8}") from error
+        # The last line, and its last character, may have been cut in two.
+        text = codecs.getincrementaldecoder("utf-8-sig" if encoding == "utf-8" else encoding)().decode(head, is_whole)
+    except (UnicodeDecodeError, ValueError) as error:
+        raise InputError(f"{path} is not {encoding} text. {_to_say()}") from error
+    return text if is_whole else text[: max(text.rfind("\n"), text.rfind("\r")) + 1], is_whole
 
 
 def _delimiter(path: Path, head: str, given: str | None) -> str:

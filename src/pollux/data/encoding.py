@@ -9,14 +9,24 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from pollux.data.arrow import as_arrow, as_numbers, as_text, is_missing, numbers_as_text, pyarrow_library, quoted
+from pollux.data.arrow import (
+    as_arrow,
+    as_numbers,
+    as_text,
+    is_missing,
+    kind_of,
+    numbers_as_text,
+    pyarrow_library,
+    quoted,
+)
 from pollux.data.moments import parts_of
+from pollux.data.spellings import CYCLES, DAY, YEAR, read_times, written_numbers
 from pollux.errors import InputError, did_you_mean, option, warn
 from pollux.io.parsing import Count, Finite, Positive, Share, Size, parse
 from pollux.names import MISSING_IN_FILES
@@ -85,10 +95,18 @@ class Encoding(ABC):
         changed: Encoding = replace(cast("Any", self), missing=missing)
         return changed
 
-    def with_reasons(self, left_out: Mapping[str, str]) -> Encoding:
-        """The same with further reasons why columns are not read."""
-        changed: Encoding = replace(cast("Any", self), left_out={**left_out, **self.left_out})
-        return changed
+    def after(self, earlier: Encoding) -> Encoding:
+        """The same with what was decided of columns earlier, when these were looked at in all rows."""
+        return replace(cast("Any", self), left_out={**earlier.left_out, **self.left_out})  # type: ignore[no-any-return]
+
+    @property
+    @abstractmethod
+    def decisions(self) -> Decisions:
+        """What became of each column; images have none."""
+
+    def _decisions_left_out(self) -> list[Decision]:
+        kinds = dict.fromkeys(self.identifiers, "id")
+        return [Decision(name, kinds.get(name, ""), False, reason) for name, reason in self.left_out.items()]
 
     def as_json(self) -> dict[str, Any]:
         """Plain data, for a model file."""
@@ -109,12 +127,19 @@ class Encoding(ABC):
 
 
 class Number(msgspec.Struct, frozen=True, tag="number", tag_field="kind"):
-    """A column x of numbers, encoded as (x − mean) / scale; a missing value is read as ``fill``, or else the mean."""
+    """A column x of numbers, encoded as (x − mean) / scale; a missing value is read as ``fill``, or else the mean.
+
+    ``decimal`` says that it is text, as people write numbers, with this before a fraction; ``unit`` is what stands
+    beside them. Text that is not a number is an error, or with ``coerce`` a missing value.
+    """
 
     name: str
     mean: Finite
     scale: Positive
     fill: Finite | None = None
+    decimal: Literal["", ".", ","] = ""
+    unit: str = ""
+    coerce: bool = False
 
     @property
     def filled(self) -> float:
@@ -125,9 +150,23 @@ class Number(msgspec.Struct, frozen=True, tag="number", tag_field="kind"):
     def feature_names(self) -> list[str]:
         return [self.name]
 
+    def read(self, values: Any) -> NDArray[np.float64]:
+        """The numbers of an Arrow column, (n,); NaN where one is missing."""
+        if not self.decimal or kind_of(values.type) != "text":
+            return as_numbers(self.name, values)
+        numbers, _ = written_numbers(as_text(values), self.decimal)
+        strange = np.isnan(numbers) & ~is_missing(values)
+        if strange.any() and not self.coerce:
+            first = values[int(strange.argmax())].as_py()
+            raise InputError(
+                f"Column {self.name!r} must hold numbers, and {first!r} is not one. Correct it, or leave those rows "
+                f"out."
+            )
+        return numbers
+
     def encode(self, values: Any, out: Matrix) -> tuple[int, int]:
         """Write the column into ``out`` (n, 1), and count its values that are missing, and those unseen."""
-        numbers = as_numbers(self.name, values)
+        numbers = self.read(values)
         with np.errstate(over="ignore", invalid="ignore"):
             out[:, 0] = (numbers - self.mean) / self.scale
         absent = np.isnan(numbers)
@@ -136,14 +175,20 @@ class Number(msgspec.Struct, frozen=True, tag="number", tag_field="kind"):
         return int(absent.sum()), 0
 
     def raw(self, values: Any) -> NDArray[np.float64]:
-        return as_numbers(self.name, values)[:, None]
+        return self.read(values)[:, None]
+
+    def is_missing(self, values: Any) -> NDArray[np.bool_]:
+        return np.isnan(self.read(values)) if self.coerce else is_missing(values)
 
 
 class Category(msgspec.Struct, frozen=True, tag="category", tag_field="kind"):
     """A column of text, encoded as zeros and a one at its value; a missing value as the shares of the values.
 
-    A value that training has not seen is encoded as zeros alone. ``boolean`` and ``number`` say that the column holds
-    true and false, or numbers that are names; 3 and 3.0 are the same one.
+    With a ``scale`` the shares are subtracted and the rest divided by it, so that the column counts as one of numbers
+    does. A ``single`` column of two values is one feature, of the second value; with ``other`` the last feature is of
+    all values that are not listed, and the last share is theirs. Else a value that training has not seen is encoded as
+    zeros alone. ``boolean`` and ``number`` say that the column holds true and false, or numbers that are names; 3 and
+    3.0 are the same one.
     """
 
     name: str
@@ -151,29 +196,56 @@ class Category(msgspec.Struct, frozen=True, tag="category", tag_field="kind"):
     shares: tuple[Share, ...]
     boolean: bool = False
     number: bool = False
+    scale: Positive | None = None
+    single: bool = False
+    other: bool = False
 
     def __post_init__(self) -> None:
-        if len(self.values) != len(self.shares) or len(set(self.values)) < len(self.values):
+        if len(self.values) + self.other != len(self.shares) or len(set(self.values)) < len(self.values):
             raise ValueError("each value has one share")
         if math.fsum(self.shares) > 1 + 1e-9:
             raise ValueError("shares of values are more than all")
+        if self.single and (len(self.values) != 2 or self.other):
+            raise ValueError("a single feature is of two values")
 
     @property
     def feature_names(self) -> list[str]:
-        return [f"{self.name}={value}" for value in self.values]
+        shown = self.values[1:] if self.single else (*self.values, *(["other"] if self.other else []))
+        return [f"{self.name}={value}" for value in shown]
+
+    @property
+    def codes(self) -> NDArray[np.float64]:
+        """(v + 2, width): how each of the v values is encoded, one that is not known, and one that is missing."""
+        v, shares = len(self.values), np.array(self.shares)
+        rows = np.zeros((v + 2, len(shares)))
+        rows[:v, :v] = np.eye(v)
+        rows[v + 1] = shares
+        if self.other:
+            rows[v, v] = 1.0
+        if self.single:
+            # What is neither of two values tells nothing.
+            rows[v] = shares
+            rows, shares = rows[:, 1:], shares[1:]
+        return rows if self.scale is None else (rows - shares) / self.scale
 
     def encode(self, values: Any, out: Matrix) -> tuple[int, int]:
         """Write the column into ``out`` (n, values), and count its values that are missing, and those unseen."""
         absent, position = is_missing(values), self._positions(values)
-        out[:] = position[:, None] == np.arange(len(self.values))
-        out[absent] = self.shares
-        return int(absent.sum()), int((np.isnan(position) & ~absent).sum())
+        unknown = np.isnan(position) & ~absent
+        v = len(self.values)
+        out[:] = self.codes.astype(np.float32)[np.where(absent, v + 1, np.where(unknown, v, position)).astype(np.int64)]
+        return int(absent.sum()), 0 if self.other else int(unknown.sum())
 
     def raw(self, values: Any) -> NDArray[np.float64]:
-        found = self._positions(values)[:, None] == np.arange(len(self.values))
-        ones: NDArray[np.float64] = found.astype(np.float64)
-        ones[is_missing(values)] = np.nan
-        return ones
+        absent, position = is_missing(values), self._positions(values)
+        if self.other:
+            position = np.where(np.isnan(position), len(self.values), position)
+        ones: NDArray[np.float64] = (position[:, None] == np.arange(len(self.shares))).astype(np.float64)
+        ones[absent] = np.nan
+        return ones[:, 1:] if self.single else ones
+
+    def is_missing(self, values: Any) -> NDArray[np.bool_]:
+        return is_missing(values)
 
     def _positions(self, values: Any) -> NDArray[np.float64]:
         """Which of the column's values each is, (n,); NaN where it is not one of them."""
@@ -190,19 +262,139 @@ class Category(msgspec.Struct, frozen=True, tag="category", tag_field="kind"):
         return np.asarray(found.cast(pa.float64()).to_numpy(), dtype=np.float64)
 
 
+class Date(msgspec.Struct, frozen=True, tag="date", tag_field="kind"):
+    """A column of points in time, of which some ``facets`` are features: the year, and what comes again.
+
+    Where in a cycle a time lies is two features, a cosine and a sine. Each is encoded as (x − mean) / scale; a missing
+    value is read as ``fill``, or else the mean. ``form`` is how text is written, see :data:`spellings.DATES`.
+    """
+
+    name: str
+    form: str
+    facets: tuple[Literal["year", "season", "weekday", "time of day"], ...]
+    mean: tuple[Finite, ...]
+    scale: tuple[Positive, ...]
+    fill: tuple[Finite, ...] | None = None
+    coerce: bool = False
+
+    def __post_init__(self) -> None:
+        widths = {len(self.feature_names), len(self.mean), len(self.scale), len(self.fill or self.mean)}
+        if len(widths) > 1 or not self.facets or len(set(self.facets)) < len(self.facets):
+            raise ValueError("means and scales are not those of the facets")
+
+    @property
+    def feature_names(self) -> list[str]:
+        return [f"{self.name}: {part}" for facet in self.facets for part in FACETS[facet]]
+
+    def read(self, values: Any) -> NDArray[np.float64]:
+        """The times of an Arrow column, (n,), in seconds since 1970 began; NaN where one is missing."""
+        times = read_times(values, self.form, self.name)
+        strange = np.isnan(times) & ~is_missing(values)
+        if strange.any() and not self.coerce:
+            first = str(values[int(strange.argmax())].as_py())
+            how = f" as {self.form}" if self.form else ""
+            raise InputError(
+                f"Column {self.name!r} must hold dates{how}, and {first!r} is not one. Correct it, or leave those rows "
+                f"out."
+            )
+        return times
+
+    def encode(self, values: Any, out: Matrix) -> tuple[int, int]:
+        """Write the column into ``out`` (n, features), and count its values that are missing, and those unseen."""
+        raw, mean, scale = self.raw(values), np.array(self.mean), np.array(self.scale)
+        absent = np.isnan(raw[:, 0])
+        raw[absent] = self.mean if self.fill is None else self.fill
+        out[:] = (raw - mean) / scale
+        return int(absent.sum()), 0
+
+    def raw(self, values: Any) -> NDArray[np.float64]:
+        return facets_of(self.read(values), self.facets)
+
+    def is_missing(self, values: Any) -> NDArray[np.bool_]:
+        return np.isnan(self.read(values))
+
+
+FACETS = {
+    "year": ("year",),
+    "season": ("winter", "spring"),
+    "weekday": ("weekend", "early week"),
+    "time of day": ("night", "morning"),
+}
+"""What is read of points in time: the year with its fraction, or where in a cycle they lie, as cosine and sine."""
+
+BEGINNINGS = {"weekday": 3 * DAY}
+"""Where cycles begin, in seconds: with Sunday, 1970-01-04; else with 1970."""
+
+
+def facets_of(times: NDArray[np.float64], facets: Sequence[str]) -> NDArray[np.float64]:
+    """(n, features) of points in time (n,) in seconds since 1970 began."""
+    columns = []
+    for facet in facets:
+        if facet == "year":
+            columns.append(1970 + times / YEAR)
+        else:
+            angle = 2 * np.pi * ((times - BEGINNINGS.get(facet, 0.0)) / CYCLES[facet] % 1.0)
+            columns += [np.cos(angle), np.sin(angle)]
+    return np.stack(columns, axis=1)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What became of a column: what it is taken for, whether the model reads it, and why or how."""
+
+    name: str
+    kind: str
+    used: bool
+    reason: str = ""
+
+
+class Decisions(tuple[Decision, ...]):
+    """What became of each column of a table; printed, it is a table of its own."""
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines(len(self)))
+
+    def lines(self, most: int) -> list[str]:
+        """A heading, and a line for each of the first columns."""
+        rows = [("column", "used as", "")]
+        rows += [(each.name, each.kind if each.used else "not used", each.reason) for each in self[:most]]
+        wide = max(len(name[:_WIDEST_NAME]) for name, _, _ in rows)
+        lines = [f"  {_shortened(name):{wide}}  {kind:8}  {reason}".rstrip() for name, kind, reason in rows]
+        return lines + ([f"  … and {len(self) - most:,} more"] if len(self) > most else [])
+
+
+_WIDEST_NAME = 32
+
+
+def _shortened(name: str) -> str:
+    name = " ".join(name.split())
+    return name if len(name) <= _WIDEST_NAME else f"{name[: _WIDEST_NAME - 1]}…"
+
+
+ColumnEncoding = Number | Category | Date
+KIND_NAMES = {Number: "number", Category: "text", Date: "date"}
+
+
 @dataclass(frozen=True)
 class TableEncoding(Encoding):
     """The columns of a table that a model reads, in its order, and those that it does not."""
 
-    columns: tuple[Number | Category, ...]
+    columns: tuple[ColumnEncoding, ...]
     missing: str = "error"
     identifiers: tuple[str, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
+    listed: tuple[Decision, ...] = ()
+    """What became of all columns, in the order of the table; older files lack it."""
 
     def __post_init__(self) -> None:
         self._check_missing()
         if len(set(self.names)) < len(self.columns):
             raise ValueError("a column is read twice")
+
+    @property
+    def decisions(self) -> Decisions:
+        read = [Decision(column.name, KIND_NAMES[type(column)], True) for column in self.columns]
+        return Decisions(self.listed or (*read, *self._decisions_left_out()))
 
     @property
     def encoded_shape(self) -> tuple[int, ...]:
@@ -225,6 +417,11 @@ class TableEncoding(Encoding):
         return frozenset(
             name for column in self.columns if isinstance(column, Category) for name in column.feature_names
         )
+
+    def after(self, earlier: Encoding) -> Encoding:
+        found = {each.name: each for each in self.listed if each.name in self.names}
+        listed = tuple(found.get(each.name, each) for each in earlier.decisions)
+        return replace(cast("TableEncoding", super().after(earlier)), listed=listed)
 
     def encode(self, rows: Any, unseen: Counter[str] | None = None) -> Matrix:
         table = self._select(rows)
@@ -254,7 +451,7 @@ class TableEncoding(Encoding):
         table = self._select(rows)
         complete = np.ones(table.num_rows, dtype=bool)
         for column in self.columns:
-            complete &= ~is_missing(table.column(column.name))
+            complete &= ~column.is_missing(table.column(column.name))
         return complete
 
     def raw(self, rows: Any) -> NDArray[np.float64]:
@@ -331,6 +528,11 @@ class ArrayEncoding(Encoding):
     def by_column(self, values: Sequence[float]) -> NDArray[np.float64]:
         """Numbers of columns or channels in a shape that goes with samples."""
         return np.asarray(values, dtype=np.float64).reshape(-1, *([1] * (len(self.shape) - 1)))
+
+    @property
+    def decisions(self) -> Decisions:
+        read = [Decision(name, "number", True) for name in self.names]
+        return Decisions((*read, *self._decisions_left_out()))
 
     def encode(self, rows: Any, unseen: Counter[str] | None = None) -> Matrix:
         self._check(rows)

@@ -17,10 +17,14 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
+from pollux.data.arrow import as_arrow, kind_of
 from pollux.data.encoding import Encoding
 from pollux.data.moments import Moments
 from pollux.data.rows import Several
-from pollux.data.streams import Stream, open_stream
+from pollux.data.shuffling import WINDOW_BYTES
+from pollux.data.sources import InMemory, check_columns
+from pollux.data.streams import FileChunks, Stream, open_blocks, open_stream
+from pollux.data.survey import Choices, TableSurvey, learn_encoding, names_rows
 from pollux.errors import InputError, option
 from pollux.recipes import DataKind, recognise_kind
 from pollux.threads import iterate_drawing
@@ -134,6 +138,7 @@ def open_samples(
     device: str = "cpu",
     sample_weight: Any = None,
     in_memory: bool = False,
+    scaling: str = "none",
 ) -> Samples:
     """The samples of X, validated: in memory, or as a stream where X is one and each sample need not be known.
 
@@ -153,7 +158,17 @@ def open_samples(
         Weights of the samples; those of weight zero are left out.
     in_memory : bool
         Whether each sample must be known, so that they cannot be streamed.
+    scaling : str
+        Of the columns of a table that holds more than numbers, and so is encoded; see :func:`learn_units`.
     """
+    choices = Choices(missing=missing, scaling=scaling)
+    table = table_to_encode(X)
+    if table is not None:
+        encoding, _ = learn_encoding(InMemory(table), choices)
+        encoded = encoding.encode(table)
+        _check_count(len(encoded), fewest)
+        samples = select_samples(encoded, sample_weight, device, tuple(table.column_names))
+        return replace(samples, encoding=encoding)
     if not is_streamed(X) or sample_weight is not None or in_memory:
         X = validate_samples(X, estimator, reset=True, fewest=fewest, missing=missing)
         return select_samples(X, sample_weight, device, tuple(getattr(estimator, "feature_names_in_", ())))
@@ -162,10 +177,53 @@ def open_samples(
         X = DataLoader(X, batch_size=LOADED_ROWS)
     if isinstance(X, DataLoader):
         return Loader(X, dtype)
-    stream = X if isinstance(X, Stream) else open_stream(X, dtype=dtype)
+    stream = X if isinstance(X, Stream) else _open_stream(X, dtype, choices)
     if len(stream) < fewest:
         raise InputError(f"{stream.name} has {len(stream)} rows: at least {fewest} are needed, one for each cluster.")
     return stream
+
+
+def _open_stream(source: Any, dtype: str, choices: Choices) -> Stream:
+    """The samples of files or a dataset: columns of tables are read by a plan, unless they hold numbers throughout."""
+    if not isinstance(source, str | Path):
+        return open_stream(source, dtype=dtype)
+    blocks = open_blocks(source)
+    is_plain = blocks.shape is not None or set(blocks.kinds.values()) <= {"boolean", "integer", "number"}
+    if is_plain:
+        return Stream(FileChunks(blocks, dtype=dtype), None, WINDOW_BYTES, str(blocks.path))
+    encoding, lengths = learn_encoding(blocks, choices)
+    chunks = FileChunks(blocks, encoding=encoding, dtype=dtype, lengths=lengths)
+    return Stream(chunks, encoding, WINDOW_BYTES, str(blocks.path))
+
+
+def table_to_encode(X: Any) -> Any:
+    """A data frame as an Arrow table, if there is more to it than measurements: text, dates, numbers that are names.
+
+    Those of pandas, polars, pyarrow and others that share their columns as Arrow has them.
+    """
+    is_pandas = hasattr(X, "dtypes") and hasattr(X, "iloc") and hasattr(X, "columns")
+    if not is_pandas and not hasattr(X, "__arrow_c_stream__") and not hasattr(X, "to_batches"):
+        return None
+    names = list(map(str, X.columns if is_pandas else getattr(X, "column_names", None) or X.columns))
+    if (
+        is_pandas
+        and all(getattr(kind, "kind", "O") in "biufc" for kind in X.dtypes)
+        and not any(map(names_rows, names))
+    ):
+        return None
+    table = as_arrow(X)
+    check_columns(Path("The data frame"), table.column_names)
+    numbers = ("boolean", "integer", "number", "nothing")
+    kinds = {field.name: kind_of(field.type) for field in table.schema}
+    is_category = any(str(field.type).startswith("dictionary") for field in table.schema)
+    if is_category or not set(kinds.values()) <= set(numbers):
+        return table
+    candidates = [name for name, kind in kinds.items() if kind == "integer" and names_rows(name)]
+    if not candidates:
+        return None
+    survey = TableSurvey(candidates, Choices(missing="mean"))
+    survey.add(table.select(candidates))
+    return table if survey.finds_identifiers() else None
 
 
 def is_streamed(X: Any) -> bool:
@@ -274,16 +332,18 @@ def validate_samples(
             "makes X, use pollux.Gemini as a loss."
         )
     if encoding is not None:
-        X = encoding.encode(X)
+        encoded = encoding.encode(X)
+        _check_count(len(encoded), fewest)
+        return encoded
     if hasattr(X, "dtypes") and hasattr(X, "columns"):
         # A column of Python objects may hold numbers all the same; that is seen when it is converted.
         no_numbers = ("category", "string", "str", "datetime", "timedelta", "period")
         kinds = zip(X.columns, X.dtypes, strict=True)
-        other = [str(name) for name, kind in kinds if str(kind).startswith(no_numbers)]
+        other = [str(name) for name, kind in kinds if str(kind).lower().startswith(no_numbers)]
         if other:
             raise ValueError(
-                f"The columns {', '.join(other)} do not hold numbers: "
-                "encode them (pandas.get_dummies), or leave them out."
+                f"The columns {', '.join(other)} do not hold numbers, and the model was trained on numbers alone: "
+                "leave them out."
             )
     try:
         return validate_data(
@@ -302,6 +362,11 @@ def validate_samples(
                 "for it; or drop its rows."
             ) from error
         raise
+
+
+def _check_count(n: int, fewest: int) -> None:
+    if n < fewest:
+        raise ValueError(f"Found {n} sample(s) while a minimum of {fewest} is required.")
 
 
 def _samples_in(batch: Any) -> Tensor:

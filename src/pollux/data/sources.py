@@ -46,7 +46,8 @@ class Reading:
     """What a file does not say of itself: of CSV files, of .npz files, of images.
 
     ``na`` are texts that stand for a missing value, beside the usual ones; ``array`` names the samples among several
-    arrays; ``image_size`` is the side to which images are scaled.
+    arrays; ``image_size`` is the side to which images are scaled; ``encoding`` is that of text, UTF-8 or else
+    Windows-1252 if it is not said. A picture that cannot be read is left out, unless reading is ``strict``.
     """
 
     delimiter: str | None = None
@@ -54,6 +55,8 @@ class Reading:
     na: tuple[str, ...] = ()
     array: str | None = None
     image_size: int | None = None
+    encoding: str | None = None
+    strict: bool = False
 
 
 @dataclass(frozen=True)
@@ -180,6 +183,14 @@ class Source(ABC):
         """About how many bytes the rows take as float32, by what the file says of itself; 0 if it is not streamed."""
         return 0
 
+    def names(self) -> list[str]:
+        """Of the columns of a table."""
+        return []
+
+    def notes(self) -> list[str]:
+        """What the user should know of how it was read."""
+        return []
+
 
 class FileVersion:
     """A file as it was when it was opened. It is known by its content, which is looked at again when it was written to.
@@ -259,7 +270,7 @@ def _open_arrays(path: Path, how: Reading) -> Source:
     from pollux.data.array_files import ImageFolder, NpyArray, NpzArrays
 
     if path.is_dir():
-        return ImageFolder(path, how.image_size)
+        return ImageFolder(path, how.image_size, how.strict)
     return NpyArray(path) if path.suffix.lower() == ".npy" else NpzArrays(path, how.array)
 
 

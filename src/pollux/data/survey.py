@@ -8,9 +8,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from pollux.data.arrow import (
@@ -26,62 +27,114 @@ from pollux.data.arrow import (
     quoted,
     same_kind,
 )
-from pollux.data.encoding import ArrayEncoding, Category, Encoding, Number, TableEncoding, describe_missing
+from pollux.data.encoding import (
+    FACETS,
+    KIND_NAMES,
+    ArrayEncoding,
+    Category,
+    ColumnEncoding,
+    Date,
+    Decision,
+    Encoding,
+    Number,
+    TableEncoding,
+    describe_missing,
+    facets_of,
+)
 from pollux.data.moments import Moments, learn_units, parts_of
 from pollux.data.shuffling import shards
 from pollux.data.sources import Blocks
+from pollux.data.spellings import DATES, DAY, DECIMALS, STORED, has_codes, lack_digits, read_times, written_numbers
 from pollux.errors import InputError, option
 
 if TYPE_CHECKING:
     from pollux.ranks import Ranks
 
-MOST_VALUES = 20
-"""Text with more different values than this is left out, unless it was asked for by name."""
+MOST_VALUES, MOST_VALUES_OF_TEXT = 20, 200
+"""Text of at most so many different values is read; of more than the first number, the frequent values are."""
 MOST_VALUES_COUNTED = 1_000
 """Columns of more different values are not counted further; nothing is done with the counts."""
-
 Progress = Callable[[int, int], None]
 """Called with the blocks that have been read and those there are."""
 
 _MOST_ROWS_COMPARED = 1_000_000
 _FEWEST_ROWS_OF_IDENTIFIERS = 5
 _ROWS_LOOKED_AT = 1_000
+# Of more gaps than this share a column tells little; values below the other share are taken together.
+_MOST_GAPS, _FREQUENT = 0.5, 0.01
+# Rows of a value, on average, for text of many values to be one of categories.
+_ROWS_OF_A_VALUE = 5
+# Share of the variance of a cycle, of at most one, below which times do not vary along it; and its fewest days.
+_LEAST_VARIANCE, _SEASON = 0.05, 300 * DAY
+_FIRST_VALUES = 100
+
 # The last three: a column without a name, and the index of a data frame in CSV and in Parquet.
 _IDENTIFIER = re.compile(
-    r"(^|[\W_])(id|ids|idx|index|key|uuid|guid|row|rownames?|rowid|nr|no)$"
-    r"|^unnamed_\d+$|^unnamed: \d+$|^__index_level_\d+__$",
+    r"(^|[\W_])(id|ids|idx|index|key|uuid|guid|row|rownames?|rowid|nr|no|num|number|obs|case|record|seq|rank|sample)\W*$"
+    r"|^unnamed_\d+$|^unnamed: \d+$|^__index_level_\d+__$|^#$",
+    re.IGNORECASE,
+)
+# Whole numbers of such columns name rows or what they are of; those of the others name things of some kind.
+_NAMES_ROWS = re.compile(
+    r"(^|[\W_])([pu]?id|ids|uuid|guid|ssn|isbn)\W*$|(?-i:[a-z]I[dD]$|^[A-Z]{1,4}ID$)", re.IGNORECASE
+)
+_NAMES_THINGS = re.compile(
+    r"(^|[\W_])(sku|ean|upc|zip|zipcode|postal|postcode|plz|phone|fax|flight|fips|iso|code)"
+    r"([\W_]*(code|number|num|no|nr|id))?\W*$|codes?\d*\W*$|(?-i:[a-z](Zip|Flight)$)",
+    re.IGNORECASE,
+)
+# Numbers that count these are measurements, though each follows the last.
+_COUNTS_TIME = re.compile(
+    r"year|month|week|day|hour|minute|second|date|time|quarter|season|decade|period|epoch|age\b|jahr|monat|woche|tag\b|"
+    r"stunde|ann[eé]e|mois|(^|[\W_])(yr|t)([\W_]|$)",
     re.IGNORECASE,
 )
 
 
 @dataclass(frozen=True)
 class Choices:
-    """What the user says of columns; names that are empty leave the choice to us."""
+    """What the user says of columns; what is not said is decided by looking at them.
+
+    ``columns`` are all that may be used; those of ``use`` are used whatever is found, those of ``drop`` are not.
+    ``kinds`` say of columns that they are "text", "number" or "date", and so that they are used; or "id".
+    """
 
     columns: Sequence[str] = ()
     drop: Sequence[str] = ()
-    categories: Sequence[str] = ()
-    identifiers: Sequence[str] = ()
+    use: Sequence[str] = ()
+    kinds: Mapping[str, str] = field(default_factory=dict)
     label: str | None = None
     missing: str = "error"
     scaling: str = "standard"
 
+    @property
+    def identifiers(self) -> list[str]:
+        """The columns that are said to tell rows apart."""
+        return [name for name, kind in self.kinds.items() if kind == "id"]
+
     def among(self, there: Sequence[str]) -> Choices:
         """The choices with lists such as "a,b" taken apart, unless a column is called so; all must be there."""
-        options = {"columns": "columns", "drop": "drop", "categories": "categories", "identifiers": "id"}
-        names: dict[str, Any] = {given: split_names(getattr(self, given), there) for given in options}
+        names: dict[str, Any] = {
+            given: split_names(getattr(self, given), there) for given in ("columns", "drop", "use")
+        }
+        kinds = {name: kind for given, kind in self.kinds.items() for name in split_names([given], there)}
         known, labels = set(there), () if self.label is None else (self.label,)
-        for given, asked in [*((options[key], value) for key, value in names.items()), ("label", labels)]:
+        for given, asked in [*names.items(), ("as", kinds), ("label", labels)]:
             absent = [name for name in asked if name not in known]
             if absent:
                 raise no_column(absent, there, option(given))
-        return replace(self, **names)
+        return replace(self, **names, kinds=kinds)
 
 
 def split_names(names: Sequence[str], there: Sequence[str]) -> tuple[str, ...]:
     """Names of columns, from a list in which "a,b" stands for two unless there is a column of that name."""
     known = set(there)
     return tuple(dict.fromkeys(part for name in names for part in ([name] if name in known else name.split(","))))
+
+
+def names_rows(name: str) -> bool:
+    """Whether a column of this name may tell rows apart."""
+    return _NAMES_ROWS.search(name) is not None or _IDENTIFIER.search(name) is not None
 
 
 def learn_encoding(
@@ -105,7 +158,7 @@ def learn_encoding(
             )
         found = survey.plan()
         is_same = found.names == encoding.names
-        encoding = found.with_reasons(encoding.left_out)
+        encoding = found.after(encoding)
         # A column that varies no more among complete rows need not be complete either.
         if is_same:
             return encoding, lengths
@@ -171,12 +224,19 @@ def _narrowed(choices: Choices, encoding: Encoding, blocks: Blocks) -> Choices:
     read = set(encoding.names)
     others = [name for name in every if name not in {*read, *encoding.identifiers, choices.label}]
     columns = encoding.names if choices.columns else ()
-    categories = [name for name in choices.categories if name in read]
-    return replace(choices, columns=columns, drop=others, identifiers=encoding.identifiers, categories=categories)
+    kinds = {name: kind for name, kind in choices.kinds.items() if name in read}
+    kinds |= {column.name: "date" for column in getattr(encoding, "columns", ()) if isinstance(column, Date)}
+    use = [name for name in choices.use if name in read]
+    kinds |= dict.fromkeys(encoding.identifiers, "id")
+    return replace(choices, columns=columns, drop=others, use=use, kinds=kinds)
 
 
 class LeaveOutError(Exception):
-    """A column is not read, for the reason given."""
+    """A column is not read, for the reason given; ``kind`` is what it is taken for."""
+
+    def __init__(self, reason: str, kind: str = "") -> None:
+        super().__init__(f"an identifier: {reason}" if kind == "id" else reason)
+        self.kind = kind
 
 
 class Survey(ABC):
@@ -216,13 +276,15 @@ class ArraySurvey(Survey):
         # One scale for images is by what varies at a pixel, as for rows; their own scales are those of channels.
         self._by_pixel = is_image and self.choices.scaling in ("auto", "global")
         self.moments = Moments.empty((math.prod(self.shape) if self._by_pixel else self.shape[0],))
-        if is_image and (self.choices.columns or self.choices.drop or self.choices.categories):
-            given = f"{option('columns')}, {option('drop')} and {option('categories')}"
+        is_chosen = self.choices.columns or self.choices.drop or self.choices.use
+        kinds = [kind for kind in self.choices.kinds.values() if kind not in ("id", "number")]
+        if is_image and (is_chosen or kinds):
+            given = f"{option('columns')}, {option('drop')}, {option('use')} and {option('as')}"
             raise InputError(f"Images have no columns to choose from: leave out {given}.")
-        if self.choices.categories:
-            raise InputError(f"An array holds numbers throughout: leave out {option('categories')}, or use a table.")
+        if kinds:
+            raise InputError(f"An array holds numbers throughout: leave out {option('as')}, or use a table.")
         self.names = [] if is_image else list(self.columns) or [str(index) for index in range(self.shape[0])]
-        self._among = replace(self.choices, label=None, identifiers=()).among(self.names)
+        self._among = replace(self.choices, label=None, kinds={}).among(self.names)
 
     def add(self, rows: Any, first: int | None = None) -> None:
         """Look at samples (n, …), all columns at once, since those of a file lie beside each other."""
@@ -302,18 +364,17 @@ class TableSurvey(Survey):
 
     def __init__(self, there: Sequence[str], choices: Choices | None = None) -> None:
         self.choices = (choices or Choices()).among(there)
+        self.there = list(there)
         others = {self.choices.label, *self.choices.drop, *self.choices.identifiers}
-        asked, categories = set(self.choices.columns), set(self.choices.categories)
+        wanted = dict.fromkeys([*self.choices.columns, *self.choices.use], "use") | dict(self.choices.kinds)
         self._columns = {
-            name: Column(name, name in asked, name in categories)
-            for name in self.choices.columns or there
-            if name not in others
+            name: Column(name, wanted.get(name, "")) for name in self.choices.columns or there if name not in others
         }
         self.names = list(self._columns)
 
     def add(self, rows: Any, first: int | None = None) -> None:
         for name, column in self._columns.items():
-            column.add(plain(rows.column(name)), self.rows if first is None else first)
+            column.add(rows.column(name), self.rows if first is None else first)
         self.rows += rows.num_rows
 
     def merge(self, other: TableSurvey) -> None:
@@ -324,40 +385,80 @@ class TableSurvey(Survey):
         self.rows += other.rows
 
     def plan(self) -> TableEncoding:
-        """Numbers scaled, text of few values as zeros and ones, the rest left out."""
+        """Numbers scaled, text of few values as zeros and ones, dates as years and cycles, the rest left out."""
         scaling, missing = self.choices.scaling, self.choices.missing
-        columns: dict[str, Category | None] = {}
-        left_out: dict[str, str] = {}
-        identifiers = list(self.choices.identifiers)
+        plans: dict[str, Plan] = {}
+        found: dict[str, Decision] = {}
         for name, column in self._columns.items():
             try:
-                if column.is_identifier:
-                    identifiers.append(name)
-                    raise LeaveOutError("an identifier: each row has its own value")
-                columns[name] = column.plan(scaling)
+                plans[name] = plan = column.plan(scaling)
+                gaps = _describe_gaps(column.missing + plan.strange, missing) if missing == "mean" else ""
+                reason = "; ".join(filter(None, [plan.note, gaps]))
+                found[name] = Decision(name, KIND_NAMES[type(plan.column)], True, reason)
             except LeaveOutError as reason:
-                if column.asked:
-                    asked = option("columns")
+                if column.wanted:
+                    asked = option("columns") if name in self.choices.columns else option("use")
+                    asked = option("as") if name in self.choices.kinds else asked
                     raise InputError(
                         f"Column {name!r} was asked for ({asked}), but cannot be used: {reason}."
                     ) from None
-                left_out[name] = str(reason)
-        if not columns:
-            reasons = "; ".join(f"{name!r}: {reason}" for name, reason in left_out.items())
+                found[name] = Decision(name, reason.kind, False, str(reason))
+        if not plans:
+            reasons = "; ".join(f"{each.name!r}: {each.reason}" for each in found.values())
             raise InputError(f"No column is left to cluster by. {reasons}")
-        lacking = {name: self._columns[name].missing for name in columns if self._columns[name].missing}
+        lacking = {name: self._columns[name].missing + plan.strange for name, plan in plans.items()}
+        lacking = {name: count for name, count in lacking.items() if count}
         if missing == "error" and lacking:
             raise InputError(describe_missing(lacking, self.rows))
-        numbers: dict[str, Number] = {}
-        names = [name for name, category in columns.items() if category is None]
-        if names:
-            moments = [self._columns[name].moments for name in names]
-            units = learn_units(Moments.joined([own for own in moments if own is not None]), scaling)
+        scaled = {name: plan for name, plan in plans.items() if plan.moments is not None}
+        if scaled:
+            units = learn_units(Moments.joined([plan.moments for plan in scaled.values() if plan.moments]), scaling)
             plain_units = (np.broadcast_to(values, units.centre.shape).tolist() for values in units)
-            for name, centre, scale, fill in zip(names, *plain_units, strict=True):
-                numbers[name] = Number(name, centre, scale, fill if scaling == "none" else None)
-        planned = tuple(category or numbers[name] for name, category in columns.items())
-        return TableEncoding(planned, missing, tuple(identifiers), left_out)
+            for plan, centre, scale, fill in zip(scaled.values(), *plain_units, strict=True):
+                plan.set_units(centre, scale, fill, scaling)
+        identifiers = [*self.choices.identifiers, *(name for name, each in found.items() if each.kind == "id")]
+        left_out = {name: each.reason for name, each in found.items() if not each.used}
+        listed = tuple(found.get(name) or self._unasked(name) for name in self.there)
+        planned = tuple(plan.column for plan in plans.values())
+        return TableEncoding(planned, missing, tuple(identifiers), left_out, listed)
+
+    def finds_identifiers(self) -> bool:
+        """Whether some columns of numbers tell rows apart, and measure nothing."""
+        for column in self._columns.values():
+            try:
+                column.check_measurement()
+            except LeaveOutError:
+                return True
+        return False
+
+    def _unasked(self, name: str) -> Decision:
+        """What is said of a column that was not looked at."""
+        if name == self.choices.label:
+            return Decision(name, "label", False, f"known classes ({option('label')})")
+        if name in self.choices.identifiers:
+            return Decision(name, "id", False, option("as", "id"))
+        return Decision(name, "", False, option("drop") if name in self.choices.drop else f"not in {option('columns')}")
+
+
+@dataclass
+class Plan:
+    """How a column is to be read; ``moments`` (1,) are those of one whose units are learned with those of others.
+
+    ``strange`` values count as missing, since they are not of the kind that the column is said to be.
+    """
+
+    column: ColumnEncoding
+    note: str = ""
+    moments: Moments | None = None
+    strange: int = 0
+
+    def set_units(self, centre: float, scale: float, fill: float, scaling: str) -> None:
+        if isinstance(self.column, Category):
+            # Two values are 0 and 1.
+            self.column = structs.replace(self.column, scale=None if scaling == "none" else scale)
+        else:
+            filled = fill if scaling == "none" else None
+            self.column = structs.replace(cast("Number", self.column), mean=centre, scale=scale, fill=filled)
 
 
 @dataclass
@@ -427,37 +528,106 @@ class Different:
 
 
 @dataclass
+class Steps:
+    """From each whole number of a column to the next: how many there are, and how many of these are one.
+
+    Parts are known by the rows that they go from and to, so that what lies between two of them is looked at too.
+    """
+
+    all: int = 0
+    ones: int = 0
+    parts: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, numbers: NDArray[Any], first: int) -> Steps:
+        steps = np.diff(numbers)
+        ends = (first + len(numbers), int(numbers[0]), int(numbers[-1]))
+        return cls(len(steps), int((steps == 1).sum()), {first: ends})
+
+    def merge(self, other: Steps) -> None:
+        self.all, self.ones = self.all + other.all, self.ones + other.ones
+        for first in sorted({**self.parts, **other.parts}):
+            self.parts[first] = self.parts.get(first) or other.parts[first]
+        joined: dict[int, tuple[int, int, int]] = {}
+        for first, (end, low, high) in sorted(self.parts.items()):
+            before = next(reversed(joined), None)
+            if before is not None and joined[before][0] == first:
+                _, start, last = joined[before]
+                self.all, self.ones = self.all + 1, self.ones + (low - last == 1)
+                joined[before] = (end, start, high)
+            else:
+                joined[first] = (end, low, high)
+        self.parts = joined
+
+
+@dataclass
+class Spelling:
+    """A way to read text, or whole numbers, as numbers or as times: what it gives, and how many values it cannot read.
+
+    ``moments`` are those of numbers (1,), or of the facets of times and of their days (8,); ``low`` and ``high`` are
+    times.
+    """
+
+    moments: Moments
+    strange: int = 0
+    units: frozenset[str] = frozenset()
+
+    def merged(self, other: Spelling) -> Spelling:
+        moments = self.moments.merged(other.moments)
+        return Spelling(moments, self.strange + other.strange, self.units | other.units)
+
+
+_EVERY_FACET = tuple(FACETS)
+_NUMBERS_OF_DATES = ("yearmonthday", "years", "seconds", "milliseconds")
+
+
+@dataclass
 class Column:
-    """A column so far. ``asked`` says that the user named it, ``category`` that its values are names."""
+    """A column so far. ``wanted`` is "use" where the user wants it to be read, or the kind that it is said to be."""
 
     name: str
-    asked: bool = False
-    category: bool = False
+    wanted: str = ""
     kind: str = "nothing"
     rows: int = 0
     missing: int = 0
     moments: Moments | None = None
     counts: Counts = field(default_factory=Counts)
     different: Different = field(default_factory=Different)
-    # Value minus number of row: a single one if rows are numbered one by one; None if they are not.
-    numbered: set[int] | None = field(default_factory=set)
+    # None where values are missing, or are not whole numbers.
+    steps: Steps | None = field(default_factory=Steps)
     # Among the first thousand rows, how many there were and how many of them are numbers.
     looked_at: int = 0
     look_like_numbers: int = 0
+    # Ways to read it, by name; those that failed are gone. None as long as no value was seen.
+    spellings: dict[str, Spelling] | None = None
+
+    @property
+    def is_named(self) -> bool:
+        """Whether whole numbers are names of things, by the name of the column or by what the user says."""
+        says_so = _NAMES_THINGS.search(self.name) or _NAMES_ROWS.search(self.name)
+        return self.wanted == "text" or (not self.wanted and says_so is not None)
 
     def add(self, values: Any, first: int) -> None:
-        """Look at rows of the column, as an Arrow column that is :func:`plain`; the first of them has this number."""
+        """Look at rows of the column, as an Arrow column; the first of them has this number."""
+        types = pyarrow_library().types
+        if types.is_dictionary(values.type) and kind_of(values.type) in ("integer", "number") and not self.wanted:
+            # Categories of a data frame that are numbers.
+            self.wanted = "text"
+        values = plain(values)
         kind = kind_of(values.type)
-        seen = Column(self.name, kind=kind, rows=len(values), missing=int(is_missing(values).sum()))
-        if kind in ("integer", "number") and not self.category:
+        absent = is_missing(values)
+        seen = Column(self.name, self.wanted, kind=kind, rows=len(values), missing=int(absent.sum()))
+        if kind in ("integer", "number"):
             seen.moments = Moments.of(as_numbers(self.name, values)[:, None])
-        elif kind in ("integer", "number"):
-            seen.counts.add(numbers_as_text(self.name, values))
+            if self.is_named and not self.counts.many:
+                seen.counts.add(numbers_as_text(self.name, values))
         elif kind in ("boolean", "text") and not self.counts.many:
             seen.counts.add(as_text(values))
-        if kind in ("integer", "text") and len(values) and not (self.asked or self.category):
+        if seen.missing < len(values):
+            seen.spellings = self._spell(values, kind, seen)
+        if kind in ("integer", "text") and len(values) and not self.wanted:
             if self.missing or seen.missing:
-                seen.numbered, seen.different = None, Different(so_far=False)
+                seen.steps, seen.different = None, Different(so_far=False)
             else:
                 self._look_for_identifiers(seen, values, first)
         self.merge(seen)
@@ -469,9 +639,36 @@ class Column:
         if seen.kind == "text":
             some = values.slice(0, max(0, _ROWS_LOOKED_AT - first)).to_pylist()
             seen.looked_at, seen.look_like_numbers = len(some), sum(map(is_number, some))
-        elif self.numbered is not None:
-            numbers = values.to_numpy()
-            seen.numbered = {int(numbers[0]) - first} if bool((np.diff(numbers) == 1).all()) else None
+        elif self.steps is not None:
+            seen.steps = Steps.of(values.to_numpy(), first)
+
+    def _spell(self, values: Any, kind: str, seen: Column) -> dict[str, Spelling]:
+        """What each way to read the column that has not yet failed makes of these values."""
+        if kind == "time":
+            return {STORED: _spell_times(values, STORED, self.name)}
+        possible: list[str] = []
+        if kind == "text":
+            possible = [name for name in (*DECIMALS, *DATES) if self.wanted != "text"]
+        elif kind == "integer" and self.wanted in ("", "use", "date"):
+            possible = list(_NUMBERS_OF_DATES[: None if self.wanted == "date" else 1])
+        elif self.wanted == "date" and kind == "number":
+            possible = list(_NUMBERS_OF_DATES[1:])
+        possible = [name for name in possible if self.spellings is None or name in self.spellings]
+        is_strict = self.wanted not in ("number", "date")
+        if kind == "text" and is_strict and possible and lack_digits(values.slice(0, _FIRST_VALUES)):
+            return {}
+        if self.wanted in ("number", "date") and kind == "text":
+            possible = [name for name in possible if (name in DECIMALS) == (self.wanted == "number")]
+        found: dict[str, Spelling] = {}
+        for name in possible:
+            spell = _spell_numbers if name in DECIMALS else _spell_times
+            # Most columns are not what they could be, which their first values show.
+            if is_strict and spell(values.slice(0, _FIRST_VALUES), name, self.name).strange:
+                continue
+            spelling = spell(values, name, self.name)
+            if not (is_strict and spelling.strange):
+                found[name] = spelling
+        return found
 
     def merge(self, other: Column) -> None:
         """Add what another has seen of other rows of the same column."""
@@ -480,68 +677,251 @@ class Column:
             raise InputError(
                 f"Column {self.name!r} holds {self.kind} in some rows and {other.kind} in others: store it in one way."
             )
-        self.kind = both
+        self.kind, self.wanted = both, self.wanted or other.wanted
         self.rows += other.rows
         self.missing += other.missing
         if other.moments is not None:
             self.moments = other.moments if self.moments is None else self.moments.merged(other.moments)
         self.counts.merge(other.counts)
         self.different.merge(other.different)
-        if self.numbered is not None and other.numbered is not None:
-            self.numbered = self.numbered | other.numbered
-        if other.numbered is None or len(self.numbered or ()) > 1:
-            self.numbered = None
+        if self.steps is None or other.steps is None:
+            self.steps = None
+        else:
+            self.steps.merge(other.steps)
         self.looked_at += other.looked_at
         self.look_like_numbers += other.look_like_numbers
+        if self.spellings is None or other.spellings is None:
+            self.spellings = other.spellings if self.spellings is None else self.spellings
+        else:
+            shared = {name: own for name, own in self.spellings.items() if name in other.spellings}
+            self.spellings = {name: own.merged(other.spellings[name]) for name, own in shared.items()}
+
+    def plan(self, scaling: str) -> Plan:
+        """How the column is read; a LeaveOutError where it is not."""
+        if self.kind == "nothing" or self.missing == self.rows:
+            raise LeaveOutError("it has no values", "empty")
+        if not self.wanted and self.missing > _MOST_GAPS * self.rows:
+            raise LeaveOutError(f"{self.missing:,} of {self.rows:,} values are missing", self._kind_name)
+        times = self._times()
+        if times is not None:
+            return _plan_date(self.name, *times, coerce=self.wanted == "date", scaling=scaling)
+        decimal = self._decimal()
+        if self.kind in ("integer", "number") and self.wanted != "text":
+            self.check_measurement()
+            if not self.is_named or self.moments is None or not self._is_whole:
+                return self._plan_number(self.moments, scaling)
+        if decimal is not None:
+            spelling = (self.spellings or {})[decimal]
+            return self._plan_number(spelling.moments, scaling, decimal, spelling)
+        if self.wanted in ("number", "date"):
+            raise LeaveOutError(f"it holds {self.kind}, and not {self.wanted}s", self._kind_name)
+        if self.kind not in ("boolean", "integer", "number", "text"):
+            raise LeaveOutError(f"values of type {self.kind} are not read", "")
+        if not self.wanted and self.is_text_identifier:
+            raise LeaveOutError("each row has its own value", "id")
+        return self._plan_category(scaling)
 
     @property
-    def is_identifier(self) -> bool:
-        """Whether each row has its own value, and the value is a name rather than a measurement."""
-        if self.asked or self.category or self.rows < _FEWEST_ROWS_OF_IDENTIFIERS or self.missing:
-            return False
-        if self.kind == "text":
-            return 2 * self.look_like_numbers <= self.looked_at and self.different.all()
-        if self.kind != "integer":
-            return False
-        # Rows that are numbered one by one, or a name that says so.
-        return bool(self.numbered) or (_IDENTIFIER.search(self.name) is not None and self.different.all())
+    def _kind_name(self) -> str:
+        return {"integer": "number", "time": "date", "boolean": "text"}.get(self.kind, self.kind)
 
-    def plan(self, scaling: str) -> Category | None:
-        """The categories of the column, or None for one of numbers."""
-        if self.kind == "nothing" or self.missing == self.rows:
-            raise LeaveOutError("it has no values")
-        if self.moments is not None:
-            _check_number(self.name, self.moments, scaling)
+    @property
+    def _is_whole(self) -> bool:
+        """Whether numbers that could be names are whole ones, by their type or by those that were counted."""
+        return self.kind == "integer" or all("." not in value and "e" not in value for value in self.counts.of)
+
+    def _times(self) -> tuple[str, Spelling] | None:
+        """The way to read the column as times, if it is one of times."""
+        if self.wanted in ("text", "number"):
             return None
-        if self.kind == "time":
-            raise LeaveOutError("dates and times are not read; turn it into a number to use it")
-        if self.kind not in ("boolean", "integer", "number", "text"):
-            raise LeaveOutError(f"values of type {self.kind} are not read")
-        counts, asked = self.counts.of, self.asked or self.category
+        found = {name: each for name, each in (self.spellings or {}).items() if name not in DECIMALS}
+        if self.kind == "integer" and not self.wanted and self.rows - self.missing < _FEWEST_ROWS_OF_IDENTIFIERS:
+            # So few numbers may look like dates by chance.
+            return None
+        if not found or min(each.strange for each in found.values()) == self.rows - self.missing:
+            return None
+        # The first of those that fail least.
+        form = min(found, key=lambda name: found[name].strange)
+        if {form, "day.month.year"} == {"month/day/year", "day.month.year"} and "day.month.year" in found:
+            # Slashes alone do not tell days from months: dots and dashes do.
+            is_dotted = any(re.match(r"\d+[.-]", value) for value in self.counts.of)
+            form = "day.month.year" if is_dotted else form
+        return form, found[form]
+
+    def _decimal(self) -> str | None:
+        """What stands before fractions, where text is of numbers."""
+        found = [name for name in DECIMALS if name in (self.spellings or {})]
+        if self.kind != "text" or not found or self.wanted == "text":
+            return None
+        decimal = min(found, key=lambda name: (self.spellings or {})[name].strange)
+        spelling = (self.spellings or {})[decimal]
+        if spelling.strange == self.rows - self.missing:
+            return None
+        # Digits alone that are stored as text, of few values, are names; so are those that begin with a zero.
+        is_plain = not self.counts.many and all(value.strip().isdigit() for value in self.counts.of)
+        if self.wanted != "number" and is_plain and len(self.counts.of) <= MOST_VALUES:
+            return None
+        return decimal if self.wanted == "number" or len(spelling.units) <= 1 else None
+
+    def check_measurement(self) -> None:
+        """Raise where whole numbers tell rows apart, and measure nothing."""
+        if self.wanted:
+            return
+        if _NAMES_ROWS.search(self.name) and self._is_whole:
+            raise LeaveOutError("numbers that are names, by its own name", "id")
+        if self.kind != "integer" or self.rows < _FEWEST_ROWS_OF_IDENTIFIERS or self.missing:
+            return
+        says_so = _IDENTIFIER.search(self.name) is not None
+        counts_time = _COUNTS_TIME.search(self.name) is not None
+        steps = self.steps
+        if steps is not None and steps.all and steps.ones == steps.all and not counts_time:
+            raise LeaveOutError("it counts the rows", "id")
+        if says_so and steps is not None and steps.ones > 0.9 * steps.all and not counts_time:
+            raise LeaveOutError("it counts rows, beginning anew now and then", "id")
+        if says_so and self.different.all():
+            raise LeaveOutError("each row has its own number, and its name says so", "id")
+
+    @property
+    def is_text_identifier(self) -> bool:
+        """Whether each row has its own text, and that is a name rather than a number."""
+        if self.kind != "text" or self.rows < _FEWEST_ROWS_OF_IDENTIFIERS or self.missing:
+            return False
+        return 2 * self.look_like_numbers <= self.looked_at and self.different.all()
+
+    def _plan_number(
+        self, moments: Moments | None, scaling: str, decimal: str = "", spelling: Spelling | None = None
+    ) -> Plan:
+        assert moments is not None
+        _check_number(self.name, moments, scaling)
+        coerce, strange, unit, note = False, 0, "", ""
+        if spelling is not None:
+            coerce, strange = self.wanted == "number", spelling.strange
+            unit = next(iter(spelling.units), "")
+            note = "written as text" + (f', with "{unit}"' if unit else "")
+            note += ", decimal comma" if decimal == "," else ""
+            note += f"; {strange:,} values are not numbers" if strange else ""
+        column = Number(self.name, 0.0, 1.0, None, cast("Any", decimal), unit, coerce)
+        return Plan(column, note, moments, strange)
+
+    def _plan_category(self, scaling: str) -> Plan:
+        counts = self.counts.of
         is_numeric = self.kind in ("integer", "number") or (
-            self.category and self.kind == "text" and all(map(is_number, counts))
+            self.wanted == "text" and self.kind == "text" and all(map(is_number, counts))
         )
         if is_numeric:
             counts = _in_one_spelling(self.name, counts)
         if len(counts) == 1:
-            raise LeaveOutError("it has one value throughout")
+            raise LeaveOutError("it has one value throughout", "constant")
         total = self.rows - self.missing
-        most = MOST_VALUES_COUNTED if asked else min(MOST_VALUES, max(2, total // 2))
-        if len(counts) > most:
-            found = f"more than {MOST_VALUES_COUNTED:,}" if self.counts.many else f"{len(counts):,}"
-            if asked:
-                raise InputError(f"Column {self.name!r} has {found} different values; at most {most:,} can be used.")
-            raise LeaveOutError(f"text with {found} different values{_almost_numbers(counts)}")
-        shares = {value: counts[value] / total for value in sorted(counts)}
-        return Category(self.name, tuple(shares), tuple(shares.values()), self.kind == "boolean", is_numeric)
+        found = f"more than {MOST_VALUES_COUNTED:,}" if self.counts.many else f"{len(counts):,}"
+        named = "numbers that are names, " if is_numeric and self.wanted != "text" else ""
+        if self.counts.many and self.wanted:
+            raise InputError(
+                f"Column {self.name!r} has {found} different values; at most {MOST_VALUES_COUNTED:,} can be used."
+            )
+        kept = sorted(counts)
+        if len(counts) > (MOST_VALUES_OF_TEXT if self.wanted else min(MOST_VALUES, max(2, total // 2))):
+            if not self.wanted and (
+                len(counts) > MOST_VALUES_OF_TEXT or self.counts.many or total < _ROWS_OF_A_VALUE * len(counts)
+            ):
+                raise LeaveOutError(f"{named}{found} different values{_almost_numbers(counts)}", "text")
+            kept = sorted(sorted(counts, key=lambda value: (-counts[value], value))[:MOST_VALUES_OF_TEXT])
+            if not self.wanted:
+                kept = [value for value in kept if counts[value] >= _FREQUENT * total]
+            if 2 * sum(counts[value] for value in kept) < total and not self.wanted:
+                raise LeaveOutError(f"{named}{found} different values, few of them frequent", "text")
+        has_other = len(kept) < len(counts)
+        if has_other:
+            kept = [value for value in kept if value != "other"]
+        shares = [counts[value] / total for value in kept]
+        if has_other:
+            shares.append((total - sum(counts[value] for value in kept)) / total)
+        is_single = len(kept) == 2 and not has_other
+        is_plain = is_single or scaling == "none"
+        # That of all its features together.
+        scale = None if is_plain else math.sqrt(1 - math.fsum(share * share for share in shares))
+        column = Category(
+            *(self.name, tuple(kept), tuple(shares), self.kind == "boolean", is_numeric, scale, is_single, has_other)
+        )
+        note = f"{named}{found} values" + (f", the {len(kept)} frequent ones and other" if has_other else "")
+        moments = None
+        if is_single:
+            # As a number that is 0 or 1.
+            one, n = shares[1], float(total)
+            square = n * one * (1 - one)
+            moments = Moments(*(np.array([value]) for value in (n, one, square, 0.0, 1.0)))
+            note = f"{named}{kept[0]} or {kept[1]}"
+        return Plan(column, note, moments)
+
+
+def _spell_numbers(values: Any, decimal: str, name: str) -> Spelling:
+    absent = is_missing(values)
+    numbers, units = written_numbers(as_text(values), decimal)
+    # Where one is a code such as 007, all are.
+    strange = int((np.isnan(numbers) & ~absent).sum()) or int(has_codes(values))
+    return Spelling(Moments.of(numbers[:, None]), strange, frozenset(units))
+
+
+def _spell_times(values: Any, form: str, name: str) -> Spelling:
+    times, absent = read_times(values, form, name), is_missing(values)
+    day_of_month = times.astype("datetime64[s]")
+    days = (day_of_month.astype("datetime64[D]") - day_of_month.astype("datetime64[M]")).astype(np.float64)
+    days[np.isnan(times)] = np.nan
+    facets = np.concatenate([facets_of(times, _EVERY_FACET), days[:, None], times[:, None]], axis=1)
+    return Spelling(Moments.of(facets), int((np.isnan(times) & ~absent).sum()))
+
+
+def _plan_date(name: str, form: str, spelling: Spelling, *, coerce: bool, scaling: str) -> Plan:
+    """The facets of times along which they vary, which together count as one column."""
+    moments = spelling.moments
+    span, days = float(moments.range[-1]), float(moments.range[-2])
+    if not span > 0:
+        raise LeaveOutError("it has one value throughout", "constant")
+    facets: list[Any] = []
+    places: list[int] = []
+    first = 0
+    for facet, parts in FACETS.items():
+        own = slice(first, first + len(parts))
+        first += len(parts)
+        variance = float(moments.variance[own].sum())
+        is_there = {
+            "year": span >= DAY,
+            # Times of a year or less vary along it as they do along years.
+            "season": span >= _SEASON,
+            # The first or last of each month is a month, and falls on any day of the week.
+            "weekday": span >= DAY and days > 0 and float(moments.low[-2]) < 27,
+            "time of day": True,
+        }[facet]
+        if is_there and variance > (0 if facet == "year" else _LEAST_VARIANCE):
+            facets.append(facet)
+            places += range(own.start, own.stop)
+    if not facets:
+        facets, places = ["year"], [0]
+    mean = moments.mean[places]
+    widths = [len(FACETS[facet]) for facet in facets]
+    of_facets = np.split(moments.variance[places], np.cumsum(widths)[:-1])
+    within = np.repeat([part.sum() for part in of_facets], widths)
+    note = f"{', '.join(facets)}" + (f", of {form}" if form else "")
+    note += f"; {spelling.strange:,} values are not dates" if spelling.strange else ""
+    if scaling == "none":
+        width = len(places)
+        date = Date(name, form, tuple(facets), (0.0,) * width, (1.0,) * width, tuple(mean.tolist()), coerce)
+    else:
+        scale = np.sqrt(within * len(facets))
+        date = Date(name, form, tuple(facets), tuple(mean.tolist()), tuple(scale.tolist()), None, coerce)
+    return Plan(date, note, strange=spelling.strange)
+
+
+def _describe_gaps(count: int, missing: str) -> str:
+    return f"{count:,} gap{'' if count == 1 else 's'} filled" if count else ""
 
 
 def _check_number(name: str, moments: Moments, scaling: str) -> None:
     """Raise where a column of numbers, of moments (1,), cannot be read."""
     if not moments.weight[0]:
-        raise LeaveOutError("it has no values")
+        raise LeaveOutError("it has no values", "empty")
     if not moments.low[0] < moments.high[0]:
-        raise LeaveOutError("it has one value throughout")
+        raise LeaveOutError("it has one value throughout", "constant")
     mean, deviation = float(moments.mean[0]), float(moments.deviation[0])
     if not (math.isfinite(mean) and math.isfinite(deviation) and (deviation > 0 or scaling == "none")):
         raise InputError(

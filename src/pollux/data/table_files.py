@@ -60,7 +60,8 @@ class TableFiles(Source):
                 return ArrowFile(file)
             from pollux.data.delimited import CsvFile
 
-            return CsvFile(file, self.reading.delimiter, self.reading.header, self.reading.na)
+            reading = self.reading
+            return CsvFile(file, reading.delimiter, reading.header, reading.na, reading.encoding)
 
         return [open_one(file) for file in self.files]
 
@@ -121,6 +122,12 @@ class TableFiles(Source):
     def blocks(self) -> TableBlocks:
         self.versions = self.versions or [FileVersion(file, len(self.files)) for file in self.files]
         return TableBlocks(self)
+
+    def names(self) -> list[str]:
+        return [*self.opened[0].names, *self.partitions(0)]
+
+    def notes(self) -> list[str]:
+        return [f"{file.path.name} {note}" for file in self.opened if (note := file.note())]
 
     def check_unchanged(self, index: int) -> None:
         """Raise an InputError where a file has changed since its blocks were listed."""
@@ -203,7 +210,8 @@ class TableBlocks(Blocks):
         root = self.path if self.path.is_dir() else self.path.parent
         reading = self.source.reading
         files = [(str(version.path.relative_to(root)), version.digest) for version in self.source.versions]
-        return [files, [reading.delimiter, reading.header, list(reading.na)]]
+        how = [reading.delimiter, reading.header, list(reading.na)]
+        return [files, how if reading.encoding is None else [*how, reading.encoding]]
 
     def __reduce__(self) -> Any:
         """Without what is open: files are opened again where they are needed."""
@@ -270,6 +278,10 @@ class TableFile(ABC):
     def text(self, names: Sequence[str]) -> Any | None:
         """Columns as they are written; None where the format keeps types."""
         return None
+
+    def note(self) -> str:
+        """What the user should know of how it is read."""
+        return ""
 
     @abstractmethod
     def where(self, block: int, row: int | None) -> str:

@@ -119,7 +119,8 @@ class Description(Struct):
     recipe: Literal[names.RECIPES] | None = None  # type: ignore[valid-type]
 
     def __post_init__(self) -> None:
-        if self.feature_names and self.shape != (len(self.feature_names),):
+        # Those of an encoded table are its columns, not the features that these become.
+        if self.feature_names and self.preprocessing is None and self.shape != (len(self.feature_names),):
             raise ValueError("feature_names are of another number of features")
 
 

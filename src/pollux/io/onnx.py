@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from pollux.data.encoding import ArrayEncoding, Category, Number, TableEncoding
+from pollux.data.encoding import ArrayEncoding, ColumnEncoding, Date, Number, TableEncoding
 from pollux.data.scaling import FittedScaling, FittedTransformer, prepared
 from pollux.errors import InputError
 from pollux.fitted import Fitted
@@ -35,6 +35,7 @@ from pollux.io.onnx_graph import (
     add_features,
     add_predictions,
     add_scaling,
+    dates_of,
     input_of,
     moments_of,
     numbers_of,
@@ -60,7 +61,8 @@ def to_onnx(clustering: GeminiClustering, path: str | Path) -> str:
     Inputs, with any number n of rows:
 
     - ``numbers`` (n, d), float64: the columns of numbers, in their own units; or ``images`` (n, C, H, W), float32;
-    - ``categories`` (n, c), text: the columns of text, where the model reads any; "" is a missing value.
+    - ``categories`` (n, c), text: the columns of text, where the model reads any; "" is a missing value;
+    - ``times`` (n, t), float64: the columns of dates, in seconds since 1970 began, where the model reads any.
 
     Outputs: ``probabilities`` (n, K), float32, and ``cluster`` (n,), int64. A row that ``predict`` would refuse, for
     values that are missing or infinite, has probabilities NaN and cluster −1. The metadata name the columns.
@@ -207,6 +209,8 @@ def _metadata(fitted: Fitted) -> dict[str, str]:
         texts = texts_of(encoding)
         content["numbers"] = [column.name for column in numbers_of(encoding)]
         content["categories"] = [column.name for column in texts]
+        if dates_of(encoding):
+            content["times"] = [column.name for column in dates_of(encoding)]
         content["values"] = {column.name: list(column.values) for column in texts}
     elif isinstance(encoding, ArrayEncoding) and encoding.kept is not None:
         content["numbers"] = [str(index) for index in range(encoding.shape[0])]
@@ -223,6 +227,7 @@ def _describe(fitted: Fitted) -> str:
     encoding = fitted.encoding
     if isinstance(encoding, TableEncoding):
         counts = {"number": len(numbers_of(encoding)), "text": len(texts_of(encoding))}
+        counts["time"] = len(dates_of(encoding))
         taken = " and ".join(f"{count:,} {noun}{'' if count == 1 else 's'}" for noun, count in counts.items() if count)
     else:
         shape = encoding.shape if isinstance(encoding, ArrayEncoding) else fitted.shape
@@ -282,10 +287,13 @@ def _example_rows(fitted: Fitted, n: int = 6) -> tuple[Any, dict[str, NDArray[An
     return values if encoding is None else encoding.encode(values), {name: values}
 
 
-def _example_values(column: Number | Category, random: np.random.Generator, n: int, missing: str) -> list[Any]:
+def _example_values(column: ColumnEncoding, random: np.random.Generator, n: int, missing: str) -> list[Any]:
     """n values of a column, the first of them missing and the second unknown where these are accepted."""
     if isinstance(column, Number):
         return [*([None] if missing == "mean" else []), *(column.mean + column.scale * random.normal(size=n))][:n]
+    if isinstance(column, Date):
+        times = random.integers(0, 2**31, size=n).astype("datetime64[s]")
+        return [*([None] if missing == "mean" else []), *times.tolist()][:n]
     lacking = [None] if missing == "mean" and "" not in column.values else []
     unknown = [] if column.boolean else ["none of " + ", ".join(column.values)]
     return [*lacking, *unknown, *random.choice(column.values, size=n)][:n]
@@ -295,6 +303,10 @@ def _table_inputs(encoding: TableEncoding, columns: dict[str, list[Any]]) -> dic
     numbers = [np.array(columns[column.name], dtype=np.float64) for column in numbers_of(encoding)]
     texts = [["" if text is None else text for text in columns[column.name]] for column in texts_of(encoding)]
     inputs: dict[str, NDArray[Any]] = {}
+    times = [np.array(columns[column.name], dtype="datetime64[s]") for column in dates_of(encoding)]
+    if times:
+        together = np.stack(times, axis=1)
+        inputs["times"] = np.where(np.isnat(together), np.nan, together.astype(np.float64))
     if numbers:
         inputs["numbers"] = np.stack(numbers, axis=1)
     if texts:

@@ -10,8 +10,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pollux.data.encoding import ArrayEncoding, Category, Encoding, Number, TableEncoding
+from pollux.data.encoding import (
+    BEGINNINGS,
+    ArrayEncoding,
+    Category,
+    ColumnEncoding,
+    Date,
+    Encoding,
+    Number,
+    TableEncoding,
+)
 from pollux.data.scaling import FittedScaling
+from pollux.data.spellings import CYCLES, YEAR
 from pollux.errors import InputError
 
 OPSET, ML_OPSET, IR_VERSION = 18, 2, 8
@@ -108,7 +118,7 @@ def moments_of(encoding: ArrayEncoding) -> tuple[NDArray[np.float64], NDArray[np
 
 def _encode_columns(graph: Graph, encoding: TableEncoding) -> str:
     """(n, d) of a table: its numbers, then its texts, put into the order of the model."""
-    numbers, texts = numbers_of(encoding), texts_of(encoding)
+    numbers, texts, dates = numbers_of(encoding), texts_of(encoding), dates_of(encoding)
     parts = []
     if numbers:
         mean, scale = [column.mean for column in numbers], [column.scale for column in numbers]
@@ -120,16 +130,46 @@ def _encode_columns(graph: Graph, encoding: TableEncoding) -> str:
         for index, category in enumerate(texts):
             text = graph.add("Gather", values, graph.constant(index, np.int64), axis=1)
             parts.append(_one_hot(graph, text, category, encoding.missing))
+    if dates:
+        times = graph.input("times", np.float64, len(dates))
+        for index, date in enumerate(dates):
+            parts.append(
+                _facets(
+                    graph, graph.add("Gather", times, graph.constant([index], np.int64), axis=1), date, encoding.missing
+                )
+            )
     together = graph.add("Concat", *parts, axis=1)
-    read: tuple[Number | Category, ...] = (*numbers, *texts)
+    read: tuple[ColumnEncoding, ...] = (*numbers, *texts, *dates)
     ends = list(itertools.accumulate((len(column.feature_names) for column in read), initial=0))
     places = {column.name: range(*ends[index : index + 2]) for index, column in enumerate(read)}
     order = [place for name in encoding.names for place in places[name]]
     return graph.add("Gather", together, graph.constant(order, np.int64), axis=1)
 
 
+def _facets(graph: Graph, times: str, column: Date, missing: str) -> str:
+    """Facets of times (n, 1), in seconds since 1970 began → (n, features)."""
+
+    def turned(facet: str) -> str:
+        begun = graph.add("Sub", times, graph.constant(BEGINNINGS.get(facet, 0.0), np.float64))
+        turns = graph.add("Div", begun, graph.constant(CYCLES[facet], np.float64))
+        part = graph.add("Sub", turns, graph.add("Floor", turns))
+        return graph.cast(graph.add("Mul", part, graph.constant(2 * math.pi, np.float64)), np.float32)
+
+    parts = []
+    for facet in column.facets:
+        if facet == "year":
+            years = graph.add("Div", times, graph.constant(YEAR, np.float64))
+            parts.append(graph.add("Add", years, graph.constant(1970.0, np.float64)))
+        else:
+            angle = turned(facet)
+            parts += [graph.cast(graph.add(function, angle), np.float64) for function in ("Cos", "Sin")]
+    values = graph.add("Concat", *parts, axis=1)
+    fill = column.mean if column.fill is None else column.fill
+    return graph.cast(_scale(graph, values, column.mean, column.scale, fill, missing), np.float32)
+
+
 def _one_hot(graph: Graph, text: str, column: Category, missing: str) -> str:
-    """One-hot encoding of text (n,) → (n, values): rows of an identity matrix, which has two further rows.
+    """One-hot encoding of text (n,) → (n, features): rows of a table of codes.
 
     The last but one is for text that is not a known value, the last for a missing one.
     """
@@ -141,12 +181,11 @@ def _one_hot(graph: Graph, text: str, column: Category, missing: str) -> str:
     }
     # The empty text may be a value like others.
     rows.setdefault("", count + 1)
-    refused = [math.nan] * count
-    table = [
-        *np.eye(count),
-        refused if column.boolean else np.zeros(count),
-        column.shares if missing == "mean" else refused,
-    ]
+    table = column.codes
+    if column.boolean:
+        table[count] = math.nan
+    if missing != "mean":
+        table[count + 1] = math.nan
     position = graph.add(
         "LabelEncoder",
         text,
@@ -176,6 +215,10 @@ def add_predictions(graph: Graph, features: str, logits: str, order: Sequence[in
 
 def numbers_of(encoding: TableEncoding) -> tuple[Number, ...]:
     return tuple(column for column in encoding.columns if isinstance(column, Number))
+
+
+def dates_of(encoding: TableEncoding) -> tuple[Date, ...]:
+    return tuple(column for column in encoding.columns if isinstance(column, Date))
 
 
 def texts_of(encoding: TableEncoding) -> tuple[Category, ...]:

@@ -460,9 +460,12 @@ def _load(training: Resumable, found: Any, fresh: Any, folder: Path, ranks: Rank
 
 
 def _is_like(found: Any, fresh: Any) -> bool:
-    """Whether two trees have the same keys and types; what is None in one of them is not yet there, or no longer."""
+    """Whether two trees have the same keys and types; what is None in one of them is not yet there, or no longer.
+
+    That is never so of counts.
+    """
     if found is None or fresh is None:
-        return True
+        return not isinstance(fresh, int)
     if isinstance(fresh, Tensor):
         return isinstance(found, Tensor) and found.dtype == fresh.dtype and found.ndim == fresh.ndim
     if type(found) is not type(fresh):

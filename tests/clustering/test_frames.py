@@ -1,0 +1,140 @@
+"""Data frames of columns of all kinds: the plan of columns is that of a file, and the model keeps it."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from sklearn.base import clone
+
+from pollux import GeminiClustering, load
+from pollux.app.run_data import open_run_data
+from pollux.app.settings import Settings
+from pollux.spec import Scaling
+
+N = 60
+
+
+def guests() -> pd.DataFrame:
+    """Numbers with gaps, text, categories, truth values, dates, prices and what tells nothing."""
+    random = np.random.default_rng(0)
+    kind = random.integers(0, 2, N)
+    data = pd.DataFrame(
+        {
+            "guest_id": random.permutation(N),
+            "age": 30.0 + 20 * kind + random.normal(size=N),
+            "diet": np.where(kind, "any", np.where(random.random(N) < 0.5, "vegan", "fish")),
+            "room": pd.Categorical(random.choice(["A", "B", "C"], N)),
+            "paid": random.random(N) < 0.5,
+            "day": pd.Timestamp("2020-01-01") + pd.to_timedelta(random.integers(0, 900, N), unit="D"),
+            "price": [f"${1000 + value:,}" for value in random.integers(0, 5_000, N)],
+            "remark": ["late", *[None] * (N - 1)],
+        }
+    )
+    data.loc[3, "age"] = np.nan
+    return data
+
+
+def clustering(**parameters: Any) -> GeminiClustering:
+    given: dict[str, Any] = {"model": "linear", "objective": "mmd_ova", "geometry": "linear", "init": "random"}
+    given |= {"preprocessing": Scaling("auto", missing="mean"), "max_epochs": 30, "n_init": 1, "random_state": 0}
+    return GeminiClustering(2, **given | {"batch_size": None} | parameters)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> GeminiClustering:
+    return clustering().fit(guests())
+
+
+def test_columns_tell_what_became_of_them(fitted: GeminiClustering) -> None:
+    found = {each.name: (each.kind, each.used) for each in fitted.columns_}
+    assert found == {
+        "guest_id": ("id", False),
+        "age": ("number", True),
+        "diet": ("text", True),
+        "room": ("text", True),
+        "paid": ("text", True),
+        "day": ("date", True),
+        "price": ("number", True),
+        "remark": ("text", False),
+    }
+    assert "1 gap filled" in fitted.columns_[1].reason
+    assert "not used" in str(fitted.columns_)
+    assert list(pd.DataFrame(fitted.columns_)) == ["name", "kind", "used", "reason"]
+    assert fitted.n_features_in_ == 8
+    assert list(fitted.feature_names_in_) == list(guests())
+
+
+def test_frames_of_all_libraries_are_predicted_alike(fitted: GeminiClustering) -> None:
+    expected = fitted.predict_proba(guests())
+    assert (expected.argmax(1) == fitted.labels_).all()
+    table = pa.Table.from_pandas(guests())
+    shared = type("Shared", (), {"__arrow_c_stream__": lambda self, schema=None: table.__arrow_c_stream__(schema)})()
+    for other in (table, guests()[guests().columns[::-1]], shared):
+        np.testing.assert_array_equal(fitted.predict_proba(other), expected)
+    np.testing.assert_array_equal(clustering().fit(table).labels_, fitted.labels_)
+    assert np.isfinite(fitted.score(guests()))
+
+
+def test_the_plan_is_that_of_a_file(fitted: GeminiClustering, tmp_path: Path) -> None:
+    guests().to_parquet(tmp_path / "guests.parquet")
+    settings = Settings(data=str(tmp_path / "guests.parquet"), scaling="auto")
+    data = open_run_data(settings)
+    assert fitted.encoding_ is not None
+    assert [(each.name, each.kind, each.used) for each in data.encoding.decisions] == [
+        (each.name, each.kind, each.used) for each in fitted.columns_
+    ]
+    np.testing.assert_array_equal(fitted.encoding_.encode(guests()), data.samples)
+
+
+def test_models_keep_it(fitted: GeminiClustering, tmp_path: Path) -> None:
+    fitted.save(tmp_path / "m.safetensors")
+    for other in (load(tmp_path / "m.safetensors"), pickle.loads(pickle.dumps(fitted))):
+        np.testing.assert_array_equal(other.predict_proba(guests()), fitted.predict_proba(guests()))
+        assert other.columns_ == fitted.columns_
+        assert other.n_features_in_ == 8
+    assert clone(fitted).get_params()["n_clusters"] == 2
+
+
+def test_gaps_are_refused_where_they_are_not_to_be_filled() -> None:
+    with pytest.raises(ValueError, match=r"'age' \(1\) of 60 rows"):
+        clustering(preprocessing=None).fit(guests())
+
+
+def test_frames_are_trained_in_parts_and_with_weights() -> None:
+    one = clustering()
+    for _ in range(2):
+        one.partial_fit(guests())
+    assert len(one.labels_) == N
+    weight = np.ones(N)
+    weight[:5] = 0
+    assert (clustering().fit(guests(), sample_weight=weight).labels_[:5] >= 0).all()
+
+
+def test_a_frame_of_numbers_is_read_as_it_is() -> None:
+    X = np.random.default_rng(0).normal(size=(N, 3))
+    frame = pd.DataFrame(X, columns=list("abc"))
+    for data in (frame, pa.Table.from_pandas(frame)):
+        plain = clustering().fit(data)
+        assert plain.encoding_ is None
+        assert [each.used for each in plain.columns_] == [True] * 3
+        assert list(plain.feature_names_in_) == list("abc")
+        np.testing.assert_array_equal(plain.predict_proba(data), clustering().fit(X).predict_proba(X))
+    numbered = clustering().fit(frame.assign(id=range(N)))
+    assert [each.name for each in numbered.columns_ if not each.used] == ["id"]
+
+
+@pytest.mark.parametrize("two", [("no", "yes"), (0, 1), (False, True)])
+def test_two_values_give_the_same_clusters_however_they_are_written(two: tuple[Any, Any]) -> None:
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame({"u": random.normal(size=N), "v": 3 * random.normal(size=N)})
+    is_one = random.random(N) < 0.3
+    expected = clustering().fit(frame.assign(w=is_one.astype(float)))
+    found = clustering().fit(frame.assign(w=np.where(is_one, two[1], two[0])))
+    np.testing.assert_array_equal(found.labels_, expected.labels_)
+    assert found.objective_ == pytest.approx(expected.objective_, rel=1e-5)
