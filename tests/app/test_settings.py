@@ -288,7 +288,8 @@ def test_settings_are_the_parameters_of_python() -> None:
     for name in ("checkpoint", "verbose", "callbacks"):
         del parameters[name]
     assert parameters.keys() <= set(NAMES)
-    # A command gives the same twice, and looks for the number of clusters; parts of a group that is left to us are, too.
+    # A command gives the same twice, and looks for the number of clusters.
+    # Parts of groups that Python leaves to us as wholes.
     left_to_us = {"hidden", "activation", "norm", "n_components"}
     for name, default in parameters.items():
         if name not in left_to_us:
