@@ -489,8 +489,10 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        preprocessing = replace_auto(self, choose_parameters(self, UNKNOWN)[1])["preprocessing"]
-        tags.input_tags.allow_nan = getattr(preprocessing, "missing", None) == "mean"
+        resolved = replace_auto(self, choose_parameters(self, UNKNOWN)[1])
+        tags.input_tags.allow_nan = getattr(resolved["preprocessing"], "missing", None) == "mean"
+        if getattr(resolved["training"], "dtype", "auto") == "float32":
+            tags.transformer_tags.preserves_dtype = ["float32"]
         return tags
 
     def __sklearn_is_fitted__(self) -> bool:

@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,9 @@ from pollux.errors import InputError, command_line
 from pollux.fitted import Fitted
 from pollux.names import SCALINGS
 from pollux.recipes import DataKind
+from pollux.selection import search
 from pollux.spec import Spec, flatten_params
+from pollux.training import starting
 
 PROBABILITIES = ["p_0", "p_1", "p_2"]
 
@@ -451,3 +454,44 @@ def test_ctrl_c_outside_of_training_writes_nothing(run: Path, monkeypatch: pytes
     assert answer.code == 130
     assert "Traceback" not in answer.err
     assert not list(Path().iterdir())
+
+
+# Without options
+
+
+def test_a_bare_command_finds_the_number_and_uses_the_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(starting, "_FEWEST_STEPS", 40)
+    random = np.random.default_rng(0)
+    X = np.repeat([[0, 0], [60, 0], [0, 60]], 20, axis=0) + random.normal(size=(60, 2))
+    X[3, 0] = np.nan
+    pd.DataFrame(X, columns=["a", "b"]).to_csv("three.csv", index=False)
+    monkeypatch.setattr(search, "_QUICK_CLUSTERS", 4)
+    answer = good("fit", "three.csv", "--epochs", 3, "--out", "run")
+    assert "3 clusters were found, likely; --n-clusters N sets it" in answer.out
+    assert "method: the recipe for tables (--preset tables)" in answer.out
+    assert "1 gap filled" in answer.out
+    summary = summary_of("run")
+    assert (summary["recipe"], summary["clusters_asked_for"], summary["clusters_found"]) == ("tables", 3, 3)
+    assert summary["command"].endswith("three.csv --preset tables --n-clusters 3 --max-epochs 3")
+    settings = tomllib.loads(Path("run/run.toml").read_text())
+    assert (settings["n_clusters"], settings["geometry"]) == (3, "mixtures")
+    noise = pd.DataFrame(random.normal(size=(60, 3)), columns=["a", "b", "c"])
+    noise.to_csv("noise.csv", index=False)
+    answer = good("fit", "noise.csv", "--objective", "mmd_ova", "--epochs", 1, "--out", "none")
+    assert "no number of clusters is clear:" in answer.out
+    assert summary_of("none")["recipe"] is None
+
+
+def test_wide_rows_of_one_kind_are_recognised() -> None:
+    assert recipes.recognise_kind(1_000, (64,), True) == "images"
+    for n, shape, is_of_one_kind in [(999, (64,), True), (1_000, (63,), True), (1_000, (64,), False)]:
+        assert recipes.recognise_kind(n, shape, is_of_one_kind) == "tables"
+    assert recipes.recognise_kind(10, (1, 8, 8), False) == "images"
+
+
+def test_a_stored_run_is_that_of_settings_which_left_it_to_us() -> None:
+    given = Settings(data="d.csv", random_state=3)
+    stored = replace(given.with_recipe("tables"), n_clusters=4)
+    assert given.is_same_run(stored)
+    assert not replace(given, random_state=4).is_same_run(stored)
+    assert not replace(given, model="linear").is_same_run(stored)

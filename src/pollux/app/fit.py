@@ -260,6 +260,8 @@ def _run_training(
         for line in data.describe():
             console.echo(line)
         settings = settings.with_recipe(data.recipe)
+        if settings.n_clusters == "auto":
+            settings = replace(settings, n_clusters=_find_number(data, ranks, console))
         data = replace(data, settings=settings)
         clustering = make_estimator(settings, len(data))
         lap("importing")
@@ -304,6 +306,27 @@ def _run_training(
                 "notes": [*data.notes, *notes],
             }
             return Outcome(folder, _write_results(folder, data, clustering, training, seconds, lap))
+
+
+def _find_number(data: RunData, ranks: Ranks | None, console: Console) -> int:
+    """How many clusters to look for, where nobody has said; the first of several processes decides."""
+    import numpy as np
+
+    from pollux.selection.search import MOST_ROWS, select_quickly
+
+    number = 0
+    if ranks is None or ranks.rank == 0:
+        seed = data.settings.random_state
+        X, _ = data.sample(MOST_ROWS, seed, with_classes=False)
+        found = select_quickly(X, np.random.RandomState(seed), console.shows_progress)
+        number = found.best.n_clusters
+        sets = f"{option('n_clusters')} N sets it, pollux select tells more"
+        console.echo(
+            f"{counted(number, 'cluster')} were found, likely; {sets}"
+            if found.is_clear
+            else f"no number of clusters is clear: {number} are looked for, the best of 2 to {found.asked_for}; {sets}"
+        )
+    return number if ranks is None else int(ranks.broadcast_object(number))
 
 
 def _fit(clustering: GeminiClustering, samples: Any, console: Console) -> list[str]:
@@ -385,7 +408,7 @@ def make_estimator(settings: Settings, n: int) -> GeminiClustering:
     from pollux.recipes import VISION
     from pollux.spec import MLP, Spec, flatten_params, nested_name
 
-    if n < settings.n_clusters:
+    if n < int(settings.n_clusters):
         raise InputError(
             f"There are {n} rows for {settings.n_clusters} clusters: ask for at most {n} ({option('n_clusters')})."
         )
@@ -456,7 +479,8 @@ def check_streamable(settings: Settings) -> None:
         )
     # What the data are decides on which recipe alone.
     settings = settings.with_recipe("tables")
-    clustering = make_estimator(settings, settings.n_clusters)
+    settings = replace(settings, n_clusters=2) if settings.n_clusters == "auto" else settings
+    clustering = make_estimator(settings, int(settings.n_clusters))
     if settings.max_samples:
         # Those that are learned from are in memory.
         return

@@ -124,13 +124,13 @@ class RunData:
             if len(part):
                 yield part, part.first + np.flatnonzero(kept), self.encoding.encode(part.rows, Counter())
 
-    def sample(self, n: int, seed: int) -> tuple[NDArray[Any], NDArray[np.str_] | None]:
+    def sample(self, n: int, seed: int, *, with_classes: bool = True) -> tuple[NDArray[Any], NDArray[np.str_] | None]:
         """At most n rows (n, d), flat, drawn at random, and their classes where these are known."""
         chosen = np.sort(np.random.RandomState(seed).permutation(len(self))[:n])
         if self.stream is None:
             assert self.part is not None
-            X, classes = self.samples[chosen], classes_of(self.part, self.settings.label)
-        elif self.settings.label:
+            X, classes = self.samples[chosen], classes_of(self.part, self.settings.label if with_classes else "")
+        elif self.settings.label and with_classes:
             raise InputError(
                 f"Classes of streamed rows are not read ({option('label')}): leave it out, or use "
                 f"{option('stream', 'no')}."

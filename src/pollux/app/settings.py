@@ -20,7 +20,10 @@ from pollux.recipes import PLAIN, RECIPES, TABLES
 COLUMNS, READING, SCALING, TRAINING, OUTPUT = GROUPS = ("columns", "reading", "scaling", "training", "output")
 
 SEED = 0
-"""The one default that is not that of Python, where random_state is None: a command gives the same twice."""
+"""One of two defaults that are not those of Python, where random_state is None: a command gives the same twice.
+
+The other is n_clusters, 10 in Python: a command looks for the number.
+"""
 
 _WIDEST, _MOST_RESTARTS = 100_000, 1_000
 # Of files of settings.
@@ -110,8 +113,14 @@ class Settings:
     encoding: str = setting("", READING, "of a text file (default: UTF-8, or cp1252 where it cannot be that)")
     array: str = setting("", READING, "which array of an .npz file to cluster")
     image_size: int = setting(0, READING, "scale images to N × N", least=0, most=10_000)
-    strict: bool = setting(False, READING, "stop at a picture that cannot be read, which is left out otherwise")
-    n_clusters: int = setting(10, TRAINING, "most clusters to find", least=1, short="clusters")
+    n_clusters: int | str = setting(
+        "auto",
+        TRAINING,
+        "most clusters to find (default: auto, as many as a quick pollux select finds)",
+        least=1,
+        auto=int,
+        short="clusters",
+    )
     objective: str = setting(
         "auto",
         TRAINING,
@@ -332,7 +341,7 @@ def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: OPTIONS[name].none if value is None else value for name, value in flat.items()}
 
 
-_LEFT_TO_US = _flat(PLAIN | TABLES).keys()
+_LEFT_TO_US = {"n_clusters", *_flat(PLAIN | TABLES)}
 OLD_KEYS = {option.short: name for name, option in OPTIONS.items() if option.short}
 """Keys of run.toml files that older versions have written, and what they are called now."""
 

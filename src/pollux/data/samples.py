@@ -265,7 +265,8 @@ def recognise_samples(samples: Samples) -> DataKind:
         n = len(samples)
     if isinstance(getattr(samples, "X", None), Several):
         return DataKind(None, n)
-    is_of_one_kind = recognise_kind(n, shape, True) != recognise_kind(n, shape, False)
+    # Columns that are encoded have been of several kinds.
+    is_of_one_kind = samples.encoding is None and recognise_kind(n, shape, True) != recognise_kind(n, shape, False)
     if is_of_one_kind:
         some = some if isinstance(samples, ArraySamples) else samples.sample(_LOOKED_AT)
         some = some.toarray() if scipy.sparse.issparse(some) else some
