@@ -113,6 +113,7 @@ class Settings:
     encoding: str = setting("", READING, "of a text file (default: UTF-8, or cp1252 where it cannot be that)")
     array: str = setting("", READING, "which array of an .npz file to cluster")
     image_size: int = setting(0, READING, "scale images to N × N", least=0, most=10_000)
+    strict: bool = setting(False, READING, "stop at a picture that cannot be read, which is left out otherwise")
     n_clusters: int | str = setting(
         "auto",
         TRAINING,
