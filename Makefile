@@ -4,7 +4,7 @@
 # make test-portable   all tests twice, as on other machines: processors, threads, order, user, busy cores
 # make test-laws       the laws that hold for any data, on random data that no run has tried before
 # make test-browser    installs Chromium (Debian, Ubuntu) and runs those
-# make fuzz            the compiled transport solver under sanitizers, with arrays of every kind; needs g++
+# make fuzz            the compiled part under sanitizers, with arrays of every kind; needs g++
 # make check           style, types
 # make bench           the table of speed and memory, side by side with GemClus
 # make bench-speed     the recipes beside k-means: process time and memory

@@ -17,7 +17,7 @@ ARCHITECTURE = TESTS.parent / "docs" / "architecture.md"
 LAYERS = [
     *("errors", "names", "recipes", "threads", "io.atomic", "io.locks", "io.parsing", "io.tensors", "ranks", "metrics"),
     *("models", "data", "geometry", "transport", "objectives", "spec", "training", "fitted", "io.model_files"),
-    *("clustering", "io.onnx_graph", "io.onnx", "report", "selection", "app", "lab", "__main__"),
+    *("trees", "clustering", "io.onnx_graph", "io.onnx", "report", "selection", "app", "lab", "__main__"),
 ]
 # Packages that only gather modules of several layers.
 GATHERING = {"", "io"}

@@ -158,7 +158,7 @@ class Settings:
     max_epochs: int | str = setting(
         "auto",
         TRAINING,
-        "passes over the data (default: auto, those of about 200 steps, or 500 with penalties, and at least 15)",
+        "passes over the data (default: auto, those of about 200 steps, and at least 15)",
         least=1,
         auto=int,
         short="epochs",

@@ -13,7 +13,7 @@ from sklearn.metrics import pairwise_distances_argmin
 from torch import Tensor, nn
 
 from pollux.data.rows import Rows
-from pollux.geometry import KERNELS, Geometry, NeighbourGraph, k_means, unit_rows
+from pollux.geometry import KERNELS, Geometry, NeighbourGraph, k_means
 from pollux.geometry.affinity import Block, Features
 from pollux.models import FreeTable
 from pollux.ranks import is_first
@@ -25,11 +25,9 @@ from pollux.training.checkpoints import as_checkpoints
 from pollux.training.loop import NotFiniteError, train
 from pollux.training.problem import MemoryProblem, StreamProblem, resolve_batch_size
 from pollux.training.session import Session
-from pollux.training.steps import ClosedFormLabelStep, LabelStep, Step, make_optimiser
-from pollux.training.trainable import DenseModels, SingleModel, Trainable, has_closed_form
+from pollux.training.steps import CompiledStep, LabelStep, Step, make_optimiser
+from pollux.training.trainable import DenseModels, SingleModel, Trainable, has_compiled_steps
 
-# Eigenvectors for each cluster that restarts differ in: no number of them is the best for all data.
-_EIGENVECTORS = (1.5, 2.0, 3.0, 2.5, 4.0, 1.0)
 # Of k-means; restarts are further ones.
 _RUNS = 4
 _FEWEST_STEPS = 100
@@ -136,7 +134,7 @@ def initial_labels(
     ----------
     init : {"kmeans", "graph"}
         k-means in the features of the geometry, or in those of the samples where it has none; or in the leading
-        eigenvectors of the neighbour graph, of which each restart takes another number.
+        eigenvectors of the neighbour graph, the best of several runs by what they leave of it.
     rows : Rows
         The samples.
     geometry, block : Geometry, callable, optional
@@ -146,21 +144,18 @@ def initial_labels(
     sample_weight : Tensor of shape (n,), optional
         The weights of samples in k-means; a graph has none.
     """
+    # In any unit: equal ones are as good as none.
+    weight = None if sample_weight is None else (sample_weight / sample_weight.max()).cpu().numpy()
     if init == "graph":
         graph = geometry if isinstance(geometry, NeighbourGraph) else NeighbourGraph()
-        shares = [_EIGENVECTORS[restart % len(_EIGENVECTORS)] for restart in range(count)]
-        widths = [min(len(rows), max(2, round(share * n_clusters))) for share in shares]
-        _, vectors = graph.vectors(rows, max(widths))
-        features = [unit_rows(vectors[:, :width]) for width in widths]
-    elif geometry is None or block is None or geometry == KERNELS["linear"] or not geometry.gives_features:
+        return [torch.from_numpy(labels) for labels in graph.clusterings(rows, n_clusters, count, seed, weight)]
+    if geometry is None or block is None or geometry == KERNELS["linear"] or not geometry.gives_features:
         # The features of the linear kernel are the samples, which may be sparse: no copy is made of them.
         features = [rows.flat()] * count
     else:
         everything = block(torch.arange(len(rows)))
         assert isinstance(everything, Features)
         features = [everything.values.cpu().numpy()] * count
-    # In any unit: equal ones are as good as none.
-    weight = None if sample_weight is None else (sample_weight / sample_weight.max()).cpu().numpy()
     labels = []
     for restart, each in enumerate(features):
         # Of unit size, squares can be summed whatever the units.
@@ -188,17 +183,19 @@ def learn_labels(
 
     A network of the user's, ``is_own_network``, may carry hooks that must run.
     """
-    for module, own in zip(modules, labels, strict=True):
-        model: Trainable
-        step: Step
-        if not is_own_network and has_closed_form(module, n_clusters):
-            model = dense = DenseModels([module], learning_rate)
-            step = ClosedFormLabelStep(dense, _LABEL_SMOOTHING)
-        else:
-            model = single = SingleModel(module, n_clusters)
+    plan: list[tuple[Trainable, Step, Tensor]] = []
+    if not is_own_network and has_compiled_steps(modules[0], n_clusters):
+        # All at once, each towards labels of its own.
+        dense = DenseModels(modules, learning_rate)
+        plan.append((dense, CompiledStep(dense, label_smoothing=_LABEL_SMOOTHING), torch.stack(list(labels), 1)))
+    else:
+        for module, own in zip(modules, labels, strict=True):
+            single = SingleModel(module, n_clusters)
             optimiser = make_optimiser("adam", single.parameters(), learning_rate)
-            step = LabelStep(single, optimiser, _LABEL_SMOOTHING)
-        batches = RowBatches(len(own), batch_size, inputs, sample_weight=sample_weight, targets=own)
+            plan.append((single, LabelStep(single, optimiser, _LABEL_SMOOTHING), own))
+    for model, step, targets in plan:
+        batches = RowBatches(len(targets), batch_size, inputs, sample_weight=sample_weight, targets=targets)
+        before = [tensor.detach().clone() for module in model.modules for tensor in module.parameters()]
         # A module whose loss is not finite stays as it was: the training itself says what is wrong.
         with suppress(NotFiniteError):
             train(
@@ -210,3 +207,15 @@ def learn_labels(
                 generator=generator,
                 default_generator=default_generator,
             )
+        _restore_spoilt(model.modules, before)
+
+
+@torch.no_grad()
+def _restore_spoilt(modules: Sequence[nn.Module], before: Sequence[Tensor]) -> None:
+    """Give modules whose weights are not finite the weights (of all modules) that they had before."""
+    kept = iter(before)
+    for module in modules:
+        own = [(parameter, next(kept)) for parameter in module.parameters()]
+        if not all(bool(parameter.isfinite().all()) for parameter, _ in own):
+            for parameter, earlier in own:
+                parameter.copy_(earlier)
