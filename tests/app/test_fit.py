@@ -302,7 +302,9 @@ def test_a_preset_lies_below_all_that_is_said(tmp_path: Path) -> None:
     for objective in ("mi", "wasserstein_ova"):
         assert resolve_settings({"preset": "tables", "objective": objective}).geometry == "auto"
     with command_line(), pytest.raises(InputError, match="needs no --geometry"):
-        make_estimator(resolve_settings({"preset": "tables", "objective": "mi", "geometry": "rbf"}), 100)
+        make_estimator(
+            resolve_settings({"preset": "tables", "objective": "mi", "geometry": "rbf", "n_clusters": 3}), 100
+        )
 
 
 def test_geometries_of_all_rows_have_parameters() -> None:
@@ -312,7 +314,7 @@ def test_geometries_of_all_rows_have_parameters() -> None:
         "mixtures:neighbours=20": geometry.Mixtures(neighbours=(20,)),
         "mixtures:neighbours=5,neighbours=9,components=4": geometry.Mixtures(neighbours=(5, 9), components=4),
     }.items():
-        assert make_estimator(Settings(geometry=text).with_recipe("tables"), 100).geometry == expected
+        assert make_estimator(Settings(geometry=text, n_clusters=3).with_recipe("tables"), 100).geometry == expected
 
 
 def test_the_agreement_of_restarts_is_told(run: Path) -> None:

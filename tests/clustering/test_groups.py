@@ -168,7 +168,7 @@ def test_what_a_transformer_cannot_do_is_said(tmp_path: Path) -> None:
         to_onnx(one, tmp_path / "model.onnx")
     np.save(tmp_path / "X.npy", X.astype(np.float32))
     with pytest.raises(InputError, match="must look at all of them"):
-        clustering(preprocessing=StandardScaler()).fit(tmp_path / "X.npy")
+        clustering(model="linear", preprocessing=StandardScaler()).fit(tmp_path / "X.npy")
 
 
 # Recipes
