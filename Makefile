@@ -13,6 +13,7 @@
 # make bench-scale     many rows and several processes: time, memory, messages
 # make bench-accuracy  the table of adjusted Rand indices: k-means, GemClus, Pollux
 # make bench-quality   clusters against known classes, side by side with scikit-learn and GemClus
+# make bench-explain   trees beside GemClus's, and how true the rules of clusters are
 # make bench-selection numbers of clusters that are known, side by side with silhouette, BIC and HDBSCAN
 # make docs            builds the site of documentation into docs/_build/html, its gallery included
 # make reproduction    puts what results/ records of the paper's experiments into docs/reproduction.md
@@ -86,6 +87,9 @@ bench-accuracy: .venv/installed-bench .venv/installed-report
 bench-quality: .venv/installed-bench .venv/installed-report
 	$(BIN)/pollux bench quality
 	$(BIN)/python benchmarks/quality.py
+
+bench-explain: .venv/installed-bench
+	$(BIN)/python benchmarks/explain.py
 
 bench-selection: .venv/installed-bench
 	$(BIN)/python benchmarks/selection.py
