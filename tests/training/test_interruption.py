@@ -272,7 +272,7 @@ def test_a_second_ctrl_c_before_anything_is_learned_says_how_to_start_anew(
     def struck(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pollux.training.batches.RowBatches.epoch", struck)
+    monkeypatch.setattr("pollux.training.batches.RowBatches.groups", struck)
     answer = pollux("fit", data, "--clusters", 3, "--out", "stopped")
     assert answer.code == 130
     assert "To start anew: pollux fit --resume stopped --overwrite" in answer.err

@@ -16,13 +16,13 @@ from torch import Tensor
 
 from pollux.errors import InputError, warn
 from pollux.ranks import Ranks
-from pollux.threads import GLOBAL_GENERATOR, DrawFrom, RecomputedDrawError, as_global, threads_for
+from pollux.threads import DrawFrom, threads_for
 from pollux.training.batches import Batches
 from pollux.training.callbacks import Callback, Epoch
 from pollux.training.checkpoints import Checkpoints, CheckpointSchedule
 from pollux.training.session import load_random_states, random_states
 from pollux.training.steps import Step
-from pollux.training.trainable import SingleModel, Trainable
+from pollux.training.trainable import Trainable
 
 # Steps after which the objective is checked to be finite, where an epoch has more.
 _CHECKED_EVERY = 1_000
@@ -148,23 +148,23 @@ def train(
         saving = None
     factor = None if schedule == "constant" else SCHEDULES[schedule] if isinstance(schedule, str) else schedule
     watchers = [callback.after_step for callback in callbacks if hasattr(callback, "after_step")]
+    draws = contextlib.nullcontext() if default_generator is None else DrawFrom(default_generator)
     model.train()
     interrupted, stopped, diverged, ended = True, False, False, False
-    take_step: Callable[[Any], tuple[Tensor, Tensor]] = step
-    if default_generator is not None:
-        take_step = StepDraws(step, default_generator, isinstance(model, SingleModel) and model.compiled)
     with contextlib.ExitStack() as stack:
         stack.enter_context(threads_for(model.modules[0], len(model.modules) * batches.batch_size))
         for callback in callbacks:
             if isinstance(callback, contextlib.AbstractContextManager):
                 stack.enter_context(callback)
         while state.epochs < max_epochs and not (state.is_over or diverged or stopped or ended):
-            diverged, stopped = _run_epoch(state, take_step, max_epochs, generator, saving, factor, watchers)
+            diverged, stopped = _run_epoch(state, draws, max_epochs, generator, saving, factor, watchers)
             if diverged or stopped:
                 break
-            epoch = Epoch(before + state.epochs, before + max_epochs, state.history.best_of_last())
-            # Each callback is called, also when an earlier one asks to stop.
-            answers = [bool(callback(epoch)) for callback in callbacks]
+            answers = []
+            if callbacks:
+                epoch = Epoch(before + state.epochs, before + max_epochs, state.history.best_of_last())
+                # Each is called, also when an earlier one asks to stop.
+                answers = [bool(callback(epoch)) for callback in callbacks]
             # What ends one process ends all.
             ended = any(answers) if ranks is None else bool(ranks.maximum(torch.tensor(int(any(answers)))))
             stopped = saving is not None and saving.after_epoch(is_last=state.epochs == max_epochs)
@@ -185,7 +185,7 @@ def train(
 
 def _run_epoch(
     state: TrainingState,
-    take_step: Callable[[Any], tuple[Tensor, Tensor]],
+    draws: contextlib.AbstractContextManager[None],
     max_epochs: int,
     generator: torch.Generator | None,
     saving: CheckpointSchedule | None,
@@ -194,12 +194,18 @@ def _run_epoch(
 ) -> tuple[bool, bool]:
     """The rest of an epoch; whether it has diverged, and whether it was asked to stop."""
     step, metrics, n_batches = state.step, state.metrics, state.batches.n_batches
-    for batch in state.batches.epoch(generator, state.position):
+    most = step.steps_at_once(state.batches.batch_size)
+    if saving is not None:
+        # A checkpoint may be due after any step.
+        most = min(most, 1)
+    for batch, steps in state.batches.groups(generator, state.position, most):
         if factor is not None:
-            done = state.epochs if n_batches is None else state.epochs + state.position / n_batches
-            step.scale_learning_rate(factor(max_epochs, done))
-        metrics.update(*take_step(batch))
-        state.position += 1
+            done = [state.epochs + (0 if n_batches is None else (state.position + i) / n_batches) for i in range(steps)]
+            step.scale_learning_rate(*(factor(max_epochs, each) for each in done))
+        with draws:
+            result = step(batch)
+        metrics.update(*result)
+        state.position += steps
         if watchers and n_batches is not None:
             for watcher in watchers:
                 watcher(state.before + state.epochs + state.position / n_batches, state.before + max_epochs)
@@ -212,39 +218,6 @@ def _run_epoch(
     if saving is not None and state.epochs % _REMEMBERED_EPOCHS == 0:
         state.batches.forget()
     return False, False
-
-
-class StepDraws:
-    """Steps whose layers draw from a generator of their own, in place of torch's.
-
-    The first one shows whether any number is drawn at all. Layers that are computed anew in the backward pass
-    (``torch.utils.checkpoint``), or are compiled, must find torch's own generator in the state of ours.
-    """
-
-    def __init__(self, step: Step, generator: torch.Generator, compiled: bool) -> None:
-        self._step, self._generator = step, generator
-        self._is_first, self._draws, self._as_global = True, True, compiled
-
-    def __call__(self, batch: Any) -> tuple[Tensor, Tensor]:
-        if not self._draws:
-            return self._step(batch)
-        if self._as_global:
-            with as_global(self._generator):
-                return self._step(batch)
-        if not self._is_first:
-            with DrawFrom(self._generator):
-                return self._step(batch)
-        before = self._generator.get_state()
-        try:
-            # Layers that are computed anew set torch's own generator, though they then draw from ours.
-            with GLOBAL_GENERATOR, DrawFrom(self._generator) as drawing:
-                result = self._step(batch)
-        except RecomputedDrawError:
-            self._generator.set_state(before)
-            self._as_global = True
-            return self(batch)
-        self._is_first, self._draws = False, drawing.has_drawn
-        return result
 
 
 class TrainingState:
@@ -388,7 +361,7 @@ class History:
 
     def of_model(self, r: int) -> dict[str, list[float]]:
         """The metrics of model r, by name."""
-        return {name: [row[r].item() for row in rows] for name, rows in self.metrics.items()}
+        return {name: torch.stack(rows)[:, r].tolist() if rows else [] for name, rows in self.metrics.items()}
 
     def state(self) -> dict[str, Tensor | None]:
         """For a checkpoint."""
