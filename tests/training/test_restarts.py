@@ -194,9 +194,9 @@ def test_epochs_of_later_rounds_are_counted_on(options: dict[str, Any], tmp_path
 
 def test_a_trial_that_is_a_share_of_all_epochs_is_not_prolonged_unless_it_is_named(tmp_path: Path) -> None:
     given = {"n_init": 3, "checkpoint": tmp_path}
-    small(**given, trial_epochs="auto", max_epochs=8).fit(X)
+    small(**given, trial_epochs=0.25, max_epochs=8).fit(X)
     with pytest.raises(InputError, match=r"trial_epochs was 2 and is 3.*trial_epochs=2"):
-        small(**given, trial_epochs="auto", max_epochs=12).fit(X)
+        small(**given, trial_epochs=0.25, max_epochs=12).fit(X)
     longer = small(**given, trial_epochs=2, max_epochs=12).fit(X)
     assert same_weights(longer, small(n_init=3, trial_epochs=2, max_epochs=12).fit(X))
 

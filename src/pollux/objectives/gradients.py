@@ -20,7 +20,7 @@ from pollux.geometry.affinity import Affinity, Features
 from pollux.objectives.batch_samples import DistributedSamples
 from pollux.objectives.gemini import Gemini
 from pollux.ranks import Ranks
-from pollux.transport import check_symmetric, compiled_steps, solve_warm
+from pollux.transport import compiled_steps, solve_warm
 
 Array = NDArray[np.float64]
 _TINY = float(np.finfo(np.float64).tiny)
@@ -121,7 +121,7 @@ def wasserstein_ovo(logits: Tensor, affinity: Affinity | None) -> tuple[Tensor, 
     others = p_y[..., pairs.others]
     # Sums over the sides that a cluster is are products with a matrix of few numbers.
     gradient = (pairs.is_side * others[..., None, :]) @ potentials
-    gradient += (np.einsum("...n,...n", potentials, sides) / n @ pairs.is_other.T)[..., None]
+    gradient += (np.add.reduce(potentials * sides, -1) / n @ pairs.is_other.T)[..., None]
     values = values.reshape(shape[:-1]) * others[..., :m] * others[..., m:]
     return _answer(logits, clusters, 2 * np.add.reduce(values, -1), 2 * gradient)
 
@@ -157,8 +157,7 @@ def _clusters(logits: Tensor) -> tuple[Array, Array]:
 def _transport(p: Array, q: Array, affinity: Affinity | None) -> tuple[Array, Array, Array]:
     assert affinity is not None
     assert not isinstance(affinity, Features)
-    check_symmetric(affinity)
-    return solve_warm(p, q, affinity)[:3]
+    return solve_warm(p, q, affinity, symmetric=True)[:3]
 
 
 def _answer(logits: Tensor, clusters: Array, value: Array, gradient: Array) -> tuple[Tensor, Tensor]:

@@ -36,9 +36,8 @@ _NO_MEMORY = re.compile(r"can't allocate memory|out of memory|not enough memory|
 _MEMORY_ERRORS = (MemoryError, RuntimeError, ValueError)
 # About so many steps are taken where the number of epochs is left to us, in at least so many epochs.
 _AUTO_STEPS, _AUTO_EPOCHS = 200, 15
-# The part of the epochs that all restarts have, where that is left to us, and how many go on after it: which is the
-# best is seen late.
-_AUTO_TRIAL, _GOING_ON = 0.25, 2
+# How many restarts go on after a trial: which is the best is seen late.
+_GOING_ON = 2
 
 
 class Round(NamedTuple):
@@ -272,8 +271,8 @@ def _plan_rounds(spec: Spec, restarts: int, batches: Batches) -> list[Round]:
         least = int(trial) + 1 if isinstance(trial, Integral) else 2
         epochs = max(_AUTO_EPOCHS, math.ceil(_AUTO_STEPS / (batches.n_batches or 1)), least)
     epochs = int(epochs)
-    if trial == "auto":
-        trial = math.ceil(_AUTO_TRIAL * epochs) if epochs > 1 else None
+    if isinstance(trial, float):
+        trial = math.ceil(trial * epochs) if epochs > 1 else None
     if trial is None or restarts <= _GOING_ON:
         return [Round(restarts, epochs, spec.training.schedule)]
     trial = int(trial)
