@@ -62,6 +62,8 @@ class Fitted:
         The samples of the fit, where they were streamed.
     optimiser_state : dict, optional
         What the next epoch of ``partial_fit`` continues with.
+    range : Tensor of shape (2, d), optional
+        The least and the greatest value of each feature that was learned from, where samples are vectors in memory.
     """
 
     module: nn.Module
@@ -83,6 +85,7 @@ class Fitted:
     given_labels: NDArray[np.int64] | None = None
     source: StreamSamples | None = field(default=None, repr=False)
     optimiser_state: dict[str, Any] | None = field(default=None, repr=False)
+    range: Tensor | None = field(default=None, repr=False)
 
     @staticmethod
     def of(
@@ -111,6 +114,7 @@ class Fitted:
             encoding=samples.encoding,
             feature_names=samples.feature_names,
             source=samples if isinstance(samples, StreamSamples) else None,
+            range=_range_of(problem.samples if isinstance(problem, MemoryProblem) else samples),
         )
         if isinstance(problem, MemoryProblem) and problem.samples is not samples:
             evaluation = fitted._evaluate_all(samples)
@@ -151,6 +155,11 @@ class Fitted:
             encoding=earlier.encoding,
             feature_names=earlier.feature_names,
             missing=earlier.missing,
+            range=earlier.range
+            if self.range is None or earlier.range is None
+            else torch.stack(
+                [torch.fmin(self.range[0], earlier.range[0]), torch.fmax(self.range[1], earlier.range[1])]
+            ),
         )
 
     @property
@@ -159,6 +168,21 @@ class Fitted:
         if self.encoding is not None:
             return self.encoding.decisions
         return Decisions(Decision(str(name), "number", True) for name in self.feature_names)
+
+    def far_outside(self, X: Any) -> tuple[int, list[str]]:
+        """How many of validated samples X (n, …) are unlike all that were learned from, and by which features.
+
+        Those that lie outside the range of a feature by more than its width.
+        """
+        if self.range is None or not isinstance(X, np.ndarray) or not len(X):
+            return 0, []
+        low, high = self.range.numpy()
+        width = high - low
+        with np.errstate(invalid="ignore", over="ignore"):
+            outside = ((low - width > X) | (high + width < X)) & (width > 0)
+        names = self.feature_names if self.encoding is None else self.encoding.feature_names
+        features = np.flatnonzero(outside.any(0)).tolist()
+        return int(outside.any(1).sum()), [str(names[index]) if names else str(index) for index in features]
 
     @property
     def is_free(self) -> bool:
@@ -205,3 +229,10 @@ class Fitted:
         probabilities = np.full((len(self.labels), seen.shape[1]), 1 / seen.shape[1], dtype=seen.dtype)
         probabilities[self.labels >= 0] = seen
         return probabilities
+
+
+def _range_of(samples: Samples) -> Tensor | None:
+    if not isinstance(samples, ArraySamples) or not isinstance(samples.X, np.ndarray) or samples.X.ndim != 2:
+        return None
+    ends = [end.reduce(samples.X, axis=0) for end in (np.fmin, np.fmax)]
+    return torch.from_numpy(np.stack(ends).astype(np.float64))
