@@ -10,16 +10,20 @@ if typing.TYPE_CHECKING:
     from pollux.objectives import Divergence, Gemini, f_divergence
     from pollux.selection import Selection, select_n_clusters
     from pollux.spec import MLP, Scaling, Training
+    from pollux.trees import Explanation, GeminiTree, explain
 
 __all__ = [
     "MLP",
     "Divergence",
+    "Explanation",
     "Gemini",
     "GeminiClustering",
+    "GeminiTree",
     "Scaling",
     "Selection",
     "Training",
     "data",
+    "explain",
     "f_divergence",
     "geometry",
     "io",
@@ -41,6 +45,9 @@ _HOMES = {
     "Divergence": "pollux.objectives",
     "Gemini": "pollux.objectives",
     "GeminiClustering": "pollux.clustering",
+    "Explanation": "pollux.trees",
+    "GeminiTree": "pollux.trees",
+    "explain": "pollux.trees",
     "MLP": "pollux.spec",
     "Scaling": "pollux.spec",
     "Selection": "pollux.selection",

@@ -32,7 +32,7 @@ from pollux.data.samples import (
 from pollux.errors import warn
 from pollux.fitted import Fitted
 from pollux.geometry import Geometry, Precomputed
-from pollux.io import model_files
+from pollux.io import model_files, tensors
 from pollux.objectives import Divergence, Gemini
 from pollux.objectives.penalties import Penalty
 from pollux.recipes import IMAGES, TABLES, apply_recipe
@@ -41,6 +41,8 @@ from pollux.threads import DrawFrom
 from pollux.training import Callback, NotFiniteError, start, train_one_epoch, train_restarts
 from pollux.training.problem import MemoryProblem, pose_problem
 from pollux.training.session import session
+from pollux.trees import GeminiTree
+from pollux.trees.tree import FORMAT as TREE_FORMAT
 
 
 class CollapseWarning(UserWarning):
@@ -493,8 +495,8 @@ for _name in ("predict", "predict_proba", "transform", "score", "partial_fit"):
 
 def load(
     path: str | Path, model: nn.Module | Callable[..., nn.Module] | None = None, device: str | None = None
-) -> GeminiClustering:
-    """The clustering that :meth:`GeminiClustering.save` wrote; nothing in the file is executed.
+) -> GeminiClustering | GeminiTree:
+    """The clustering that ``save`` of it, or of a :class:`GeminiTree`, wrote; nothing in the file is executed.
 
     Parameters
     ----------
@@ -505,6 +507,8 @@ def load(
     device : str, optional
         Where to put it, if not on the CPU: a file does not say.
     """
+    if Path(path).is_file() and tensors.kind_of(Path(path)) == TREE_FORMAT:
+        return GeminiTree.load(path)
     clustering, fitted = model_files.load(path, GeminiClustering, model=model, device=device)
     with warnings.catch_warnings():
         # That everything fell into one cluster was said when it was trained.

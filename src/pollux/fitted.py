@@ -34,8 +34,8 @@ class Fitted:
         The network, from samples as it sees them to logits (n, K).
     order : Tensor of shape (K,)
         Which output of the network is cluster k: by decreasing size, empty ones last.
-    shape, dtype, device : tuple of int, torch.dtype, str
-        The shape of a sample before scaling, and the arithmetic and place of the network.
+    shape, dtype, device : tuple, torch.dtype, str
+        The shape of a sample before scaling, of several inputs that of each; the arithmetic and place of the network.
     history : dict of lists
         ``objective``, ``clusters`` and ``entropy`` of each epoch.
     objective, n_clusters : float, int
@@ -68,7 +68,7 @@ class Fitted:
 
     module: nn.Module
     order: Tensor
-    shape: tuple[int, ...]
+    shape: tuple[Any, ...]
     dtype: torch.dtype
     device: str
     history: dict[str, list[float]]

@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 import torch
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
-# Multiplications that one core does in about a millisecond.
-_SMALL = 4_000_000
+# Multiplications that one core does in about a millisecond. On busy cores each operation on several threads waits for
+# the last of them about that long.
+_SMALL = 40_000_000
 
 _allowed: ContextVar[int | None] = ContextVar("allowed", default=None)
 _Item = TypeVar("_Item")
@@ -79,76 +79,102 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_keep_to_one)
 
 
-# Held by who gives torch's own generator the state of another.
-GLOBAL_GENERATOR = threading.RLock()
+# A dispatch key that torch itself does not use: operators without a kernel for it pass it by, at no cost.
+_KEY_NAME = "TESTING_ONLY_GenericMode"
+_KEY = torch._C._dispatch_key_parse(_KEY_NAME)
+_drawing, _lock = threading.local(), threading.RLock()
 
 
-class RecomputedDrawError(Exception):
-    """A layer that is computed anew in the backward pass must draw as it did before, which only torch can see to."""
-
-
-class DrawFrom(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class DrawFrom(AbstractContextManager[None]):
     """In this context, and in this thread, operations that are given no generator draw from ours.
 
     Layers that are made, dropout and loaders that shuffle draw the numbers that they would draw from torch's own
-    generator in the same state. That one is not touched: others may use it meanwhile. Of other devices than the CPU
-    nothing is changed.
-
-    Attributes
-    ----------
-    has_drawn : bool
-        Whether any number was drawn.
+    generator in the same state, and what saves and sets its state, as ``torch.utils.checkpoint`` does, finds ours.
+    Torch's own is not touched: others may use it meanwhile. Of other devices than the CPU nothing is changed.
     """
 
     def __init__(self, generator: torch.Generator) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._generator, self.has_drawn = generator, False
+        self._generator = generator
 
-    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if not _is_random(operation) or any(isinstance(value, torch.Generator) for value in (*args, *kwargs.values())):
-            return operation(*args, **kwargs)
-        device = kwargs.get("device") or next((value.device for value in args if isinstance(value, Tensor)), "cpu")
-        if torch.device(device).type != "cpu":
-            return operation(*args, **kwargs)
-        if torch._C._current_graph_task_id() != -1:
-            raise RecomputedDrawError
-        self.has_drawn = True
-        drawing = _with_generator(operation)
-        if drawing is not None:
-            return drawing(*args, **{**kwargs, "generator": self._generator})
-        with as_global(self._generator):
-            return operation(*args, **kwargs)
+    def __enter__(self) -> None:
+        with _lock:
+            _redirect()
+        self._before = _current()
+        _drawing.generator = self._generator
+        self._guard = torch._C._IncludeDispatchKeyGuard(_KEY)
+        self._guard.__enter__()  # type: ignore[no-untyped-call]
+
+    def __exit__(self, *error: object) -> None:
+        self._guard.__exit__(*error)
+        _drawing.generator = self._before
 
 
-@functools.cache
-def _is_random(operation: Any) -> bool:
-    return torch.Tag.nondeterministic_seeded in operation.tags
+def _current() -> torch.Generator | None:
+    return getattr(_drawing, "generator", None)
 
 
 @functools.cache
-def _with_generator(operation: Any) -> Any:
-    """The operation, or its overload, that takes a generator; None where there is none."""
-    name = operation._overloadname
-    for overload in (name, "generator" if name == "default" else f"{name}_generator"):
-        if overload in operation.overloadpacket.overloads():
-            found = getattr(operation.overloadpacket, overload)
-            if any(argument.name == "generator" for argument in found._schema.arguments):
-                return found
-    return None
+def _redirect() -> list[Any]:
+    """Give all operators that draw a kernel that gives them our generator, in its context."""
+    library: Any = torch.library.Library
+    everything, operators = library("_", "IMPL"), library("aten", "IMPL")
+    everything.m.fallback_fallthrough(_KEY_NAME)
+    for schema in torch._C._jit_get_all_schemas():
+        takes_generator = any(argument.name == "generator" for argument in schema.arguments)
+        if not schema.name.startswith("aten::" if takes_generator else ("aten::rand", "aten::native_dropout")):
+            continue
+        packet = getattr(torch.ops.aten, schema.name.removeprefix("aten::"))
+        operator = getattr(packet, schema.overload_name or "default")
+        if takes_generator:
+            operators.impl(operator, functools.partial(_draw, operator), _KEY_NAME)
+        else:
+            operators.impl(operator, functools.partial(_draw_within, operator), _KEY_NAME, with_keyset=True)
+    get_own, set_own = torch.get_rng_state, torch.set_rng_state
+
+    @functools.wraps(get_own)
+    def get_rng_state() -> Tensor:
+        generator = _current()
+        return get_own() if generator is None else generator.get_state()
+
+    @functools.wraps(set_own)
+    def set_rng_state(new_state: Tensor) -> None:
+        generator = _current()
+        set_own(new_state) if generator is None else generator.set_state(new_state)
+
+    # Layers that are computed anew in the backward pass draw as before by these, which no operator is told of.
+    torch.get_rng_state, torch.set_rng_state = get_rng_state, set_rng_state
+    # What is registered lasts as long as these.
+    return [everything, operators]
 
 
-@contextmanager
-def as_global(generator: torch.Generator) -> Iterator[None]:
-    """In this context torch's own generator has the state of ours, and ours follows it; for one thread at a time."""
-    with GLOBAL_GENERATOR:
-        before = torch.get_rng_state()
-        torch.set_rng_state(generator.get_state())
+def _is_ours(args: Any, kwargs: Any) -> bool:
+    """Whether a number is drawn on the CPU, now: a compiler that traces records the operator, not its generator."""
+    device = kwargs.get("device") or next((value.device for value in args if isinstance(value, Tensor)), "cpu")
+    is_traced = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
+    return _current() is not None and torch.device(device).type == "cpu" and not is_traced
+
+
+def _draw(operator: Any, *args: Any, **kwargs: Any) -> Any:
+    is_given = any(isinstance(value, torch.Generator) for value in (*args, *kwargs.values()))
+    if not is_given and _is_ours(args, kwargs):
+        kwargs["generator"] = _current()
+    with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(_KEY)):
+        return operator(*args, **kwargs)
+
+
+def _draw_within(operator: Any, keys: Any, *args: Any, **kwargs: Any) -> Any:
+    """An operator that takes no generator: those that it is made of draw from ours, unless a mode hides them."""
+    generator, own = _current(), torch.default_generator
+    if generator is None or not torch._C._len_torch_dispatch_stack() or not _is_ours(args, kwargs):
+        return operator.redispatch(keys.remove(_KEY), *args, **kwargs)
+    with _lock:
+        before = own.get_state()
+        own.set_state(generator.get_state())
         try:
-            yield
+            return operator.redispatch(keys.remove(_KEY), *args, **kwargs)
         finally:
-            generator.set_state(torch.get_rng_state())
-            torch.set_rng_state(before)
+            generator.set_state(own.get_state())
+            own.set_state(before)
 
 
 def iterate_drawing(items: Iterable[_Item], generator: torch.Generator) -> Iterator[_Item]:

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import pollux
 from pollux import GeminiClustering
 from pollux.errors import InputError
+from pollux.io import tensors as tensor_files
 
 RANDOM = np.random.default_rng(0)
 TOKENS = RANDOM.integers(0, 9, size=(40, 5))
@@ -127,8 +128,25 @@ def test_several_inputs_reach_a_network(form: str, tmp_path: Path) -> None:
     fitted.partial_fit(X, sample_weight=np.arange(40) % 3)
     with pytest.raises(ValueError, match="was trained on samples of shape"):
         fitted.predict(X[::-1] if isinstance(X, tuple) else {"numbers": NUMBERS, "words": TOKENS})
-    with pytest.raises(InputError, match="model of several inputs"):
-        fitted.save(tmp_path / "model.safetensors")
+    fitted.save(tmp_path / "model.safetensors")
+    again = pollux.load(tmp_path / "model.safetensors", model=lambda shapes, k: Pair(k))
+    np.testing.assert_array_equal(again.predict_proba(X), fitted.predict_proba(X))
+    np.testing.assert_array_equal(again.labels_, fitted.labels_)
+    with pytest.raises(ValueError, match="was trained on samples of shape"):
+        again.predict(X[::-1] if isinstance(X, tuple) else {"numbers": NUMBERS, "words": TOKENS})
+    assert again.partial_fit(X).n_iter_ > fitted.n_iter_
+
+
+def test_a_model_file_of_several_inputs_says_their_shapes_once(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    clustering(Pair()).fit((TOKENS, NUMBERS)).save(path)
+    tensors, data = tensor_files.read(path, "pollux-model", ("4",), "model file")
+    assert data["inputs"] == [[5], [3]]
+    assert data["shape"] == []
+    for change in ({"inputs": None}, {"shape": [5]}, {"inputs": [[0]]}, {"inputs": {"tokens": "5"}}):
+        tensor_files.write(path, "pollux-model", "4", tensors, {**data, **change})
+        with pytest.raises(InputError, match="is not a whole model file"):
+            pollux.load(path, model=Pair())
 
 
 def test_several_inputs_with_weights_and_an_affinity() -> None:
@@ -146,6 +164,8 @@ def test_several_inputs_with_weights_and_an_affinity() -> None:
         ({"a": TOKENS}, {"model": "linear"}, "takes one: join them"),
         ((TOKENS, NUMBERS[:-1]), {}, "their lengths differ"),
         ({}, {}, "empty mapping"),
+        ([TOKENS, NUMBERS], {}, "X is a list of arrays of different shapes.*pass a tuple"),
+        ([NUMBERS, NUMBERS[:-1]], {"model": "mlp"}, "X is a list of arrays of different shapes"),
         ((TOKENS, NUMBERS), {"preprocessing": "standard"}, "scaling='standard' is for one"),
         ((TOKENS, NUMBERS), {"init": "kmeans"}, "init='kmeans' is for one"),
         ((TOKENS, NUMBERS), {"penalties": {"vat": 1.0}}, "the penalty 'vat' is for one"),

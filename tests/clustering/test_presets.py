@@ -168,8 +168,8 @@ def test_data_frames_keep_the_names_of_their_columns() -> None:
 @pytest.mark.parametrize("shape", [(-1, 64), (-1, 1, 8, 8)])
 def test_images_are_found_in_either_shape(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(starting, "_FEWEST_STEPS", 100)
-    # Of three digits, in few steps of a small network.
-    chosen = NUMBERS < 3
+    # Of three digits that are told apart easily, in few steps of a small network.
+    chosen = np.isin(NUMBERS, (0, 4, 6))
     X, classes = DIGITS[chosen][:200].reshape(shape), NUMBERS[chosen][:200]
     model = recipe("for_images", n_init=1, max_epochs=5, hidden=(20,), n_components=20, batch_size=100).fit(X)
     assert adjusted_rand_index(classes, model.labels_) > 0.8
@@ -177,9 +177,11 @@ def test_images_are_found_in_either_shape(shape: tuple[int, ...], monkeypatch: p
 
 
 def test_pixels_of_every_type_are_the_same_images() -> None:
-    models = [recipe("for_images").fit(PIXELS.astype(kind)) for kind in (np.uint8, np.float32, np.int64)]
+    # Of as many digits as clusters: where others would do as well, rounding chooses between starts.
+    pixels = DIGITS[np.isin(NUMBERS, (0, 4, 6))][:120]
+    models = [recipe("for_images").fit(pixels.astype(kind)) for kind in (np.uint8, np.float32, np.int64)]
     for model in models[1:]:
-        np.testing.assert_allclose(model.predict_proba(PIXELS), models[0].predict_proba(PIXELS), atol=1e-2)
+        np.testing.assert_allclose(model.predict_proba(pixels), models[0].predict_proba(pixels), atol=1e-2)
 
 
 @every_recipe

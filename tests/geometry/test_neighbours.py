@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import os
 import pickle
-import sys
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -206,56 +203,61 @@ def test_small_distances_far_from_the_origin_keep_their_digits() -> None:
 def test_neighbours_are_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = Rows(normal(40, 3))
     first = nearest(rows, 12)
-    monkeypatch.setattr(neighbours, "_exact", lambda *_: pytest.fail("searched again"))
+    monkeypatch.setattr(neighbours, "_compare_all", lambda *_: pytest.fail("searched again"))
     for one, other in zip(nearest(rows, 5), first, strict=True):
         np.testing.assert_array_equal(one, other[:, :5])
     monkeypatch.undo()
     assert nearest(rows, 30).numbers.shape == (40, 30)
 
 
-def test_a_missing_search_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(neighbours, "EXACT_UP_TO", 10)
-    monkeypatch.setitem(sys.modules, "pynndescent", None)
-    with pytest.raises(ImportError, match=r"20 rows .*pip install 'pollux\[graphs\]', or fit on at most 10 rows"):
-        nearest(normal(20, 2), 3)
+@pytest.fixture
+def searching(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neighbours are those among the nearest cells, as of many samples."""
+    monkeypatch.setattr(neighbours, "EXACT_UP_TO", 0)
 
 
-def test_what_a_search_does_not_find_is_looked_for_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("searching")
+def test_a_search_finds_nine_of_ten(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, exact = normal(2_000, 5), reference(normal(2_000, 5), 10)[1]
+    monkeypatch.setattr(neighbours, "_SEARCHED_CELLS", 12)
+    found = nearest(X, 10)
+    assert np.mean([len(set(a) & set(b)) for a, b in zip(found.numbers, exact, strict=True)]) >= 9
+    assert (found.numbers != np.arange(len(X))[:, None]).all()
+    assert (np.diff(found.distances, axis=1) >= 0).all()
+    np.testing.assert_allclose(found.distances, np.linalg.norm(X[:, None] - X[found.numbers], axis=2))
+
+
+@pytest.mark.usefixtures("searching")
+@pytest.mark.parametrize("k", [1, 20, 39])
+def test_a_search_among_few_samples_is_exact(k: int) -> None:
     X = normal(40, 3)
-
-    class Forgetful:
-        """Finds a sample itself and its nearest ones, but of some samples too few."""
-
-        def __init__(self, points: Any, n_neighbors: int, random_state: int) -> None:
-            found = np.concatenate([np.arange(len(points))[:, None], reference(points, n_neighbors - 1)[1]], 1)
-            found[3, -2:] = found[20, 1:] = found[30] = -1
-            self.neighbor_graph = found, None
-
-    monkeypatch.setitem(sys.modules, "pynndescent", SimpleNamespace(NNDescent=Forgetful))
-    monkeypatch.setattr(neighbours, "EXACT_UP_TO", 10)
-    found = nearest(X, 20)
-    np.testing.assert_array_equal(found.numbers, reference(X, 20)[1])
+    np.testing.assert_array_equal(nearest(X, k).numbers, reference(X, k)[1])
 
 
+@pytest.mark.usefixtures("searching")
+def test_a_search_compares_few_pairs_where_most_samples_are_equal(monkeypatch: pytest.MonkeyPatch) -> None:
+    X = np.concatenate([np.zeros((900, 2)), normal(100, 2)])
+    seen: list[int] = []
+    original = torch.topk
+
+    def topk(tile: torch.Tensor, *given: Any, **options: Any) -> Any:
+        seen.append(tile.numel())
+        return original(tile, *given, **options)
+
+    monkeypatch.setattr(torch, "topk", topk)
+    found = nearest(X, 5)
+    assert sum(seen) <= len(X) * (neighbours._SEARCHED_CELLS + neighbours._LARGEST_CELL) * math.isqrt(len(X))
+    assert (found.numbers != np.arange(len(X))[:, None]).all()
+    assert all(len(set(row)) == 5 for row in found.numbers)
+    assert not found.distances[:900].any()
+
+
+@pytest.mark.usefixtures("searching")
 def test_neighbours_in_float32_are_exact_where_products_cancel(monkeypatch: pytest.MonkeyPatch) -> None:
     # Far from the centre of all, squares have no digits left for the distances within a group.
     X = np.concatenate([normal(15, 3), 3e3 + normal(15, 3)])
-    monkeypatch.setattr(neighbours, "_DOUBLE_UP_TO", 0)
     monkeypatch.setattr(neighbours, "_FEWEST", 1)
     np.testing.assert_array_equal(nearest(X, 7).numbers, reference(X, 7)[1])
-
-
-@pytest.mark.skipif(not IS_FULL, reason="make test-faults runs it: the search is compiled for a minute")
-@pytest.mark.skipif(importlib.util.find_spec("pynndescent") is None, reason="pynndescent is not installed")
-def test_approximate_search_finds_nine_of_ten(monkeypatch: pytest.MonkeyPatch) -> None:
-    X = np.concatenate([normal(2_000, 8), np.zeros((30, 8))])
-    monkeypatch.setattr(neighbours, "EXACT_UP_TO", 100)
-    found = nearest(X, 10)
-    exact = reference(X, 10)[1]
-    shared = [len(set(a) & set(b)) for a, b in zip(found.numbers[:2_000], exact[:2_000], strict=True)]
-    assert np.mean(shared) >= 9
-    assert (found.numbers != np.arange(len(X))[:, None]).all()
-    assert (np.diff(found.distances, axis=1) >= 0).all()
 
 
 # --- Weights of edges -----------------------------------------------------------------------------------------
@@ -435,6 +437,46 @@ def test_parts_that_hardly_hold_together_count_as_parts(monkeypatch: pytest.Monk
 def test_unit_rows_have_length_one_and_zeros_stay() -> None:
     values = np.concatenate([normal(5, 3) * 1e-100, np.zeros((2, 3))])
     np.testing.assert_allclose(np.linalg.norm(unit_rows(values), axis=1), [1] * 5 + [0] * 2)
+
+
+# --- Clusterings of a graph -----------------------------------------------------------------------------------
+
+
+def test_the_information_of_edges_is_that_of_a_slow_definition() -> None:
+    graph = NeighbourGraph(neighbours=5).graph(normal(30, 2))
+    labels = np.random.default_rng(0).integers(0, 4, 30)
+    joint = np.zeros((4, 4))
+    for i, j in zip(*graph.nonzero(), strict=True):
+        joint[labels[i], labels[j]] += graph[i, j] / graph.sum()
+    expected = sum(
+        joint[a, b] * math.log(joint[a, b] / joint[a].sum() / joint[:, b].sum())
+        for a in range(4)
+        for b in range(4)
+        if joint[a, b]
+    )
+    assert spectral.edge_information(graph, labels) == pytest.approx(expected)
+
+
+def test_edges_tell_most_of_clusters_that_they_do_not_leave() -> None:
+    X = np.concatenate([normal(20, 2) + 100 * number for number in range(3)])
+    graph, classes = NeighbourGraph(neighbours=5).graph(X), np.repeat([0, 1, 2], 20)
+    weight = np.asarray(graph.sum(1)).ravel()
+    shares = np.array([weight[classes == k].sum() for k in range(3)]) / weight.sum()
+    assert spectral.edge_information(graph, classes) == pytest.approx(-(shares * np.log(shares)).sum())
+    assert spectral.edge_information(graph, np.zeros(60, dtype=np.int64)) == pytest.approx(0, abs=1e-12)
+    assert spectral.edge_information(scipy.sparse.csr_array((3, 3)), np.arange(3)) == 0
+
+
+def test_clusterings_come_with_the_best_first() -> None:
+    X, classes = make_blobs(150, n_features=3, centers=4, cluster_std=1.0, random_state=1)
+    geometry = NeighbourGraph()
+    found = geometry.clusterings(X, 4, count=32, seed=5)
+    values = [round(spectral.edge_information(geometry.graph(X), labels), 4) for labels in found]
+    assert len(found) == 32
+    assert values == sorted(values, reverse=True)
+    assert adjusted_rand_index(classes, found[0]) > 0.9
+    for one, other in zip(geometry.clusterings(X, 4, count=32, seed=5), found, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 # --- Kernels --------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from sklearn.metrics import mutual_info_score
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
-from pollux import Divergence, Gemini, f_divergence
+from pollux import Divergence, Gemini, GeminiClustering, f_divergence
 from pollux.errors import InputError
 from pollux.geometry import resolve
 from pollux.geometry.affinity import Features, centre_kernel, centred_kernels
@@ -575,6 +575,13 @@ def test_no_samples_are_refused() -> None:
 def test_weights_that_are_negative_or_not_finite_are_refused(weight: float) -> None:
     with pytest.raises(InputError, match="sample_weight must be finite and not negative"):
         Gemini("mi")(random_logits(5, 2).log_softmax(-1), sample_weight=torch.tensor([1.0, 1, 1, 1, weight]))
+
+
+def test_samples_that_do_not_count_at_all_are_refused() -> None:
+    with pytest.raises(InputError, match="sample_weight is zero for all samples"):
+        Gemini("mi")(random_logits(5, 2).log_softmax(-1), sample_weight=torch.zeros(5))
+    with pytest.raises(ValueError, match="at least one non-zero number"):
+        GeminiClustering(2, model="linear", objective="mi").fit(np.ones((5, 2)), sample_weight=np.zeros(5))
 
 
 def test_sample_weights_of_the_wrong_length_are_refused() -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.func import grad, vmap
 
@@ -21,6 +22,7 @@ from pollux import Gemini
 from pollux.errors import InputError
 from pollux.geometry.affinity import Features, Paths
 from pollux.objectives import GEMINIS
+from pollux.ranks import Ranks
 
 n, K = 8, 3
 PAGE = Path(__file__).parents[2] / "docs" / "objectives.md"
@@ -101,9 +103,13 @@ def test_vmap_over_affinities(divergence: str, mode: str) -> None:
     torch.testing.assert_close(values, expected)
 
 
-def compiled_gradient(row: str, backend: str) -> Tensor:
+def check_compiled(row: str, backend: str) -> None:
     torch._dynamo.reset()
-    return gradient_of(torch.compile(loss_of(row), fullgraph=True, backend=backend), numbers(n, K))
+    loss, logits = loss_of(row), numbers(n, K)
+    compiled = torch.compile(loss, fullgraph=True, backend=backend)
+    torch.testing.assert_close(gradient_of(compiled, logits), gradient_of(loss, logits))
+    if backend == "inductor":
+        torch.testing.assert_close(compiled(numbers(n, K, seed=2)), loss(numbers(n, K, seed=2)))
 
 
 @every_row
@@ -111,15 +117,37 @@ def test_compile(row: str) -> None:
     """In one graph: what cannot be traced would be an error."""
     # Derivatives are traced too where the operator that solves transport problems is in the graph.
     backend = "aot_eager" if "wasserstein_ova" in row else "eager"
-    torch.testing.assert_close(compiled_gradient(row, backend), gradient_of(loss_of(row), numbers(n, K)))
+    check_compiled(row, backend)
 
 
 @pytest.mark.skipif(not (shutil.which("c++") or shutil.which("g++")), reason="there is no compiler")
 @pytest.mark.skipif(os.environ.get("POLLUX_FAULTS") != "full", reason="it takes long: make test-faults")
 @pytest.mark.filterwarnings("ignore")
 @every_row
-def test_compile_in_earnest(row: str) -> None:
-    torch.testing.assert_close(compiled_gradient(row, "inductor"), gradient_of(loss_of(row), numbers(n, K)))
+def test_compile_in_earnest(row: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # What other programs have left in the cache of all may not be whole.
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    check_compiled(row, "inductor")
+
+
+def test_samples_spread_over_processes_are_not_traced() -> None:
+    """A trace would be of the samples here alone."""
+    gemini, logits = Gemini("mmd_ova"), numbers(n, K)
+    kernel = AFFINITIES["kernel"]["matrix"]
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
+    try:
+
+        def loss(logits: Tensor) -> Tensor:
+            return -gemini(logits.log_softmax(-1), kernel, ranks=Ranks())
+
+        torch._dynamo.reset()
+        for traced in (grad(loss), torch.compile(loss, backend="eager")):
+            with pytest.raises(InputError, match="cannot be traced"):
+                traced(logits)
+        with pytest.raises(InputError, match="sample_weight is zero for all samples"):
+            gemini(logits.log_softmax(-1), kernel, ranks=Ranks(), sample_weight=torch.zeros(n))
+    finally:
+        dist.destroy_process_group()
 
 
 def test_compiled_functions_keep_graphs_apart() -> None:

@@ -599,3 +599,35 @@ def test_an_optimiser_whose_state_no_file_can_hold_is_refused_at_once(tmp_path: 
     with pytest.raises(InputError, match="holds a object"):
         small(optimiser=Odd, checkpoint=tmp_path, max_epochs=1_000).fit(X)
     assert len(steps) <= 1
+
+
+def test_no_checkpoint_holds_weights_from_which_nothing_can_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first of two restarts begins without finite weights: killed there, it would be refused for ever."""
+    made, written = list[nn.Module](), list[bool]()
+
+    def network(shape: Any, n_clusters: int) -> nn.Module:
+        module = nn.Sequential(nn.Linear(4, n_clusters), nn.BatchNorm1d(n_clusters))
+        if not made:
+            nn.init.constant_(module[0].weight, float("nan"))
+        made.append(module)
+        return module
+
+    write = Checkpoints._write
+
+    def recorded(self: Checkpoints, tensors: Any, skeleton: Any) -> None:
+        written.append(all(bool(tensor.isfinite().all()) for tensor in unpack(tensors, skeleton)["state"]["model"]))
+        write(self, tensors, skeleton)
+
+    monkeypatch.setattr(Checkpoints, "_write", recorded)
+    training = Training(checkpoint=Checkpoints(tmp_path / "checkpoints", every="1 step"))
+    clustering = GeminiClustering(
+        2, model=network, objective="mmd_ova", n_init=2, max_epochs=2, batch_size=20, training=training, random_state=0
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        clustering.fit(X)
+    assert len(made) == 2
+    assert written
+    assert all(written)

@@ -266,17 +266,20 @@ def test_before_the_end_of_the_first_epoch_there_is_a_checkpoint(data: Path, mon
     assert not Path("stopped/unfinished").exists()
 
 
-def test_a_second_ctrl_c_in_training_keeps_the_last_checkpoint(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_ctrl_c_before_anything_is_learned_says_how_to_start_anew(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def struck(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("pollux.training.batches.RowBatches.epoch", struck)
     answer = pollux("fit", data, "--clusters", 3, "--out", "stopped")
     assert answer.code == 130
-    assert "pollux fit --resume stopped" in answer.err
+    assert "To start anew: pollux fit --resume stopped --overwrite" in answer.err
     monkeypatch.undo()
     monkeypatch.chdir(data.parent)
-    assert pollux("fit", "--resume", "stopped").code == 0
+    assert pollux("fit", "--resume", "stopped").code == 2
+    assert pollux("fit", "--resume", "stopped", "--overwrite").code == 0
 
 
 # Going on

@@ -24,6 +24,7 @@ COMMANDS = {
     "fit": ("pollux.app.fit", "find clusters in a file and save the model"),
     "select": ("pollux.app.select", "find how many clusters a file has"),
     "predict": ("pollux.app.predict", "write the cluster of each row of a file"),
+    "explain": ("pollux.app.explain", "say what tells each cluster apart"),
     "report": ("pollux.app.report", "make a page of what was found"),
     "export": ("pollux.app.export", "write the model for other programs"),
     "datasets": ("pollux.lab.datasets_command", "list and fetch data with known classes"),

@@ -279,14 +279,14 @@ def load_run(
     """The clustering of a run and how it reads columns, with what to do about missing values if not as in training."""
     path = model_path(run)
     # Imported late, because it brings torch.
-    from pollux.clustering import load
+    from pollux.clustering import GeminiClustering, load
 
     try:
         clustering = load(path)
     except ValueError as error:
         raise InputError(str(error)) from error
-    encoding = clustering.fitted_.encoding
-    if encoding is None:
+    encoding = clustering.fitted_.encoding if isinstance(clustering, GeminiClustering) else None
+    if encoding is None or not isinstance(clustering, GeminiClustering):
         raise InputError(f"{path} was saved from Python, without the columns it reads: load it with pollux.load there.")
     if clustering.fitted_.is_free and not with_free:
         raise InputError(

@@ -308,6 +308,12 @@ def validate_samples(
             "X requires gradients, and a clustering passes none on to its samples: pass X.detach(). To train what "
             "makes X, use pollux.Gemini as a loss."
         )
+    shapes = sorted({tuple(part.shape) for part in X if hasattr(part, "shape")}) if isinstance(X, list) else []
+    if len(shapes) > 1 and len(shapes[-1]) > 1:
+        raise InputError(
+            f"X is a list of arrays of different shapes, such as {shapes[0]} and {shapes[-1]}, but samples must be of "
+            "one shape. If they are several inputs of a network, pass a tuple: fit((A, B))."
+        )
     if encoding is not None:
         encoded = encoding.encode(X)
         _check_count(len(encoded), fewest)

@@ -13,19 +13,21 @@ from torch import Tensor
 from pollux.data.rows import Rows, as_rows
 from pollux.data.scaling import principal_axes
 
-EXACT_UP_TO = 70_000
-"""Samples among which neighbours are found exactly: comparing all pairs takes no longer than making a search index."""
+EXACT_UP_TO = 20_000
+"""Samples among which neighbours are found exactly, from all pairs; of more, those of the nearest cells are."""
 
 SEARCHED_COMPONENTS = 50
 """Principal components that are searched, where samples have more dimensions."""
 
 _TILE_ELEMENTS = 30_000_000
 _MEASURED_ELEMENTS = 5_000_000
-_DOUBLE_UP_TO = 20_000
 # In float32 so many more are taken by products, which cancel, and chosen among by differences.
 _SPARE = 8
 # At least so many are searched for: the next call may want some more, and they cost nothing.
 _FEWEST = 15
+# Of a search: points for each cell that k-means sees, its iterations, about how many cells' points a point is compared
+# with, and how many times the usual points a cell may have.
+_SAMPLE_OF_A_CELL, _ITERATIONS, _SEARCHED_CELLS, _LARGEST_CELL = 40, 5, 32, 4
 
 
 class Neighbours(NamedTuple):
@@ -38,8 +40,8 @@ class Neighbours(NamedTuple):
 def nearest(X: Any, k: int, *, components: int | None = SEARCHED_COMPONENTS) -> Neighbours:
     """The k nearest others of each sample, or all others where there are fewer.
 
-    Exact for up to ``EXACT_UP_TO`` samples; by approximate search (pynndescent) beyond. What is found is kept with the
-    rows, for the next call.
+    Exact for up to ``EXACT_UP_TO`` samples; beyond, some are missed (see :func:`_search`). What is found is kept with
+    the rows, for the next call.
 
     Parameters
     ----------
@@ -63,12 +65,12 @@ def _nearest(rows: Rows, k: int, components: int | None) -> Neighbours:
     if k < 1:
         return Neighbours(np.zeros((n, 0)), np.zeros((n, 0), dtype=np.int64))
     points = _points(rows, components)
-    return _measured(rows, _exact(points, k) if n <= EXACT_UP_TO else _approximate(points, k))
+    return _measured(rows, _compare_all(points, k) if n <= EXACT_UP_TO else _search(points, k))
 
 
 def _points(rows: Rows, components: int | None) -> Tensor:
     """All samples as points (n, d), centred and of unit size, so that their squares can be summed in any unit."""
-    dtype = torch.float64 if len(rows) <= _DOUBLE_UP_TO else torch.float32
+    dtype = torch.float64 if len(rows) <= EXACT_UP_TO else torch.float32
     found = rows.moments()
     centre = torch.from_numpy(found.mean).flatten()
     unit = float(np.maximum(found.high - found.mean, found.mean - found.low).max()) or 1.0
@@ -83,51 +85,71 @@ def _points(rows: Rows, components: int | None) -> Tensor:
     return torch.cat([point(samples) for samples in rows.parts()])
 
 
-def _exact(points: Tensor, k: int, asked: Tensor | None = None) -> Tensor:
-    """The numbers (m, k) of the nearest of the points that are asked for, from all pairs, a tile at a time."""
-    n = len(points)
-    asked = torch.arange(n) if asked is None else asked
-    count = k if points.dtype == torch.float64 else min(k + _SPARE, n - 1)
+def _compare_all(points: Tensor, k: int) -> Tensor:
+    """The numbers (n, k) of what is nearest, from all pairs, a tile at a time."""
     squares = points.square().sum(1)
     found = []
-    for own in torch.split(asked, max(1, _TILE_ELEMENTS // n)):
+    for own in torch.split(torch.arange(len(points)), max(1, _TILE_ELEMENTS // len(points))):
         # ‖x‖² is the same for all candidates of a row, and left out.
         tile = torch.addmm(squares, points[own], points.T, alpha=-2)
         tile[torch.arange(len(own)), own] = torch.inf
-        found.append(torch.topk(tile, count, largest=False).indices)
-    index = torch.cat(found)
-    return index if count == k else torch.from_numpy(_measured(Rows(points), index, asked).numbers[:, :k])
+        found.append(torch.topk(tile, k, largest=False).indices)
+    return torch.cat(found)
 
 
-def _approximate(points: Tensor, k: int) -> Tensor:
-    try:
-        from pynndescent import NNDescent
-    except ImportError as error:
-        raise ImportError(
-            f"Neighbours among {len(points):,} rows are searched for by pynndescent: pip install 'pollux[graphs]', "
-            f"or fit on at most {EXACT_UP_TO:,} rows."
-        ) from error
-    found, _ = NNDescent(points.numpy(), n_neighbors=k + 1, random_state=0).neighbor_graph
-    index = torch.from_numpy(np.asarray(found, dtype=np.int64))
-    # Mostly a sample comes first among its own neighbours; where many rows are equal, it may be further back or absent.
-    own = index == torch.arange(len(index))[:, None]
-    own[~own.any(1), -1] = True
-    index = index[~own].view(len(index), k)
-    # Where it finds too few, −1 stands for the others.
-    missing = (index < 0).any(1).nonzero().flatten()
-    if len(missing):
-        index[missing] = _exact(points, k, missing)
-    return index
+def _search(points: Tensor, k: int) -> Tensor:
+    """The numbers (n, k) of what is nearest among the points of the nearest cells; a few in a hundred are missed.
+
+    About √n cells are those of k-means in a sample. All points of a cell look at the same others, so that the work is
+    matrix products, on the threads that torch has.
+    """
+    n = len(points)
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(0))
+    sample = points[order[: _SAMPLE_OF_A_CELL * math.isqrt(n)]]
+    centres = sample[: math.isqrt(n)]
+    for _ in range(_ITERATIONS):
+        cell = _nearest_centre(sample, centres)
+        sizes = torch.bincount(cell, minlength=len(centres))[:, None]
+        sums = torch.zeros_like(centres).index_add_(0, cell, sample)
+        centres = torch.where(sizes > 0, sums / sizes.clamp_min(1), centres)
+    cell = _nearest_centre(points, centres)
+    members = torch.split(cell.argsort(stable=True), torch.bincount(cell, minlength=len(centres)).tolist())
+    # No fewer than are asked for, with some to choose among.
+    wanted = max(_SEARCHED_CELLS * math.isqrt(n), 4 * (k + _SPARE))
+    # Where many points are equal, a cell could hold most of them: its pieces look at each other as other cells do.
+    largest = max(1, min(_LARGEST_CELL * math.isqrt(n), _TILE_ELEMENTS // wanted))
+    pieces = [piece for some in members for piece in torch.split(some, largest) if len(piece)]
+    sizes = torch.tensor([len(piece) for piece in pieces])
+    centres = torch.stack([points[piece].mean(0) for piece in pieces])
+    squares = points.square().sum(1)
+    count = min(k + _SPARE, n - 1)
+    index = torch.empty(n, count, dtype=torch.int64)
+    for number, own in enumerate(pieces):
+        distance = (centres - centres[number]).square().sum(1)
+        # Its own points come first, so that none of them is its own neighbour.
+        distance[number] = -1
+        near = distance.argsort()
+        enough = int((sizes[near].cumsum(0) < wanted).sum()) + 1
+        others = torch.cat([pieces[other] for other in near[:enough].tolist()])
+        tile = torch.addmm(squares[others], points[own], points[others].T, alpha=-2)
+        tile.diagonal().fill_(torch.inf)
+        index[own] = others[torch.topk(tile, count, largest=False).indices]
+    return torch.from_numpy(_measured(Rows(points), index).numbers[:, :k])
 
 
-def _measured(rows: Rows, index: Tensor, asked: Tensor | None = None) -> Neighbours:
-    """Distances of samples, or of those asked for, from the differences of coordinates: products lose the digits of
-    small ones."""
+def _nearest_centre(points: Tensor, centres: Tensor) -> Tensor:
+    """The number (n,) of the centre that is nearest to each point."""
+    squares = centres.square().sum(1)
+    parts = torch.split(points, max(1, _TILE_ELEMENTS // len(centres)))
+    return torch.cat([torch.addmm(squares, part, centres.T, alpha=-2).argmin(1) for part in parts])
+
+
+def _measured(rows: Rows, index: Tensor) -> Neighbours:
+    """Distances of samples from the differences of coordinates: products lose the digits of small ones."""
     n, k = index.shape
-    own = torch.arange(n) if asked is None else asked
     size = max(1, _MEASURED_ELEMENTS // (k * math.prod(rows.shape)))
-    parts_asked = zip(torch.split(own, size), torch.split(index, size), strict=True)
-    distances = torch.cat([_lengths(rows[part], rows[others.flatten()]) for part, others in parts_asked])
+    parts = zip(torch.split(torch.arange(n), size), torch.split(index, size), strict=True)
+    distances = torch.cat([_lengths(rows[part], rows[others.flatten()]) for part, others in parts])
     order = distances.argsort(dim=1, stable=True)
     return Neighbours(distances.gather(1, order).numpy(), index.gather(1, order).numpy())
 

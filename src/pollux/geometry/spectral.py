@@ -16,6 +16,7 @@ from torch import Tensor
 
 from pollux.data.rows import Rows, as_rows
 from pollux.geometry.affinity import Affinity, Block, Features
+from pollux.geometry.centres import k_means
 from pollux.geometry.neighbours import SEARCHED_COMPONENTS, Neighbours, nearest
 from pollux.geometry.pairwise import Geometry, Kind
 
@@ -28,6 +29,10 @@ _KRYLOV = 50
 # An edge of so little weight changes no eigenvalue by more than that.
 _NO_EDGE = 1e-6
 _COMPONENTS = 10
+# Eigenvectors for each cluster, no number of which is the best for all data; and of k-means in them, the runs.
+_OF_A_CLUSTER, _RUNS = (1.0, 1.5, 2.0, 2.5), 4
+# A graph of few neighbours has fewer bridges between clusters, and one of many holds the clusters themselves together.
+_FEWER, _FEWEST = 3, 3
 
 
 def fuzzy(neighbours: Neighbours) -> scipy.sparse.csr_array:
@@ -125,6 +130,19 @@ def _lanczos(graph: scipy.sparse.csr_array, count: int) -> tuple[NDArray[np.floa
     return found
 
 
+def edge_information(graph: scipy.sparse.csr_array, labels: NDArray[np.int64]) -> float:
+    """The mutual information, in nats, between the clusters of the two ends of an edge, drawn by its weight.
+
+    It is the higher, the fewer edges run between clusters, and the more clusters there are and the more alike in size.
+    """
+    n, K = len(labels), int(labels.max()) + 1
+    member = scipy.sparse.csr_array((np.ones(n), labels, np.arange(n + 1)), shape=(n, K))
+    joint = (member.T @ (graph @ member)).toarray()
+    joint /= joint.sum() or 1.0
+    apart = joint.sum(1, keepdims=True) * joint.sum(0)
+    return float((joint[joint > 0] * np.log(joint[joint > 0] / apart[joint > 0])).sum())
+
+
 def distinct(rows: Rows) -> tuple[Rows, NDArray[np.int64]]:
     """The samples without those that repeat others, and which of them each sample (n,) is; sparse ones as they are.
 
@@ -151,7 +169,7 @@ def _without_copies(rows: Rows) -> tuple[Rows, NDArray[np.int64]]:
     return rows.part(torch.from_numpy(first[order])), np.argsort(order)[which]
 
 
-def unit_rows(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+def unit_rows(vectors: NDArray[Any]) -> NDArray[Any]:
     """Each row at length one."""
     length = np.linalg.norm(vectors, axis=1, keepdims=True)
     return vectors / np.where(length > 0, length, 1)
@@ -215,6 +233,33 @@ class NeighbourGraph(Geometry):
         """The features (n, r) of all samples."""
         values, vectors = self.vectors(X, self.components or _COMPONENTS)
         return unit_rows(vectors * np.clip(values, 0, 1) ** self.diffusion if self.diffusion else vectors)
+
+    def clusterings(
+        self, X: Any, n_clusters: int, count: int = 1, seed: int = 0, sample_weight: NDArray[np.float64] | None = None
+    ) -> list[NDArray[np.int64]]:
+        """The best so many of several clusterings (n,) by k-means in eigenvectors, the best first.
+
+        They differ in the number of neighbours (a third too), in that of eigenvectors, and in random numbers. The best
+        have the highest :func:`edge_information`: to tell them apart by a training of each would cost far more.
+        """
+        rows = as_rows(X)
+        once, which = distinct(rows)
+        graph = self.graph(once)
+        fewer = replace(self, neighbours=max(_FEWEST, self.neighbours // _FEWER)).graph(once)
+        widths = sorted({min(len(once), max(2, round(share * n_clusters))) for share in _OF_A_CLUSTER})
+        found = []
+        for each in (graph, fewer):
+            vectors = eigenvectors(each, widths[-1])[1].astype(np.float32)
+            for width in widths:
+                features = unit_rows(vectors[:, :width])[which]
+                for run in range(max(_RUNS, -(-count // len(widths)))):
+                    own_seed = (seed + run) % 2**32
+                    labels = k_means(features, min(n_clusters, len(rows)), own_seed, sample_weight, runs=1)
+                    of_once = np.zeros(len(once), dtype=np.int64)
+                    of_once[which] = labels
+                    # The same clusters, found again, differ by rounding alone: the first of them counts.
+                    found.append((round(edge_information(graph, of_once), 4), labels))
+        return [labels for _, labels in sorted(found, key=lambda pair: -pair[0])[:count]]
 
     def bind(self, X: Any) -> Block:
         rows = as_rows(X)

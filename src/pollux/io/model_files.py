@@ -91,7 +91,7 @@ class Description(Struct):
     """
 
     parameters: dict[str, Any]
-    shape: Annotated[tuple[Size, ...], Meta(min_length=1)]
+    shape: tuple[Size, ...]
     dtype: Literal["float32", "float64"]
     history: History
     objective: Finite
@@ -106,8 +106,14 @@ class Description(Struct):
     streamed: bool = False
     takes_integers: bool = False
     preprocessing: dict[str, Any] | None = None
+    # The shapes of several inputs, by position or by name.
+    inputs: list[tuple[Size, ...]] | dict[str, tuple[Size, ...]] | None = None
 
     def __post_init__(self) -> None:
+        if bool(self.shape) == bool(self.inputs):
+            raise ValueError("a model has the shape of one input, or those of several")
+        if self.inputs and self.preprocessing is not None:
+            raise ValueError("several inputs have no preprocessing")
         # Those of an encoded table are its columns, not the features that these become.
         if self.feature_names and self.preprocessing is None and self.shape != (len(self.feature_names),):
             raise ValueError("feature_names are of another number of features")
@@ -136,11 +142,6 @@ def save(clustering: Any, path: str | Path) -> None:
             "A model file cannot hold a transformer of scikit-learn: use Scaling(…), or put the transformer before the "
             "clustering in a Pipeline, and keep both."
         )
-    if not isinstance(fitted.shape[0], int):
-        raise InputError(
-            "A model file cannot hold a model of several inputs: keep the weights of its network, "
-            "torch.save(clustering.module_.state_dict(), …)."
-        )
     # The labels of streamed samples may take more memory than there is.
     labels = np.empty(0, dtype=np.int64) if fitted.given_labels is None else fitted.given_labels
     tensors = {"order": fitted.order, "labels": torch.from_numpy(labels)}
@@ -154,13 +155,16 @@ def save(clustering: Any, path: str | Path) -> None:
         # Names alone are those of earlier versions, which knew no default.
         given["objective"] = Gemini(given["objective"])
     parameters = {name: _as_json(value) for name, value in given.items()}
-    geometry = fitted.geometry
+    geometry, is_several = fitted.geometry, not isinstance(fitted.shape[0], int)
+    # Of several inputs it is pairs of a name and a shape, or shapes.
+    is_named = is_several and isinstance(next(iter(fitted.shape[0]), None), str)
     data = {
         "parameters": parameters,
         "left_out": [name for name, value in parameters.items() if value is None and given[name] is not None],
         "geometry_known": isinstance(geometry, Pairwise | ShortestPath | NeighbourGraph | Mixtures),
         "geometry_parameters": _as_json(geometry.parameters) if isinstance(geometry, Pairwise) else {},
-        "shape": fitted.shape,
+        "shape": () if is_several else fitted.shape,
+        "inputs": dict(fitted.shape) if is_named else fitted.shape if is_several else None,
         "dtype": str(fitted.dtype).removeprefix("torch."),
         "feature_names": list(map(str, fitted.feature_names)),
         "history": fitted.history,
@@ -286,7 +290,11 @@ def _convert_options(geometry: Geometry, options: Mapping[str, Any]) -> dict[str
 
 
 def _fitted(clustering: Any, tensors: dict[str, Tensor], description: Description, encoding: Encoding | None) -> Fitted:
-    shape, dtype = description.shape, _DTYPES[description.dtype]
+    shape: tuple[Any, ...] = description.shape
+    if description.inputs:
+        inputs = description.inputs
+        shape = tuple(sorted(inputs.items()) if isinstance(inputs, dict) else inputs)
+    dtype = _DTYPES[description.dtype]
     _check_tensors(tensors, description, clustering.n_clusters, _is_free(clustering))
     if encoding is not None and encoding.encoded_shape != shape:
         raise ValueError("the columns are not those of the network")

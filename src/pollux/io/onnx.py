@@ -43,6 +43,8 @@ from pollux.io.onnx_graph import (
     tensor_type,
     texts_of,
 )
+from pollux.trees.growth import NO_CHILD
+from pollux.trees.tree import GeminiTree
 
 if TYPE_CHECKING:
     from pollux.clustering import GeminiClustering
@@ -55,7 +57,7 @@ _TOLERANCE = 1e-5
 _MAX_BYTES = 2_000_000_000
 
 
-def to_onnx(clustering: GeminiClustering, path: str | Path) -> str:
+def to_onnx(clustering: GeminiClustering | GeminiTree, path: str | Path) -> str:
     """Write a clustering and its preprocessing as one ONNX file; returns a line on what goes in and out.
 
     Inputs, with any number n of rows:
@@ -72,12 +74,16 @@ def to_onnx(clustering: GeminiClustering, path: str | Path) -> str:
 
     Parameters
     ----------
-    clustering : GeminiClustering
-        A fitted clustering of any model but a free table.
+    clustering : GeminiClustering or GeminiTree
+        A fitted clustering of any model but a free table. Of a tree probabilities are 0 or 1, and numbers may be NaN.
     path : path
         The file to write.
     """
     check_is_fitted(clustering)
+    if isinstance(clustering, GeminiTree):
+        with in_place(path) as temporary:
+            temporary.write_bytes(_make_tree(clustering))
+        return f"{clustering.n_features_in_:,} numbers in, {clustering.n_clusters_:,} probabilities out"
     fitted = clustering.fitted_
     if fitted.is_free:
         raise InputError(
@@ -92,6 +98,46 @@ def to_onnx(clustering: GeminiClustering, path: str | Path) -> str:
     with in_place(path) as temporary:
         temporary.write_bytes(_make_model(fitted, is_own_network=not isinstance(clustering.model, str)))
     return _describe(fitted)
+
+
+def _make_tree(tree: GeminiTree) -> bytes:
+    """The file's bytes: all splits at once, and the leaf whose conditions hold. In float64, as thresholds are."""
+    onnx, graph, nodes, d = onnx_library(), Graph(), tree.nodes_, tree.n_features_in_
+    paths = list(tree.paths())
+    # A tree without a split has one that nothing depends on.
+    inner = np.flatnonzero(nodes.left != NO_CHILD) if len(paths) > 1 else np.array([0])
+    place = {int(node): row for row, node in enumerate(inner)}
+    signs, counts = np.zeros((len(inner), len(paths))), np.zeros(len(paths))
+    for column, (_, path) in enumerate(paths):
+        for node, goes_left in path:
+            signs[place[node], column] = 1 if goes_left else -1
+            counts[column] += goes_left
+    numbers = graph.input("numbers", np.float64, d)
+    values = graph.add("Gather", numbers, graph.constant(nodes.feature[inner], np.int64), axis=1)
+    below = graph.add("LessOrEqual", values, graph.constant(nodes.threshold[inner], np.float64))
+    # What is missing is not below anything.
+    missing = graph.add("And", graph.add("IsNaN", values), graph.constant(nodes.missing_left[inner], np.bool_))
+    below = graph.add("Or", below, missing)
+    score = graph.add("MatMul", graph.cast(below, np.float32), graph.constant(signs, np.float32))
+    holds = graph.cast(graph.add("Equal", score, graph.constant(counts, np.float32)), np.float32)
+    leaf = graph.add("ArgMax", holds, axis=1, keepdims=0)
+    clusters = nodes.cluster[[leaf for leaf, _ in paths]]
+    graph.add("Gather", graph.constant(clusters, np.int64), leaf, axis=0, name="cluster")
+    table = np.eye(tree.n_clusters_)[clusters]
+    graph.add("Gather", graph.constant(table, np.float32), leaf, axis=0, name="probabilities")
+    outputs = [
+        onnx.helper.make_tensor_value_info("probabilities", tensor_type(np.float32), ["n", tree.n_clusters_]),
+        onnx.helper.make_tensor_value_info("cluster", tensor_type(np.int64), ["n"]),
+    ]
+    made = onnx.helper.make_graph(graph.nodes, "pollux", graph.inputs, outputs, graph.constants)
+    opset = [onnx.helper.make_opsetid("", OPSET)]
+    model = onnx.helper.make_model(made, opset_imports=opset, ir_version=IR_VERSION, producer_name="pollux")
+    version = importlib.metadata.version("pollux")
+    names = json.dumps(list(map(str, getattr(tree, "feature_names_in_", range(d)))), ensure_ascii=False)
+    onnx.helper.set_model_props(model, {"numbers": names, "missing": "tree", "pollux_version": version})
+    content: bytes = model.SerializeToString(deterministic=True)
+    onnx.checker.check_model(content, full_check=True)
+    return content
 
 
 def _make_model(fitted: Fitted, is_own_network: bool) -> bytes:

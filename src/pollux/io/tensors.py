@@ -67,6 +67,17 @@ def read(
     return tensors, parse_json(text, object, damaged)
 
 
+def kind_of(path: Path) -> str:
+    """What kind of file :func:`write` made; "" where it is not known."""
+    with path.open("rb") as file:
+        size = _header_size(file.read(8))
+        content = file.read(size) if size <= min(_MAX_HEADER_BYTES, path.stat().st_size) else b""
+    try:
+        return parse_json(content, _Header, path).metadata.get("format", "")
+    except InputError:
+        return ""
+
+
 class _Header(Struct, rename={"metadata": "__metadata__"}):
     metadata: dict[str, str] = {}
 

@@ -11,8 +11,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from pollux.errors import InputError
 from pollux.geometry.affinity import Affinity, Features, Paths, proportions
 from pollux.ranks import Ranks
+
+NO_WEIGHT = "sample_weight is zero for all samples: at least one of them must count."
 
 
 class BatchSamples:
@@ -111,14 +114,14 @@ class DistributedSamples(BatchSamples):
         sizes = [int(row[0]) - 1 for row in table]
         if not sum(sizes):
             raise ValueError("None of the processes has a sample.")
+        if table[0][4] and not any(row[6] for row in table):
+            raise InputError(NO_WEIGHT)
         return cls(ranks, sizes, [(row[6], row[7]) for row in table])
 
     def log_shares(self, log_p: Tensor, sample_weight: Tensor | None) -> Tensor:
         if sample_weight is None:
             return log_p.new_full((log_p.shape[-2],), -math.log(self.n))
         most = max(largest for largest, _ in self._weights)
-        if not most > 0:
-            return log_p.new_full((log_p.shape[-2],), math.nan)
         total = sum(largest / most * multiple for largest, multiple in self._weights)
         return _log(sample_weight.double() / most / total, log_p)
 

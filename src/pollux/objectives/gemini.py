@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pollux.errors import InputError
 from pollux.geometry.affinity import Affinity, Features, Paths, is_traced
-from pollux.objectives.batch_samples import LOCAL, BatchSamples, DistributedSamples
+from pollux.objectives.batch_samples import LOCAL, NO_WEIGHT, BatchSamples, DistributedSamples
 from pollux.objectives.divergences import DIVERGENCES, Divergence, Needs
 from pollux.ranks import Ranks
 
@@ -199,10 +199,17 @@ class Gemini:
         """Where the samples are; an error where what is given does not fit."""
         if ranks is None:
             self._check(log_p, affinity, sample_weight)
+            if sample_weight is not None and _is_seen(sample_weight) and len(sample_weight) and not sample_weight.any():
+                raise InputError(NO_WEIGHT)
             self._check_length(affinity, log_p.shape[-2])
             if not log_p.shape[-2]:
                 raise InputError(f"There are no samples: log_p is of shape {tuple(log_p.shape)}.")
             return LOCAL
+        if is_traced():
+            raise InputError(
+                "Samples that are spread over processes (ranks) cannot be traced or transformed: compile the network, "
+                "not the objective."
+            )
         error: Exception | None = None
         try:
             self._check(log_p, affinity, sample_weight)
@@ -222,8 +229,7 @@ class Gemini:
             raise ValueError(
                 f"log_p must hold log-probabilities of shape (…, n, K); got {log_p.dtype} {tuple(log_p.shape)}."
             )
-        # On other devices looking would make them wait.
-        seen = log_p.device.type == "cpu" and not is_traced()
+        seen = _is_seen(log_p)
         # Forgetting the softmax makes a loss that rises beautifully.
         if seen and log_p.numel() and bool(log_p.detach().amax() > _LOG_ROUNDING):
             raise ValueError("log_p holds positive numbers, so they are not log-probabilities: call .log_softmax(-1).")
@@ -251,6 +257,11 @@ class Gemini:
                 f"The affinity of {n} samples must be a tensor ({n}, {n}), or Features(x) of pollux.geometry for x "
                 f"({n}, r); got a {type(affinity).__name__} of {_shape(affinity)}."
             )
+
+
+def _is_seen(tensor: Tensor) -> bool:
+    """Whether numbers may be looked at; other devices would have to be waited for."""
+    return tensor.device.type == "cpu" and not is_traced()
 
 
 def _shape(affinity: Affinity) -> tuple[int, ...]:

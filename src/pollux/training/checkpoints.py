@@ -326,7 +326,7 @@ class CheckpointSchedule:
         found, state = checkpoints.pop_state(), training.state()
         if found is not None:
             _load(training, found, state, checkpoints.folder, ranks)
-        elif is_first(ranks):
+        elif training.can_be_saved() and is_first(ranks):
             # There is one from the beginning: a training that is resumed never starts anew unnoticed.
             checkpoints.write(state)
 

@@ -16,13 +16,13 @@ from torch import Tensor
 
 from pollux.errors import InputError, warn
 from pollux.ranks import Ranks
-from pollux.threads import GLOBAL_GENERATOR, DrawFrom, RecomputedDrawError, as_global, threads_for
+from pollux.threads import DrawFrom, threads_for
 from pollux.training.batches import Batches
 from pollux.training.callbacks import Callback, Epoch
 from pollux.training.checkpoints import Checkpoints, CheckpointSchedule
 from pollux.training.session import load_random_states, random_states
 from pollux.training.steps import Step
-from pollux.training.trainable import SingleModel, Trainable
+from pollux.training.trainable import Trainable
 
 # Steps after which the objective is checked to be finite, where an epoch has more.
 _CHECKED_EVERY = 1_000
@@ -148,18 +148,16 @@ def train(
         saving = None
     factor = None if schedule == "constant" else SCHEDULES[schedule] if isinstance(schedule, str) else schedule
     watchers = [callback.after_step for callback in callbacks if hasattr(callback, "after_step")]
+    draws = contextlib.nullcontext() if default_generator is None else DrawFrom(default_generator)
     model.train()
     interrupted, stopped, diverged, ended = True, False, False, False
-    take_step: Callable[[Any], tuple[Tensor, Tensor]] = step
-    if default_generator is not None:
-        take_step = StepDraws(step, default_generator, isinstance(model, SingleModel) and model.compiled)
     with contextlib.ExitStack() as stack:
         stack.enter_context(threads_for(model.modules[0], len(model.modules) * batches.batch_size))
         for callback in callbacks:
             if isinstance(callback, contextlib.AbstractContextManager):
                 stack.enter_context(callback)
         while state.epochs < max_epochs and not (state.is_over or diverged or stopped or ended):
-            diverged, stopped = _run_epoch(state, take_step, max_epochs, generator, saving, factor, watchers)
+            diverged, stopped = _run_epoch(state, draws, max_epochs, generator, saving, factor, watchers)
             if diverged or stopped:
                 break
             epoch = Epoch(before + state.epochs, before + max_epochs, state.history.best_of_last())
@@ -185,7 +183,7 @@ def train(
 
 def _run_epoch(
     state: TrainingState,
-    take_step: Callable[[Any], tuple[Tensor, Tensor]],
+    draws: contextlib.AbstractContextManager[None],
     max_epochs: int,
     generator: torch.Generator | None,
     saving: CheckpointSchedule | None,
@@ -198,7 +196,9 @@ def _run_epoch(
         if factor is not None:
             done = state.epochs if n_batches is None else state.epochs + state.position / n_batches
             step.scale_learning_rate(factor(max_epochs, done))
-        metrics.update(*take_step(batch))
+        with draws:
+            result = step(batch)
+        metrics.update(*result)
         state.position += 1
         if watchers and n_batches is not None:
             for watcher in watchers:
@@ -212,39 +212,6 @@ def _run_epoch(
     if saving is not None and state.epochs % _REMEMBERED_EPOCHS == 0:
         state.batches.forget()
     return False, False
-
-
-class StepDraws:
-    """Steps whose layers draw from a generator of their own, in place of torch's.
-
-    The first one shows whether any number is drawn at all. Layers that are computed anew in the backward pass
-    (``torch.utils.checkpoint``), or are compiled, must find torch's own generator in the state of ours.
-    """
-
-    def __init__(self, step: Step, generator: torch.Generator, compiled: bool) -> None:
-        self._step, self._generator = step, generator
-        self._is_first, self._draws, self._as_global = True, True, compiled
-
-    def __call__(self, batch: Any) -> tuple[Tensor, Tensor]:
-        if not self._draws:
-            return self._step(batch)
-        if self._as_global:
-            with as_global(self._generator):
-                return self._step(batch)
-        if not self._is_first:
-            with DrawFrom(self._generator):
-                return self._step(batch)
-        before = self._generator.get_state()
-        try:
-            # Layers that are computed anew set torch's own generator, though they then draw from ours.
-            with GLOBAL_GENERATOR, DrawFrom(self._generator) as drawing:
-                result = self._step(batch)
-        except RecomputedDrawError:
-            self._generator.set_state(before)
-            self._as_global = True
-            return self(batch)
-        self._is_first, self._draws = False, drawing.has_drawn
-        return result
 
 
 class TrainingState:

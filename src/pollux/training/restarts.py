@@ -34,9 +34,8 @@ _TRIED_ROWS = 64
 _NO_MEMORY = re.compile(r"can't allocate memory|out of memory|not enough memory|bad_alloc", re.IGNORECASE)
 # A model that fails raises a ValueError, whatever its own error was.
 _MEMORY_ERRORS = (MemoryError, RuntimeError, ValueError)
-# About so many steps are taken where the number of epochs is left to us, in at least so many epochs; more with
-# penalties, since smoothness is learned slowly.
-_AUTO_STEPS, _AUTO_PENALISED_STEPS, _AUTO_EPOCHS = 200, 500, 15
+# About so many steps are taken where the number of epochs is left to us, in at least so many epochs.
+_AUTO_STEPS, _AUTO_EPOCHS = 200, 15
 # The part of the epochs that all restarts have, where that is left to us, and how many go on after it: which is the
 # best is seen late.
 _AUTO_TRIAL, _GOING_ON = 0.25, 2
@@ -271,8 +270,7 @@ def _plan_rounds(spec: Spec, restarts: int, batches: Batches) -> list[Round]:
     epochs, trial = spec.max_epochs, spec.training.trial_epochs
     if epochs == "auto":
         least = int(trial) + 1 if isinstance(trial, Integral) else 2
-        steps = _AUTO_PENALISED_STEPS if spec.penalties else _AUTO_STEPS
-        epochs = max(_AUTO_EPOCHS, math.ceil(steps / (batches.n_batches or 1)), least)
+        epochs = max(_AUTO_EPOCHS, math.ceil(_AUTO_STEPS / (batches.n_batches or 1)), least)
     epochs = int(epochs)
     if trial == "auto":
         trial = math.ceil(_AUTO_TRIAL * epochs) if epochs > 1 else None

@@ -13,7 +13,7 @@ from sklearn.metrics import pairwise_distances_argmin
 from torch import Tensor, nn
 
 from pollux.data.rows import Rows
-from pollux.geometry import KERNELS, Geometry, NeighbourGraph, k_means, unit_rows
+from pollux.geometry import KERNELS, Geometry, NeighbourGraph, k_means
 from pollux.geometry.affinity import Block, Features
 from pollux.models import FreeTable
 from pollux.ranks import is_first
@@ -28,8 +28,6 @@ from pollux.training.session import Session
 from pollux.training.steps import ClosedFormLabelStep, LabelStep, Step, make_optimiser
 from pollux.training.trainable import DenseModels, SingleModel, Trainable, has_closed_form
 
-# Eigenvectors for each cluster that restarts differ in: no number of them is the best for all data.
-_EIGENVECTORS = (1.5, 2.0, 3.0, 2.5, 4.0, 1.0)
 # Of k-means; restarts are further ones.
 _RUNS = 4
 _FEWEST_STEPS = 100
@@ -136,7 +134,7 @@ def initial_labels(
     ----------
     init : {"kmeans", "graph"}
         k-means in the features of the geometry, or in those of the samples where it has none; or in the leading
-        eigenvectors of the neighbour graph, of which each restart takes another number.
+        eigenvectors of the neighbour graph, the best of several runs by what they leave of it.
     rows : Rows
         The samples.
     geometry, block : Geometry, callable, optional
@@ -146,21 +144,18 @@ def initial_labels(
     sample_weight : Tensor of shape (n,), optional
         The weights of samples in k-means; a graph has none.
     """
+    # In any unit: equal ones are as good as none.
+    weight = None if sample_weight is None else (sample_weight / sample_weight.max()).cpu().numpy()
     if init == "graph":
         graph = geometry if isinstance(geometry, NeighbourGraph) else NeighbourGraph()
-        shares = [_EIGENVECTORS[restart % len(_EIGENVECTORS)] for restart in range(count)]
-        widths = [min(len(rows), max(2, round(share * n_clusters))) for share in shares]
-        _, vectors = graph.vectors(rows, max(widths))
-        features = [unit_rows(vectors[:, :width]) for width in widths]
-    elif geometry is None or block is None or geometry == KERNELS["linear"] or not geometry.gives_features:
+        return [torch.from_numpy(labels) for labels in graph.clusterings(rows, n_clusters, count, seed, weight)]
+    if geometry is None or block is None or geometry == KERNELS["linear"] or not geometry.gives_features:
         # The features of the linear kernel are the samples, which may be sparse: no copy is made of them.
         features = [rows.flat()] * count
     else:
         everything = block(torch.arange(len(rows)))
         assert isinstance(everything, Features)
         features = [everything.values.cpu().numpy()] * count
-    # In any unit: equal ones are as good as none.
-    weight = None if sample_weight is None else (sample_weight / sample_weight.max()).cpu().numpy()
     labels = []
     for restart, each in enumerate(features):
         # Of unit size, squares can be summed whatever the units.

@@ -1,0 +1,73 @@
+"""``pollux explain``: say what tells each cluster apart."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from pollux.app.console import GOOD, Console
+from pollux.app.settings import Settings
+from pollux.errors import InputError
+from pollux.names import MISSING_IN_FILES
+
+_MOST_ROWS = 50_000
+
+
+def add(commands: Any) -> None:
+    explain = commands.add_parser(
+        "explain",
+        allow_abbrev=False,
+        description="Say what tells each cluster apart: a short name, conditions in the units of the columns, how many "
+        "of its rows they cover and how precise they are on rows that they were not made from, and a shallow tree.",
+    )
+    explain.add_argument("run_folder", metavar="RUN", help="folder of a run, or a model file")
+    explain.add_argument("data", metavar="DATA", nargs="?", help="other rows than those of the run")
+    explain.add_argument("--missing", choices=MISSING_IN_FILES, help="default: as in training")
+    explain.add_argument("--tree", action="store_true", help="print the tree too")
+    explain.add_argument("--json", action="store_true", help="print all of it as JSON")
+    explain.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the rules of the clusters of a run."""
+    import numpy as np
+
+    from pollux.app import run_data, run_folder
+    from pollux.data.sources import open_data
+    from pollux.trees import explain
+
+    settings = run_folder.read_settings(options.run_folder)
+    file = options.data or (settings.data if settings is not None else None)
+    if not file:
+        raise InputError(f"{options.run_folder} does not say which data it was trained on: pollux explain RUN DATA.")
+    if options.data is None and not Path(file).exists():
+        raise InputError(f"{file} is no longer there: say where the data are, pollux explain RUN DATA.")
+    clustering, encoding = run_folder.load_run(options.run_folder, options.missing)
+    if len(encoding.encoded_shape) != 1:
+        raise InputError("Rules are about columns of a table, and images have none: look at them, pollux report.")
+    columns, labels, n = [], [], 0
+    for whole in open_data(file, run_data.reading_of(settings or Settings())).stream(encoding, []):
+        part, _ = run_data.drop_incomplete(whole, encoding)
+        if len(part):
+            columns.append(encoding.raw(part.rows))
+            labels.append(clustering.fitted_.probabilities(encoding.encode(part.rows, Counter())).argmax(1))
+            n += len(part)
+        if n >= _MOST_ROWS:
+            break
+    if not n:
+        raise InputError(f"{file} has no rows to explain.")
+    found = explain(np.concatenate(labels), np.concatenate(columns), encoding.feature_names)
+    console = Console(as_json=options.json)
+    if options.json:
+        console.print_json(json.dumps(found.to_dict(), ensure_ascii=False))
+        return GOOD
+    if n >= _MOST_ROWS:
+        console.note(f"of the file the first {n:,} rows were read")
+    for line in str(found).splitlines():
+        console.echo(line)
+    for line in found.export_text().splitlines() if options.tree else ():
+        console.echo(line)
+    return GOOD

@@ -1,0 +1,431 @@
+"""GeminiTree: clusters that are told by a few questions about single columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+import numpy as np
+import torch
+from msgspec import Struct
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from pollux.data.samples import ArraySamples
+from pollux.data.scaling import FittedScaling, prepared
+from pollux.errors import InputError
+from pollux.geometry import Geometry, Precomputed, check_affinity, resolve
+from pollux.geometry.affinity import Features
+from pollux.geometry.landmarks import features_of, low_rank
+from pollux.geometry.pairwise import is_whole
+from pollux.io import tensors as tensor_files
+from pollux.io.parsing import Finite, Size, parse
+from pollux.spec import as_group
+from pollux.trees.growth import NO_CHILD, Array, Growth, Index, Limits, Nodes
+
+FORMAT, VERSION = "pollux-tree", "1"
+
+
+class GeminiTree(ClusterMixin, BaseEstimator):  # type: ignore[misc]
+    """An unsupervised decision tree: binary splits of columns that raise the objective of kernel k-means (KAURI).
+
+    A split takes the samples of a leaf whose column is at most a threshold apart from the others, and sends one or both
+    parts to other clusters, new or old. The split that raises Σ σ(C²) / |C| most is made first, σ(C²) being the sum of
+    the kernel over all pairs of a cluster; this is the squared MMD between clusters and data. Thresholds are in the
+    units of X. A value may be missing (NaN): it goes to the better side.
+
+    Clusters are numbered by decreasing size.
+
+    Parameters
+    ----------
+    n_clusters : int
+        Most clusters to find.
+    kernel : str, callable or Geometry
+        The kernel between samples, as for :func:`pollux.geometry.resolve`: ``"linear"``, ``"rbf"``, ``"graph"``, …
+        One without features of its own is used through 256 features of Nyström's method.
+    preprocessing : None, str, Scaling or transformer
+        What the kernel sees of X, as for :class:`GeminiClustering`. The splits see X itself. None: the values as they
+        are, the mean of a column where one is missing.
+    max_leaves, max_depth : int or None
+        How many leaves, and how many splits from the root to a leaf; None: as many as raise the objective.
+    min_samples_split, min_samples_leaf : int
+        Samples that a leaf needs to be split, and those of either side.
+    max_features : int, float, "sqrt", "log2" or None
+        Columns, or share of them, that are drawn for each leaf; None: all.
+    random_state : int, RandomState or None
+        Seed of the columns that are drawn, and of landmarks.
+
+    Attributes
+    ----------
+    labels_ : array of shape (n,)
+        Cluster of each sample.
+    n_clusters_ : int
+        Clusters in use.
+    objective_ : float
+        Σ σ(C²) / |C|, in features of mean zero.
+    nodes_ : Nodes
+        The tree.
+    feature_importances_ : array of shape (d,)
+        By how much the splits of each column raised the objective, as shares.
+
+    References
+    ----------
+    L. Ohl, P.-A. Mattei, M. Leclercq, A. Droit, F. Precioso, "Kernel KMeans clustering splits for end-to-end
+    unsupervised decision trees", 2024.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from pollux import GeminiTree
+    >>> iris = load_iris(as_frame=True)
+    >>> tree = GeminiTree(3, max_leaves=3).fit(iris.data)
+    >>> print(tree.export_text())
+    petal length (cm) <= 3.35
+    |   cluster 1
+    petal length (cm) > 3.35
+    |   petal length (cm) <= 5.15
+    |   |   cluster 0
+    |   petal length (cm) > 5.15
+    |   |   cluster 2
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 10,
+        *,
+        kernel: str | Geometry | Callable[..., torch.Tensor] = "linear",
+        preprocessing: Any = None,
+        max_leaves: int | None = None,
+        max_depth: int | None = None,
+        min_samples_split: int = 2,
+        min_samples_leaf: int = 1,
+        max_features: int | float | str | None = None,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.kernel = kernel
+        self.preprocessing = preprocessing
+        self.max_leaves = max_leaves
+        self.max_depth = max_depth
+        self.min_samples_split = min_samples_split
+        self.min_samples_leaf = min_samples_leaf
+        self.max_features = max_features
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, affinity: Any = None) -> Self:
+        """Grow the tree.
+
+        Parameters
+        ----------
+        X : array or DataFrame of shape (n, d)
+            The samples; they may hold NaN.
+        y : ignored
+        sample_weight : array of shape (n,), optional
+            Weights of the samples; one of weight 2 counts as two, one of weight 0 is only predicted.
+        affinity : array of shape (n, n) or Features, optional
+            The kernel of the samples, if it is known already.
+        """
+        limits = self._limits()
+        X = validate_data(
+            self, X, dtype=np.float64, ensure_all_finite="allow-nan", ensure_min_samples=max(2, self.n_clusters)
+        )
+        limits = replace(limits, max_features=self._count_features(X.shape[1]))
+        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        if not weight.any():
+            raise ValueError("Sample weights must contain at least one non-zero number: all are zero.")
+        selected = weight > 0
+        seed = check_random_state(0 if self.random_state is None else self.random_state).randint(2**31)
+        features = self._features(X, weight, affinity, seed)[selected]
+        weight = weight[selected]
+        features -= weight @ features / weight.sum()
+        growth = Growth(X[selected], features, weight, limits, np.random.default_rng(seed))
+        nodes = growth.grow()
+        order = np.argsort(-growth.sizes, kind="stable")
+        self.nodes_ = replace(nodes, cluster=np.argsort(order)[nodes.cluster])
+        self.n_clusters_ = int((growth.sizes > 0).sum())
+        self.labels_ = self.nodes_.cluster[self.nodes_.apply(X)]
+        used = growth.sizes > 0
+        self.objective_ = float((growth.squares[used] / growth.sizes[used]).sum())
+        return self
+
+    def _limits(self) -> Limits:
+        """The limits, checked."""
+        counts = {"n_clusters": 1, "max_leaves": 1, "max_depth": 1, "min_samples_split": 2, "min_samples_leaf": 1}
+        for name, least in counts.items():
+            value = getattr(self, name)
+            if value is None and name.startswith("max"):
+                continue
+            if not is_whole(value) or value < least:
+                raise ValueError(f"{name} is a whole number, at least {least}; not {value!r}.")
+        leaves = self.max_leaves
+        if self.max_depth is not None:
+            leaves = min(2 ** min(self.max_depth, 62), leaves or 2**62)
+        if leaves is not None and leaves < self.n_clusters:
+            raise ValueError(
+                f"{self.n_clusters} clusters need as many leaves, and max_leaves={self.max_leaves}, "
+                f"max_depth={self.max_depth} allow {leaves}: allow more, or ask for fewer clusters."
+            )
+        return Limits(**{name: getattr(self, name) for name in counts})
+
+    def _count_features(self, d: int) -> int | None:
+        given: Any = self.max_features
+        named = {"sqrt": math.sqrt(d), "log2": math.log2(d)}
+        if given is None:
+            return None
+        if isinstance(given, str) and given in named:
+            return max(1, int(named[given]))
+        if is_whole(given) and given >= 1:
+            return min(d, int(given))
+        if isinstance(given, float) and 0 < given <= 1:
+            return max(1, int(given * d))
+        raise ValueError(f"max_features is a number or a share of columns, 'sqrt', 'log2' or None; not {given!r}.")
+
+    def _features(self, X: Array, weight: Array, affinity: Any, seed: int) -> Array:
+        """Features (n, r) whose products are the kernel."""
+        if affinity is not None or (isinstance(self.kernel, str) and self.kernel == "precomputed"):
+            given = check_affinity(affinity, "kernel")
+            if len(given) != len(X):
+                raise ValueError(f"The affinity is of {len(given)} samples, but X has {len(X)} rows.")
+            if isinstance(given, Features):
+                return given.values.double().cpu().numpy().copy()
+            matrix = given.double().cpu().numpy()
+            return low_rank(lambda index: matrix[:, index], matrix.diagonal(), len(matrix), seed)
+        geometry = resolve(self.kernel, "kernel").for_clusters(self.n_clusters)
+        if isinstance(geometry, Precomputed):
+            return self._features(X, weight, geometry.affinity, seed)
+        samples = ArraySamples(X, np.ones(len(X), dtype=bool), torch.from_numpy(weight))
+        scaling = as_group("preprocessing", self.preprocessing).fit(samples)
+        if scaling is None and np.isnan(X).any():
+            scaling = FittedScaling.fit(X, "none", sample_weight=samples.sample_weight)
+        return features_of(geometry, prepared(X, scaling, torch.float64, "cpu"), seed=seed)
+
+    def _validate(self, X: Any) -> Array:
+        check_is_fitted(self)
+        checked: Array = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite="allow-nan")
+        return checked
+
+    def predict(self, X: Any) -> Index:
+        """The cluster of each sample, (n,)."""
+        leaves = self.apply(X)
+        return self.nodes_.cluster[leaves]
+
+    def apply(self, X: Any) -> Index:
+        """The leaf of each sample, (n,), as its number among the nodes."""
+        X = self._validate(X)
+        return self.nodes_.apply(X)
+
+    def score(self, X: Any, y: Any = None, *, sample_weight: Any = None, affinity: Any = None) -> float:
+        """The objective of the clusters of X, in features of mean zero; higher is better."""
+        X = self._validate(X)
+        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        features = self._features(X, weight, affinity, 0)
+        features -= weight @ features / weight.sum()
+        members = (self.nodes_.cluster[self.nodes_.apply(X)] == np.arange(self.n_clusters_)[:, None]) * weight
+        size = members.sum(1)
+        sums = members @ features
+        return float((np.einsum("ij,ij->i", sums, sums)[size > 0] / size[size > 0]).sum())
+
+    @property
+    def feature_importances_(self) -> Array:
+        """By how much the splits of each column raised the objective, as shares (d,)."""
+        check_is_fitted(self)
+        gains = np.bincount(self.nodes_.feature, self.nodes_.gain, minlength=self.n_features_in_)
+        shares: Array = gains / (gains.sum() or 1.0)
+        return shares
+
+    def rules(self, feature_names: Sequence[str] | None = None) -> dict[int, list[str]]:
+        """What tells each cluster: for each of its leaves, by decreasing weight, the conditions that lead to it.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> GeminiTree(2).fit(np.array([[1.0], [2.0], [9.0]])).rules(["age"])
+        {0: ['age <= 5.5'], 1: ['age > 5.5']}
+        """
+        check_is_fitted(self)
+        names, nodes = self._names(feature_names), self.nodes_
+        found: dict[int, list[str]] = {cluster: [] for cluster in range(self.n_clusters_)}
+        paths = dict(self.paths())
+        for leaf in sorted(paths, key=lambda leaf: (-nodes.weight[leaf], leaf)):
+            found[int(nodes.cluster[leaf])].append(describe_path(nodes, paths[leaf], names))
+        return found
+
+    def paths(self) -> Iterator[tuple[int, list[tuple[int, bool]]]]:
+        """Each leaf, from left to right, and the nodes above it with whether their left child leads to it."""
+        stack: list[tuple[int, list[tuple[int, bool]]]] = [(0, [])]
+        while stack:
+            node, path = stack.pop()
+            left, right = int(self.nodes_.left[node]), int(self.nodes_.right[node])
+            if left == NO_CHILD:
+                yield node, path
+            else:
+                stack += [(right, [*path, (node, False)]), (left, [*path, (node, True)])]
+
+    def _names(self, feature_names: Sequence[str] | None) -> list[str]:
+        given = getattr(self, "feature_names_in_", None) if feature_names is None else feature_names
+        names = list(map(str, [f"x{column}" for column in range(self.n_features_in_)] if given is None else given))
+        if len(names) != self.n_features_in_:
+            raise ValueError(f"There are {self.n_features_in_} columns, and {len(names)} feature_names.")
+        return names
+
+    def export_text(self, feature_names: Sequence[str] | None = None) -> str:
+        """The tree as text, a line for each side of a split and for each leaf."""
+        check_is_fitted(self)
+        names, nodes, lines = self._names(feature_names), self.nodes_, []
+        stack: list[tuple[int, int, str]] = [(0, 0, "")]
+        while stack:
+            node, depth, line = stack.pop()
+            lines += [line] if line else []
+            if nodes.left[node] == NO_CHILD:
+                lines.append("|   " * depth + f"cluster {nodes.cluster[node]}")
+                continue
+            sides = [(int(nodes.right[node]), False), (int(nodes.left[node]), True)]
+            stack += [(to, depth + 1, "|   " * depth + describe_side(nodes, node, left, names)) for to, left in sides]
+        return "\n".join(lines)
+
+    def plot_tree(self, feature_names: Sequence[str] | None = None, ax: Any = None) -> Any:
+        """Draw the tree with matplotlib; returns the axes.
+
+        Parameters
+        ----------
+        feature_names : sequence of str, optional
+            Names of the columns, those of the data frame by default.
+        ax : Axes, optional
+            Where to draw.
+        """
+        check_is_fitted(self)
+        try:
+            import matplotlib.pyplot as plt
+        except ImportError as error:
+            raise ImportError("Drawing a tree needs matplotlib: pip install matplotlib.") from error
+        names, nodes, depth = self._names(feature_names), self.nodes_, self.nodes_.depth
+        leaves = [leaf for leaf, _ in self.paths()]
+        if ax is None:
+            _, ax = plt.subplots(figsize=(max(4.0, 1.6 * len(leaves)), 1.4 * (depth.max() + 1)))
+        across = np.zeros(len(nodes))
+        across[leaves] = np.arange(len(leaves))
+        for node in range(len(nodes) - 1, -1, -1):
+            if nodes.left[node] != NO_CHILD:
+                across[node] = (across[nodes.left[node]] + across[nodes.right[node]]) / 2
+        colours = plt.get_cmap("tab10")
+        for node in range(len(nodes)):
+            is_leaf = nodes.left[node] == NO_CHILD
+            for child in () if is_leaf else (nodes.left[node], nodes.right[node]):
+                ax.plot(across[[node, child]], -depth[[node, child]], color="0.6", zorder=1)
+            text = f"cluster {nodes.cluster[node]}" if is_leaf else describe_side(nodes, node, True, names)
+            face = colours(int(nodes.cluster[node]) % 10) if is_leaf else "white"
+            box = {"boxstyle": "round", "facecolor": face, "alpha": 0.9, "edgecolor": "0.6"}
+            label = f"{text}\n{nodes.weight[node]:,.4g} samples"
+            ax.text(across[node], -depth[node], label, ha="center", va="center", fontsize=8, bbox=box, zorder=2)
+        ax.set_xlim(-0.7, len(leaves) - 0.3)
+        ax.set_ylim(-depth.max() - 0.5, 0.5)
+        ax.set_axis_off()
+        return ax
+
+    def save(self, path: str | Path) -> None:
+        """Write the tree to one file, for :func:`pollux.load`."""
+        check_is_fitted(self)
+        plain = {name: value for name, value in self.get_params().items() if isinstance(value, int | float | str)}
+        description = _Description(
+            n_clusters=self.n_clusters,
+            n_clusters_=self.n_clusters_,
+            n_features=self.n_features_in_,
+            objective=self.objective_,
+            parameters={name: value for name, value in plain.items() if name != "n_clusters"},
+            feature_names=tuple(map(str, getattr(self, "feature_names_in_", ()))),
+        )
+        tensors = {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in vars(self.nodes_).items()}
+        tensors["labels"] = torch.from_numpy(self.labels_)
+        tensor_files.write(path, FORMAT, VERSION, tensors, msgspec.to_builtins(description))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """The tree that :meth:`save` wrote, as :func:`pollux.load` gives it too; nothing in the file is executed."""
+        path = Path(path)
+        damaged = f"{path} is not a whole model file"
+        tensors, data = tensor_files.read(path, FORMAT, [VERSION], "model file")
+        description = parse(data, _Description, damaged)
+        tree = cls(description.n_clusters)
+        try:
+            tree.set_params(**description.parameters)
+            tree._limits()
+            labels = tensors.pop("labels").numpy().copy()
+            nodes = Nodes(**{name: tensor.numpy().copy() for name, tensor in tensors.items()})
+            _check_nodes(nodes, labels, description)
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            raise InputError(f"{damaged}: {str(error).removesuffix('.')}.") from error
+        tree.nodes_, tree.labels_, tree.n_clusters_ = nodes, labels, description.n_clusters_
+        tree.objective_, tree.n_features_in_ = description.objective, description.n_features
+        if description.feature_names:
+            tree.feature_names_in_ = np.array(description.feature_names, dtype=object)
+        return tree
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+
+class _Description(Struct):
+    """What a file of a tree says beside its tensors; a kernel that is a function is left out."""
+
+    n_clusters: Size
+    n_clusters_: Size
+    n_features: Size
+    objective: Finite
+    parameters: dict[str, int | float | str | None]
+    feature_names: tuple[str, ...] = ()
+
+
+_KINDS = {"feature": "i", "threshold": "f", "missing_left": "b", "left": "i", "right": "i", "cluster": "i"}
+
+
+def _check_nodes(nodes: Nodes, labels: NDArray[np.int64], description: _Description) -> None:
+    """Raise a ValueError where nodes are not a tree of the description."""
+    count = len(nodes.feature)
+    for name, kind in {**_KINDS, "weight": "f", "gain": "f"}.items():
+        values = getattr(nodes, name)
+        if values.ndim != 1 or len(values) != count or values.dtype.kind != kind:
+            raise ValueError(f"the {name} of its nodes are of another number or kind")
+    inner = nodes.left != NO_CHILD
+    children = np.concatenate([nodes.left[inner], nodes.right[inner]])
+    parents = np.tile(np.flatnonzero(inner), 2)
+    if (nodes.right[~inner] != NO_CHILD).any() or sorted(children.tolist()) != list(range(1, count)):
+        raise ValueError("its nodes are not a tree")
+    if (children <= parents).any():
+        raise ValueError("a child is before its parent")
+    clusters = np.concatenate([nodes.cluster, labels])
+    if labels.ndim != 1 or labels.dtype.kind != "i" or clusters.min() < 0 or clusters.max() >= description.n_clusters:
+        raise ValueError("there are more clusters than clusters")
+    if nodes.feature.min() < 0 or nodes.feature.max() >= description.n_features or np.isnan(nodes.threshold).any():
+        raise ValueError("a split is of no column, or at no number")
+    if description.feature_names and len(description.feature_names) != description.n_features:
+        raise ValueError("there are other names than columns")
+
+
+def describe_side(nodes: Nodes, node: int, is_left: bool, names: Sequence[str]) -> str:
+    """The condition of the left or the right side of a split, in words."""
+    name, threshold = names[int(nodes.feature[node])], float(nodes.threshold[node])
+    if math.isinf(threshold):
+        # One side holds the missing values, the other all others.
+        return f"{name} is {'missing' if is_left == bool(nodes.missing_left[node]) else 'there'}"
+    column, _, value = name.rpartition("=")
+    if column and threshold == 0.5:
+        return f"{column} is {'not ' if is_left else ''}{value}"
+    return f"{name} {'<=' if is_left else '>'} {threshold:.6g}"
+
+
+def describe_path(nodes: Nodes, path: Sequence[tuple[int, bool]], names: Sequence[str]) -> str:
+    """The conditions of a path in words, those that a later one makes needless left out."""
+    last: dict[tuple[int, bool], str] = {}
+    for node, is_left in path:
+        key = (int(nodes.feature[node]), is_left)
+        last.pop(key, None)
+        last[key] = describe_side(nodes, node, is_left, names)
+    return " and ".join(last.values()) or "all samples"

@@ -1,0 +1,294 @@
+"""Unsupervised trees: their splits against moves that are tried one by one, and what users do with them."""
+
+import itertools
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from sklearn.datasets import load_iris, load_wine, make_blobs
+from sklearn.metrics import adjusted_rand_score
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import pollux
+from pollux import GeminiTree, geometry
+from pollux.errors import InputError
+from pollux.geometry.landmarks import features_of
+from pollux.io import onnx as export
+from pollux.trees.growth import Growth, Limits, Nodes
+from pollux.trees.tree import describe_side
+
+Array = NDArray[np.float64]
+WINE = load_wine().data
+
+
+@parametrize_with_checks([GeminiTree(3), GeminiTree(3, kernel="rbf", preprocessing="auto", max_leaves=5)])
+def test_every_check_of_scikit_learn_passes(estimator: GeminiTree, check) -> None:
+    check(estimator)
+
+
+# The algorithm
+
+
+def objective(kernel: Array, weight: Array, clusters: NDArray[np.int64]) -> float:
+    """Σ σ(C²) / |C|, as it is written."""
+    total = 0.0
+    for cluster in np.unique(clusters):
+        w = weight * (clusters == cluster)
+        total += w @ kernel @ w / w.sum()
+    return float(total)
+
+
+def sides(X: Array, members: NDArray[np.int64]) -> list[NDArray[np.bool_]]:
+    """All ways to split some samples: those whose column is at most a value, missing ones with them or not."""
+    found = []
+    for column in X.T:
+        for value in np.unique(column[members]):
+            for missing in (False, True):
+                left = np.where(np.isnan(column[members]), missing, column[members] <= value)
+                if 0 < left.sum() < len(members):
+                    found.append(left)
+    return found
+
+
+def grow_by_trying(X: Array, kernel: Array, weight: Array, K: int, leaves: int) -> float:
+    """The objective of a tree each of whose moves is the best of all, tried one by one."""
+    clusters, parts = np.zeros(len(X), dtype=np.int64), [np.arange(len(X))]
+    value = objective(kernel, weight, clusters)
+    while len(parts) < leaves:
+        best = (value + 1e-9, None, None, None)
+        used = set(np.unique(clusters).tolist())
+        free = [cluster for cluster in range(K) if cluster not in used][:2]
+        for part in parts:
+            own = int(clusters[part[0]])
+            is_whole = (clusters == own).sum() == len(part)
+            others = used - {own}
+            pairs = [(own, target) for target in [*others, *free[:1]]]
+            pairs += [(target, own) for target in [*others, *free[:1]]]
+            pairs += list(itertools.permutations(others, 2))
+            pairs += [(free[0], free[1])] if len(free) > 1 and not is_whole else []
+            for left in sides(X, part):
+                for pair in pairs:
+                    tried = clusters.copy()
+                    tried[part[left]], tried[part[~left]] = pair
+                    gained = objective(kernel, weight, tried)
+                    if gained > best[0] + 1e-9:
+                        best = (gained, part, left, tried)
+        value, part, left, tried = best[0], *best[1:]
+        if part is None or left is None or tried is None:
+            break
+        parts = [other for other in parts if other is not part] + [part[left], part[~left]]
+        clusters, value = tried, objective(kernel, weight, tried)
+    return value
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_best_of_all_moves_is_made_first(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    X = random.normal(size=(14, 2)).round(1)
+    X[random.random(X.shape) < 0.1] = np.nan
+    weight = random.integers(1, 4, size=14).astype(float)
+    features = random.normal(size=(14, 3))
+    features -= weight @ features / weight.sum()
+    K = 2 + seed
+    expected = grow_by_trying(X, features @ features.T, weight, K, 9)
+    growth = Growth(X, features, weight, Limits(K, max_leaves=9), random)
+    nodes = growth.grow()
+    assert objective(features @ features.T, weight, growth.clusters) == pytest.approx(expected, rel=1e-10)
+    np.testing.assert_array_equal(nodes.cluster[nodes.apply(X)], growth.clusters)
+
+
+def test_gains_add_up_to_the_objective() -> None:
+    tree = GeminiTree(4, kernel="linear").fit(WINE)
+    assert tree.nodes_.gain.sum() == pytest.approx(tree.objective_, rel=1e-9)
+    assert tree.score(WINE) == pytest.approx(tree.objective_, rel=1e-9)
+    assert tree.feature_importances_.sum() == pytest.approx(1)
+    np.testing.assert_array_equal(tree.predict(WINE), tree.labels_)
+
+
+def test_leaves_of_many_samples_are_split_at_quantiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, _ = make_blobs(600, 3, centers=4, random_state=0)
+    exact = GeminiTree(4, max_leaves=6).fit(X)
+    monkeypatch.setattr("pollux.trees.growth._MOST_SPLITS", 64)
+    monkeypatch.setattr("pollux.trees.growth._KEPT_ELEMENTS", 0)
+    monkeypatch.setattr("pollux.trees.growth._ELEMENTS", 1000)
+    coarse = GeminiTree(4, max_leaves=6).fit(X)
+    assert coarse.objective_ > 0.98 * exact.objective_
+
+
+def test_a_weight_stands_for_so_many_samples() -> None:
+    X, weight = WINE[:60, :4], np.random.default_rng(0).integers(0, 3, size=60)
+    weighted = GeminiTree(3, max_leaves=5).fit(X, sample_weight=weight)
+    repeated = GeminiTree(3, max_leaves=5).fit(np.repeat(X, weight, axis=0))
+    np.testing.assert_array_equal(weighted.predict(X), repeated.predict(X))
+
+
+# Kernels
+
+
+def test_features_of_few_samples_give_the_kernel_itself() -> None:
+    x = torch.from_numpy(WINE[:90] / WINE.std(0))
+    kernel = geometry.resolve("rbf", gamma=0.1)
+    features = features_of(kernel, x)
+    exact = kernel(x).numpy()
+    centre = np.eye(90) - 1 / 90
+    # What is left of the trace is at most that of 90 diagonal entries of one.
+    np.testing.assert_allclose(features @ features.T, centre @ exact @ centre, atol=90 * 1e-9)
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "laplacian", "cosine", "graph", "fourier", lambda x, y: x @ y.mT])
+def test_any_kernel_is_taken(kernel) -> None:
+    X, y = make_blobs(120, 2, centers=3, cluster_std=0.3, random_state=1)
+    tree = GeminiTree(3, kernel=kernel).fit(X)
+    assert adjusted_rand_score(y, tree.labels_) > 0.5
+
+
+def test_a_kernel_that_is_given_is_taken() -> None:
+    X = WINE / WINE.std(0)
+    own = GeminiTree(3).fit(X)
+    given = GeminiTree(3, kernel="precomputed").fit(X, affinity=X @ X.T)
+    np.testing.assert_array_equal(own.labels_, given.labels_)
+    with pytest.raises(ValueError, match="affinity"):
+        GeminiTree(3, kernel="precomputed").fit(X)
+    with pytest.raises(ValueError, match="178 rows"):
+        GeminiTree(3).fit(X, affinity=np.eye(4))
+
+
+def test_the_kernel_sees_scaled_columns_and_the_rules_their_units() -> None:
+    tree = GeminiTree(3, preprocessing="standard", max_leaves=6).fit(WINE)
+    assert adjusted_rand_score(load_wine().target, tree.labels_) > 0.85
+    inner = tree.nodes_.left >= 0
+    thresholds = tree.nodes_.threshold[inner]
+    columns = WINE[:, tree.nodes_.feature[inner]]
+    assert ((columns.min(0) <= thresholds) & (thresholds < columns.max(0))).all()
+
+
+# Values that are missing
+
+
+def test_missing_values_go_to_the_better_side() -> None:
+    X = np.array([[0.0], [0.1], [np.nan], [5.0], [5.1], [np.nan]])
+    features = np.array([[0.0], [0.0], [0.0], [1.0], [1.0], [0.0]]) - 1 / 3
+    for sign in (1, -1):
+        nodes = Growth(sign * X, features, np.ones(6), Limits(2), np.random.default_rng(0)).grow()
+        assert nodes.cluster[nodes.apply(sign * X)].tolist() in ([0, 0, 0, 1, 1, 0], [1, 1, 1, 0, 0, 1])
+
+
+def test_a_split_may_be_between_missing_values_and_all_others() -> None:
+    X = np.array([[1.0, 0.0], [1.0, 0.1], [np.nan, 9.0], [np.nan, 9.1]])
+    tree = GeminiTree(2, max_features=None).fit(X[:, :1], affinity=X[:, 1:] @ X[:, 1:].T)
+    assert tree.labels_.tolist() in ([0, 0, 1, 1], [1, 1, 0, 0])
+    assert set(itertools.chain(*tree.rules().values())) == {"x0 is missing", "x0 is there"}
+
+
+# Limits and bad input
+
+
+def test_limits_are_kept() -> None:
+    tree = GeminiTree(3, max_leaves=5, max_depth=3, min_samples_leaf=10).fit(WINE)
+    leaves, counts = np.unique(tree.apply(WINE), return_counts=True)
+    assert len(leaves) <= 5
+    assert counts.min() >= 10
+    assert tree.nodes_.depth.max() <= 3
+    one = GeminiTree(3, max_features=1, random_state=0).fit(WINE)
+    assert one.n_clusters_ == 3
+    np.testing.assert_array_equal(one.labels_, GeminiTree(3, max_features=1, random_state=0).fit(WINE).labels_)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        *({"max_depth": 0}, {"n_clusters": 0}, {"max_leaves": 2}, {"max_depth": 1}, {"min_samples_split": 1}),
+        *({"min_samples_leaf": 0.5}, {"max_features": 0}, {"max_features": "most"}, {"kernel": "euclidean"}),
+    ],
+)
+def test_what_cannot_be_is_refused(bad: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=next(iter(bad)) if "kernel" not in bad else "kernel"):
+        GeminiTree(**{"n_clusters": 3, **bad}).fit(WINE)
+
+
+def test_columns_that_never_vary_give_one_cluster() -> None:
+    tree = GeminiTree(3).fit(np.ones((8, 2)))
+    assert tree.n_clusters_ == 1
+    assert tree.rules() == {0: ["all samples"]}
+    assert tree.feature_importances_.tolist() == [0, 0]
+
+
+# Text, drawings, files
+
+
+def test_rules_and_text_name_the_columns() -> None:
+    iris = load_iris(as_frame=True)
+    tree = GeminiTree(3, max_leaves=3).fit(iris.data)
+    assert "petal length (cm) <= " in tree.export_text()
+    assert tree.export_text(["a", "b", "c", "d"]).startswith("c <= ")
+    assert [len(rules) for rules in tree.rules().values()] == [1, 1, 1]
+    with pytest.raises(ValueError, match="4 columns"):
+        tree.rules(["a"])
+
+
+def test_rules_tell_the_clusters() -> None:
+    tree = GeminiTree(3, max_leaves=6).fit(WINE)
+    columns = {f"x{number}": column for number, column in enumerate(WINE.T)}
+    for cluster, rules in tree.rules().items():
+        held = np.zeros(len(WINE), dtype=bool)
+        for rule in rules:
+            held |= np.logical_and.reduce([eval(part, {}, columns) for part in rule.split(" and ")])
+        # Six digits are shown of each threshold.
+        assert (held == (tree.labels_ == cluster)).mean() > 0.98
+
+
+def test_values_of_text_columns_are_named() -> None:
+    splits, children = ([0, 0, 0], [0.5, 0, 0], [False] * 3), ([1, -1, -1], [2, -1, -1])
+    nodes = Nodes(*map(np.array, (*splits, *children, [0, 0, 1], [2.0, 1, 1], [1.0, 0, 0])))
+    assert describe_side(nodes, 0, True, ["colour=red"]) == "colour is not red"
+    assert describe_side(nodes, 0, False, ["colour=red"]) == "colour is red"
+
+
+def test_a_tree_is_drawn() -> None:
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("agg")
+    axes = GeminiTree(3, max_leaves=4).fit(WINE).plot_tree()
+    assert len(axes.texts) == 7
+    matplotlib.pyplot.close(axes.figure)
+
+
+def test_a_tree_is_the_same_from_its_file(tmp_path: Path) -> None:
+    iris = load_iris(as_frame=True)
+    tree = GeminiTree(3, max_leaves=5, kernel="rbf", preprocessing="standard").fit(iris.data)
+    tree.save(tmp_path / "tree.safetensors")
+    loaded = pollux.load(tmp_path / "tree.safetensors")
+    assert isinstance(loaded, GeminiTree)
+    np.testing.assert_array_equal(loaded.predict(iris.data), tree.labels_)
+    assert loaded.export_text() == tree.export_text()
+    assert loaded.get_params() == tree.get_params()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("left", 0), ("left", 99), ("cluster", 7), ("feature", 4), ("threshold", math.nan), ("right", 1)),
+        ("feature", -1),
+    ],
+)
+def test_a_file_that_holds_no_tree_is_refused(tmp_path: Path, name: str, value: float) -> None:
+    tree = GeminiTree(3, max_leaves=5).fit(load_iris().data)
+    getattr(tree.nodes_, name)[0] = value
+    tree.save(tmp_path / "tree.safetensors")
+    with pytest.raises(InputError, match="is not a whole model file"):
+        pollux.load(tmp_path / "tree.safetensors")
+
+
+def test_a_tree_of_onnx_gives_the_same_clusters(tmp_path: Path) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    X = WINE.copy()
+    X[::7, ::3] = np.nan
+    for tree in (GeminiTree(3, max_leaves=8).fit(X), GeminiTree(1).fit(X)):
+        said = export.to_onnx(tree, tmp_path / "tree.onnx")
+        assert said.startswith("13 numbers in")
+        session = runtime.InferenceSession(str(tmp_path / "tree.onnx"), providers=["CPUExecutionProvider"])
+        probabilities, cluster = session.run(["probabilities", "cluster"], {"numbers": X})
+        np.testing.assert_array_equal(cluster, tree.labels_)
+        np.testing.assert_array_equal(probabilities.argmax(1), tree.labels_)
