@@ -78,7 +78,8 @@ def test_frames_of_all_libraries_are_predicted_alike(fitted: GeminiClustering) -
     shared = type("Shared", (), {"__arrow_c_stream__": lambda self, schema=None: table.__arrow_c_stream__(schema)})()
     for other in (table, guests()[guests().columns[::-1]], shared):
         np.testing.assert_array_equal(fitted.predict_proba(other), expected)
-    np.testing.assert_array_equal(clustering().fit(table).labels_, fitted.labels_)
+    for other in (table, shared):
+        np.testing.assert_array_equal(clustering().fit(other).labels_, fitted.labels_)
     assert np.isfinite(fitted.score(guests()))
 
 
@@ -154,3 +155,8 @@ def test_samples_far_outside_the_training_are_warned_of(fitted: GeminiClustering
         plain.predict_proba(X * [1, 0, 1] + [0, 1e4, 0])
     # One of many may be far off.
     assert len(plain.predict(np.r_[np.tile(X, (5, 1)), [[1e3, 0, 0]]])) == 5 * N + 1
+
+
+def test_numbers_and_words_in_one_column_are_text() -> None:
+    mixed = guests()[["age", "diet"]].assign(odd=pd.Series([1, "two", 3.5] * 20, dtype=object))
+    assert clustering().fit(mixed).columns_[2].kind == "text"
