@@ -4,7 +4,7 @@
 # make test-portable   all tests twice, as on other machines: processors, threads, order, user, busy cores
 # make test-laws       the laws that hold for any data, on random data that no run has tried before
 # make test-browser    installs Chromium (Debian, Ubuntu) and runs those
-# make fuzz            the compiled transport solver under sanitizers, with arrays of every kind; needs g++
+# make fuzz            the compiled part under sanitizers, with arrays of every kind; needs g++
 # make check           style, types
 # make bench           the table of speed and memory, side by side with GemClus
 # make bench-speed     the recipes beside k-means: process time and memory
@@ -13,6 +13,7 @@
 # make bench-scale     many rows and several processes: time, memory, messages
 # make bench-accuracy  the table of adjusted Rand indices: k-means, GemClus, Pollux
 # make bench-quality   clusters against known classes, side by side with scikit-learn and GemClus
+# make bench-explain   trees beside GemClus's, and how true the rules of clusters are
 # make bench-selection numbers of clusters that are known, side by side with silhouette, BIC and HDBSCAN
 # make docs            builds the site of documentation into docs/_build/html, its gallery included
 # make reproduction    puts what results/ records of the paper's experiments into docs/reproduction.md
@@ -86,6 +87,9 @@ bench-accuracy: .venv/installed-bench .venv/installed-report
 bench-quality: .venv/installed-bench .venv/installed-report
 	$(BIN)/pollux bench quality
 	$(BIN)/python benchmarks/quality.py
+
+bench-explain: .venv/installed-bench
+	$(BIN)/python benchmarks/explain.py
 
 bench-selection: .venv/installed-bench
 	$(BIN)/python benchmarks/selection.py

@@ -1,4 +1,4 @@
-"""The one thing that pyproject.toml cannot say: how to build the transport solver, and that it is optional."""
+"""The one thing that pyproject.toml cannot say: how to build the compiled part, and that it is optional."""
 
 import sys
 
@@ -6,8 +6,10 @@ from setuptools import Extension, setup
 
 windows = sys.platform == "win32"
 native = "src/pollux/transport/native"
-headers = ("bipartite", "complete", "general", "graph", "scan", "simplex", "tree")
-flags = ["/std:c++17", "/O2", "/EHsc"] if windows else ["-std=c++17", "-O3", "-g0", "-fopenmp-simd", "-pthread"]
+headers = ("bipartite", "complete", "general", "graph", "products", "scan", "simplex", "steps", "tree")
+flags = ["-std=c++17", "-O3", "-g0", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math", "-pthread"]
+if windows:
+    flags = ["/std:c++17", "/O2", "/EHsc"]
 
 setup(
     ext_modules=[
@@ -19,7 +21,7 @@ setup(
             extra_compile_args=flags,
             extra_link_args=[] if windows else ["-pthread"],
             py_limited_api=True,
-            # Without a compiler the installation succeeds, and POT does the work.
+            # Without a compiler the installation succeeds, and POT and autograd do the work.
             optional=True,
         )
     ],

@@ -108,13 +108,29 @@ def mean_and_deviation(values: Sequence[float], digits: int) -> str:
 def comparisons() -> Iterator[Comparison]:
     """The rows of the table, one after the other."""
     linear = GeminiClustering(
-        3, model="linear", objective="mmd_ova", learning_rate=0.01, batch_size=None, max_epochs=300
+        3,
+        model="linear",
+        objective="mmd_ova",
+        preprocessing=None,
+        n_init=1,
+        learning_rate=0.01,
+        batch_size=None,
+        max_epochs=300,
     )
     yield Comparison("iris, 3", Problem(*load_iris(return_X_y=True)), linear)
     X, classes = load_wine(return_X_y=True)
     yield Comparison("wine, standardised, 3", Problem(StandardScaler().fit_transform(X), classes), linear)
     digits = Problem(*demo.load())
-    mlp = GeminiClustering(10, model="mlp", objective="mmd_ova", learning_rate=0.001, batch_size=500, max_epochs=200)
+    mlp = GeminiClustering(
+        10,
+        model="mlp",
+        objective="mmd_ova",
+        preprocessing=None,
+        n_init=1,
+        learning_rate=0.001,
+        batch_size=500,
+        max_epochs=200,
+    )
     yield Comparison("digits, 10", digits, mlp)
     graph = replace(digits, kernel=demo.graph_kernel(digits.X))
     mlp = clone(mlp).set_params(n_clusters=15, objective="mmd_ovo", max_epochs=150)

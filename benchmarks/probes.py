@@ -103,6 +103,7 @@ def linear_clustering(
         max_epochs=epochs,
         batch_size=batch_size,
         learning_rate=1e-3,
+        preprocessing=None,
         n_init=starts,
         random_state=0,
     )

@@ -21,7 +21,7 @@ from pollux.lab.quality.leaderboard import (
     title_of,
 )
 from pollux.lab.quality.peers import REFERENCE
-from pollux.lab.tables import NOTHING, escape_markdown, markdown_blocks, markdown_list
+from pollux.lab.results import NOTHING, escape_markdown, markdown_blocks, markdown_list
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "quality"

@@ -13,8 +13,7 @@ from pathlib import Path
 from pollux.lab.paper.comparisons import ComparisonTable
 from pollux.lab.paper.experiment import Experiment, Protocol
 from pollux.lab.paper.reproduction import Request, choose, recorded_runs, report_on
-from pollux.lab.results import Report
-from pollux.lab.tables import markdown_blocks, markdown_list
+from pollux.lab.results import Report, markdown_blocks, markdown_list
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "reproduction.md"

@@ -44,6 +44,8 @@ def run(name: str, objective: str, kept: int, seeds: Sequence[int]) -> tuple[str
         clustering = GeminiClustering(
             10,
             objective=objective,
+            preprocessing=None,
+            n_init=1,
             batch_size=250,
             max_epochs=EPOCHS,
             learning_rate=1e-3,

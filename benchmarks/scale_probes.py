@@ -83,7 +83,11 @@ def fit(held: str, source: str = "", n: int = 0, checkpoint: bool = False, **par
     with joining():
         X = samples(source, held, n)
         model = GeminiClustering(
-            CLUSTERS, random_state=0, training=Training(checkpoint=keep), callbacks=[clock], **parameters
+            CLUSTERS,
+            random_state=0,
+            training=Training(checkpoint=keep),
+            callbacks=[clock],
+            **{"preprocessing": None, "n_init": 1, **parameters},
         )
         total = seconds(lambda: model.fit(X))
     shutil.rmtree(folder, ignore_errors=True)
@@ -125,6 +129,8 @@ def step(objective: str, geometry: str, batch: int, at_most: float) -> Found:
         CLUSTERS,
         objective=objective,
         geometry=geometry,
+        preprocessing=None,
+        n_init=1,
         batch_size=batch,
         training=Training(reshuffle_every=1),
         max_epochs=1000,
@@ -183,7 +189,13 @@ def messages(tasks: list[tuple[str, str]], batch: int) -> Found:
         few = 10
         for objective, geometry in tasks:
             model = GeminiClustering(
-                CLUSTERS, objective=objective, geometry=geometry, batch_size=batch, max_epochs=1, random_state=0
+                CLUSTERS,
+                objective=objective,
+                geometry=geometry,
+                n_init=1,
+                batch_size=batch,
+                max_epochs=1,
+                random_state=0,
             )
             epochs = []
             for steps in (few, few, 2 * few):  # the first meets the others

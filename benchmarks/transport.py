@@ -267,6 +267,38 @@ def training(sizes: Sequence[int], clusters: Sequence[int], largest: int) -> Ite
             yield sorted(repeated, key=lambda cell: cell.ratio)[len(repeated) // 2]
 
 
+def against_pot(steps: int, sizes: Sequence[int], largest: int) -> Iterator[Cell]:
+    """Solver beside solver, at the problems of a training: ours from its last state, POT from its last potentials."""
+    for n, mode in product(sizes, MODES):
+        if n > largest:
+            continue
+        X, K = blobs(n, 10), 10
+        torch.manual_seed(0)
+        model, inputs = nn.Linear(FEATURES, K, dtype=torch.float64), torch.from_numpy(X)
+        optimiser = torch.optim.Adam(model.parameters(), lr=1e-2, maximize=True)
+        task, state = Task(f"N={n}, K={K}, {mode}", mode, inputs, distances(X)), None
+        matrix = task.matrix()
+        seconds, ground = timed(time.thread_time, partial(prepare, matrix))
+        spent = [seconds, 0.0]
+        potentials: list[tuple[Array, Array] | None] = [None] * (K if mode == "OvA" else K * (K - 1) // 2)
+        for _ in range(steps):
+            logits = model(inputs)
+            p, q = task._replace(logits=logits.detach()).problems()
+            seconds, solution = timed(time.thread_time, partial(solve, p, q, ground, state))
+            spent[0], state = spent[0] + seconds, solution.state if steps > 1 else None
+            for number in range(len(p)):
+                start = {} if potentials[number] is None else {"potentials_init": potentials[number]}
+                work = partial(ot.emd2, p[number], q[number], matrix, log=True, **start)
+                seconds, (value, log) = timed(time.thread_time, work)
+                spent[1], potentials[number] = spent[1] + seconds, (log["u"], log["v"])
+                if not abs(value - solution.values[number]) <= 1e-8 * abs(value):
+                    raise AssertionError(f"{task.name}: ours is {solution.values[number]!r}, the peer's {value!r}")
+            optimiser.zero_grad()
+            logits.backward(value_and_gradient(task.gemini, logits.detach(), task.cost)[1])
+            optimiser.step()
+        yield Cell(task.name, spent[0], spent[1])
+
+
 def paths(ours: Callable[[Task, Clock], float], n: int) -> Iterator[Cell]:
     """Shortest paths in a graph of neighbours; the peer's matrix of them is given."""
     for name, X in (("blobs", blobs(n, 10)), ("digits", digits(n))):
@@ -362,6 +394,15 @@ BENCHMARKS = {
         (100, 100),
         worst=20,
         note="the peer's time is interpolated between five of the steps",
+    ),
+    "pot-cold": Benchmark(
+        "transport problems, K=10, cold, against POT", partial(against_pot, 1, (100, 250, 500)), (500, 100), mean=3
+    ),
+    "pot-training": Benchmark(
+        "transport problems of 100 steps, K=10, against POT with potentials_init",
+        partial(against_pot, 100, (100, 250)),
+        (250, 100),
+        mean=10,
     ),
     "paths-cold": Benchmark("shortest paths, N={n}, K=10, cold", partial(paths, cold), (1000, 100), mean=50),
     "paths-warm": Benchmark("shortest paths, N={n}, K=10, warm", partial(paths, warm), (1000, 100), mean=300),

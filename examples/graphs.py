@@ -35,7 +35,9 @@ def curves() -> None:
         X, y = make(400, noise=0.1, random_state=0)
         X_new, y_new = make(2000, noise=0.1, random_state=1)
         for title, (objective, geometry) in GEOMETRIES.items():
-            clustering = GeminiClustering(2, objective=objective, geometry=geometry, max_epochs=100, random_state=0)
+            clustering = GeminiClustering(
+                2, objective=objective, geometry=geometry, n_init=1, max_epochs=100, random_state=0
+            )
             seen = adjusted_rand_index(y, clustering.fit(X).labels_)
             unseen = adjusted_rand_index(y_new, clustering.predict(X_new))
             print(f"{name:10}{title:18}{seen:6.2f}{unseen:10.2f}")
@@ -48,7 +50,7 @@ def karate_club() -> None:
     graph = np.zeros((34, 34))
     graph[edges[:, 0], edges[:, 1]] = graph[edges[:, 1], edges[:, 0]] = 1
     features = Features(torch.from_numpy(unit_rows(eigenvectors(csr_array(graph), 2)[1])))
-    clustering = GeminiClustering(2, model="free", objective="mmd_ovo", max_epochs=300, random_state=0)
+    clustering = GeminiClustering(2, model="free", objective="mmd_ovo", n_init=1, max_epochs=300, random_state=0)
     labels = clustering.fit(graph, affinity=features).labels_
     print(f"\nKarate club of 34 members and {len(edges)} friendships, parted by their eigenvectors")
     for k in (0, 1):

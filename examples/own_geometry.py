@@ -43,6 +43,7 @@ def main() -> None:
             model="mlp",
             objective=objective,
             geometry=geometry,
+            n_init=1,
             learning_rate=0.02,
             max_epochs=150,
             random_state=0,

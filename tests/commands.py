@@ -45,7 +45,8 @@ def summary_of(folder: Path | str) -> dict[str, Any]:
 
 def settings(data: Path, **changes: Any) -> Settings:
     """Those of a quick run."""
-    return Settings(data=str(data), n_clusters=3, **{"max_epochs": 3, "n_init": 1, **changes})
+    plain = {"model": "mlp", "objective": "mmd_ova", "scaling": "standard", "missing": "error"}
+    return Settings(data=str(data), n_clusters=3, **{**plain, "max_epochs": 3, "n_init": 1, **changes})
 
 
 def read_model(folder: Path | str) -> tuple[dict[str, Any], Any]:

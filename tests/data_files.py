@@ -22,7 +22,7 @@ from pollux.data.sources import InMemory
 from pollux.data.streams import open_blocks
 from pollux.data.survey import Choices, learn_encoding
 
-FAST = ("--clusters", "3", "--epochs", "2", "--restarts", "1")
+FAST = ("--clusters", "3", "--objective", "mmd_ova", "--epochs", "2", "--restarts", "1")
 
 
 def without_addresses(value: object) -> str:

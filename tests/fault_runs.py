@@ -352,6 +352,12 @@ def one_of_three_fails(out: str) -> None:
     three_starts(out, network)
 
 
+def run_program(source: str) -> None:
+    """A program of a few lines, all whose warnings are errors."""
+    warnings.simplefilter("error")
+    exec(compile(source, "program", "exec"), {"__name__": "__main__"})
+
+
 def peaks_of_fits(*paths: str) -> None:
     """Print, after a fit of each file, the most memory that this process has held so far, in kB."""
     from pollux import GeminiClustering

@@ -5,9 +5,12 @@ from typing import Any
 from pollux import MLP, GeminiClustering
 from pollux.spec import nested_name
 
+PLAIN: dict[str, Any] = {"model": "mlp", "objective": "mmd_ova", "preprocessing": None, "n_init": 1, "max_epochs": 200}
+"""A composed method of one restart, on samples as they are."""
+
 
 def make_clustering(n_clusters: int = 10, **parameters: Any) -> GeminiClustering:
-    return GeminiClustering(n_clusters).set_params(**nested(parameters))
+    return GeminiClustering(n_clusters).set_params(**nested({**PLAIN, **parameters}))
 
 
 def nested(parameters: dict[str, Any]) -> dict[str, Any]:

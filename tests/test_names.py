@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from pollux import GeminiClustering, geometry, models, names, objectives, training
+from pollux import GeminiClustering, geometry, models, names, objectives, recipes, training
 from pollux.objectives import gemini
 from pollux.spec import flatten_params
 
@@ -33,8 +33,11 @@ def test_names_are_those_of_the_registry(listed: tuple[str, ...], registry: obje
 
 def test_defaults_of_the_estimator_are_among_the_names() -> None:
     defaults = flatten_params(GeminiClustering())
-    for option, listed in {"init": names.INITS, "dtype": names.DTYPES, "objective": names.OBJECTIVES}.items():
+    for option, listed in {"init": names.INITS, "dtype": names.DTYPES, "scaling": names.SCALINGS}.items():
         assert defaults[option] in listed
+    for recipe in (recipes.PLAIN, *recipes.RECIPES.values()):
+        assert recipe["objective"] in names.OBJECTIVES
+        assert set(recipe) <= GeminiClustering().get_params().keys()
 
 
 def test_names_do_not_bring_torch() -> None:

@@ -26,6 +26,7 @@ from pollux.data.samples import (
     as_several,
     draw_samples,
     open_samples,
+    recognise_samples,
     select_samples,
     validate_samples,
 )
@@ -35,8 +36,19 @@ from pollux.geometry import Geometry, Precomputed
 from pollux.io import model_files, tensors
 from pollux.objectives import Divergence, Gemini
 from pollux.objectives.penalties import Penalty
-from pollux.recipes import IMAGES, TABLES, apply_recipe
-from pollux.spec import GROUPS, MLP, Scaling, Spec, Training, as_group, geometry_of_new_samples, resolve_objective
+from pollux.recipes import IMAGES, TABLES, UNKNOWN, DataKind, apply_recipe
+from pollux.spec import (
+    GROUPS,
+    MLP,
+    Scaling,
+    Spec,
+    Training,
+    as_group,
+    choose_parameters,
+    geometry_of_new_samples,
+    replace_auto,
+    resolve_objective,
+)
 from pollux.threads import DrawFrom
 from pollux.training import Callback, NotFiniteError, start, train_one_epoch, train_restarts
 from pollux.training.problem import MemoryProblem, pose_problem
@@ -75,6 +87,11 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     Clusters are numbered by decreasing size, and those that stay empty come last: labels are
     0 … ``n_clusters_`` − 1 without holes, and columns of probabilities agree with them.
 
+    ``GeminiClustering(K).fit(X)`` uses the recipe for the kind of data, whole: that of :meth:`for_tables`, or that of
+    :meth:`for_images` for images (n, C, H, W) and for many wide rows of one kind, such as pixels or embeddings. Whoever
+    names one of ``model``, ``objective``, ``geometry``, ``init`` and ``penalties`` composes the method: what they do
+    not name takes its plain value, and only scaling, restarts, epochs and the batch size are automatic.
+
     Parameters of groups are reached by their names: ``set_params(training__patience=5, model__hidden=(50,))``, and in
     ``GridSearchCV`` too, also where a group is None or ``model`` is ``"mlp"``.
 
@@ -83,34 +100,36 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     n_clusters : int
         Most clusters to find; too many may be asked for, and the surplus empties.
     model : str, MLP, nn.Module or callable
-        ``"linear"``, ``"mlp"``, ``"lenet5"``, ``"resnet18"`` or ``"free"`` (a table of probabilities, which cannot
-        predict new samples); :class:`MLP` with its hidden layers; a module that returns logits (n, n_clusters), copied
-        and trained from its weights; or a function (n_features or shape, n_clusters) → module.
+        ``"linear"``, ``"mlp"`` (plain), ``"lenet5"``, ``"resnet18"`` or ``"free"`` (a table of probabilities, which
+        cannot predict new samples); :class:`MLP` with its hidden layers; a module that returns logits (n, n_clusters),
+        copied and trained from its weights; or a function (n_features or shape, n_clusters) → module.
     objective : str, Gemini or Divergence
-        What is maximised: ``"mmd_ova"``, ``"wasserstein_ovo"``, ``"mi"``, …
+        What is maximised: ``"mmd_ova"`` (plain), ``"wasserstein_ovo"``, ``"mi"``, …
     geometry : str, callable or Geometry
-        The kernel (MMD) or distance (Wasserstein) between samples; ``"auto"`` is the linear kernel or the
-        Euclidean distance; ``"graph"`` and ``"mixed"`` are kernels of the neighbour graph of all samples. See
+        The kernel (MMD) or distance (Wasserstein) between samples; plain: the linear kernel or the Euclidean distance;
+        ``"graph"`` and ``"mixed"`` are kernels of the neighbour graph of all samples. See
         :func:`pollux.geometry.resolve`.
-    preprocessing : None, str, Scaling or transformer
-        What model and geometry see of X: the values as they are (None); ``"auto"``, ``"standard"`` or ``"global"``
-        scaling; :class:`Scaling`, which also fills gaps and reduces dimensions; or a transformer of scikit-learn, which
-        is cloned and fitted.
+    preprocessing : "auto", None, str, Scaling or transformer
+        What model and geometry see of X: the values as they are (None); ``"standard"`` or ``"global"`` scaling;
+        :class:`Scaling`, which also fills gaps and reduces dimensions; or a transformer of scikit-learn, which is
+        cloned and fitted. "auto": that of the recipe, else ``Scaling("auto", missing="mean")``; for networks of your
+        own, ``"lenet5"`` and ``"resnet18"`` the values as they are.
     init : {"auto", "random", "kmeans", "graph", "kmeans++"}
-        Where models start: at random (the default), or at the clusters of k-means in the features of the geometry or in
-        the eigenvectors of a neighbour graph, which they first learn to predict. A free table: near the cells of
-        k-means++ seeds (its default), or at such clusters.
-    n_init : int
-        Restarts, trained together where the model allows; the highest objective is kept.
+        Where models start: at random (plain), or at the clusters of k-means in the features of the geometry or in the
+        eigenvectors of a neighbour graph, which they first learn to predict. A free table: near the cells of k-means++
+        seeds (plain), or at such clusters.
+    n_init : int or "auto"
+        Restarts, trained together where the model allows; the highest objective is kept. "auto": that of the recipe,
+        else 5 for up to 10,000 samples of a linear model, a perceptron or a free table, else 1.
     max_epochs : int or "auto"
-        Passes over the data; "auto": those of about 200 steps, or 500 with penalties, and at least 15.
+        Passes over the data; "auto": those of about 200 steps, and at least 15.
     batch_size : int, "auto" or None
-        Samples of a step; None: all. "auto": all up to 1,000, else 500.
-    learning_rate : float
-        That of the optimiser.
-    penalties : mapping, optional
-        Weights of penalties that join the loss, by name or function: ``{"vat": 1.0, "entropy": 0.1}``. Names:
-        ``"vat"``, ``"local_vat"``, ``"entropy"``, ``"balance"``, ``"weight_decay"``.
+        Samples of a step; None: all. "auto": that of the recipe, else all up to 1,000, else 500.
+    learning_rate : float or "auto"
+        That of the optimiser; plain: 0.01.
+    penalties : mapping, None or "auto"
+        Weights of penalties that join the loss, by name or function: ``{"vat": 1.0, "entropy": 0.1}``; plain: None,
+        none. Names: ``"vat"``, ``"local_vat"``, ``"entropy"``, ``"balance"``, ``"weight_decay"``.
     training : Training, optional
         How models are trained: optimiser, schedule, patience, precision, checkpoints, …
     device : str
@@ -125,7 +144,9 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     Attributes
     ----------
     fitted_ : Fitted
-        All that is known after the fit, as one object.
+        All that is known after the fit, as one object; ``fitted_.chosen`` says what "auto" stood for.
+    recipe_ : {"tables", "images"} or None
+        The recipe that was used for this kind of data; None where the method was composed.
     labels_ : array of shape (n,)
         Cluster of each row; −1 for rows of weight zero that a free table has not seen.
     n_clusters_ : int
@@ -168,16 +189,16 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         self,
         n_clusters: int = 10,
         *,
-        model: str | MLP | nn.Module | Callable[..., nn.Module] = "mlp",
-        objective: str | Gemini | Divergence = "mmd_ova",
+        model: str | MLP | nn.Module | Callable[..., nn.Module] = "auto",
+        objective: str | Gemini | Divergence = "auto",
         geometry: str | Geometry | Callable[..., Tensor] = "auto",
-        preprocessing: str | Scaling | BaseEstimator | None = None,
+        preprocessing: str | Scaling | BaseEstimator | None = "auto",
         init: str = "auto",
-        n_init: int = 1,
-        max_epochs: int | str = 200,
+        n_init: int | str = "auto",
+        max_epochs: int | str = "auto",
         batch_size: int | str | None = "auto",
-        learning_rate: float = 1e-2,
-        penalties: Mapping[str | Penalty, float] | None = None,
+        learning_rate: float | str = "auto",
+        penalties: Mapping[str | Penalty, float] | str | None = "auto",
         training: Training | None = None,
         device: str = "cpu",
         random_state: int | np.random.RandomState | None = None,
@@ -282,18 +303,23 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         affinity : array of shape (n, n) or Features, optional
             The kernel or the distances of the samples, if they are known already.
         """
-        spec = Spec.of(self)
+        is_given = affinity is not None
+        spec = Spec.of(self, UNKNOWN)
         with session(self.random_state, spec.device) as run:
             with DrawFrom(run.default_generator):
-                is_given = affinity is not None
                 in_memory = is_given or spec.is_free
                 samples = self._open(X, spec, sample_weight, in_memory=in_memory, has_affinity=is_given)
+            kind = recognise_samples(samples)
+            # Who gives the affinity of the samples has named the geometry.
+            spec = Spec.of(self, kind._replace(recipe=None) if is_given else kind)
+            if isinstance(samples, StreamSamples):
+                spec.check_streamable()
             given = None
             if affinity is not None and isinstance(samples, ArraySamples):
                 given = Precomputed.of_selected(affinity, spec.objective.needs, samples.selected)
             if run.ranks is not None:
                 run.ranks.agree(samples.summary(None if given is None else given.values), "have different rows")
-            chosen = samples if given is not None else draw_samples(samples, spec.max_samples)
+            chosen = samples if given is not None else draw_samples(samples, spec.max_samples, run.seed)
             scaling = spec.preprocessing.fit(chosen)
             geometry = spec.resolve_geometry(given)
             problem = pose_problem(spec, chosen, scaling, geometry, run.ranks, default_generator=run.default_generator)
@@ -306,7 +332,8 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
 
         Clusters are numbered anew, by their size among these samples, and ``labels_`` are theirs.
         """
-        spec = Spec.of(self)
+        # Samples that come a few at a time show too little of themselves for a recipe.
+        spec = Spec.of(self, DataKind(None), self.fitted_.chosen if self.__sklearn_is_fitted__() else None)
         with session(self.random_state, spec.device, distributed=False) as run:
             if not self.__sklearn_is_fitted__():
                 samples = self._open(X, spec, sample_weight, fewest=1, in_memory=True)
@@ -333,7 +360,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             delattr(self, name)
         self.fitted_ = fitted
         self.module_, self.geometry_, self.scaling_ = fitted.module, fitted.geometry, fitted.scaling
-        self.encoding_, self.columns_ = fitted.encoding, fitted.columns
+        self.encoding_, self.columns_, self.recipe_ = fitted.encoding, fitted.columns, fitted.recipe
         self.history_, self.n_iter_ = fitted.history, len(fitted.history["objective"])
         self.n_clusters_, self.objective_ = fitted.n_clusters, fitted.objective
         self.stability_, self.diverged_ = fitted.stability, fitted.diverged
@@ -380,7 +407,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         models, not those. Exact up to 10,000 samples (1,000 where a matrix is needed), else a mean over batches.
         """
         check_is_fitted(self)
-        spec = Spec.of(self)
+        spec = Spec.of(self, DataKind(None), self.fitted_.chosen)
         _, problem = self._pose(X, spec, sample_weight, affinity)
         value = problem.evaluate(self.module_, spec.n_clusters, spec.objective).objective
         if not math.isfinite(value):
@@ -408,7 +435,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         if several is not None:
             spec.check_several_inputs(has_affinity)
             return select_samples(several, sample_weight, spec.device)
-        samples = open_samples(
+        return open_samples(
             X,
             # Validation writes to a copy: a fit that fails leaves the estimator as it was.
             copy.copy(self),
@@ -420,9 +447,6 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             in_memory=in_memory,
             scaling=getattr(spec.preprocessing, "scaling", "none"),
         )
-        if isinstance(samples, StreamSamples):
-            spec.check_streamable()
-        return samples
 
     def _pose(
         self, X: Any, spec: Spec, sample_weight: Any, affinity: Any = None, *, is_trained: bool = False
@@ -481,7 +505,10 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        tags.input_tags.allow_nan = getattr(self.preprocessing, "missing", None) == "mean"
+        resolved = replace_auto(self, choose_parameters(self, UNKNOWN)[1])
+        tags.input_tags.allow_nan = getattr(resolved["preprocessing"], "missing", None) == "mean"
+        if getattr(resolved["training"], "dtype", "auto") == "float32":
+            tags.transformer_tags.preserves_dtype = ["float32"]
         return tags
 
     def __sklearn_is_fitted__(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -18,6 +19,7 @@ from pollux.geometry import Geometry
 from pollux.metrics import agreement
 from pollux.models import FreeTable
 from pollux.spec import Spec
+from pollux.threads import iterate_drawing
 from pollux.training.problem import Evaluation, MemoryProblem, StreamProblem, log_probabilities
 from pollux.training.restarts import BestRestart
 
@@ -60,6 +62,10 @@ class Fitted:
         Clusters of the samples of the fit; −1 for those of weight zero that a free table has not seen.
     source : Stream or Loader, optional
         The samples of the fit, where they were streamed.
+    recipe : str, optional
+        The recipe that was used, where the method was not composed.
+    chosen : dict
+        What "auto" stood for, by the names of parameters.
     optimiser_state : dict, optional
         What the next epoch of ``partial_fit`` continues with.
     range : Tensor of shape (2, d), optional
@@ -84,6 +90,8 @@ class Fitted:
     takes_integers: bool = False
     given_labels: NDArray[np.int64] | None = None
     source: StreamSamples | None = field(default=None, repr=False)
+    recipe: str | None = None
+    chosen: Mapping[str, Any] = field(default_factory=dict)
     optimiser_state: dict[str, Any] | None = field(default=None, repr=False)
     range: Tensor | None = field(default=None, repr=False)
 
@@ -114,6 +122,8 @@ class Fitted:
             encoding=samples.encoding,
             feature_names=samples.feature_names,
             source=samples if isinstance(samples, StreamSamples) else None,
+            recipe=spec.recipe,
+            chosen=spec.chosen,
             range=_range_of(problem.samples if isinstance(problem, MemoryProblem) else samples),
         )
         if isinstance(problem, MemoryProblem) and problem.samples is not samples:
@@ -141,7 +151,10 @@ class Fitted:
             weight = None if samples.sample_weight is None else samples.sample_weight.cpu()
             return Evaluation(self.objective, torch.bincount(choice, weight, minlength=K), choice)
         sizes = torch.zeros(K, dtype=torch.long)
-        for rows in samples if isinstance(samples, Loader) else samples.in_order():
+        # The order of a loader's samples does not matter, and its random numbers are not the caller's.
+        parts: Iterable[Any]
+        parts = iterate_drawing(samples, torch.Generator()) if isinstance(samples, Loader) else samples.in_order()
+        for rows in parts:
             sizes += torch.bincount(self.log_probabilities(rows).argmax(1), minlength=K)
         return Evaluation(self.objective, sizes, None)
 
@@ -155,6 +168,8 @@ class Fitted:
             encoding=earlier.encoding,
             feature_names=earlier.feature_names,
             missing=earlier.missing,
+            recipe=earlier.recipe,
+            chosen=earlier.chosen,
             range=earlier.range
             if self.range is None or earlier.range is None
             else torch.stack(

@@ -1,8 +1,31 @@
-"""Recipes for kinds of data, found on development sets: see docs/presets.md. Names are those of parameters."""
+"""What "auto" stands for: recipes for kinds of data, found on development sets (docs/presets.md), or plain values.
+
+Names are those of parameters. Nothing here imports torch.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
+
+METHOD = ("model", "objective", "geometry", "init", "penalties")
+"""Who names one of these composes the method: what else is "auto" takes its plain value, not that of a recipe."""
+
+PLAIN: dict[str, Any] = {
+    "preprocessing__scaling": "auto",
+    "preprocessing__n_components": None,
+    "preprocessing__missing": "mean",
+    "model": "mlp",
+    "model__hidden": (100,),
+    "model__activation": "relu",
+    "model__norm": None,
+    "objective": "mmd_ova",
+    "penalties": None,
+    "learning_rate": 1e-2,
+    "training__schedule": "constant",
+    "training__trial_epochs": None,
+    "training__max_samples": None,
+}
+"""Values of a method that is composed, and of what a recipe does not name."""
 
 TABLES: dict[str, Any] = {
     "preprocessing__scaling": "auto",
@@ -24,6 +47,7 @@ TABLES: dict[str, Any] = {
 IMAGES: dict[str, Any] = {
     "preprocessing__scaling": "global",
     "preprocessing__n_components": 100,
+    "preprocessing__missing": "mean",
     "model": "mlp",
     "model__hidden": (500, 500),
     "model__norm": "batch",
@@ -35,13 +59,42 @@ IMAGES: dict[str, Any] = {
     "batch_size": 500,
     "learning_rate": 3e-3,
     "training__schedule": "cosine",
-    "training__trial_epochs": "auto",
+    "training__trial_epochs": 0.25,
     "training__max_samples": 70_000,
     "training__dtype": "float32",
 }
 """Pixels, or other features of one kind."""
 
 RECIPES = {"tables": TABLES, "images": IMAGES}
+
+VISION = ("lenet5", "resnet18")
+"""Models that see images as they are."""
+
+
+class DataKind(NamedTuple):
+    """What decides on "auto": the recipe for the samples, or None; and how many there are, where that is known."""
+
+    recipe: str | None = "tables"
+    n: int | None = None
+    is_streamed: bool = False
+
+
+UNKNOWN = DataKind()
+"""Before there are data: most are tables."""
+
+_FEW_ROWS = 10_000
+_WIDE, _MANY_ROWS = 64, 1_000
+
+
+def recognise_kind(n: int | None, shape: tuple[int, ...], is_of_one_kind: bool) -> str:
+    """The recipe for n samples of a shape: that of images for these, and for many wide rows of one kind."""
+    is_wide = shape[0] >= _WIDE and (n is None or n >= _MANY_ROWS)
+    return "images" if len(shape) > 1 or (is_wide and is_of_one_kind) else "tables"
+
+
+def choose_restarts(model: Any, n: int | None) -> int:
+    """How many restarts for n samples: five where they take little, else one."""
+    return 5 if n is not None and n <= _FEW_ROWS and model in ("free", "linear", "mlp") else 1
 
 
 def apply_recipe(recipe: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:

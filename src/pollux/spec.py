@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import hashlib
@@ -27,6 +28,7 @@ from pollux.geometry import Geometry, Kind, Precomputed, resolve
 from pollux.models import activations, build
 from pollux.objectives import DIVERGENCES, PENALTIES, Divergence, Gemini
 from pollux.objectives.penalties import Penalty
+from pollux.recipes import METHOD, PLAIN, RECIPES, UNKNOWN, VISION, DataKind, choose_restarts
 
 NOT_IN_FILE = "not in the file"
 """Stands for an objective or a geometry that a model file could not hold."""
@@ -138,21 +140,23 @@ class Training(BaseEstimator):  # type: ignore[misc]
     ----------
     optimiser : str or callable
         ``"adam"``, ``"adamw"``, ``"sgd"``, ``"rmsprop"``, ``"lbfgs"``, or (parameters, lr=…) → optimiser.
-    schedule : {"constant", "cosine"}
-        Whether the learning rate stays, or falls to zero along a half cosine.
+    schedule : {"auto", "constant", "cosine"}
+        Whether the learning rate stays, or falls to zero along a half cosine; "auto": as in the recipe, else it stays.
     reshuffle_every : int or "auto"
         Epochs for which batches keep their samples: a Wasserstein objective then starts from its last solution. "auto"
         is 10 for those, where their distances (20 · n · batch_size bytes) and trees are less than 1 GB, else 1.
-    trial_epochs : int, "auto" or None
-        After so many epochs, or a quarter of all ("auto"), the best two restarts alone go on.
-    max_samples : int or None
+    trial_epochs : int, float, "auto" or None
+        After so many epochs, or this share of all, the best two restarts alone go on; None: all do. "auto": what the
+        recipe says, else None.
+    max_samples : int, "auto" or None
         Where there are more samples, so many of them, drawn at random, are all that scaling, geometry and training see;
         the others are labelled. Streamed samples can then be fitted with every geometry, start and penalty. None: all.
+        "auto": what the recipe says, else None.
     tol, patience : float, int or None
         Training ends after ``patience`` epochs without a relative rise of the objective by ``tol``; None: never.
     dtype : {"auto", "float32", "float64", "bfloat16"}
-        Arithmetic; "auto" is that of X, and float32 for streamed samples. "bfloat16": matrix products of the network in
-        that type (autocast), all else in float32.
+        Arithmetic; "auto" is that of the recipe, else that of X, and float32 for streamed samples. "bfloat16": matrix
+        products of the network in that type (autocast), all else in float32.
     compile : bool
         Whether torch compiles the network: it pays for large ones that are trained for long.
     checkpoint : path or Checkpoints, optional
@@ -163,10 +167,10 @@ class Training(BaseEstimator):  # type: ignore[misc]
     def __init__(
         self,
         optimiser: str | Callable[..., torch.optim.Optimizer] = "adam",
-        schedule: str = "constant",
+        schedule: str = "auto",
         reshuffle_every: int | str = "auto",
-        trial_epochs: int | str | None = None,
-        max_samples: int | None = None,
+        trial_epochs: float | str | None = "auto",
+        max_samples: int | str | None = "auto",
         tol: float = 1e-4,
         patience: int | None = None,
         dtype: str = "auto",
@@ -192,10 +196,10 @@ GROUPS = tuple(_KINDS)
 
 def as_group(name: str, value: Any) -> Any:
     """The group that a parameter stands for: MLP, Scaling or Training with its defaults; or the value itself."""
-    if name == "model" and isinstance(value, str) and value == "mlp":
+    if name == "model" and isinstance(value, str) and value in ("auto", "mlp"):
         return MLP()
     if name == "preprocessing" and (value is None or isinstance(value, str)):
-        return Scaling() if value is None else Scaling(value)
+        return Scaling() if value is None else Scaling(value, missing="mean" if value == "auto" else "error")
     if name == "training" and value is None:
         return Training()
     return value
@@ -209,17 +213,60 @@ def nested_name(name: str) -> str:
 def flatten_params(estimator: Any) -> dict[str, Any]:
     """All parameters by their own names, which are unique: those of groups in the place of the groups.
 
-    The layers of a perceptron are always among them, whatever the model.
+    Of a fitted estimator they are those of the fit: what "auto" stood for in its place. The layers of a perceptron are
+    always among them, whatever the model.
     """
     flat: dict[str, Any] = MLP().get_params()
-    for name, value in estimator.get_params(deep=False).items():
+    fitted = getattr(estimator, "fitted_", None)
+    for name, value in replace_auto(estimator, {} if fitted is None else fitted.chosen).items():
         group = as_group(name, value) if name in GROUPS else None
         if isinstance(group, MLP | Scaling | Training):
-            flat |= {"model": "mlp"} if name == "model" else {}
+            flat |= {"model": value if isinstance(value, str) else "mlp"} if name == "model" else {}
             flat |= group.get_params()
         else:
             flat[name] = value
     return flat
+
+
+def choose_parameters(estimator: Any, kind: DataKind) -> tuple[str | None, dict[str, Any]]:
+    """The recipe of an estimator, None where its method is composed, and what "auto" stands for, by name."""
+    recipe = None if any(not is_auto(getattr(estimator, name)) for name in METHOD) else kind.recipe
+    values = PLAIN | ({} if recipe is None else RECIPES[recipe])
+    options: dict[str, dict[str, Any]] = {group: {} for group in GROUPS}
+    chosen: dict[str, Any] = {}
+    for name, value in values.items():
+        group, _, key = name.partition("__")
+        if group in ("model", "preprocessing") and key:
+            options[group][key] = value
+        else:
+            chosen[name] = copy.copy(value)
+    model = MLP(**options["model"]) if is_auto(estimator.model) else estimator.model
+    # What is streamed can only be scaled where some of it is drawn, as recipes do; open_stream can standardise.
+    sees_raw = not isinstance(model, str | MLP) or model in VISION or (kind.is_streamed and recipe is None)
+    chosen |= {"model": model, "preprocessing": Scaling() if sees_raw else Scaling(**options["preprocessing"])}
+    chosen.setdefault("n_init", choose_restarts("mlp" if isinstance(model, MLP) else model, kind.n))
+    given = estimator.get_params(deep=False)
+    training = as_group("training", given.pop("training"))
+    if isinstance(training, Training):
+        given |= {f"training__{key}": value for key, value in training.get_params(deep=False).items()}
+    return recipe, {name: value for name, value in chosen.items() if is_auto(given.get(name))}
+
+
+def replace_auto(estimator: Any, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of an estimator, with what was chosen in the place of "auto"; a group of training its own."""
+    given = estimator.get_params(deep=False)
+    parameters = {name: chosen.get(name, value) if is_auto(value) else value for name, value in given.items()}
+    training = as_group("training", given["training"])
+    if isinstance(training, Training) and chosen:
+        options = training.get_params(deep=False).items()
+        own = {key: chosen.get(f"training__{key}", value) if is_auto(value) else value for key, value in options}
+        parameters["training"] = Training(**own)
+    return parameters
+
+
+def is_auto(value: Any) -> bool:
+    """Whether a parameter is left to us."""
+    return isinstance(value, str) and value == "auto"
 
 
 @dataclass(frozen=True)
@@ -243,6 +290,10 @@ class Spec:
     random_state: Any
     verbose: bool
     callbacks: tuple[Any, ...]
+    recipe: str | None
+    """The recipe that the method is, None where it is composed."""
+    chosen: Mapping[str, Any]
+    """What "auto" stands for, by name."""
     penalty_names: tuple[Any, ...]
     is_own: bool
     """Whether a network or a penalty is the user's own, and may draw random numbers."""
@@ -258,9 +309,15 @@ class Spec:
     """How many samples are enough to learn from; None: all, as a free table learns each by itself."""
 
     @staticmethod
-    def of(estimator: Any) -> Spec:
-        """The parameters of an estimator; raises a ValueError or TypeError for the first that cannot be used."""
-        model, scaling, training = (as_group(name, getattr(estimator, name)) for name in GROUPS)
+    def of(estimator: Any, kind: DataKind = UNKNOWN, chosen: Mapping[str, Any] | None = None) -> Spec:
+        """The parameters of an estimator; raises a ValueError or TypeError for the first that cannot be used.
+
+        "auto" stands for what was ``chosen`` before, or else for what is right for data of a kind.
+        """
+        recipe, values = choose_parameters(estimator, kind)
+        values |= chosen or {}
+        given = replace_auto(estimator, values)
+        model, scaling, training = (as_group(name, given[name]) for name in GROUPS)
         if not isinstance(training, Training):
             raise TypeError(f"training is a Training(…) or None, not {training!r}.")
         is_transformer = hasattr(scaling, "transform") and not isinstance(scaling, type)
@@ -270,32 +327,34 @@ class Spec:
         mlp = model if isinstance(model, MLP) else MLP()
         is_free = isinstance(model, str) and model == "free"
         preprocessing = Transformer(scaling) if is_transformer else scaling
-        _check_parameters(vars(estimator) | vars(mlp) | vars(preprocessing) | vars(training), is_free)
-        objective, penalties = resolve_objective(estimator.objective), resolve_penalties(estimator.penalties)
-        K = int(estimator.n_clusters)
+        _check_parameters(given | vars(mlp) | vars(preprocessing) | vars(training), is_free)
+        objective, penalties = resolve_objective(given["objective"]), resolve_penalties(given["penalties"])
+        K = int(given["n_clusters"])
         problems = 0
         if objective.divergence == DIVERGENCES["wasserstein"]:
-            problems = int(estimator.n_init) * (K * (K - 1) // 2 if objective.one_vs_one else K)
+            problems = int(given["n_init"]) * (K * (K - 1) // 2 if objective.one_vs_one else K)
         return Spec(
             n_clusters=K,
             model="mlp" if isinstance(model, MLP) else model,
             mlp=mlp,
             objective=objective,
-            geometry=estimator.geometry,
+            geometry=given["geometry"],
             preprocessing=preprocessing,
-            init=estimator.init,
-            n_init=int(estimator.n_init),
-            max_epochs=estimator.max_epochs,
-            batch_size=estimator.batch_size,
-            learning_rate=estimator.learning_rate,
+            init=given["init"],
+            n_init=int(given["n_init"]),
+            max_epochs=given["max_epochs"],
+            batch_size=given["batch_size"],
+            learning_rate=given["learning_rate"],
             penalties=penalties,
             training=training,
-            device=estimator.device,
-            random_state=estimator.random_state,
-            verbose=bool(estimator.verbose),
-            callbacks=tuple(estimator.callbacks),
-            penalty_names=tuple(estimator.penalties or ()),
-            is_own=not isinstance(model, str | MLP) or any(map(callable, estimator.penalties or ())),
+            device=given["device"],
+            random_state=given["random_state"],
+            verbose=bool(given["verbose"]),
+            callbacks=tuple(given["callbacks"]),
+            recipe=recipe,
+            chosen=values,
+            penalty_names=tuple(given["penalties"] or ()),
+            is_own=not isinstance(model, str | MLP) or any(map(callable, given["penalties"] or ())),
             is_free=is_free,
             autocast=torch.bfloat16 if training.dtype == "bfloat16" else None,
             uses_spacing=any(getattr(penalty, "uses_spacing", False) for penalty, _ in penalties),
@@ -452,8 +511,8 @@ def digest_weights(modules: Sequence[nn.Module]) -> str:
 _VALID: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("n_clusters", "n_init"), (int,)),
     **dict.fromkeys(("max_epochs", "reshuffle_every"), (int, "auto")),
-    **dict.fromkeys(("batch_size", "trial_epochs"), (int, "auto", None)),
-    **dict.fromkeys(("patience", "n_components", "max_samples"), (int, None)),
+    "batch_size": (int, "auto", None),
+    **dict.fromkeys(("patience", "trial_epochs", "n_components", "max_samples"), (int, None)),
     "init": names.INITS,
     "scaling": names.SCALINGS,
     "missing": names.MISSING,
@@ -479,6 +538,8 @@ def _check_parameters(given: Mapping[str, Any], is_free: bool) -> None:
         if (value is None or isinstance(value, str)) and value in valid:
             continue
         if int in valid:
+            if name == "trial_epochs" and isinstance(value, float) and 0 < value < 1:
+                continue
             if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
                 raise ValueError(f"{name} must be a positive integer, not {value!r}.")
         elif name == "activation" and not isinstance(value, str):
@@ -503,7 +564,7 @@ def _check_parameters(given: Mapping[str, Any], is_free: bool) -> None:
     if not isinstance(given["checkpoint"], str | Path | None) and not hasattr(given["checkpoint"], "folder"):
         raise TypeError(f"checkpoint is a folder or pollux.training.Checkpoints, not {given['checkpoint']!r}.")
     trial, epochs = given["trial_epochs"], given["max_epochs"]
-    if trial not in (None, "auto") and epochs != "auto" and trial >= epochs:
+    if trial is not None and epochs != "auto" and trial >= epochs:
         raise ValueError(
             f"Of {option('max_epochs', epochs)} the first are for all restarts and the rest for the best of them: "
             f"{option('trial_epochs', trial, group='Training')} leaves none."

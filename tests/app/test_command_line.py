@@ -293,7 +293,7 @@ def shown_on_a_terminal(*words: object) -> tuple[str, str]:
 def test_progress_is_shown_on_a_terminal(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")
-    options = ["--clusters", 3, "--epochs", 30, "--restarts", 1, "--out", "new"]
+    options = ["--clusters", 3, "--objective", "mmd_ova", "--epochs", 30, "--restarts", 1, "--out", "new"]
     shown, printed = shown_on_a_terminal("fit", run.parent / "plain.csv", *options)
     assert "epoch" in shown
     assert "30/30" in shown
@@ -308,7 +308,7 @@ def test_rows_are_counted_on_a_terminal(run: Path) -> None:
 
 
 def test_ctrl_c_in_training_keeps_what_was_learned(run: Path, tmp_path: Path) -> None:
-    options = ["--clusters", 3, "--epochs", 10**7, "--restarts", 1, "--out", "stopped"]
+    options = ["--clusters", 3, "--objective", "mmd_ova", "--epochs", 10**7, "--restarts", 1, "--out", "stopped"]
     child = Child(tmp_path, "fit", run.parent / "plain.csv", *options)
     # A checkpoint is written when training begins; an epoch of thirty rows takes milliseconds.
     child.wait_for(lambda: any(Path("stopped/unfinished").glob("*.safetensors")))

@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,10 @@ from pollux.app.settings import Settings, from_toml, resolve_settings
 from pollux.errors import InputError, command_line
 from pollux.fitted import Fitted
 from pollux.names import SCALINGS
-from pollux.spec import flatten_params
+from pollux.recipes import DataKind
+from pollux.selection import search
+from pollux.spec import Spec, flatten_params
+from pollux.training import starting
 
 PROBABILITIES = ["p_0", "p_1", "p_2"]
 
@@ -85,7 +89,18 @@ def test_quiet_is_quiet(run: Path) -> None:
 
 
 def test_quiet_is_quiet_of_notes_too(run: Path) -> None:
-    options = ("--clusters", "3", "--restarts", "1", "--epochs", "3", "--learning-rate", "1e30")
+    options = (
+        "--clusters",
+        "3",
+        "--objective",
+        "mmd_ova",
+        "--restarts",
+        "1",
+        "--epochs",
+        "3",
+        "--learning-rate",
+        "1e30",
+    )
     answer = pollux("fit", run.parent / "plain.csv", *options, "--out", "new", "--quiet")
     assert summary_of("new")["notes"]
     assert summary_of("new")["diverged"]
@@ -202,10 +217,9 @@ def test_every_setting_arrives(run: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_restarts_are_few_where_they_take_long() -> None:
-    assert Settings().restarts_of(10_000) == 5
-    assert Settings().restarts_of(10_001) == 1
-    assert Settings(model="resnet18").restarts_of(10) == 1
-    assert Settings(n_init=3).restarts_of(10**6) == 3
+    for model, n, expected in [("mlp", 10_000, 5), ("linear", 10_001, 1), ("resnet18", 10, 1), ("free", 10, 5)]:
+        assert Spec.of(GeminiClustering(model=model), DataKind(n=n)).n_init == expected
+    assert Spec.of(GeminiClustering(model="mlp", n_init=3), DataKind(n=10**6)).n_init == 3
 
 
 # Presets
@@ -227,8 +241,8 @@ def test_a_preset_is_spelled_out_and_can_be_repeated(tmp_path: Path) -> None:
     # What was given stands.
     assert (settings["max_epochs"], settings["n_init"]) == (3, 2)
     command = summary_of("run")["command"]
-    assert "--geometry mixtures" in command
-    assert "--preset" not in command
+    assert "--preset tables" in command
+    assert "--geometry" not in command
     good("fit", "--config", "run/run.toml", "--out", "again")
     same_run("again", "run")
     good(*shlex.split(command)[1:], "--out", "once_more")
@@ -266,7 +280,11 @@ def test_the_preset_for_images_is_for_pixels_too() -> None:
 def test_presets_are_those_of_python(name: str, preset: Any) -> None:
     """But for what is done to numbers before an estimator sees them."""
     made = make_estimator(resolve_settings({"preset": name, "n_clusters": 4, "random_state": 7}), 100)
-    own, expected = flatten_params(made), flatten_params(preset(4, random_state=7))
+    plain = {name.rpartition("__")[2]: value for name, value in recipes.PLAIN.items()}
+    own, expected = (
+        {name: plain.get(name, value) if value == "auto" else value for name, value in flatten_params(each).items()}
+        for each in (made, preset(4, random_state=7))
+    )
     assert (own.pop("scaling"), own.pop("missing")) == ("none", "error")
     scaling, _ = expected.pop("scaling"), expected.pop("missing")
     assert own == expected
@@ -284,7 +302,9 @@ def test_a_preset_lies_below_all_that_is_said(tmp_path: Path) -> None:
     for objective in ("mi", "wasserstein_ova"):
         assert resolve_settings({"preset": "tables", "objective": objective}).geometry == "auto"
     with command_line(), pytest.raises(InputError, match="needs no --geometry"):
-        make_estimator(resolve_settings({"preset": "tables", "objective": "mi", "geometry": "rbf"}), 100)
+        make_estimator(
+            resolve_settings({"preset": "tables", "objective": "mi", "geometry": "rbf", "n_clusters": 3}), 100
+        )
 
 
 def test_geometries_of_all_rows_have_parameters() -> None:
@@ -294,11 +314,11 @@ def test_geometries_of_all_rows_have_parameters() -> None:
         "mixtures:neighbours=20": geometry.Mixtures(neighbours=(20,)),
         "mixtures:neighbours=5,neighbours=9,components=4": geometry.Mixtures(neighbours=(5, 9), components=4),
     }.items():
-        assert make_estimator(Settings(geometry=text), 100).geometry == expected
+        assert make_estimator(Settings(geometry=text, n_clusters=3).with_recipe("tables"), 100).geometry == expected
 
 
 def test_the_agreement_of_restarts_is_told(run: Path) -> None:
-    options = ("--clusters", 3, "--epochs", 2, "--restarts", 3)
+    options = ("--clusters", 3, "--objective", "mmd_ova", "--epochs", 2, "--restarts", 3)
     answer = good("fit", run.parent / "plain.csv", *options, "--out", "several")
     stability = summary_of("several")["stability"]
     assert f"\nagreement of the restarts: {stability:.2f}\n" in answer.out
@@ -436,3 +456,44 @@ def test_ctrl_c_outside_of_training_writes_nothing(run: Path, monkeypatch: pytes
     assert answer.code == 130
     assert "Traceback" not in answer.err
     assert not list(Path().iterdir())
+
+
+# Without options
+
+
+def test_a_bare_command_finds_the_number_and_uses_the_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(starting, "_FEWEST_STEPS", 40)
+    random = np.random.default_rng(0)
+    X = np.repeat([[0, 0], [60, 0], [0, 60]], 20, axis=0) + random.normal(size=(60, 2))
+    X[3, 0] = np.nan
+    pd.DataFrame(X, columns=["a", "b"]).to_csv("three.csv", index=False)
+    monkeypatch.setattr(search, "_QUICK_CLUSTERS", 4)
+    answer = good("fit", "three.csv", "--epochs", 3, "--out", "run")
+    assert "3 clusters were found, likely; --n-clusters N sets it" in answer.out
+    assert "method: the recipe for tables (--preset tables)" in answer.out
+    assert "1 gap filled" in answer.out
+    summary = summary_of("run")
+    assert (summary["recipe"], summary["clusters_asked_for"], summary["clusters_found"]) == ("tables", 3, 3)
+    assert summary["command"].endswith("three.csv --preset tables --n-clusters 3 --max-epochs 3")
+    settings = tomllib.loads(Path("run/run.toml").read_text())
+    assert (settings["n_clusters"], settings["geometry"]) == (3, "mixtures")
+    noise = pd.DataFrame(random.normal(size=(60, 3)), columns=["a", "b", "c"])
+    noise.to_csv("noise.csv", index=False)
+    answer = good("fit", "noise.csv", "--objective", "mmd_ova", "--epochs", 1, "--out", "none")
+    assert "no number of clusters is clear:" in answer.out
+    assert summary_of("none")["recipe"] is None
+
+
+def test_wide_rows_of_one_kind_are_recognised() -> None:
+    assert recipes.recognise_kind(1_000, (64,), True) == "images"
+    for n, shape, is_of_one_kind in [(999, (64,), True), (1_000, (63,), True), (1_000, (64,), False)]:
+        assert recipes.recognise_kind(n, shape, is_of_one_kind) == "tables"
+    assert recipes.recognise_kind(10, (1, 8, 8), False) == "images"
+
+
+def test_a_stored_run_is_that_of_settings_which_left_it_to_us() -> None:
+    given = Settings(data="d.csv", random_state=3)
+    stored = replace(given.with_recipe("tables"), n_clusters=4)
+    assert given.is_same_run(stored)
+    assert not replace(given, random_state=4).is_same_run(stored)
+    assert not replace(given, model="linear").is_same_run(stored)

@@ -285,7 +285,7 @@ def test_an_interrupt_between_two_metrics_leaves_whole_epochs(monkeypatch: pytes
 
     monkeypatch.setattr(ClusterMetrics, "compute", interrupted)
     X = np.random.default_rng(0).normal(size=(20, 2))
-    clustering = GeminiClustering(2, max_epochs=9, callbacks=[Interruptible()], random_state=0).fit(X)
+    clustering = GeminiClustering(2, model="mlp", max_epochs=9, callbacks=[Interruptible()], random_state=0).fit(X)
     assert {len(values) for values in clustering.history_.values()} == {2}
 
 

@@ -38,7 +38,7 @@ def test_the_command_writes_a_folder_and_tells_what_comes_next(
     assert answer.code == 0, answer.err
     assert "90 rows, 2 features: x, y" in answer.out
     assert "ARI" in answer.out
-    assert f"next: pollux fit --preset tables {file} --label kind --n-clusters 3" in answer.out
+    assert f"next: pollux fit {file} --label kind --n-clusters 3" in answer.out
     names = {"selection.json", "selection.csv", "selection.md", "selection.png"}
     assert set(tree(tmp_path / "selections" / "points")) == names
     content = json.loads((tmp_path / "selections" / "points" / "selection.json").read_text())
@@ -93,7 +93,7 @@ def test_rows_that_are_streamed_are_sampled(tmp_path: Path, monkeypatch: pytest.
     content = json.loads(answer.out)
     assert (content["n_clusters"], content["rows"], content["rows_used"]) == (3, 200, 90)
     assert content["folder"] == str(Path("selections") / "points-2")
-    assert content["next_command"] == "pollux fit --preset tables points.npy --n-clusters 3 --stream yes"
+    assert content["next_command"] == "pollux fit points.npy --n-clusters 3 --stream yes"
     assert content["candidates"][0]["adjusted_rand_index"] is None
 
 
@@ -104,4 +104,4 @@ def test_the_preset_of_images_comes_next_for_images(tmp_path: Path, monkeypatch:
     np.save("images.npy", np.tile(X[:, None, :, None], (1, 1, 1, 2)))
     answer = pollux("select", "images.npy", *COMPARING)
     assert answer.code == 0, answer.err
-    assert "next: pollux fit --preset images images.npy --n-clusters 3" in answer.out
+    assert "next: pollux fit images.npy --n-clusters 3" in answer.out

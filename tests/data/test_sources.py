@@ -336,6 +336,7 @@ def test_a_folder_without_images_is_refused(tmp_path: Path) -> None:
         ("one.csv", b"a,b\n1,2\n", "one value throughout"),
         ("few.csv", b"a,b\n1,2\n2,5\n", "2 rows for 3 clusters"),
         ("constant.csv", b"a,b\n1,\n1,\n1,\n", "No column is left"),
+        ("many.csv", b",".join(b"c%d" % i for i in range(99)) + 3 * (b"\n1" + 98 * b",1"), "91 more"),
         ("x.unknown", b"a", "no known format"),
         ("x.csv.gz", b"", "x.csv.gz"),
         ("x.npy.gz", b"a", "no known format"),

@@ -89,7 +89,20 @@ def test_a_folder_that_changes_while_a_model_is_trained(
         return read(chunks, chunk)
 
     monkeypatch.setattr(FileChunks, "read", read_and_change)
-    options = ("--stream", "yes", "--epochs", 6, "--clusters", 3, "--restarts", 1, "--checkpoint-every", "1 epoch")
+    options = (
+        "--stream",
+        "yes",
+        "--epochs",
+        6,
+        "--clusters",
+        3,
+        "--objective",
+        "mmd_ova",
+        "--restarts",
+        1,
+        "--checkpoint-every",
+        "1 epoch",
+    )
     answer = pollux("fit", "rows", *options, "--out", "run")
     if how == "replaced":
         assert answer.code == 2, answer

@@ -1,8 +1,9 @@
-"""The compiled transport solver, built with sanitizers of addresses and undefined behaviour, on arrays of every kind.
+"""The compiled part, built with sanitizers of addresses and undefined behaviour, on arrays of every kind.
 
-``make fuzz`` builds it in a temporary folder and calls it some 100,000 times: with problems that make sense, and with
-arrays of wrong types and sizes, numbers that are not finite, parents that form no tree, and extreme integers. A call
-returns or raises an error; what a sanitizer finds ends the process.
+``make fuzz`` builds it in a temporary folder and calls it some 100,000 times: with problems and networks that make
+sense, and with arrays of wrong types and sizes, numbers that are not finite, parents that form no tree, samples and
+labels that are not there, and extreme integers. A call returns or raises an error; what a sanitizer finds ends the
+process.
 """
 
 from __future__ import annotations
@@ -23,6 +24,11 @@ import numpy as np
 NATIVE = Path(__file__).parents[2] / "src" / "pollux" / "transport" / "native" / "module.cpp"
 INTEGERS = (-(2**31), -1, 0, 1, 2, 3, 7, 2**30, 2**31 - 2, 2**31 - 1)
 FLOATS = (0.0, -0.0, 1.0, -1.0, 1e-300, 1e300, -1e300, np.nan, np.inf, -np.inf)
+STEPS = ("train_steps", "forward", "ascend", "gemini_gradient")
+OBJECTIVES = (
+    *("kl_ova", "kl_ovo", "tv_ova", "tv_ovo", "hellinger_ova", "hellinger_ovo", "chi2_ova", "mmd_ova", "mmd_ovo"),
+    *("labels", "wasserstein_ova", ""),
+)
 ERRORS = (ValueError, TypeError, RuntimeError, MemoryError, BufferError, OverflowError)
 
 
@@ -61,7 +67,7 @@ def fuzz(library: str, calls: int, seed: int) -> None:
     native: Any = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(native)
     random = np.random.default_rng(seed)
-    names = ("solve_metric", "solve_graph", "solve_general", "describe", "triangles_hold")
+    names = (*("solve_metric", "solve_graph", "solve_general", "describe", "triangles_hold"), *STEPS)
     done: Counter[str] = Counter()
     for number in range(calls):
         name = names[number % len(names)]
@@ -76,8 +82,43 @@ def fuzz(library: str, calls: int, seed: int) -> None:
     print(f"{calls:,} calls, nothing found:", ", ".join(f"{what} {count:,}" for what, count in sorted(done.items())))
 
 
+def steps(name: str, random: np.random.Generator) -> list[Any]:
+    """Arguments of a function of networks that make sense."""
+    dtype = random.choice(np.array(["f4", "f8"]))
+    n, R, layers = (int(random.integers(1, most)) for most in (40, 4, 4))
+    widths = random.integers(1, 20, size=layers + 1).astype(np.intc)
+    d, K = int(widths[0]), int(widths[-1])
+
+    def numbers(*shape: int) -> Any:
+        return (random.normal(size=shape) * random.choice([1e-30, 1.0, 1e4])).astype(dtype)
+
+    objective, clip = str(random.choice(np.array(OBJECTIVES))), float(random.choice([0.0, 1e-7, 0.3]))
+    features = numbers(n, int(random.integers(0, 40)))
+    weight = random.choice([0.0, 1.0, 1e300], size=n) if random.random() < 0.3 else np.empty(0)
+    if name == "gemini_gradient":
+        logits = numbers(R, n, K)
+        return [objective, clip, K, logits, features, weight, np.empty(R), np.empty_like(logits)]
+    parameters = numbers(R, int(((widths[:-1].astype(int) + 1) * widths[1:]).sum()))
+    network = [widths, random.integers(0, 4, size=layers - 1).astype(np.intc), parameters]
+    inputs = numbers(n, d)
+    if name == "forward":
+        return [*network, inputs, np.empty((R, n, K), dtype)]
+    adam = [np.zeros_like(parameters), np.zeros_like(parameters), int(random.integers(0, 5)), 0.9, 0.999]
+    if name == "ascend":
+        return [*network, *adam, inputs, numbers(R, n, K), 0.01]
+    labels = random.integers(0, K, size=(n, R) if random.random() < 0.5 else n)
+    sizes = random.integers(1, 9, size=int(random.integers(0, 4)))
+    index = random.integers(0, n, size=int(sizes.sum()))
+    S = len(sizes)
+    of_samples = [inputs, features, weight, labels, index, sizes.cumsum(), np.full(S, 0.01)]
+    written = [np.empty((S, R)), np.empty((S, R)), np.zeros((R, K), np.int64)]
+    return [*network, *adam, objective, clip, 0.1, *of_samples, *written]
+
+
 def problem(name: str, random: np.random.Generator) -> list[Any]:
     """Arguments that make sense."""
+    if name in STEPS:
+        return steps(name, random)
     n, count = int(random.integers(0, 9)), int(random.integers(0, 4))
     points = random.normal(size=(n, 2)) * random.choice([1e-3, 1.0, 1e6])
     cost = np.linalg.norm(points[:, None] - points[None], axis=2)
@@ -112,6 +153,9 @@ def spoil(arguments: list[Any], random: np.random.Generator) -> None:
     """Put something else into one of the arguments."""
     place = int(random.integers(len(arguments)))
     value = arguments[place]
+    if isinstance(value, str):
+        arguments[place] = random.choice(np.array([*OBJECTIVES, "mmd", None, 3], dtype=object))
+        return
     if not isinstance(value, np.ndarray):
         # So many threads are started as there are problems, at most.
         arguments[place] = random.choice(FLOATS) if isinstance(value, float) else int(random.choice(INTEGERS))
@@ -121,6 +165,8 @@ def spoil(arguments: list[Any], random: np.random.Generator) -> None:
         extreme = FLOATS if value.dtype.kind == "f" else (-(2**31), -2, -1, 0, value.size, 2**31 - 1)
         if value.dtype == np.int8:
             extreme = (-128, -1, 2, 127)
+        if value.dtype == np.int64:
+            extreme = (*extreme, -(2**63), 2**62, 2**63 - 1)
         with np.errstate(over="ignore"):
             value.reshape(-1)[int(random.integers(value.size))] = random.choice(np.array(extreme))
     elif way == 4:

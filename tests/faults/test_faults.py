@@ -60,7 +60,7 @@ STRIKES = 10 if IS_FULL else 2
 full = pytest.mark.skipif(not IS_FULL, reason="make test-faults runs it")
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no such signals")
 
-COMMON = ("--clusters", 3, "--checkpoint-every", "1 step")
+COMMON = ("--clusters", 3, "--objective", "mmd_ova", "--checkpoint-every", "1 step")
 WAYS: dict[str, tuple[str, tuple[object, ...]]] = {
     "in closed form": ("plain.csv", ("--restarts", 1, "--batch-size", 16, "--epochs", 8)),
     "by autograd": ("plain.csv", ("--restarts", 1, "--batch-size", 16, "--epochs", 6, "--penalty", "vat=0.1")),
@@ -432,7 +432,9 @@ def test_checkpoints_of_other_data_are_refused_by_name(data: Path, tmp_path: Pat
 
 def fit_with(folder: Path, n_clusters: int) -> GeminiClustering:
     X = np.random.default_rng(0).normal(size=(20, 3))
-    return GeminiClustering(n_clusters, max_epochs=2, random_state=0, training=Training(checkpoint=folder)).fit(X)
+    return GeminiClustering(
+        n_clusters, model="mlp", max_epochs=2, random_state=0, training=Training(checkpoint=folder)
+    ).fit(X)
 
 
 # Full disks
@@ -763,7 +765,21 @@ def explosive(data: Path) -> Path:
 def test_numbers_that_explode_are_told_of(explosive: Path, tmp_path: Path, case: str) -> None:
     name, *options = EXPLODING[case]
     every = "100 steps" if "streamed" in case else "1 step"
-    words = ("--clusters", 3, "--restarts", 1, "--epochs", 6, "--checkpoint-every", every, *options, "--out", "run")
+    words = (
+        "--clusters",
+        3,
+        "--objective",
+        "mmd_ova",
+        "--restarts",
+        1,
+        "--epochs",
+        6,
+        "--checkpoint-every",
+        every,
+        *options,
+        "--out",
+        "run",
+    )
     ended = Child(tmp_path, "fit", explosive / str(name), *words).end()
     assert ended.code in (0, 2, 3), ended
     assert "Traceback" not in ended.err

@@ -4,8 +4,6 @@ import hashlib
 import json
 import pickle
 import struct
-import subprocess
-import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 import pollux
+from fault_runs import Child, run_program
 from pollux import MLP, Gemini, GeminiClustering, Training, load
 from pollux.errors import InputError
 from pollux.geometry import Mixtures, NeighbourGraph, ShortestPath
@@ -177,7 +176,8 @@ def test_a_description_may_be_anything(model: Path, path: Path, description: str
 
 def test_a_missing_tensor_is_noticed(model: Path, path: Path) -> None:
     tensors, metadata = contents(model)
-    for name in tensors:
+    # Older files do not have the last, which serves a warning alone.
+    for name in tensors.keys() - {"range"}:
         refused(sealed(path, {other: tensors[other] for other in tensors if other != name}, metadata))
 
 
@@ -425,10 +425,8 @@ def test_loading_executes_imports_and_writes_nothing(model: Path, tmp_path: Path
         watching = False
         print(sorted(events))
     """
-    run = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True, timeout=300
-    )
-    assert run.stdout == "[]\n"
+    ended = Child(tmp_path, run_program, textwrap.dedent(program)).end()
+    assert (ended.code, ended.out) == (0, "[]\n"), ended.err
     assert not (tmp_path / "sprung").exists()
 
 

@@ -1,7 +1,6 @@
 """The figures of the experiments: drawn from whole grids and from parts of them, and never needed for the tables."""
 
 import io
-import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from experiment_records import made_up_records
+from fault_runs import Child, run_program
 from pollux.clustering import GeminiClustering
 from pollux.lab.charts import ari_label
 from pollux.lab.grid import model_path
@@ -213,9 +213,10 @@ def test_tables_come_although_a_model_cannot_be_read(keep: Any) -> None:
     assert "MMD OvA" in (folder / "categorical.md").read_text()
 
 
-def test_the_experiments_load_matplotlib_to_draw_only_and_never_pyplot() -> None:
-    code = """
+def test_the_experiments_load_matplotlib_to_draw_only_and_never_pyplot(tmp_path: Path) -> None:
+    code = f"""
 import sys
+sys.path.insert(0, {str(Path(__file__).parents[1])!r})
 import pollux.lab.paper.reproduction
 assert "matplotlib" not in sys.modules
 from experiment_records import made_up_records
@@ -223,4 +224,5 @@ from pollux.lab.paper import EXPERIMENTS
 assert EXPERIMENTS["complexity"].figures(made_up_records("complexity", "quick"), None)
 assert "matplotlib.pyplot" not in sys.modules
 """
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[1])
+    ended = Child(tmp_path, run_program, code).end()
+    assert ended.code == 0, ended.err

@@ -17,7 +17,15 @@ import pollux as package
 from blobs import blobs
 from pollux import MLP, GeminiClustering, Scaling, Selection, select_n_clusters
 
-QUICK = GeminiClustering(model="linear", objective="mmd_ovo", max_epochs=15, batch_size=None, learning_rate=0.05)
+QUICK = GeminiClustering(
+    model="linear",
+    objective="mmd_ovo",
+    preprocessing=None,
+    n_init=1,
+    max_epochs=15,
+    batch_size=None,
+    learning_rate=0.05,
+)
 
 
 def test_three_blobs_are_three_clusters(found: Selection) -> None:

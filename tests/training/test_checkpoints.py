@@ -306,7 +306,7 @@ def test_a_training_by_a_schedule_is_not_prolonged(tmp_path: Path, fit: Fit, way
 
 
 def test_a_training_is_not_made_shorter(tmp_path: Path) -> None:
-    clustering = GeminiClustering(2, max_epochs=3, random_state=0, training=Training(checkpoint=tmp_path)).fit(X)
+    clustering = small(2, max_epochs=3, checkpoint=tmp_path).fit(X)
     with pytest.raises(InputError, match="3 epochs already"):
         clustering.set_params(max_epochs=2).fit(X)
 

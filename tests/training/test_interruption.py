@@ -208,7 +208,7 @@ def strike(monkeypatch: pytest.MonkeyPatch, epoch: int, step: int = 0) -> None:
 
 @pytest.mark.parametrize("model", ["mlp", "free"])
 def test_a_run_that_was_stopped_is_whole(data: Path, monkeypatch: pytest.MonkeyPatch, model: str) -> None:
-    options = ("--clusters", 3, "--restarts", 1, "--model", model)
+    options = ("--clusters", 3, "--objective", "mmd_ova", "--restarts", 1, "--model", model)
     assert pollux("fit", data, *options, "--epochs", 3, "--out", "short").code == 0
     with monkeypatch.context() as patch:
         strike(patch, 3)
@@ -229,13 +229,13 @@ def test_a_run_that_was_stopped_is_whole(data: Path, monkeypatch: pytest.MonkeyP
 
 def test_json_tells_of_it_too(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     strike(monkeypatch, 2)
-    answer = pollux("fit", data, "--clusters", 3, "--json", "--out", "stopped")
+    answer = pollux("fit", data, "--clusters", 3, "--objective", "mmd_ova", "--json", "--out", "stopped")
     assert answer.code == 130
     assert json.loads(answer.out)["interrupted"] is True
 
 
 def test_the_settings_of_a_stopped_run_train_to_the_end(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = ("--clusters", 3, "--restarts", 1, "--epochs", 6)
+    options = ("--clusters", 3, "--objective", "mmd_ova", "--restarts", 1, "--epochs", 6)
     assert pollux("fit", data, *options, "--out", "whole").code == 0
     with monkeypatch.context() as patch:
         strike(patch, 2)
@@ -245,7 +245,7 @@ def test_the_settings_of_a_stopped_run_train_to_the_end(data: Path, monkeypatch:
 
 
 def test_before_the_end_of_the_first_epoch_there_is_a_checkpoint(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = ("--clusters", 3, "--batch-size", 5, "--epochs", 3)
+    options = ("--clusters", 3, "--objective", "mmd_ova", "--batch-size", 5, "--epochs", 3)
     with monkeypatch.context() as patch:
         strike(patch, 0, 2)
         answer = pollux("fit", data, *options, "--out", "stopped")
@@ -272,8 +272,8 @@ def test_a_second_ctrl_c_before_anything_is_learned_says_how_to_start_anew(
     def struck(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pollux.training.batches.RowBatches.epoch", struck)
-    answer = pollux("fit", data, "--clusters", 3, "--out", "stopped")
+    monkeypatch.setattr("pollux.training.batches.RowBatches.groups", struck)
+    answer = pollux("fit", data, "--clusters", 3, "--objective", "mmd_ova", "--out", "stopped")
     assert answer.code == 130
     assert "To start anew: pollux fit --resume stopped --overwrite" in answer.err
     monkeypatch.undo()
@@ -288,7 +288,12 @@ def test_a_second_ctrl_c_before_anything_is_learned_says_how_to_start_anew(
 def test_a_stopped_run_goes_on(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         strike(patch, 2)
-        assert pollux("fit", data, "--clusters", 3, "--restarts", 1, "--epochs", 6, "--out", "run").code == 130
+        assert (
+            pollux(
+                "fit", data, "--clusters", 3, "--objective", "mmd_ova", "--restarts", 1, "--epochs", 6, "--out", "run"
+            ).code
+            == 130
+        )
     before = json.loads(Path("run/summary.json").read_text())
     answer = pollux("fit", "--resume", "run")
     assert answer.code == 0, answer
@@ -303,7 +308,12 @@ def test_a_stopped_run_goes_on(data: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_what_cannot_go_on_says_so(data: Path) -> None:
-    assert pollux("fit", data, "--clusters", 3, "--restarts", 1, "--epochs", 2, "--out", "run").code == 0
+    assert (
+        pollux(
+            "fit", data, "--clusters", 3, "--objective", "mmd_ova", "--restarts", 1, "--epochs", 2, "--out", "run"
+        ).code
+        == 0
+    )
     before = tree(Path())
     for words, says in [
         (["run"], "--epochs"),
@@ -324,7 +334,7 @@ def test_what_cannot_go_on_says_so(data: Path) -> None:
 
 
 def test_a_run_whose_trial_is_a_share_of_its_epochs_has_no_others(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = ("--clusters", 3, "--epochs", 8, "--trial-epochs", "auto", "--restarts")
+    options = ("--clusters", 3, "--objective", "mmd_ova", "--epochs", 8, "--trial-epochs", 0.25, "--restarts")
     with monkeypatch.context() as patch:
         strike(patch, 3)
         assert pollux("fit", data, *options, 3, "--out", "run").code == 130
@@ -341,7 +351,20 @@ def test_a_run_whose_trial_is_a_share_of_its_epochs_has_no_others(data: Path, mo
 
 
 def test_ctrl_c_in_the_first_epoch_of_a_later_round_leaves_a_model(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = ("--clusters", 3, "--batch-size", 5, "--epochs", 6, "--restarts", 3, "--trial-epochs", 2)
+    options = (
+        "--clusters",
+        3,
+        "--objective",
+        "mmd_ova",
+        "--batch-size",
+        5,
+        "--epochs",
+        6,
+        "--restarts",
+        3,
+        "--trial-epochs",
+        2,
+    )
     with monkeypatch.context() as patch:
         strike(patch, 2, 1)
         answer = pollux("fit", data, *options, "--out", "run")

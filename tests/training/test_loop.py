@@ -80,7 +80,8 @@ def test_a_fit_runs_on_one_thread_from_its_start_to_its_evaluation(two_threads: 
 
 def test_large_matrix_products_have_all_threads(two_threads: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(starting, "_FEWEST_STEPS", 1)
-    spy, rows = Spy(width=1_000_000), X[:2]
+    monkeypatch.setattr("pollux.threads._SMALL", 1_000)
+    spy, rows = Spy(width=1_000), X[:2]
     learn_labels([spy], 3, [torch.arange(2)], rows.__getitem__, 2, 1e-2)
     evaluate(spy, 3, Gemini("mi"), [(Batch(rows, None, None), 1.0)])
     log_probabilities(spy, rows, 3)

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from pollux import Gemini
 from pollux.training.restarts import TooLargeError, is_lack_of_memory
-from pollux.training.steps import ClosedFormStep
+from pollux.training.steps import CompiledStep
 from unequal_blobs import X, clustering, own
 
 
@@ -78,7 +78,7 @@ def test_a_step_that_lacks_memory_says_so_for_every_way_of_training(monkeypatch:
     def allocate(self: Any, *arguments: Any) -> Any:
         raise MemoryError
 
-    monkeypatch.setattr(ClosedFormStep, "__call__", allocate)
+    monkeypatch.setattr(CompiledStep, "__call__", allocate)
     with pytest.raises(TooLargeError, match=r"batches of 50 would fit.*\(MemoryError\)"):
         clustering().fit(X)
 

@@ -42,7 +42,7 @@ class Dropping(nn.Module):
 
 
 WAYS: dict[str, tuple[dict[str, Any], Callable[[], Any]]] = {
-    "closed form": ({"batch_size": 15}, lambda: X),
+    "closed form": ({"model": "mlp", "n_init": 1, "batch_size": 15}, lambda: X),
     "restarts": ({"batch_size": 10, "n_init": 2, "penalties": {"vat": 1.0}}, lambda: X),
     "a free table": ({"model": "free"}, lambda: X),
     "a start at labels": ({"init": "kmeans"}, lambda: X),

@@ -101,23 +101,19 @@ def test_ctrl_c_in_a_later_round_keeps_the_earlier_one(options: dict[str, Any], 
     given = {"n_init": 3, "batch_size": 25, "n_clusters": 5, **options}
 
     trial = small(**given, max_epochs=2).fit(X)
-    before = RowBatches.epoch
-
-    def epochs(self: Any, *arguments: Any) -> Any:
-        for batch in before(self, *arguments):
-            if struck(batch):
-                raise KeyboardInterrupt
-            yield batch
-
+    before = RowBatches.groups
     # Three steps an epoch; of starts one by one, each has its own.
     steps, last = [0], (6 * (3 if options.get("norm") else 1)) + 2 + 3 * (epoch - 2)
 
-    def struck(batch: Any) -> bool:
-        steps[0] += 1
-        return steps[0] == last
+    def groups(self: Any, *arguments: Any) -> Any:
+        for batch, count in before(self, *arguments):
+            earlier, steps[0] = steps[0], steps[0] + count
+            if earlier < last <= steps[0]:
+                raise KeyboardInterrupt
+            yield batch, count
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RowBatches, "epoch", epochs)
+        patch.setattr(RowBatches, "groups", groups)
         stopped = small(**given, trial_epochs=2, max_epochs=7, callbacks=[Interruptible()]).fit(X)
     assert stopped.n_iter_ == epoch
     if epoch == 2:
@@ -198,9 +194,9 @@ def test_epochs_of_later_rounds_are_counted_on(options: dict[str, Any], tmp_path
 
 def test_a_trial_that_is_a_share_of_all_epochs_is_not_prolonged_unless_it_is_named(tmp_path: Path) -> None:
     given = {"n_init": 3, "checkpoint": tmp_path}
-    small(**given, trial_epochs="auto", max_epochs=8).fit(X)
+    small(**given, trial_epochs=0.25, max_epochs=8).fit(X)
     with pytest.raises(InputError, match=r"trial_epochs was 2 and is 3.*trial_epochs=2"):
-        small(**given, trial_epochs="auto", max_epochs=12).fit(X)
+        small(**given, trial_epochs=0.25, max_epochs=12).fit(X)
     longer = small(**given, trial_epochs=2, max_epochs=12).fit(X)
     assert same_weights(longer, small(n_init=3, trial_epochs=2, max_epochs=12).fit(X))
 

@@ -23,7 +23,7 @@ from pollux.training import (
     starting,
 )
 from pollux.training.starting import initial_labels
-from pollux.training.trainable import has_closed_form
+from pollux.training.trainable import has_compiled_steps
 from small_models import CLASSES, X, same_weights, small
 
 pytestmark = pytest.mark.filterwarnings("ignore::pollux.clustering.CollapseWarning")
@@ -129,14 +129,14 @@ def test_starts_leave_the_samples_alone() -> None:
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_labels_are_learned_alike_in_closed_form_and_by_autograd(weighted: bool) -> None:
+def test_labels_are_learned_alike_by_compiled_steps_and_by_autograd(weighted: bool) -> None:
     X = torch.randn(40, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     labels = [(X[:, 0] > 0).long() + (X[:, 1] > 0).long()]
     weight = torch.arange(1.0, 41.0, dtype=torch.float64) if weighted else None
     torch.manual_seed(0)
     made = [nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.Linear(7, 3)).double() for _ in range(2)]
     made[1].load_state_dict(made[0].state_dict())
-    assert has_closed_form(made[1], 3)
+    assert has_compiled_steps(made[1], 3)
     for module, is_own in zip(made, (True, False), strict=True):
         generator = torch.Generator().manual_seed(0)
         learn_labels([module], 3, labels, X.__getitem__, 15, 0.01, weight, generator, is_own_network=is_own)

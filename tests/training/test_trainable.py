@@ -17,7 +17,7 @@ from pollux.training import (
     starting,
 )
 from pollux.training.batches import Batch
-from pollux.training.trainable import has_closed_form, stackable
+from pollux.training.trainable import has_compiled_steps, stackable
 from small_models import X, small
 
 pytestmark = pytest.mark.filterwarnings("ignore::pollux.clustering.CollapseWarning")
@@ -35,7 +35,7 @@ def test_norm_comes_before_each_activation() -> None:
         *(nn.Linear, nn.BatchNorm1d, ACTIVATIONS["relu"]) * 2,
         nn.Linear,
     ]
-    assert not has_closed_form(module, 3)
+    assert not has_compiled_steps(module, 3)
     assert not stackable(module)
     with pytest.raises(ValueError, match="norm is one of None, 'batch'; not 'layer'"):
         mlp(4, 3, norm="layer")

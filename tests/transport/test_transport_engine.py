@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import floyd_warshall
 
+from fault_runs import Child, run_program
 from pollux.geometry.affinity import Paths
 from pollux.threads import allowed, torch_on_one
 from pollux.transport import Solution, State, prepare, solve, transport_cost
@@ -766,9 +767,13 @@ def test_costs_are_described() -> None:
 # --- Other processes: crashes, Ctrl-C and engines that are missing ------------------------------------------
 
 
+def source_of(body: Callable[[], None]) -> str:
+    return textwrap.dedent(inspect.getsource(body).split("\n", 1)[1])
+
+
 def in_a_process(*bodies: Callable[[], None], seconds: float = 300, **environment: str) -> str:
     """What a new interpreter prints that runs the bodies of the functions, which must bring their imports."""
-    code = "\n".join(textwrap.dedent(inspect.getsource(body).split("\n", 1)[1]) for body in bodies)
+    code = "\n".join(map(source_of, bodies))
     path = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
     result = subprocess.run(
         [sys.executable, "-W", "error", "-c", code],
@@ -780,6 +785,15 @@ def in_a_process(*bodies: Callable[[], None], seconds: float = 300, **environmen
     )
     assert result.returncode == 0, result.stderr[-2000:]
     return result.stdout
+
+
+def in_a_fork(folder: Path, *bodies: Callable[[], None], **environment: str) -> str:
+    """The same in a process that is forked from one that has imported the package."""
+    path, code = str(Path(__file__).parent), "\n".join(map(source_of, bodies))
+    start = f"import os, sys\nos.environ |= {environment!r}\nsys.path.insert(0, {path!r})\n"
+    ended = Child(folder, run_program, start + code).end()
+    assert ended.code == 0, ended.err[-2000:]
+    return ended.out
 
 
 def nonsense() -> None:
@@ -826,12 +840,12 @@ def negative_lengths() -> None:
         print("refused")
 
 
-def test_numbers_that_make_no_sense_never_crash_or_hang() -> None:
+def test_numbers_that_make_no_sense_never_crash_or_hang(tmp_path: Path) -> None:
     """Arrays of the right sizes and types, full of anything.
 
     Each way back and forth over an edge of negative length would make a path shorter: there is no shortest one.
     """
-    assert in_a_process(nonsense, negative_lengths) == "alive\nrefused\n"
+    assert in_a_fork(tmp_path, nonsense, negative_lengths) == "alive\nrefused\n"
 
 
 def slow() -> None:
@@ -865,8 +879,7 @@ def slow() -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 def test_ctrl_c_stops_the_engine() -> None:
     """One thread, several, and one that waits for another."""
-    code = textwrap.dedent(inspect.getsource(slow).split("\n", 1)[1])
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen([sys.executable, "-c", source_of(slow)], stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             waited = []
@@ -917,9 +930,9 @@ def by_fallback() -> None:
     print(sorted(set(wrong)))
 
 
-def test_pot_is_an_engine_on_request_and_without_a_warning() -> None:
+def test_pot_is_an_engine_on_request_and_without_a_warning(tmp_path: Path) -> None:
     """It gives the same answers, for all kinds and units of costs."""
-    assert in_a_process(by_fallback, **{VARIABLE: "pot"}) == "[]\n"
+    assert in_a_fork(tmp_path, by_fallback, **{VARIABLE: "pot"}) == "[]\n"
 
 
 def without_the_engine() -> None:

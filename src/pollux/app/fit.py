@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from pollux.clustering import GeminiClustering
     from pollux.ranks import Ranks
 
-VISION = ("lenet5", "resnet18")
-"""Models that see images as they are."""
 COLLAPSED = (
     "Everything fell into one cluster. Try --objective mmd_ovo, more --restarts or a smaller --learning-rate; or the "
     "data hold no clusters that this model and geometry can see."
@@ -38,9 +36,11 @@ def add(commands: Any) -> None:
         "fit",
         allow_abbrev=False,
         description=f"Find clusters in DATA ({FORMATS}) and write the model, the cluster of each row and the settings "
-        "into the folder of a run. Numbers are standardised (--scaling), text and dates are read too, gaps are filled, "
-        "identifiers and columns that tell little are left out; a table says what became of each. --preset "
-        "tables or images is a good start.",
+        "into the folder of a run. Numbers are scaled (--scaling), text and dates are read too, gaps are filled "
+        "(--missing), identifiers and columns that tell little are left out; a table says what became of each. Without "
+        "further options the method is the recipe for the kind of data, whole. Who names one of --model, --objective, "
+        "--geometry, --init and --penalty composes the method: what is not named takes its plain value, and only "
+        "scaling, restarts, epochs and the batch size are automatic.",
         argument_default=argparse.SUPPRESS,
     )
     fit.add_argument("data", metavar="DATA", nargs="?", help="the file or folder to cluster; - for standard input")
@@ -48,8 +48,8 @@ def add(commands: Any) -> None:
     groups[TRAINING].add_argument(
         "--preset",
         choices=names.RECIPES,
-        help="a recipe for rows of numbers in any units, or for pixels and other features of one kind: settings that "
-        "are not given come from it, and run.toml spells them out",
+        help="the recipe for rows of numbers in any units, or for pixels and other features of one kind (default: that "
+        "of what DATA are): what is not given comes from it, and run.toml spells it out",
     )
     output = groups[OUTPUT]
     output.add_argument("--out", metavar="DIR", help="folder of the run (default: runs/NAME, a new one)")
@@ -191,10 +191,10 @@ def resume_run(
                 f"({option('schedule', settings.schedule)}), so it cannot have others: start a new run, {again}."
             )
         # One or two restarts have no trial.
-        if settings.trial_epochs == "auto" and settings.n_init not in (1, 2):
+        if isinstance(settings.trial_epochs, float) and settings.n_init not in (1, 2):
             raise InputError(
-                f"The trial of the run is a quarter of its own epochs ({option('trial_epochs', 'auto')}), so it cannot "
-                f"have others: start a new run that names the trial, {again} --trial-epochs N."
+                f"The trial of the run is a share of its own epochs ({option('trial_epochs', settings.trial_epochs)}), "
+                f"so it cannot have others: start a new run that names the trial, {again} --trial-epochs N."
             )
         settings = replace(settings, max_epochs=max_epochs)
     summary = run_folder.read_summary(run)
@@ -261,10 +261,16 @@ def _run_training(
             progress = lambda done, of: show(f"reading rows: {done:,} of {of:,} parts")  # noqa: E731
             data = open_run_data(settings, ranks, progress, check_streamable)
         lap("reading")
-        clustering = make_estimator(settings, len(data))
-        lap("importing")
         for line in data.describe():
             console.echo(line)
+        settings = settings.with_recipe(data.recipe)
+        if settings.n_clusters == "auto":
+            settings = replace(settings, n_clusters=_find_number(data, ranks, console))
+        data = replace(data, settings=settings)
+        clustering = make_estimator(settings, len(data))
+        lap("importing")
+        if settings.recipe is not None:
+            console.echo(f"method: the recipe for {settings.recipe} ({option('preset', settings.recipe)})")
         samples = data.samples
         lap("encoding")
     except MemoryError as error:
@@ -304,6 +310,27 @@ def _run_training(
                 "notes": [*data.notes, *notes],
             }
             return Outcome(folder, _write_results(folder, data, clustering, training, seconds, lap))
+
+
+def _find_number(data: RunData, ranks: Ranks | None, console: Console) -> int:
+    """How many clusters to look for, where nobody has said; the first of several processes decides."""
+    import numpy as np
+
+    from pollux.selection.search import MOST_ROWS, select_quickly
+
+    number = 0
+    if ranks is None or ranks.rank == 0:
+        seed = data.settings.random_state
+        X, _ = data.sample(MOST_ROWS, seed, with_classes=False)
+        found = select_quickly(X, np.random.RandomState(seed), console.shows_progress)
+        number = found.best.n_clusters
+        sets = f"{option('n_clusters')} N sets it, pollux select tells more"
+        console.echo(
+            f"{counted(number, 'cluster')} were found, likely; {sets}"
+            if found.is_clear
+            else f"no number of clusters is clear: {number} are looked for, the best of 2 to {found.asked_for}; {sets}"
+        )
+    return number if ranks is None else int(ranks.broadcast_object(number))
 
 
 def _fit(clustering: GeminiClustering, samples: Any, console: Console) -> list[str]:
@@ -351,6 +378,7 @@ def _write_results(
         summary = {
             "pollux": version("pollux"),
             "model": data.settings.model,
+            "recipe": data.settings.recipe,
             **of_rows,
             "features": data.n_features,
             "identifiers": list(data.encoding.identifiers),
@@ -379,11 +407,12 @@ def _toml(settings: Settings) -> str:
 
 
 def make_estimator(settings: Settings, n: int) -> GeminiClustering:
-    """The estimator for n rows, with its parameters checked."""
+    """The estimator for n rows, of settings that leave no part of the method to us, with its parameters checked."""
     from pollux.clustering import GeminiClustering
+    from pollux.recipes import VISION
     from pollux.spec import MLP, Spec, flatten_params, nested_name
 
-    if n < settings.n_clusters:
+    if n < int(settings.n_clusters):
         raise InputError(
             f"There are {n} rows for {settings.n_clusters} clusters: ask for at most {n} ({option('n_clusters')})."
         )
@@ -396,7 +425,7 @@ def make_estimator(settings: Settings, n: int) -> GeminiClustering:
     left_out = {"scaling", "missing", "geometry", *([] if settings.model == "mlp" else MLP().get_params())}
     own = [name for name in flatten_params(GeminiClustering()) if name in NAMES and name not in left_out]
     parameters = {nested_name(name): settings.parameter(name) for name in own}
-    clustering = GeminiClustering().set_params(**{**parameters, "n_init": settings.restarts_of(n)})
+    clustering = GeminiClustering(preprocessing=None).set_params(**parameters)
     try:
         clustering.geometry = _geometry(settings, Spec.of(clustering).objective.needs)
     except (ValueError, TypeError) as error:
@@ -452,8 +481,10 @@ def check_streamable(settings: Settings) -> None:
             f"A free table has a row of its own for each sample: it cannot be streamed ({option('stream', 'no')}, or "
             f"another {option('model')})."
         )
-    # How many rows there are decides on the number of restarts alone.
-    clustering = make_estimator(settings, settings.n_clusters)
+    # What the data are decides on which recipe alone.
+    settings = settings.with_recipe("tables")
+    settings = replace(settings, n_clusters=2) if settings.n_clusters == "auto" else settings
+    clustering = make_estimator(settings, int(settings.n_clusters))
     if settings.max_samples:
         # Those that are learned from are in memory.
         return

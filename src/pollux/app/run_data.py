@@ -30,6 +30,7 @@ from pollux.data.streams import FileChunks
 from pollux.data.survey import Choices, learn_encoding, split_names
 from pollux.errors import InputError, option
 from pollux.io.atomic import in_place
+from pollux.recipes import recognise_kind
 
 if TYPE_CHECKING:
     from pollux.data.streams import Stream
@@ -85,6 +86,13 @@ class RunData:
         """The shape of one row in the file."""
         return tuple(self.samples.shape if self.part is None else self.part.rows.shape[1:])
 
+    @property
+    def recipe(self) -> str:
+        """The recipe for rows of this kind."""
+        is_scaled = self.settings.scaling in ("auto", "global") and not self.encoding.shares
+        is_of_one_kind = is_scaled and len(set(self.encoding.scales)) == 1
+        return recognise_kind(len(self), self.encoding.encoded_shape, is_of_one_kind)
+
     def fingerprint(self) -> str:
         """Of the rows and their order."""
         return self.stream.fingerprint() if self.stream is not None else fingerprint(self.samples)
@@ -120,13 +128,13 @@ class RunData:
             if len(part):
                 yield part, part.first + np.flatnonzero(kept), self.encoding.encode(part.rows, Counter())
 
-    def sample(self, n: int, seed: int) -> tuple[NDArray[Any], NDArray[np.str_] | None]:
+    def sample(self, n: int, seed: int, *, with_classes: bool = True) -> tuple[NDArray[Any], NDArray[np.str_] | None]:
         """At most n rows (n, d), flat, drawn at random, and their classes where these are known."""
         chosen = np.sort(np.random.RandomState(seed).permutation(len(self))[:n])
         if self.stream is None:
             assert self.part is not None
-            X, classes = self.samples[chosen], classes_of(self.part, self.settings.label)
-        elif self.settings.label:
+            X, classes = self.samples[chosen], classes_of(self.part, self.settings.label if with_classes else "")
+        elif self.settings.label and with_classes:
             raise InputError(
                 f"Classes of streamed rows are not read ({option('label')}): leave it out, or use "
                 f"{option('stream', 'no')}."

@@ -245,7 +245,7 @@ def find_run(path: str | Path | None, data: str, settings: Settings, finished: b
     for folder in reversed(list(folders)):
         found = folder / SETTINGS if finished else folder / UNFINISHED / SETTINGS
         has_ended = (folder / SUMMARY).is_file()
-        if found.is_file() and (has_ended or not finished) and from_toml(found, {}) == settings:
+        if found.is_file() and (has_ended or not finished) and settings.is_same_run(from_toml(found, {})):
             return folder
     return None
 

@@ -101,9 +101,7 @@ def run(options: argparse.Namespace) -> int:
                     selection.plot(place / FIGURE)
     except (ValueError, TypeError) as error:
         raise error if isinstance(error, InputError) else InputError(str(error)) from error
-    preset = "images" if len(data.shape) > 1 else "tables"
     command = replace(given, n_clusters=selection.n_clusters).command()
-    command = command.replace("pollux fit", f"pollux fit --preset {preset}", 1)
     found = {"folder": str(folder), "next_command": command if selection.is_clear else None}
     console.print_json(json.dumps({**found, **json.loads(selection.as_json())}, ensure_ascii=False))
     for line in str(selection).split("\n"):

@@ -9,19 +9,22 @@ import re
 import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from pollux import names
+from pollux import names, recipes
 from pollux.errors import InputError, did_you_mean, option
+from pollux.recipes import PLAIN, RECIPES, TABLES
 
 COLUMNS, READING, SCALING, TRAINING, OUTPUT = GROUPS = ("columns", "reading", "scaling", "training", "output")
 
-FILE_DEFAULTS: dict[str, Any] = {"scaling": "standard", "missing": "mean", "n_init": "auto", "random_state": 0}
-"""Defaults that differ from those of Python: columns of files come in any units, and a command gives the same twice."""
+SEED = 0
+"""One of two defaults that are not those of Python, where random_state is None: a command gives the same twice.
 
-_FEW_ROWS = 10_000
+The other is n_clusters, 10 in Python: a command looks for the number.
+"""
+
 _WIDEST, _MOST_RESTARTS = 100_000, 1_000
 # Of files of settings.
 _MOST_BYTES = 2_000_000
@@ -41,8 +44,8 @@ class Option:
     most: int = 2**53
     none: Any = None
     """What stands for None, which TOML lacks."""
-    auto: bool = False
-    """Whether "auto" may stand for a number."""
+    auto: type | None = None
+    """The type of a number that "auto" may stand for: int, or float for any number."""
     short: str = ""
     """A short spelling on the command line; older run.toml files have it as the key."""
     flag: str = ""
@@ -82,20 +85,27 @@ class Settings:
     )
     label: str = setting("", COLUMNS, "known classes: never used for training, only to score it", metavar="COLUMN")
     missing: str = setting(
-        FILE_DEFAULTS["missing"],
+        "mean",
         READING,
-        "missing values: fill in the means (default), drop their rows, or refuse them",
+        "missing values: fill in the means (default), refuse them (error), or drop their rows",
         choices=names.MISSING_IN_FILES,
     )
     scaling: str = setting(
-        FILE_DEFAULTS["scaling"],
+        "auto",
         SCALING,
-        "numbers: each column standardised (default); all divided by one number where their ranges are alike, as those "
-        "of pixels are, else standardised (auto); by one number in any case (global); as they are (none)",
+        "numbers: all divided by one number where their ranges are alike, as those of pixels are, else each column "
+        "standardised (default: auto); each standardised (standard), or all by one number (global), in any case; as "
+        "they are (none)",
         choices=names.SCALINGS,
     )
-    n_components: int = setting(
-        0, SCALING, "principal components to keep (default: 0, all)", least=0, none=0, short="components"
+    n_components: int | str = setting(
+        "auto",
+        SCALING,
+        "principal components to keep; 0: all (default: auto, those of the recipe, or all)",
+        least=0,
+        none=0,
+        auto=int,
+        short="components",
     )
     na: tuple[str, ...] = setting((), READING, "what else stands for a missing value, such as ?", metavar="TEXT")
     delimiter: str = setting("", READING, "between values of a CSV file (default: guessed)", metavar="C")
@@ -104,80 +114,99 @@ class Settings:
     array: str = setting("", READING, "which array of an .npz file to cluster")
     image_size: int = setting(0, READING, "scale images to N × N", least=0, most=10_000)
     strict: bool = setting(False, READING, "stop at a picture that cannot be read, which is left out otherwise")
-    n_clusters: int = setting(10, TRAINING, "most clusters to find", least=1, short="clusters")
+    n_clusters: int | str = setting(
+        "auto",
+        TRAINING,
+        "most clusters to find (default: auto, as many as a quick pollux select finds)",
+        least=1,
+        auto=int,
+        short="clusters",
+    )
     objective: str = setting(
-        "mmd_ova", TRAINING, f"what is maximised; {_of(names.OBJECTIVES)}", metavar="NAME", choices=names.OBJECTIVES
+        "auto",
+        TRAINING,
+        f"what is maximised; {_of(names.OBJECTIVES)} (plain: mmd_ova)",
+        metavar="NAME",
+        choices=("auto", *names.OBJECTIVES),
     )
     geometry: str = setting(
         "auto",
         TRAINING,
         f"kernel (mmd: {_KERNELS}) or distance (wasserstein: {_DISTANCES}), with parameters as in rbf:gamma=0.5 or "
-        "graph:neighbours=20 (default: auto, linear or euclidean)",
+        "graph:neighbours=20 (plain: linear or euclidean)",
         metavar="NAME",
     )
-    model: str = setting("mlp", TRAINING, _of(names.MODELS), metavar="NAME", choices=names.MODELS)
-    hidden: tuple[int, ...] = setting(
-        (100,), TRAINING, "hidden layers of the mlp (default: 100)", metavar="N,N", least=1, most=_WIDEST
+    model: str = setting(
+        "auto", TRAINING, f"{_of(names.MODELS)} (plain: mlp)", metavar="NAME", choices=("auto", *names.MODELS)
     )
-    activation: str = setting("relu", TRAINING, "of the hidden layers of the mlp", choices=names.ACTIVATIONS)
-    norm: str = setting("none", TRAINING, "of the hidden layers of the mlp", choices=names.NORMS, none="none")
+    hidden: tuple[int, ...] = setting(
+        (), TRAINING, "hidden layers of the mlp (plain: 100)", metavar="N,N", least=1, most=_WIDEST
+    )
+    activation: str = setting(
+        "auto", TRAINING, "of the hidden layers of the mlp (plain: relu)", choices=("auto", *names.ACTIVATIONS)
+    )
+    norm: str = setting(
+        "auto", TRAINING, "of the hidden layers of the mlp (plain: none)", choices=("auto", *names.NORMS), none="none"
+    )
     init: str = setting(
         "auto",
         TRAINING,
         "where models start: at random, or at the clusters that k-means finds, in the features of the geometry or in "
-        "those of a neighbour graph; kmeans++: a free table at such seeds (default: auto, at random, and a free table "
-        "at seeds)",
+        "those of a neighbour graph; kmeans++: a free table at such seeds (plain: at random, a free table at seeds)",
         choices=names.INITS,
     )
     max_epochs: int | str = setting(
-        200,
+        "auto",
         TRAINING,
-        "passes over the data (default: 200); auto: those of about 200 steps, or 500 with penalties, and at least 15",
+        "passes over the data (default: auto, those of about 200 steps, and at least 15)",
         least=1,
-        auto=True,
+        auto=int,
         short="epochs",
     )
-    batch_size: int | str = setting("auto", TRAINING, "rows of a step", least=1, auto=True)
+    batch_size: int | str = setting("auto", TRAINING, "rows of a step", least=1, auto=int)
     reshuffle_every: int | str = setting(
-        "auto", TRAINING, "epochs for which batches keep their rows", least=1, auto=True
+        "auto", TRAINING, "epochs for which batches keep their rows", least=1, auto=int
     )
     optimiser: str = setting("adam", TRAINING, "the optimiser", choices=names.OPTIMISERS)
-    learning_rate: float = setting(0.01, TRAINING, "the learning rate")
+    learning_rate: float | str = setting("auto", TRAINING, "the learning rate (plain: 0.01)", auto=float)
     schedule: str = setting(
-        "constant", TRAINING, "whether the learning rate stays (default), or falls to zero", choices=names.SCHEDULES
+        "auto",
+        TRAINING,
+        "whether the learning rate stays (plain), or falls to zero",
+        choices=("auto", *names.SCHEDULES),
     )
     n_init: int | str = setting(
-        FILE_DEFAULTS["n_init"],
+        "auto",
         TRAINING,
-        "restarts, of which the best is kept (default: auto, 5; 1 for more than 10,000 rows, lenet5 and resnet18)",
+        "restarts, of which the best is kept (default: auto, those of the recipe; else 5, or 1 for more than 10,000 "
+        "rows, lenet5 and resnet18)",
         least=1,
         most=_MOST_RESTARTS,
-        auto=True,
+        auto=int,
         short="restarts",
     )
-    trial_epochs: int | str = setting(
-        0,
+    trial_epochs: float | str = setting(
+        "auto",
         TRAINING,
-        "after N epochs the best two restarts alone go on (default: 0, all do); auto: after a quarter of them",
+        "after N epochs, or a share of them such as 0.25, the best two restarts alone go on (plain: 0, all do)",
         least=0,
         none=0,
-        auto=True,
+        auto=float,
     )
-    max_samples: int = setting(
-        0,
+    max_samples: int | str = setting(
+        "auto",
         TRAINING,
-        "learn from at most N rows, drawn at random, and label all (default: 0, learn from all)",
+        "learn from at most N rows, drawn at random, and label all (plain: 0, learn from all)",
         least=0,
         none=0,
+        auto=int,
     )
     tol: float = setting(1e-4, TRAINING, "relative rise of the objective that counts, for --patience", least=0)
     patience: int = setting(0, TRAINING, "stop after N epochs without a rise (default: 0, never)", least=0, none=0)
     penalties: Mapping[str, float] = setting(
-        {}, TRAINING, f"added to the loss; {_of(names.PENALTIES)}", metavar="NAME=X", none={}, short="penalty"
+        {}, TRAINING, f"added to the loss; {_of(names.PENALTIES)} (plain: none)", metavar="NAME=X", short="penalty"
     )
-    random_state: int = setting(
-        FILE_DEFAULTS["random_state"], TRAINING, "seed of all randomness", least=0, short="seed"
-    )
+    random_state: int = setting(SEED, TRAINING, "seed of all randomness", least=0, short="seed")
     device: str = setting("cpu", TRAINING, "cpu or cuda")
     dtype: str = setting(
         "auto",
@@ -214,7 +243,7 @@ class Settings:
             object.__setattr__(self, "delimiter", "\t")
         if len(self.delimiter) > 1 or not self.delimiter.isascii() or self.delimiter in ("\r", "\n", '"'):
             raise InputError(f"The delimiter is one plain character such as ; or |, not {self.delimiter!r}.")
-        if not 0 < self.learning_rate < math.inf:
+        if isinstance(self.learning_rate, float) and not 0 < self.learning_rate < math.inf:
             raise InputError(f"{_spelled('learning_rate')} must be a positive number, not {self.learning_rate}.")
         if self.checkpoint_every != DEFAULTS["checkpoint_every"]:
             # Imported late, because it brings torch.
@@ -222,6 +251,8 @@ class Settings:
 
             parse_every(self.checkpoint_every)
         epochs, trial = self.max_epochs, self.trial_epochs
+        if isinstance(trial, float) and not 0 < trial < 1:
+            raise InputError(f"{_spelled('trial_epochs')} is a number of epochs, or a share such as 0.25; not {trial}.")
         if isinstance(epochs, int) and isinstance(trial, int) and trial >= epochs:
             raise InputError(
                 f"Of {epochs} epochs, the first {trial} would be for all restarts ({option('trial_epochs')}) and "
@@ -231,23 +262,49 @@ class Settings:
     def parameter(self, name: str) -> Any:
         """A setting as the parameter of Python."""
         value = getattr(self, name)
-        return None if name in OPTIONS and value == OPTIONS[name].none else value
+        if name == "penalties" and not value:
+            return "auto"
+        return None if OPTIONS[name].none is not None and value == OPTIONS[name].none else value
 
-    def restarts_of(self, n: int) -> int:
-        """How many restarts for n rows: five where they take little, else one."""
-        if isinstance(self.n_init, int):
-            return self.n_init
-        return 5 if n <= _FEW_ROWS and self.model in ("free", "linear", "mlp") else 1
+    @property
+    def recipe(self) -> str | None:
+        """The recipe whose method this is."""
+        found = (name for name in RECIPES if all(getattr(self, key) == getattr(PRESETS[name], key) for key in METHOD))
+        return next(found, None)
+
+    def with_recipe(self, recipe: str) -> Settings:
+        """What is left to us spelled out: by the recipe, or by plain values where the method is composed.
+
+        How columns are read is known by now.
+        """
+        is_composed = any(getattr(self, name) != DEFAULTS[name] for name in METHOD)
+        values = _flat(PLAIN if is_composed else PLAIN | RECIPES[recipe])
+        values = {name: value for name, value in values.items() if name not in ("scaling", "missing")}
+        return replace(self, **{name: value for name, value in values.items() if getattr(self, name) == DEFAULTS[name]})
+
+    def is_same_run(self, stored: Settings) -> bool:
+        """Whether a run of these settings may have stored those, which leave nothing to us."""
+        return all(
+            getattr(self, name) == getattr(stored, name) or (name in _LEFT_TO_US and getattr(self, name) == default)
+            for name, default in DEFAULTS.items()
+        )
 
     def changed(self) -> dict[str, Any]:
-        """The settings that differ from the defaults, but for the data."""
+        """The settings that differ from those of its recipe, or from defaults and plain values, but for the data."""
         values = {name: getattr(self, name) for name in NAMES if name != "data"}
-        return {name: value for name, value in values.items() if value != DEFAULTS[name]}
+        if self.recipe is not None:
+            return {name: value for name, value in values.items() if value != getattr(PRESETS[self.recipe], name)}
+        plain = DEFAULTS | (_flat(PLAIN) if values["objective"] != "auto" else {})
+        changed = {name: value for name, value in values.items() if value not in (DEFAULTS[name], plain[name])}
+        # Without a name of its method it would be that of a recipe.
+        is_bare = all(values[name] == DEFAULTS[name] for name in METHOD)
+        return changed if is_bare or not changed.keys().isdisjoint(METHOD) else {"objective": self.objective, **changed}
 
     def command(self) -> str:
         """The command that repeats the run."""
         # A name that begins with a dash would be read as an option.
         words = ["pollux", "fit", *([] if self.data.startswith("-") else [self.data])]
+        words += [] if self.recipe is None else ["--preset", self.recipe]
         for name, value in self.changed().items():
             spelled = f"--{OPTIONS[name].flag or name.replace('_', '-')}"
             if isinstance(value, bool):
@@ -274,6 +331,18 @@ DEFAULTS: dict[str, Any] = {
     field.name: {} if field.name in ("penalties", "kinds") else field.default for field in fields(Settings)
 }
 NAMES = tuple(DEFAULTS)
+METHOD = (*recipes.METHOD, "hidden", "activation", "norm")
+"""Who gives one of these composes the method."""
+
+
+def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters of Python as settings."""
+    flat = {name.rpartition("__")[2]: value for name, value in values.items()}
+    flat["penalties"] = flat["penalties"] or {}
+    return {name: OPTIONS[name].none if value is None else value for name, value in flat.items()}
+
+
+_LEFT_TO_US = {"n_clusters", *_flat(PLAIN | TABLES)}
 OLD_KEYS = {option.short: name for name, option in OPTIONS.items() if option.short}
 """Keys of run.toml files that older versions have written, and what they are called now."""
 
@@ -292,7 +361,7 @@ def add_options(parser: argparse.ArgumentParser, *groups: str) -> dict[str, Any]
         if each.group not in groups:
             continue
         default, text = DEFAULTS[name], each.help
-        if not ("(default" in text or isinstance(default, bool) or default in ("", (), {}, 0)):
+        if not ("(default" in text or "(plain" in text or isinstance(default, bool) or default in ("", (), {}, 0)):
             text += f" (default: {default})"
         how: dict[str, Any] = {"dest": name, "help": text.replace("%", "%%")}
         if isinstance(default, bool):
@@ -308,7 +377,9 @@ def add_options(parser: argparse.ArgumentParser, *groups: str) -> dict[str, Any]
             elif name == "hidden":
                 how["type"] = _whole_numbers
             else:
-                how["type"] = _count_or_auto if each.auto else type(default)
+                how["type"] = (
+                    _count_or_auto if each.auto is int else _number_or_auto if each.auto is float else type(default)
+                )
         spellings = [f"--{each.flag or name.replace('_', '-')}", *([f"--{each.short}"] if each.short else [])]
         found[each.group].add_argument(*spellings, **how)
     return found
@@ -318,6 +389,13 @@ def _count_or_auto(text: str) -> int | str:
     if text != "auto" and not text.isdigit():
         raise argparse.ArgumentTypeError(f"a whole number or auto, not {text!r}")
     return text if text == "auto" else int(text)
+
+
+def _number_or_auto(text: str) -> float | str:
+    try:
+        return text if text == "auto" else int(text) if text.isdigit() else float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"a number or auto, not {text!r}") from None
 
 
 def _whole_numbers(text: str) -> list[int]:
@@ -332,12 +410,10 @@ def resolve_settings(given: Mapping[str, Any]) -> Settings:
     own = {name: value for name, value in given.items() if name != "preset"}
     if "preset" not in given:
         return Settings(**own)
-    from pollux.recipes import RECIPES
-
     preset = given["preset"]
     if not isinstance(preset, str) or preset not in RECIPES:
         raise InputError(f"{option('preset')} is one of {', '.join(RECIPES)}; not {preset!r}.")
-    recipe = {name.rpartition("__")[2]: value for name, value in RECIPES[preset].items()}
+    recipe = _flat(PLAIN | RECIPES[preset])
     # Its kernel is of no use to an objective that compares by distances, or predictions only.
     if not str(given.get("objective", recipe["objective"])).startswith("mmd"):
         recipe.pop("geometry", None)
@@ -382,8 +458,11 @@ def _checked(name: str, value: Any, default: Any) -> Any:
     """The value in the type of its default, or an InputError that names the setting."""
     how, spelled = OPTIONS.get(name, Option("", "")), _spelled(name)
     if how.auto:
-        if value != "auto" and type(value) is not int:
-            raise InputError(f"{spelled} is a whole number or 'auto', not {value!r}.")
+        if value != "auto" and type(value) not in (int, how.auto):
+            wanted = "a whole number" if how.auto is int else "a number"
+            raise InputError(f"{spelled} is {wanted} or 'auto', not {value!r}.")
+        if name == "learning_rate" and type(value) is int and value <= how.most:
+            value = float(value)
     elif name == "kinds":
         return _kinds(value)
     elif isinstance(default, dict):
@@ -446,3 +525,7 @@ def _spelled(name: str) -> str:
     how = OPTIONS.get(name)
     spelled = option(how.flag if how and how.flag else name).removesuffix("=")
     return f"{spelled}/--{how.short}" if how and how.short and spelled.startswith("--") else spelled
+
+
+PRESETS = {name: resolve_settings({"preset": name}) for name in RECIPES}
+"""The settings of each recipe."""

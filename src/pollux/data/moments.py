@@ -122,6 +122,14 @@ class Moments:
         with np.errstate(over="ignore", invalid="ignore"):
             return self.high - self.low
 
+    @property
+    def ranges_are_alike(self) -> bool:
+        """Whether features seem to be of one kind, as pixels are."""
+        ranges = self.range.ravel()
+        ranges = np.sort(ranges[(ranges > 0) & np.isfinite(ranges)])
+        # The median is the lower of two values in the middle.
+        return not len(ranges) or bool(ranges[-1] <= _ALIKE * ranges[(len(ranges) - 1) // 2])
+
 
 def _or_one(weight: _Numbers) -> _Numbers:
     """What to divide by; one where it is zero."""
@@ -158,11 +166,7 @@ def learn_units(moments: Moments, scaling: str, *, within: Moments | None = None
     if scaling == "none":
         return Units(np.zeros_like(moments.mean), np.ones(()), moments.mean)
     if scaling == "auto":
-        ranges = moments.range.ravel()
-        ranges = np.sort(ranges[(ranges > 0) & np.isfinite(ranges)])
-        # The median is the lower of two values in the middle.
-        is_alike = not len(ranges) or bool(ranges[-1] <= _ALIKE * ranges[(len(ranges) - 1) // 2])
-        scaling = "global" if is_alike else "standard"
+        scaling = "global" if moments.ranges_are_alike else "standard"
     if scaling == "global":
         deviation = (within or moments).deviation
         # Of unit size, squares can be summed whatever the units; 1 where nothing varies.

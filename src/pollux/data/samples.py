@@ -20,16 +20,20 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from pollux.data.arrow import as_arrow, kind_of
 from pollux.data.encoding import Encoding
+from pollux.data.moments import Moments
 from pollux.data.rows import Several
 from pollux.data.shuffling import WINDOW_BYTES
 from pollux.data.sources import InMemory, check_columns
 from pollux.data.streams import FileChunks, Stream, open_blocks, open_stream
 from pollux.data.survey import Choices, TableSurvey, learn_encoding, names_rows
 from pollux.errors import InputError, option
+from pollux.recipes import DataKind, recognise_kind
 from pollux.threads import iterate_drawing
 
 # A smaller memory map is as well read through the map.
 _LARGE_MAP = 64_000_000
+# Samples that show whether features are of one kind.
+_LOOKED_AT = 1_000
 LOADED_ROWS = 500
 
 
@@ -100,10 +104,10 @@ class Loader:
                 )
             yield samples
 
-    def sample(self, most: int = 1_000) -> Tensor:
-        """The first of the samples; those that the loader shuffles are the same ones each time."""
+    def sample(self, most: int = 1_000, seed: int = 0) -> Tensor:
+        """The first of the samples; those that the loader shuffles are the same ones each time for a seed."""
         parts, n = [], 0
-        for batch in iterate_drawing(self, torch.Generator().manual_seed(0)):
+        for batch in iterate_drawing(self, torch.Generator().manual_seed(seed)):
             parts.append(batch)
             n += len(batch)
             if n >= most:
@@ -249,18 +253,38 @@ def select_samples(X: Any, sample_weight: Any, device: str, names: tuple[str, ..
     return ArraySamples(some, selected, kept, sample_weight, names, left_out)
 
 
-def draw_samples(samples: Samples, most: int | None) -> Samples:
-    """At most so many of the samples, in memory, always the same ones; None: the samples as they are."""
+def recognise_samples(samples: Samples) -> DataKind:
+    """What "auto" stands for is decided by; of wide samples some are looked at."""
+    some: Any
+    shape, n = samples.shape, None
+    if isinstance(samples, ArraySamples):
+        n = int(samples.X.shape[0])
+        some = samples.X[:: max(1, n // _LOOKED_AT)]
+    elif isinstance(samples, Stream):
+        n = len(samples)
+    if isinstance(getattr(samples, "X", None), Several):
+        return DataKind(None, n)
+    # Columns that are encoded have been of several kinds.
+    is_of_one_kind = samples.encoding is None and recognise_kind(n, shape, True) != recognise_kind(n, shape, False)
+    if is_of_one_kind:
+        some = some if isinstance(samples, ArraySamples) else samples.sample(_LOOKED_AT)
+        some = some.toarray() if scipy.sparse.issparse(some) else some
+        is_of_one_kind = Moments.of(np.asarray(some, dtype=np.float64)).ranges_are_alike
+    return DataKind(recognise_kind(n, shape, is_of_one_kind), n, not isinstance(samples, ArraySamples))
+
+
+def draw_samples(samples: Samples, most: int | None, seed: int = 0) -> Samples:
+    """At most so many of the samples, in memory, drawn by a seed; None: the samples as they are."""
     if most is None:
         return samples
     if not isinstance(samples, ArraySamples):
-        X = np.asarray(samples.sample(most))
+        X = np.asarray(samples.sample(most, seed))
         drawn = np.ones(len(X), dtype=bool)
         return ArraySamples(X, drawn, feature_names=samples.feature_names, encoding=samples.encoding)
     n = samples.X.shape[0]
     if n <= most:
         return samples
-    index = np.sort(np.random.default_rng(0).choice(n, most, replace=False))
+    index = np.sort(np.random.default_rng(seed).choice(n, most, replace=False))
     weight = None if samples.sample_weight is None else samples.sample_weight[torch.from_numpy(index)]
     drawn = np.ones(most, dtype=bool)
     return replace(samples, X=samples.X[index], selected=drawn, sample_weight=weight, left_out=None)

@@ -45,8 +45,8 @@ class Stream:
     def __len__(self) -> int:
         return int(self.chunks.lengths.sum())
 
-    def sample(self, most: int = 1_000) -> Array:
-        """Some of the samples, always the same ones: from several places, or from as many as it takes."""
+    def sample(self, most: int = 1_000, seed: int = 0) -> Array:
+        """Some of the samples, the same ones for a seed: from several places, or from as many as it takes."""
         chunks = self.chunks
         present = np.flatnonzero(chunks.lengths)
         needed = -(-most // max(1, int(chunks.lengths[present].min(initial=most))))
@@ -55,7 +55,7 @@ class Stream:
         ends = np.cumsum(chunks.lengths[some])
         n = int(ends[-1]) if len(some) else 0
         # Each row is as likely as any other, however long its chunk is.
-        drawn = np.sort(np.random.default_rng(0).choice(n, min(most, n), replace=False))
+        drawn = np.sort(np.random.default_rng(seed).choice(n, min(most, n), replace=False))
         owned = np.split(drawn, np.searchsorted(drawn, ends[:-1]))
         parts = zip(some, owned, ends - chunks.lengths[some], strict=True)
         return np.concatenate([chunks.read(int(chunk))[own - first] for chunk, own, first in parts if len(own)])

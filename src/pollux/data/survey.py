@@ -403,8 +403,9 @@ class TableSurvey(Survey):
                     ) from None
                 found[name] = Decision(name, reason.kind, False, str(reason))
         if not plans:
-            reasons = "; ".join(f"{each.name!r}: {each.reason}" for each in found.values())
-            raise InputError(f"No column is left to cluster by. {reasons}")
+            reasons = [f"{each.name!r}: {each.reason}" for each in found.values()]
+            more = f"; and {len(reasons) - 8:,} more" if len(reasons) > 8 else ""
+            raise InputError(f"No column is left to cluster by. {'; '.join(reasons[:8])}{more}")
         lacking = {name: self._columns[name].missing + plan.strange for name, plan in plans.items()}
         lacking = {name: count for name, count in lacking.items() if count}
         if missing == "error" and lacking:

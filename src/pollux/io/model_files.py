@@ -40,7 +40,17 @@ from pollux.io import tensors as tensor_files
 from pollux.io.parsing import Count, Finite, Size, parse
 from pollux.models import build
 from pollux.objectives.gemini import DEFAULT_CLIPS, Gemini
-from pollux.spec import MLP, NOT_IN_FILE, Spec, as_group, check_device, flatten_params, nested_name, resolve_objective
+from pollux.spec import (
+    MLP,
+    NOT_IN_FILE,
+    Spec,
+    Training,
+    as_group,
+    check_device,
+    flatten_params,
+    nested_name,
+    resolve_objective,
+)
 from pollux.threads import DrawFrom
 
 FORMAT = "pollux-model"
@@ -86,8 +96,8 @@ class History(Struct):
 class Description(Struct):
     """What a model file says beside its tensors; fields that older versions lack have a default.
 
-    ``parameters`` are those of the estimator by their own names, as :class:`Spec` checks them. Those that no file can
-    hold, such as functions, are None and ``left_out``.
+    ``parameters`` are those of the estimator by their own names, as :class:`Spec` checks them, with what "auto" stood
+    for in its place. Those that no file can hold, such as functions, are None and ``left_out``.
     """
 
     parameters: dict[str, Any]
@@ -106,6 +116,7 @@ class Description(Struct):
     streamed: bool = False
     takes_integers: bool = False
     preprocessing: dict[str, Any] | None = None
+    recipe: Literal[names.RECIPES] | None = None  # type: ignore[valid-type]
     # The shapes of several inputs, by position or by name.
     inputs: list[tuple[Size, ...]] | dict[str, tuple[Size, ...]] | None = None
 
@@ -175,6 +186,7 @@ def save(clustering: Any, path: str | Path) -> None:
         "streamed": fitted.given_labels is None,
         "takes_integers": fitted.takes_integers,
         "preprocessing": None if fitted.encoding is None else fitted.encoding.as_json(),
+        "recipe": fitted.recipe,
     }
     # What could not be loaded is not written.
     description = parse(data, Description, "The model cannot be saved")
@@ -238,14 +250,17 @@ def _parameters(path: Path, description: Description, model: Any) -> dict[str, A
 
 def _make(make: Callable[..., Clustering], parameters: dict[str, Any], device: str) -> Clustering:
     """The estimator of those parameters that it knows, by their own names."""
-    clustering = make(parameters["n_clusters"], device=device)
+    # What a file of an older version does not say had these values.
+    training = Training(schedule="constant", trial_epochs=None, max_samples=None)
+    plain: dict[str, Any] = {"preprocessing": None, "n_init": 1, "max_epochs": 200, "learning_rate": 1e-2}
+    clustering = make(parameters["n_clusters"], device=device, training=training, penalties=None, **plain)
     known = flatten_params(clustering).keys() - _ACTING
     if not (isinstance(parameters["model"], str) and parameters["model"] == "mlp"):
         # Files of old versions name the layers of a perceptron whatever the model.
         known -= MLP().get_params().keys()
     default = clustering.get_params()
     changed = {nested_name(name): value for name, value in parameters.items() if name in known}
-    # Groups of defaults are left to stand for them.
+    # Groups are left as they are where they say the same.
     changed = {name: value for name, value in changed.items() if "__" not in name or value != default[name]}
     clustering.set_params(**changed)
     return clustering
@@ -324,6 +339,7 @@ def _fitted(clustering: Any, tensors: dict[str, Tensor], description: Descriptio
         missing=as_group("preprocessing", clustering.preprocessing).missing,
         takes_integers=description.takes_integers,
         given_labels=None if description.streamed else kept["labels"].numpy(),
+        recipe=description.recipe,
         range=kept.get("range"),
     )
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pollux.clustering import GeminiClustering, load
 from pollux.lab.grid import model_path
 from pollux.lab.records import Record
-from pollux.lab.tables import typeset
+from pollux.lab.results import typeset
 from pollux.report.canvas import GRID, INK, QUIET, TITLE, clean_axes, colours, new_figure
 from pollux.report.figures import plot_decision_regions
 

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from pollux.app.console import GOOD, OUR_FAULT, STOPPED, counted, say
 from pollux.lab.grid import Display, Failure, Task
 from pollux.lab.records import Record
-from pollux.lab.tables import typeset
+from pollux.lab.results import typeset
 from pollux.training.callbacks import Epoch, describe_metrics
 
 # Runs may take hours, and few of them end: the time left is estimated from all of them.

@@ -1,15 +1,15 @@
 """Gradients of GEMINIs with respect to logits, in closed form where it is known, else by autograd.
 
 Each closed form takes logits (…, n, K) and an affinity, and returns the value (…) and its gradient, of the
-shape of the logits. On small batches recording operations costs several times the operations themselves.
+shape of the logits. On small batches recording operations costs several times the operations themselves. Those of
+f-divergences and of the MMD with explicit features are compiled, together with the training steps of small networks.
 """
 
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,10 +20,11 @@ from pollux.geometry.affinity import Affinity, Features
 from pollux.objectives.batch_samples import DistributedSamples
 from pollux.objectives.gemini import Gemini
 from pollux.ranks import Ranks
-from pollux.transport import check_symmetric, solve_warm
+from pollux.transport import compiled_steps, solve_warm
 
 Array = NDArray[np.float64]
 _TINY = float(np.finfo(np.float64).tiny)
+_NOTHING = np.empty(0)
 ClosedForm = Callable[[Tensor, Affinity | None], tuple[Tensor, Tensor]]
 
 
@@ -40,13 +41,14 @@ def value_and_gradient(
 
     With ``ranks`` the samples are those here, and so is the gradient; ``sizes`` are those of all processes, if known.
     """
-    closed_form = _closed_form(gemini, affinity)
-    if closed_form is not None and sample_weight is None and ranks is None:
-        return kl_ovo(logits, clip=gemini.clip) if closed_form is kl_ovo else closed_form(logits, affinity)
-    if closed_form is not None and sample_weight is None and ranks is not None and sizes is not None:
-        distributed_form = DISTRIBUTED_FORMS.get(gemini.name)
-        if distributed_form is not None:
-            return distributed_form(logits, affinity, DistributedSamples(ranks, list(sizes), []))
+    if ranks is None and is_compiled(gemini, affinity, logits):
+        return _compiled(gemini, logits, affinity, sample_weight)
+    if sample_weight is None and gemini.is_registered and gemini.sampled_pairs is None and gemini.clip is None:
+        if ranks is None and gemini.name in TRANSPORT_FORMS:
+            return TRANSPORT_FORMS[gemini.name](logits, affinity)
+        is_plain = gemini.needs is None or isinstance(affinity, Features)
+        if ranks is not None and sizes is not None and is_plain and gemini.name in DISTRIBUTED_FORMS:
+            return DISTRIBUTED_FORMS[gemini.name](logits, affinity, DistributedSamples(ranks, list(sizes), []))
     with torch.enable_grad():
         logits = logits.detach().requires_grad_()
         log_p = logits.log_softmax(-1)
@@ -55,121 +57,46 @@ def value_and_gradient(
     return value.detach(), gradient
 
 
-def _closed_form(gemini: Gemini, affinity: Affinity | None) -> ClosedForm | None:
-    other = gemini.sampled_pairs is not None or (gemini.clip is not None and gemini.name != "kl_ovo")
-    if other or not gemini.is_registered or (gemini.needs == "kernel" and not isinstance(affinity, Features)):
-        return None
-    return CLOSED_FORMS.get(gemini.name)
+def is_compiled(gemini: Gemini, affinity: Affinity | None, logits: Tensor) -> bool:
+    """Whether value and gradient at such logits are compiled."""
+    return (
+        compiled_steps() is not None
+        and gemini.name in COMPILED_FORMS
+        and gemini.is_registered
+        and gemini.sampled_pairs is None
+        and (gemini.clip is None or gemini.name == "kl_ovo")
+        and (gemini.needs is None or isinstance(affinity, Features))
+        and logits.numel() > 0
+        and logits.device.type == "cpu"
+        and logits.dtype in (torch.float32, torch.float64)
+    )
 
 
-def kl_ova(logits: Tensor, affinity: Affinity | None = None) -> tuple[Tensor, Tensor]:
-    """E_x Σ_y p(y|x) log(p(y|x) / p(y)); the derivative of a probability is that logarithm, over n."""
-    log_p = logits.log_softmax(-1)
-    p = log_p.exp()
-    # p(y) of a cluster that no sample prefers may underflow; its logarithm then only multiplies zeros.
-    tiny = torch.finfo(p.dtype).tiny
-    log_ratio = log_p - p.mean(-2, keepdim=True).clamp_min(tiny).log()
-    weighted = p * log_ratio
-    per_sample = weighted.sum(-1, keepdim=True)
-    n = logits.shape[-2]
-    return per_sample.mean((-2, -1)), (weighted - p * per_sample) / n
+def _compiled(
+    gemini: Gemini, logits: Tensor, affinity: Affinity | None, sample_weight: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    native = compiled_steps()
+    assert native is not None
+    logits = logits.detach().contiguous()
+    features, weight = as_arrays(gemini, affinity, sample_weight, logits.dtype)
+    values, gradient = np.empty(logits.shape[:-2]), torch.empty_like(logits)
+    native.gemini_gradient(
+        gemini.name, gemini.clip or 0.0, logits.shape[-1], logits.numpy(), features, weight, values, gradient.numpy()
+    )
+    return torch.from_numpy(values).to(logits), gradient
 
 
-def kl_ovo(logits: Tensor, affinity: Affinity | None = None, clip: float | None = None) -> tuple[Tensor, Tensor]:
-    """E_x Σ_y (p(y|x) − p(y)) log(p(y|x) / p(y)): the divergence of the predictions from p(y), and back.
-
-    Clipped predictions p sum to s(x), no longer to one: E_x Σ_y (s p(y|x) − s(x) p(y)) log(p(y|x) / p(y)), s = E s(x).
-    """
-    if clip is None:
-        log_p, p, p_y = _predictions(logits)
-        log_ratio = log_p - p_y.log()
-        value = ((p - p_y) * log_ratio).sum(-1).mean(-1)
-        return value, _centred(p * (log_ratio - log_ratio.mean(-2, keepdim=True)) - p_y, p)
-    log_p = logits.log_softmax(-1)
-    clipped = log_p.clamp_min(math.log(clip))
-    p = clipped.exp()
-    p_y, sums = p.mean(-2, keepdim=True), p.sum(-1, keepdim=True)
-    s = sums.mean(-2, keepdim=True)
-    log_ratio = clipped - p_y.log()
-    forward, reverse = (p * log_ratio).sum(-1, keepdim=True), (p_y * log_ratio).sum(-1, keepdim=True)
-    forward = forward.mean(-2, keepdim=True)
-    value = (s * forward - (sums * reverse).mean(-2, keepdim=True))[..., 0, 0]
-    constants = forward + s - reverse - (sums * log_ratio).mean(-2, keepdim=True)
-    weighted = p * (s * log_ratio + constants) - sums * p_y
-    return value, _centred(weighted.masked_fill_(log_p < clipped, 0), log_p.exp_())
-
-
-def hellinger_ova(logits: Tensor, affinity: Affinity | None = None) -> tuple[Tensor, Tensor]:
-    """1 − E_x Σ_y √(p(y|x) p(y))."""
-    log_p, p, p_y = _predictions(logits)
-    roots, root_y = (log_p / 2).exp(), p_y.sqrt()
-    means = roots.mean(-2, keepdim=True)
-    weighted = roots * root_y + p * (means / root_y)
-    return 1 - (means * root_y).sum((-2, -1)), _centred(weighted / -2, p)
-
-
-def hellinger_ovo(logits: Tensor, affinity: Affinity | None = None) -> tuple[Tensor, Tensor]:
-    """1 − E_x (Σ_y √(p(y|x) p(y)))²."""
-    log_p, p, p_y = _predictions(logits)
-    roots, root_y = (log_p / 2).exp(), p_y.sqrt()
-    products = roots * root_y
-    sums = products.sum(-1, keepdim=True)
-    weighted = sums * products + p * ((sums * roots).mean(-2, keepdim=True) / root_y)
-    return 1 - sums.square().mean((-2, -1)), _centred(-weighted, p)
-
-
-def tv_ova(logits: Tensor, affinity: Affinity | None = None) -> tuple[Tensor, Tensor]:
-    """½ E_x Σ_y |p(y|x) − p(y)|."""
-    _, p, p_y = _predictions(logits)
-    differences = p - p_y
-    signs = differences.sign()
-    weighted = p * (signs - signs.mean(-2, keepdim=True)) / 2
-    return differences.abs().sum(-1).mean(-1) / 2, _centred(weighted, p)
-
-
-def tv_ovo(logits: Tensor, affinity: Affinity | None = None) -> tuple[Tensor, Tensor]:
-    """½ E_x Σ_{a,b} |p(a|x) p(b) − p(b|x) p(a)|.
-
-    The sign of a pair is that of the difference of p(y|x) / p(y). With clusters sorted by that, sums over all b with
-    their signs are sums over those below a less those above it: no pairs are needed.
-    """
-    log_p, p, p_y = _predictions(logits)
-    order = (log_p - p_y.log()).argsort(-1)
-    back = order.argsort(-1)
-    over_proportions = _below_less_above(p_y.expand_as(p).gather(-1, order)).gather(-1, back)
-    over_predictions = _below_less_above(p.gather(-1, order)).gather(-1, back).mean(-2, keepdim=True)
-    value = (p * over_proportions).sum(-1).mean(-1)
-    return value, _centred(p * (over_proportions - over_predictions), p)
-
-
-def mmd_ova(logits: Tensor, affinity: Affinity | None) -> tuple[Tensor, Tensor]:
-    """Σ_y ‖E_x p(y|x) φ(x)‖ for centred features φ: p(y) times the distance of a mean to the centre."""
-    assert isinstance(affinity, Features)
-    features, n = affinity.centre().values.to(logits.dtype), logits.shape[-2]
-    p = logits.softmax(-1)
-    sums = p.mT @ features
-    norms: Tensor = torch.linalg.vector_norm(sums, dim=-1, keepdim=True)
-    directions = sums.div_((n * norms).clamp_min_(torch.finfo(p.dtype).tiny))
-    return norms.sum((-2, -1)) / n, _through_softmax(p, features @ directions.mT)
-
-
-def mmd_ovo(logits: Tensor, affinity: Affinity | None) -> tuple[Tensor, Tensor]:
-    """Σ_{a,b} p(a) p(b) ‖m_a − m_b‖ for the means m_y = E_x p(y|x) φ(x) / p(y) of the features φ."""
-    assert isinstance(affinity, Features)
-    features, n = affinity.centre().values.to(logits.dtype), logits.shape[-2]
-    _, p, p_y = _predictions(logits)
-    p_y = p_y.mT
-    means = p.mT @ features / (n * p_y)
-    distances = torch.cdist(means, means, compute_mode="donot_use_mm_for_euclid_dist")
-    # Two clusters in one place, but for rounding, pull in no direction.
-    rounding = 4 * torch.finfo(p.dtype).eps * torch.linalg.vector_norm(features, dim=-1).amax()
-    inverse = torch.where(distances > rounding, 1 / distances, 0)
-    value = (p_y * distances * p_y.mT).sum((-2, -1))
-    # By p(a|x): 2 Σ_b p(b) (‖m_a − m_b‖ + (φ(x) − m_a) · (m_a − m_b) / ‖m_a − m_b‖).
-    pull = inverse * p_y.mT
-    directions = pull.sum(-1, keepdim=True) * means - pull @ means
-    constant = (distances * p_y.mT).sum(-1) - (directions * means).sum(-1)
-    return value, _through_softmax(p, (features @ directions.mT + constant[..., None, :]) * (2 / n))
+def as_arrays(
+    gemini: Gemini | None, affinity: Affinity | None, sample_weight: Tensor | None, dtype: torch.dtype
+) -> tuple[NDArray[Any], Array]:
+    """What compiled steps are given of samples: features (n, r) and weights (n,), empty where there are none."""
+    features, weight = torch.empty(0, dtype=dtype), _NOTHING
+    if gemini is not None and gemini.needs == "kernel":
+        assert isinstance(affinity, Features)
+        features = affinity.values.to("cpu", dtype).contiguous()
+    if sample_weight is not None:
+        weight = sample_weight.to("cpu", torch.float64).contiguous().numpy()
+    return features.numpy(), weight
 
 
 def wasserstein_ova(logits: Tensor, affinity: Affinity | None) -> tuple[Tensor, Tensor]:
@@ -194,7 +121,7 @@ def wasserstein_ovo(logits: Tensor, affinity: Affinity | None) -> tuple[Tensor, 
     others = p_y[..., pairs.others]
     # Sums over the sides that a cluster is are products with a matrix of few numbers.
     gradient = (pairs.is_side * others[..., None, :]) @ potentials
-    gradient += (np.einsum("...n,...n", potentials, sides) / n @ pairs.is_other.T)[..., None]
+    gradient += (np.add.reduce(potentials * sides, -1) / n @ pairs.is_other.T)[..., None]
     values = values.reshape(shape[:-1]) * others[..., :m] * others[..., m:]
     return _answer(logits, clusters, 2 * np.add.reduce(values, -1), 2 * gradient)
 
@@ -230,8 +157,7 @@ def _clusters(logits: Tensor) -> tuple[Array, Array]:
 def _transport(p: Array, q: Array, affinity: Affinity | None) -> tuple[Array, Array, Array]:
     assert affinity is not None
     assert not isinstance(affinity, Features)
-    check_symmetric(affinity)
-    return solve_warm(p, q, affinity)[:3]
+    return solve_warm(p, q, affinity, symmetric=True)[:3]
 
 
 def _answer(logits: Tensor, clusters: Array, value: Array, gradient: Array) -> tuple[Tensor, Tensor]:
@@ -240,24 +166,6 @@ def _answer(logits: Tensor, clusters: Array, value: Array, gradient: Array) -> t
     gradient -= clusters * np.add.reduce(gradient, -2, keepdims=True)
     back = np.ascontiguousarray(np.swapaxes(gradient, -2, -1))
     return torch.from_numpy(np.asarray(value)).to(logits), torch.from_numpy(back).to(logits)
-
-
-def _predictions(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """log p(y|x) and p(y|x), (…, n, K), and p(y), (…, 1, K), which is never zero."""
-    log_p = logits.log_softmax(-1)
-    p = log_p.exp()
-    return log_p, p, p.mean(-2, keepdim=True).clamp_min(torch.finfo(p.dtype).tiny)
-
-
-def _below_less_above(ordered: Tensor) -> Tensor:
-    """Of each entry along the last dimension, the sum of those before it less the sum of those behind it."""
-    sums = ordered.cumsum(-1)
-    return 2 * sums - ordered - sums[..., -1:]
-
-
-def _centred(weighted: Tensor, p: Tensor) -> Tensor:
-    """The gradient with respect to logits, from n times that by probabilities, times these."""
-    return (weighted - p * weighted.sum(-1, keepdim=True)) / p.shape[-2]
 
 
 def _through_softmax(p: Tensor, gradient: Tensor) -> Tensor:
@@ -302,15 +210,12 @@ DISTRIBUTED_FORMS: dict[str, Callable[[Tensor, Affinity | None, DistributedSampl
 }
 """Of samples that are spread over processes, with fewer messages than autograd would send."""
 
-CLOSED_FORMS: dict[str, ClosedForm] = {
-    "kl_ova": kl_ova,
-    "kl_ovo": kl_ovo,
-    "hellinger_ova": hellinger_ova,
-    "hellinger_ovo": hellinger_ovo,
-    "tv_ova": tv_ova,
-    "tv_ovo": tv_ovo,
-    "mmd_ova": mmd_ova,
-    "mmd_ovo": mmd_ovo,
-    "wasserstein_ova": wasserstein_ova,
-    "wasserstein_ovo": wasserstein_ovo,
-}
+TRANSPORT_FORMS: dict[str, ClosedForm] = {"wasserstein_ova": wasserstein_ova, "wasserstein_ovo": wasserstein_ovo}
+
+COMPILED_FORMS = (
+    *("kl_ova", "kl_ovo", "tv_ova", "tv_ovo", "hellinger_ova", "hellinger_ovo", "chi2_ova"),
+    *("mmd_ova", "mmd_ovo"),
+)
+"""Objectives of compiled steps; those with a kernel where it has explicit features."""
+
+CLOSED_FORMS = (*COMPILED_FORMS, *TRANSPORT_FORMS)

@@ -432,6 +432,7 @@ def describe_training(clustering: GeminiClustering, n_samples: int | None = None
     loaded from a file.
     """
     # Imported late, because it brings torch, which figures do not need.
+    from pollux.recipes import PLAIN
     from pollux.spec import flatten_params
     from pollux.training.problem import resolve_batch_size
 
@@ -441,7 +442,10 @@ def describe_training(clustering: GeminiClustering, n_samples: int | None = None
             return str(value)
         return str(getattr(value, "name", "") or getattr(value, "__name__", "") or type(value).__name__)
 
-    fitted, given, default = clustering.fitted_, flatten_params(clustering), flatten_params(type(clustering)())
+    fitted, given = clustering.fitted_, flatten_params(clustering)
+    # Plain values go without saying, and so do values that are not scaled.
+    default = flatten_params(type(clustering)(preprocessing=None))
+    default |= {name.rpartition("__")[2]: value for name, value in PLAIN.items() if "preprocessing" not in name}
     if fitted.given_labels is not None:
         n_samples = len(fitted.given_labels)
     hidden = " + ".join(map(str, given["hidden"])) if given["model"] == "mlp" else ""
@@ -462,6 +466,7 @@ def describe_training(clustering: GeminiClustering, n_samples: int | None = None
     further = {label: values[name] for name, label in FURTHER_SETTINGS.items() if values[name] != default[name]}
     described = {
         "Clusters, at most": str(given["n_clusters"]),
+        "Recipe": fitted.recipe or "",
         "Objective": name_of(given["objective"]),
         "Geometry": geometry,
         "Model": name_of(given["model"]) + (f", {hidden} hidden units" if hidden else ""),

@@ -34,7 +34,8 @@ from pollux.selection.criteria import (
 from pollux.selection.result import Candidate, Selection, decide
 from pollux.spec import MLP, Spec
 
-_PAIRS, _SURPLUS_RESTARTS = 20_000, 5
+_PAIRS = 20_000
+_QUICK_ROWS, _QUICK_CLUSTERS = 1_000, 10
 MOST_ROWS = 5_000
 MAX_SUBSAMPLE = 1_000
 """Samples of a subsample by default: more of them take longer and tell little more of a small network."""
@@ -138,6 +139,20 @@ def select_n_clusters(
     return replace(selection, rows=int(n))
 
 
+def select_quickly(X: NDArray[np.floating], random: np.random.RandomState, verbose: bool = False) -> Selection:
+    """The same in a few seconds, for samples (n, d) that nobody has given a number of clusters for.
+
+    A thousand samples are looked at, and three subsamples; they need not be all that ``select_n_clusters`` would say.
+    """
+    n = len(X)
+    drawn = X if n <= _QUICK_ROWS else X[np.sort(random.permutation(n)[:_QUICK_ROWS])]
+    # Of fewer samples a cluster would hold hardly any.
+    most = max(2, min(_QUICK_CLUSTERS, len(drawn) // 5))
+    how: dict[str, Any] = {"estimator": None, "classes": None, "subsample": 0.8, "surplus_restarts": 0}
+    found = search(drawn, range(2, most + 1), n_subsamples=3, random=random, verbose=verbose, **how)
+    return replace(found, rows=n)
+
+
 def search(
     X: NDArray[np.floating],
     candidates: Sequence[int],
@@ -149,6 +164,7 @@ def search(
     random: np.random.RandomState,
     n_jobs: int | None = None,
     verbose: bool = False,
+    surplus_restarts: int = 5,
 ) -> Selection:
     """The same for validated samples (n, …), few enough, and scaled if there is an estimator."""
     most = MAX_SUBSAMPLE if estimator is None else len(X)
@@ -163,7 +179,7 @@ def search(
     if estimator is None:
         X = fill_steps(X, _seed(random))
     edges = neighbour_edges(X.reshape(len(X), -1), largest)
-    too_many = [Task(surplus, largest, _seed(random), min(len(X), most)) for _ in range(_SURPLUS_RESTARTS)]
+    too_many = [Task(surplus, largest, _seed(random), min(len(X), most)) for _ in range(surplus_restarts)]
     tasks = [Task(own, n_clusters, _seed(random), size) for n_clusters in candidates for _ in range(n_subsamples)]
     in_use: Counter[int] = Counter()
     ensembles: dict[int, list[Member]] = defaultdict(list)
@@ -366,7 +382,9 @@ def default_estimator() -> GeminiClustering:
         model=MLP(hidden=(100,)),
         objective="mmd_ovo",
         geometry="graph",
+        preprocessing=None,
         init="kmeans",
+        n_init=1,
         max_epochs=_EPOCHS,
         batch_size=None,
         learning_rate=_LEARNING_RATE,
@@ -376,7 +394,13 @@ def default_estimator() -> GeminiClustering:
 def default_surplus_estimator() -> GeminiClustering:
     """For counting the clusters that stay in use: one-vs-all empties the surplus soonest, from random weights."""
     return GeminiClustering(
-        model="linear", objective="mmd_ova", max_epochs=10 * _EPOCHS, batch_size=None, learning_rate=5 * _LEARNING_RATE
+        model="linear",
+        objective="mmd_ova",
+        preprocessing=None,
+        n_init=1,
+        max_epochs=10 * _EPOCHS,
+        batch_size=None,
+        learning_rate=5 * _LEARNING_RATE,
     )
 
 

@@ -21,6 +21,9 @@ from pollux.geometry.affinity import Affinity, Block, Features
 from pollux.ranks import Ranks
 from pollux.threads import iterate_drawing
 
+# Most numbers of all samples that are held as a batch from which others are selected.
+_GROUPED_NUMBERS = 8_000_000
+
 
 class Batch(NamedTuple):
     """Samples of one step: what the model sees, how they relate, and their weights.
@@ -37,6 +40,9 @@ class Batch(NamedTuple):
     """How far each sample is from its 10th nearest neighbour, where a penalty asks for it."""
     targets: Tensor | None = None
     """The labels that a supervised step learns."""
+    order: Tensor | None = None
+    """With ``ends``: several batches ``order[:ends[0]]``, ``order[ends[0]:ends[1]]``, … of the samples."""
+    ends: Tensor | None = None
 
 
 class Batches(Protocol):
@@ -55,6 +61,11 @@ class Batches(Protocol):
 
     def epoch(self, generator: torch.Generator | None = None, start: int = 0) -> Iterator[Any]:
         """Each sample once. Where ``start`` is above zero, an interrupted epoch is resumed after so many batches."""
+
+    def groups(self, generator: torch.Generator | None, start: int, most: int) -> Iterator[tuple[Any, int]]:
+        """The batches of :meth:`epoch`, and how many they are: at most so many at once, or with 0 single ones only."""
+        for batch in self.epoch(generator, start):
+            yield batch, 1
 
     def example(self, rows: int) -> Any:
         """At most so many samples, to try a model on."""
@@ -102,6 +113,8 @@ class RowBatches(Batches):
         How far each sample is from its 10th nearest neighbour.
     targets : Tensor of shape (n,), optional
         The labels that a supervised step learns.
+    selects : bool
+        Whether the affinity of a batch is the features of its samples, which are the same in every batch.
     """
 
     n_batches: int
@@ -118,6 +131,7 @@ class RowBatches(Batches):
         own_features: Callable[[Tensor], Affinity] | None = None,
         spacing: Tensor | None = None,
         targets: Tensor | None = None,
+        selects: bool = False,
     ) -> None:
         self.n = n
         self.batch_size = min(n, batch_size)
@@ -127,7 +141,9 @@ class RowBatches(Batches):
         self._inputs, self._block = inputs, block
         self._of_samples = (sample_weight, spacing, targets)
         self._ranks, self._own_features = ranks, own_features
+        self._can_group = ranks is None and (block is None or selects)
         self._whole: Batch | None = None
+        self._everything: Batch | None = None
         self._written: list[int] = []
         self._reshuffle_every = reshuffle_every
         self._epochs = 0
@@ -151,6 +167,46 @@ class RowBatches(Batches):
         for part in itertools.islice(self._order(generator, resumed=start > 0), start, None):
             yield self._batch(self._parts[part], part)
         self._is_under_way = False
+
+    def groups(self, generator: torch.Generator | None, start: int, most: int) -> Iterator[tuple[Batch, int]]:
+        """Several batches at once are all samples, and the numbers of those in each."""
+        whole = self._samples_in_memory() if most else None
+        if whole is None:
+            yield from super().groups(generator, start, most)
+            return
+        if self.n_batches == 1:
+            if not start:
+                yield whole, 1
+            return
+        self._is_under_way = True
+        order = list(self._order(generator, resumed=start > 0))
+        while start < self.n_batches:
+            # They end where they would without a start in the middle.
+            parts = [self._parts[part] for part in order[start : start + most - start % most]]
+            ends = torch.tensor([len(part) for part in parts]).cumsum(0)
+            yield whole._replace(order=torch.cat(parts), ends=ends), len(parts)
+            start += len(parts)
+        self._is_under_way = False
+
+    @torch.no_grad()
+    def _samples_in_memory(self) -> Batch | None:
+        """All samples with their features as one batch, unless they are too many to be held once more."""
+        if self._can_group and self._everything is None:
+            one = self.example(1)
+            width = one.inputs[0].numel() if isinstance(one.inputs, Tensor) and one.inputs.is_floating_point() else 0
+            width += one.affinity.values.shape[1] if isinstance(one.affinity, Features) else 0
+            if width > 0 and self.n * width <= _GROUPED_NUMBERS:
+                weight, spacing, targets = self._of_samples
+                self._everything = self.example(self.n)._replace(
+                    sample_weight=weight,
+                    spacing=spacing,
+                    targets=targets,
+                    order=torch.arange(self.n),
+                    ends=torch.tensor([self.n]),
+                )
+            else:
+                self._can_group = False
+        return self._everything
 
     def _order(self, generator: torch.Generator | None, resumed: bool) -> Iterable[int]:
         """The numbers of the batches in this epoch, which is drawn, or resumed."""

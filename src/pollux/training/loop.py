@@ -160,9 +160,11 @@ def train(
             diverged, stopped = _run_epoch(state, draws, max_epochs, generator, saving, factor, watchers)
             if diverged or stopped:
                 break
-            epoch = Epoch(before + state.epochs, before + max_epochs, state.history.best_of_last())
-            # Each callback is called, also when an earlier one asks to stop.
-            answers = [bool(callback(epoch)) for callback in callbacks]
+            answers = []
+            if callbacks:
+                epoch = Epoch(before + state.epochs, before + max_epochs, state.history.best_of_last())
+                # Each is called, also when an earlier one asks to stop.
+                answers = [bool(callback(epoch)) for callback in callbacks]
             # What ends one process ends all.
             ended = any(answers) if ranks is None else bool(ranks.maximum(torch.tensor(int(any(answers)))))
             stopped = saving is not None and saving.after_epoch(is_last=state.epochs == max_epochs)
@@ -192,14 +194,18 @@ def _run_epoch(
 ) -> tuple[bool, bool]:
     """The rest of an epoch; whether it has diverged, and whether it was asked to stop."""
     step, metrics, n_batches = state.step, state.metrics, state.batches.n_batches
-    for batch in state.batches.epoch(generator, state.position):
+    most = step.steps_at_once(state.batches.batch_size)
+    if saving is not None:
+        # A checkpoint may be due after any step.
+        most = min(most, 1)
+    for batch, steps in state.batches.groups(generator, state.position, most):
         if factor is not None:
-            done = state.epochs if n_batches is None else state.epochs + state.position / n_batches
-            step.scale_learning_rate(factor(max_epochs, done))
+            done = [state.epochs + (0 if n_batches is None else (state.position + i) / n_batches) for i in range(steps)]
+            step.scale_learning_rate(*(factor(max_epochs, each) for each in done))
         with draws:
             result = step(batch)
         metrics.update(*result)
-        state.position += 1
+        state.position += steps
         if watchers and n_batches is not None:
             for watcher in watchers:
                 watcher(state.before + state.epochs + state.position / n_batches, state.before + max_epochs)
@@ -355,7 +361,7 @@ class History:
 
     def of_model(self, r: int) -> dict[str, list[float]]:
         """The metrics of model r, by name."""
-        return {name: [row[r].item() for row in rows] for name, rows in self.metrics.items()}
+        return {name: torch.stack(rows)[:, r].tolist() if rows else [] for name, rows in self.metrics.items()}
 
     def state(self) -> dict[str, Tensor | None]:
         """For a checkpoint."""

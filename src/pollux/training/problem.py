@@ -16,7 +16,7 @@ from pollux.data.samples import ArraySamples, Loader, Samples, StreamSamples
 from pollux.data.scaling import FittedScaling, FittedTransformer, prepared
 from pollux.data.shuffling import BatchSizes, shuffled
 from pollux.errors import InputError
-from pollux.geometry import Geometry, nearest
+from pollux.geometry import Geometry, Mixtures, NeighbourGraph, Pairwise, nearest
 from pollux.geometry.affinity import Affinity, Block, Features
 from pollux.geometry.spectral import block_of
 from pollux.objectives import Gemini
@@ -35,6 +35,8 @@ _KEPT_BYTES = 1_000_000_000
 # Samples that are evaluated together: all at once where they have features, fewer where they need a matrix.
 _EVALUATED_ROWS, _EVALUATED_MATRIX = 10_000, 1_000
 _IMAGES_AT_ONCE = 500
+# Geometries whose features of a sample are the same in every batch.
+_OF_EACH_SAMPLE = (Pairwise, Mixtures, NeighbourGraph)
 
 
 class Evaluation(NamedTuple):
@@ -191,6 +193,8 @@ class MemoryProblem:
             ranks,
             own_features,
             measure_spacing(rows) if self.uses_spacing else None,
+            # A geometry of the user's may look at a batch as a whole.
+            selects=geometry is not None and geometry.gives_features and isinstance(geometry, _OF_EACH_SAMPLE),
         )
 
     def evaluate(self, module: nn.Module, n_clusters: int, objective: Gemini) -> Evaluation:

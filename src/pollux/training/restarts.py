@@ -27,8 +27,8 @@ from pollux.training.checkpoints import Checkpoints, Stopped, as_checkpoints
 from pollux.training.loop import History, NotFiniteError, TrainingResult, train, warn_not_finite
 from pollux.training.problem import Evaluation, Problem
 from pollux.training.session import Session
-from pollux.training.steps import AutogradStep, ClosedFormStep, Step, is_elementwise, make_optimiser
-from pollux.training.trainable import DenseModels, SingleModel, Trainable, has_closed_form, try_stack
+from pollux.training.steps import AutogradStep, CompiledStep, Step, is_elementwise, make_optimiser
+from pollux.training.trainable import DenseModels, SingleModel, Trainable, has_compiled_steps, try_stack
 
 _TRIED_ROWS = 64
 _NO_MEMORY = re.compile(r"can't allocate memory|out of memory|not enough memory|bad_alloc", re.IGNORECASE)
@@ -36,9 +36,8 @@ _NO_MEMORY = re.compile(r"can't allocate memory|out of memory|not enough memory|
 _MEMORY_ERRORS = (MemoryError, RuntimeError, ValueError)
 # About so many steps are taken where the number of epochs is left to us, in at least so many epochs.
 _AUTO_STEPS, _AUTO_EPOCHS = 200, 15
-# The part of the epochs that all restarts have, where that is left to us, and how many go on after it: which is the
-# best is seen late.
-_AUTO_TRIAL, _GOING_ON = 0.25, 2
+# How many restarts go on after a trial: which is the best is seen late.
+_GOING_ON = 2
 
 
 class Round(NamedTuple):
@@ -272,8 +271,8 @@ def _plan_rounds(spec: Spec, restarts: int, batches: Batches) -> list[Round]:
         least = int(trial) + 1 if isinstance(trial, Integral) else 2
         epochs = max(_AUTO_EPOCHS, math.ceil(_AUTO_STEPS / (batches.n_batches or 1)), least)
     epochs = int(epochs)
-    if trial == "auto":
-        trial = math.ceil(_AUTO_TRIAL * epochs) if epochs > 1 else None
+    if isinstance(trial, float):
+        trial = math.ceil(trial * epochs) if epochs > 1 else None
     if trial is None or restarts <= _GOING_ON:
         return [Round(restarts, epochs, spec.training.schedule)]
     trial = int(trial)
@@ -283,17 +282,17 @@ def _plan_rounds(spec: Spec, restarts: int, batches: Batches) -> list[Round]:
 def _plan_models(
     modules: Sequence[nn.Module], batches: Batches, spec: Spec, run: Session, several: bool
 ) -> Iterator[tuple[Trainable, Step]]:
-    """All modules as one model where possible, else one by one; in closed form where there is one.
+    """All modules as one model where possible, else one by one; by compiled steps where there are some.
 
-    ``several`` processes, or one that goes on for several, have no closed form.
+    ``several`` processes, or one that goes on for several, have none.
     """
     objective, optimiser, learning_rate = spec.objective, spec.training.optimiser, spec.learning_rate
     autocast, compiled = spec.autocast, spec.training.compile
     # A network of the user's may carry hooks that must run.
     is_plain = isinstance(spec.model, str) and not (spec.penalties or autocast or compiled or several)
-    if is_plain and optimiser == "adam" and has_closed_form(modules[0], spec.n_clusters):
+    if is_plain and optimiser == "adam" and has_compiled_steps(modules[0], spec.n_clusters):
         dense = DenseModels(modules, learning_rate)
-        yield dense, ClosedFormStep(dense, objective, run.generator)
+        yield dense, CompiledStep(dense, objective, run.generator)
         return
     further = (spec.penalties, run.generator, run.ranks, run.noise)
     if len(modules) > 1 and not compiled:

@@ -25,8 +25,8 @@ from pollux.training.checkpoints import as_checkpoints
 from pollux.training.loop import NotFiniteError, train
 from pollux.training.problem import MemoryProblem, StreamProblem, resolve_batch_size
 from pollux.training.session import Session
-from pollux.training.steps import ClosedFormLabelStep, LabelStep, Step, make_optimiser
-from pollux.training.trainable import DenseModels, SingleModel, Trainable, has_closed_form
+from pollux.training.steps import CompiledStep, LabelStep, Step, make_optimiser
+from pollux.training.trainable import DenseModels, SingleModel, Trainable, has_compiled_steps
 
 # Of k-means; restarts are further ones.
 _RUNS = 4
@@ -183,17 +183,19 @@ def learn_labels(
 
     A network of the user's, ``is_own_network``, may carry hooks that must run.
     """
-    for module, own in zip(modules, labels, strict=True):
-        model: Trainable
-        step: Step
-        if not is_own_network and has_closed_form(module, n_clusters):
-            model = dense = DenseModels([module], learning_rate)
-            step = ClosedFormLabelStep(dense, _LABEL_SMOOTHING)
-        else:
-            model = single = SingleModel(module, n_clusters)
+    plan: list[tuple[Trainable, Step, Tensor]] = []
+    if not is_own_network and has_compiled_steps(modules[0], n_clusters):
+        # All at once, each towards labels of its own.
+        dense = DenseModels(modules, learning_rate)
+        plan.append((dense, CompiledStep(dense, label_smoothing=_LABEL_SMOOTHING), torch.stack(list(labels), 1)))
+    else:
+        for module, own in zip(modules, labels, strict=True):
+            single = SingleModel(module, n_clusters)
             optimiser = make_optimiser("adam", single.parameters(), learning_rate)
-            step = LabelStep(single, optimiser, _LABEL_SMOOTHING)
-        batches = RowBatches(len(own), batch_size, inputs, sample_weight=sample_weight, targets=own)
+            plan.append((single, LabelStep(single, optimiser, _LABEL_SMOOTHING), own))
+    for model, step, targets in plan:
+        batches = RowBatches(len(targets), batch_size, inputs, sample_weight=sample_weight, targets=targets)
+        before = [tensor.detach().clone() for module in model.modules for tensor in module.parameters()]
         # A module whose loss is not finite stays as it was: the training itself says what is wrong.
         with suppress(NotFiniteError):
             train(
@@ -205,3 +207,15 @@ def learn_labels(
                 generator=generator,
                 default_generator=default_generator,
             )
+        _restore_spoilt(model.modules, before)
+
+
+@torch.no_grad()
+def _restore_spoilt(modules: Sequence[nn.Module], before: Sequence[Tensor]) -> None:
+    """Give modules whose weights are not finite the weights (of all modules) that they had before."""
+    kept = iter(before)
+    for module in modules:
+        own = [(parameter, next(kept)) for parameter in module.parameters()]
+        if not all(bool(parameter.isfinite().all()) for parameter, _ in own):
+            for parameter, earlier in own:
+                parameter.copy_(earlier)

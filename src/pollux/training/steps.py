@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from pollux.geometry.affinity import Features
 from pollux.objectives.gemini import Gemini
-from pollux.objectives.gradients import DISTRIBUTED_FORMS, value_and_gradient
+from pollux.objectives.gradients import DISTRIBUTED_FORMS, as_arrays, is_compiled, value_and_gradient
 from pollux.objectives.penalties import Penalty
 from pollux.ranks import Ranks
 from pollux.training.batches import Batch
@@ -29,6 +31,9 @@ OPTIMISERS: dict[str, Factory] = {
     "lbfgs": torch.optim.LBFGS,
 }
 _PENDING_ROWS = 10_000
+_SEPARATE = 32
+# Of some samples, where it matters only that there are features.
+_FEATURES = Features(torch.empty(0, 1))
 # These treat each number by itself, so models stacked into one are trained as they would be alone.
 _ELEMENTWISE = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.RMSprop)
 
@@ -49,25 +54,27 @@ class EpochMetrics:
         self._earlier: Tensor | None = None
         self._n_earlier = 0
 
-    def update(self, outputs: Tensor, values: Tensor) -> None:
-        """Outputs and objectives (…) of a step."""
-        self._values.append(values)
+    def update(self, outputs: Any, values: Tensor) -> None:
+        """Outputs and objectives of a step, () or (R,), or of several, (steps, R)."""
+        _append(self._values, values if values.ndim == 2 else values.reshape(1, -1))
 
     def mean_since_last(self) -> Tensor:
         """Mean objective (R,) of the steps since the last call, of which only the sum is kept."""
-        values = torch.stack(self._values)
+        values = torch.cat(self._values)
         total = values.sum(0)
         self._earlier = total if self._earlier is None else self._earlier + total
         self._n_earlier += len(values)
         self._values = []
-        return values.mean(0).reshape(-1)
+        return values.mean(0)
 
     def mean(self) -> Tensor:
         """Mean objective (R,) of all steps."""
+        values = torch.cat(self._values) if self._values else None
         if self._earlier is None:
-            return torch.stack(self._values).mean(0).reshape(-1)
-        total = self._earlier + torch.stack(self._values).sum(0) if self._values else self._earlier
-        return (total / (self._n_earlier + len(self._values))).reshape(-1)
+            assert values is not None
+            return values.mean(0)
+        total = self._earlier if values is None else self._earlier + values.sum(0)
+        return total / (self._n_earlier + (0 if values is None else len(values)))
 
     def compute(self, ranks: Ranks | None = None) -> dict[str, Tensor]:
         """The metrics (R,) by name."""
@@ -75,14 +82,31 @@ class EpochMetrics:
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint."""
-        values = torch.stack(self._values) if self._values else None
+        values = torch.cat(self._values) if self._values else None
         return {"values": values, "earlier": self._earlier, "n_earlier": self._n_earlier}
 
     def load_state(self, state: Mapping[str, Any], device: torch.device) -> None:
         """Continue from a :meth:`state`."""
-        self._values = [] if state["values"] is None else list(state["values"].to(device).unbind(0))
-        self._earlier = None if state["earlier"] is None else state["earlier"].to(device)
+        values, earlier = state["values"], state["earlier"]
+        # Earlier versions had no column for a single model.
+        self._values = [] if values is None else [values.to(device).reshape(len(values), -1)]
+        self._earlier = None if earlier is None else earlier.to(device).reshape(-1)
         self._n_earlier = state["n_earlier"]
+
+
+def _append(tensors: list[Tensor], rows: Tensor) -> None:
+    """Keep rows (steps, R) with those before them: many small tensors would leave holes in memory between them."""
+    tensors.append(rows)
+    if len(tensors) >= _SEPARATE:
+        tensors[:] = [torch.cat(tensors)]
+
+
+class Predicted(NamedTuple):
+    """What steps have predicted: sums of entropies (steps, R), how many prefer each cluster (R, K), and how many."""
+
+    entropy: Tensor
+    counts: Tensor
+    rows: int
 
 
 class ClusterMetrics(EpochMetrics):
@@ -98,15 +122,24 @@ class ClusterMetrics(EpochMetrics):
         self._pending: list[Tensor] = []
         self._rows = self._seen = 0
         self._counts: Tensor | None = None
-        self._entropy: Tensor | None = None
+        # They are added up at the end, so that it makes no difference how many steps were taken at once.
+        self._entropy: list[Tensor] = []
 
-    def update(self, outputs: Tensor, values: Tensor) -> None:
-        """Predictions (…, n, K) and objectives (…) of a step."""
-        self._values.append(values)
+    def update(self, outputs: Tensor | Predicted, values: Tensor) -> None:
+        """Predictions (…, n, K) and objectives of a step, or what is known of those of several steps."""
+        super().update(outputs, values)
+        if isinstance(outputs, Predicted):
+            self._add(outputs)
+            return
         self._pending.append(outputs)
         self._rows += outputs.shape[-2]
         if self._rows >= _PENDING_ROWS:
             self._flush()
+
+    def _add(self, predicted: Predicted) -> None:
+        self._counts = predicted.counts if self._counts is None else self._counts + predicted.counts
+        _append(self._entropy, predicted.entropy)
+        self._seen += predicted.rows
 
     def _flush(self) -> None:
         if not self._pending:
@@ -116,17 +149,13 @@ class ClusterMetrics(EpochMetrics):
         R, n, K = log_p.shape
         offsets = torch.arange(0, R * K, K, device=log_p.device)[:, None]
         counts = torch.bincount((log_p.argmax(-1) + offsets).flatten(), minlength=R * K).reshape(R, K)
-        entropy = -(log_p.exp() * log_p).sum((-2, -1))
-        self._counts = counts if self._counts is None else self._counts + counts
-        self._entropy = entropy if self._entropy is None else self._entropy + entropy
-        self._seen += n
+        self._add(Predicted(-(log_p.exp() * log_p).sum((-2, -1))[None], counts, n))
         self._pending, self._rows = [], 0
 
     def compute(self, ranks: Ranks | None = None) -> dict[str, Tensor]:
         self._flush()
         assert self._counts is not None
-        assert self._entropy is not None
-        counts, entropy, seen = self._counts, self._entropy, torch.tensor(self._seen)
+        counts, entropy, seen = self._counts, torch.cat(self._entropy).sum(0), torch.tensor(self._seen)
         if ranks is not None:
             counts, entropy, seen = ranks.sum(counts), ranks.sum(entropy), ranks.sum(seen)
         return {"objective": self.mean(), "clusters": (counts > 0).sum(-1), "entropy": entropy / int(seen)}
@@ -137,16 +166,18 @@ class ClusterMetrics(EpochMetrics):
             **super().state(),
             "pending": torch.cat(self._pending, -2) if self._pending else None,
             "counts": self._counts,
-            "entropy": self._entropy,
+            "entropy": torch.cat(self._entropy) if self._entropy else None,
             "seen": self._seen,
         }
 
     def load_state(self, state: Mapping[str, Any], device: torch.device) -> None:
         super().load_state(state, device)
-        pending, self._counts, self._entropy = (
+        pending, self._counts, entropy = (
             None if state[name] is None else state[name].to(device) for name in ("pending", "counts", "entropy")
         )
         self._pending, self._rows = ([], 0) if pending is None else ([pending], pending.shape[-2])
+        # Earlier versions had one sum for each model.
+        self._entropy = [] if entropy is None else [entropy if entropy.ndim == 2 else entropy[None]]
         self._seen = state["seen"]
 
 
@@ -156,14 +187,18 @@ class Step(Protocol):
     new_metrics: type[EpochMetrics] = ClusterMetrics
     """Gathers the metrics of an epoch from what the steps return."""
 
-    def __call__(self, batch: Any) -> tuple[Tensor, Tensor]:
+    def __call__(self, batch: Any) -> tuple[Any, Tensor]:
         """What metrics are computed from, and the objective (…) that rises, of each model.
 
         Steps of a clustering return predictions (…, n, K), up to a constant for each sample.
         """
 
-    def scale_learning_rate(self, factor: float) -> None:
-        """Continue at this share of the learning rate."""
+    def steps_at_once(self, batch_size: int) -> int:
+        """How many batches of this size it takes in one call, as ``Batches.groups`` gives them; 0: only single ones."""
+        return 0
+
+    def scale_learning_rate(self, *factors: float) -> None:
+        """Continue at this share of the learning rate; or at these, one for each of the steps of the next call."""
 
     def state(self) -> Any:
         """The optimiser's state, as plain data and tensors."""
@@ -179,7 +214,8 @@ class OptimiserStep(Step):
         self._optimiser = optimiser
         self._rates, self._factor = [group["lr"] for group in optimiser.param_groups], 1.0
 
-    def scale_learning_rate(self, factor: float) -> None:
+    def scale_learning_rate(self, *factors: float) -> None:
+        (factor,) = factors
         if factor == self._factor:
             # A user's optimiser may change its rates by itself.
             return
@@ -290,52 +326,88 @@ class AutogradStep(OptimiserStep):
         return values, loss
 
 
-class ClosedFormStep(Step):
-    """Steps of Adam on small dense networks."""
+class CompiledStep(Step):
+    """Steps of Adam on small dense networks, compiled, on several batches in one call.
 
-    def __init__(self, model: DenseModels, objective: Gemini, generator: torch.Generator | None = None) -> None:
-        self._model, self._objective, self._generator = model, objective, generator
+    Parameters
+    ----------
+    model : DenseModels
+        What is trained.
+    objective : Gemini, optional
+        What rises. One that is not compiled, such as a transport distance, gives its gradient to the compiled network.
+        Without one, steps are those of :class:`LabelStep`: towards the ``targets`` of a batch, by cross-entropy, or
+        with (n, R) of them each network towards its own.
+    generator : torch.Generator, optional
+        Draws what the objective needs.
+    label_smoothing : float
+        The share of a label that is spread over all clusters.
+    """
+
+    def __init__(
+        self,
+        model: DenseModels,
+        objective: Gemini | None = None,
+        generator: torch.Generator | None = None,
+        label_smoothing: float = 0.0,
+    ) -> None:
+        self._model, self._objective, self._generator, self._smoothing = model, objective, generator, label_smoothing
+        self._factors: tuple[float, ...] = (1.0,)
+        self._has_compiled_form = objective is None or is_compiled(objective, _FEATURES, model.parameters)
+        self._needs_features = objective is not None and objective.needs is not None
+        # The samples of the last call, and what the next one is given of them.
+        self._last: tuple[Any, ...] = ()
+        self._arrays: tuple[Any, ...] = ()
+        self.new_metrics = EpochMetrics if objective is None else ClusterMetrics
+
+    def steps_at_once(self, batch_size: int) -> int:
+        if not self._has_compiled_form:
+            return 0
+        # A few hundredths of a second: what waits for the end of a call, such as Ctrl-C, does not wait for long.
+        return next((count for count in (100, 20, 5) if count * batch_size * self._model.parameters.numel() < 2e8), 1)
 
     @torch.no_grad()
-    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        logits = self._model.forward(batch.inputs)
-        values, gradient = value_and_gradient(
-            self._objective, logits, batch.affinity, batch.sample_weight, self._generator
+    def __call__(self, batch: Batch) -> tuple[Tensor | Predicted, Tensor]:
+        model, objective, inputs = self._model, self._objective, batch.inputs
+        is_given = not self._needs_features or isinstance(batch.affinity, Features)
+        if objective is not None and not (self._has_compiled_form and is_given):
+            logits = model.forward(inputs)
+            values, gradient = value_and_gradient(
+                objective, logits, batch.affinity, batch.sample_weight, self._generator
+            )
+            model.ascend(inputs, gradient, *self._factors)
+            return logits, values
+        samples = (inputs, batch.affinity, batch.sample_weight, batch.targets)
+        if len(self._last) != len(samples) or any(a is not b for a, b in zip(self._last, samples, strict=True)):
+            rows = inputs.flatten(1).to(model.parameters.dtype).contiguous().numpy()
+            labels = np.empty(0, np.int64) if batch.targets is None else batch.targets.contiguous().numpy()
+            arrays = (
+                *(rows, *as_arrays(objective, batch.affinity, batch.sample_weight, model.parameters.dtype), labels),
+                *(np.arange(len(rows)), np.array([len(rows)])),
+            )
+            if batch.order is not None:
+                # The next batches are of the same samples; others must not be held.
+                self._last, self._arrays = samples, arrays
+        else:
+            arrays = self._arrays
+        rows, features, weight, labels, index, ends = arrays
+        if batch.order is not None and batch.ends is not None:
+            index, ends = batch.order.numpy(), batch.ends.numpy()
+        values, entropy, counts = model.take_steps(
+            "labels" if objective is None else objective.name,
+            *(rows, features, weight, labels, index, ends, self._factors),
+            clip=0.0 if objective is None else objective.clip or 0.0,
+            label_smoothing=self._smoothing,
         )
-        self._model.descend(gradient.neg_())
-        return logits, values
+        return Predicted(entropy, counts, len(index)), values
 
-    def scale_learning_rate(self, factor: float) -> None:
-        self._model.lr_factor = factor
+    def scale_learning_rate(self, *factors: float) -> None:
+        self._factors = factors
 
     def state(self) -> Any:
         return self._model.optimiser_state()
 
     def load_state(self, state: Any) -> None:
         self._model.load_optimiser_state(state)
-
-
-class ClosedFormLabelStep(ClosedFormStep):
-    """Steps of Adam on small dense networks towards given labels, by cross-entropy: those of :class:`LabelStep`."""
-
-    new_metrics = EpochMetrics
-
-    def __init__(self, model: DenseModels, label_smoothing: float = 0.0) -> None:
-        self._model, self._smoothing = model, label_smoothing
-
-    @torch.no_grad()
-    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        assert batch.targets is not None
-        log_p, smoothing = self._model.forward(batch.inputs).log_softmax(-1), self._smoothing
-        targets = batch.targets.to(log_p.device)[:, None]
-        own = log_p.gather(1, targets)
-        values = (1 - smoothing) * own[:, 0] + smoothing * log_p.mean(1)
-        gradient = log_p.exp().sub_(smoothing / log_p.shape[1])
-        gradient.scatter_add_(1, targets, torch.full_like(own, smoothing - 1))
-        weight = torch.ones_like(values) if batch.sample_weight is None else batch.sample_weight.to(values)
-        share = weight / weight.sum()
-        self._model.descend(gradient.mul_(share[:, None]))
-        return log_p, (values * share).sum()
 
 
 class LabelStep(OptimiserStep):

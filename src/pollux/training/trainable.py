@@ -1,4 +1,4 @@
-"""What the loop trains: one module, several restarts as one batched model, or small dense networks in closed form."""
+"""What the loop trains: one module, several restarts as one model, or small dense networks by compiled steps."""
 
 from __future__ import annotations
 
@@ -7,24 +7,22 @@ import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
 from pollux.data.rows import Several
 from pollux.errors import InputError
 from pollux.ranks import Ranks
+from pollux.transport import compiled_steps
 
 # With more parameters the work outweighs the recording of a step, and torch's fused optimiser is faster.
 _MOST_DENSE_PARAMETERS = 50_000
 
-# Each activation of a dense network, and its derivative as a function of its output.
-_ACTIVATIONS: dict[type[nn.Module], tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
-    nn.ReLU: (torch.relu, lambda output: (output > 0).to(output.dtype)),
-    nn.Tanh: (torch.tanh, lambda output: 1 - output * output),
-    nn.Identity: (lambda inputs: inputs, torch.ones_like),
-    nn.Sigmoid: (torch.sigmoid, lambda output: output * (1 - output)),
-}
+# Activations of dense networks, by the numbers that they have in compiled steps.
+_ACTIVATIONS: dict[type[nn.Module], int] = {nn.Identity: 0, nn.ReLU: 1, nn.Tanh: 2, nn.Sigmoid: 3}
 
 
 class ModelError(ValueError):
@@ -196,69 +194,80 @@ def try_stack(
 
 
 class DenseModels(Trainable):
-    """R dense networks of one architecture: inputs (n, d) → logits (R, n, K), or (n, K) for a single one.
+    """R dense networks of one architecture, trained by compiled steps of Adam: inputs (n, d) → logits (R, n, K).
 
-    The work of a step is less than the cost of recording it for autograd: forward pass, gradient and Adam step are
-    written out as a few matrix products. The results are those of :class:`~pollux.training.AutogradStep`.
+    The work of a step is less than the cost of recording it for autograd. The results are those of
+    :class:`~pollux.training.AutogradStep`.
     """
 
     def __init__(
         self, modules: Sequence[nn.Module], learning_rate: float, beta1: float = 0.9, beta2: float = 0.999
     ) -> None:
-        self.modules = list(modules)
+        native = compiled_steps()
+        assert native is not None
+        self._native, self.modules = native, list(modules)
         self._linears = [_dense_layers(module)[::2] for module in modules]
-        self._activations = [_ACTIVATIONS[type(layer)] for layer in _dense_layers(modules[0])[1::2]]
+        layers = _dense_layers(modules[0])
         self.parameters = torch.stack(
             [
                 torch.cat([part.detach().flatten() for linear in own for part in (linear.weight, linear.bias)])
                 for own in self._linears
             ]
         )
-        """Those of all layers, (R, P)."""
-        self._gradients, self._mean, self._square = (torch.zeros_like(self.parameters) for _ in range(3))
-        self._steps, self._betas, self._learning_rate, self.lr_factor = 0, (beta1, beta2), learning_rate, 1.0
-        # Of each layer its weights (…, h, d), its bias (…, 1, h), and their gradients: views of all.
-        self._layers: list[list[Tensor]] = []
-        start = 0
-        for linear in self._linears[0]:
-            d, h = linear.in_features, linear.out_features
-            middle, end = start + d * h, start + d * h + h
-            views = []
-            for matrix in (self.parameters, self._gradients):
-                views += [matrix[:, start:middle].reshape(-1, h, d), matrix[:, middle:end].reshape(-1, 1, h)]
-            # A single model goes without the leading dimension: plain matrix products are faster.
-            self._layers.append([view[0] for view in views] if len(modules) == 1 else views)
-            start = end
-        self._outputs: list[Tensor] = []
+        """Those of all layers, (R, P): weights and biases of the first, of the second, …"""
+        self._mean, self._square = torch.zeros_like(self.parameters), torch.zeros_like(self.parameters)
+        self._steps, self._betas, self.learning_rate = 0, (beta1, beta2), float(learning_rate)
+        widths = [layers[0].in_features, *(linear.out_features for linear in layers[::2])]
+        self._n_clusters = widths[-1]
+        activations = [_ACTIVATIONS[type(layer)] for layer in layers[1::2]]
+        self._network = (np.array(widths, np.intc), np.array(activations, np.intc), self.parameters.numpy())
+        self._moments = (self._mean.numpy(), self._square.numpy())
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Logits; what the gradient needs is stored."""
-        output = inputs.flatten(1)
-        self._outputs = [output]
-        for depth, (weight, bias, _, _) in enumerate(self._layers):
-            output = torch.addmm(bias, output, weight.mT) if weight.ndim == 2 else output @ weight.mT + bias
-            if depth < len(self._activations):
-                output = self._activations[depth][0](output)
-                self._outputs.append(output)
-        return output
+        """Logits (R, n, K)."""
+        logits = torch.empty(len(self.modules), len(inputs), self._n_clusters, dtype=self.parameters.dtype)
+        self._native.forward(*self._network, self._as_rows(inputs), logits.numpy())
+        return logits
 
-    def descend(self, gradient: Tensor) -> None:
-        """One step of Adam against the gradient (…, n, K) of the loss with respect to the logits."""
-        for depth in reversed(range(len(self._layers))):
-            (weight, _, weight_gradient, bias_gradient), inputs = self._layers[depth], self._outputs[depth]
-            torch.matmul(gradient.mT, inputs, out=weight_gradient)
-            torch.sum(gradient, -2, keepdim=True, out=bias_gradient)
-            if depth:
-                _, derivative = self._activations[depth - 1]
-                gradient = (gradient @ weight).mul_(derivative(inputs))
+    def ascend(self, inputs: Tensor, gradient: Tensor, factor: float) -> None:
+        """One step of Adam along the gradient (R, n, K) by the logits, at this share of the learning rate."""
+        rows, rate = self._as_rows(inputs), factor * self.learning_rate
+        gradient = gradient.contiguous()
+        self._native.ascend(*self._network, *self._moments, self._steps, *self._betas, rows, gradient.numpy(), rate)
         self._steps += 1
-        beta1, beta2 = self._betas
-        self._mean.lerp_(self._gradients, 1 - beta1)
-        self._square.mul_(beta2).addcmul_(self._gradients, self._gradients, value=1 - beta2)
-        # The corrections of both moments, drawn out of the element-wise work.
-        correction = (1 - beta2**self._steps) ** 0.5
-        rate = self.lr_factor * self._learning_rate * correction / (1 - beta1**self._steps)
-        self.parameters.addcdiv_(self._mean, self._square.sqrt().add_(1e-8 * correction), value=-rate)
+
+    def take_steps(
+        self,
+        objective: str,
+        inputs: NDArray[Any],
+        features: NDArray[Any],
+        weight: NDArray[np.float64],
+        labels: NDArray[np.int64],
+        index: NDArray[np.int64],
+        ends: NDArray[np.int64],
+        factors: Sequence[float],
+        clip: float = 0.0,
+        label_smoothing: float = 0.0,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Steps of Adam on batches ``index[:ends[0]]``, ``index[ends[0]:ends[1]]``, … of samples in memory.
+
+        Returns the objectives and the sums of entropies (steps, R), and how many samples prefer each cluster (R, K).
+        """
+        S, R = len(ends), len(self.modules)
+        values, entropy, counts = np.empty((S, R)), np.empty((S, R)), np.empty((R, self._n_clusters), np.int64)
+        rates = np.full(S, self.learning_rate * factors[0])
+        if len(factors) > 1:
+            rates = self.learning_rate * np.array(factors)
+        self._native.train_steps(
+            *(*self._network, *self._moments, self._steps, *self._betas, objective, clip, label_smoothing),
+            *(inputs, features, weight, labels, index, ends, rates, values, entropy, counts),
+        )
+        self._steps += S
+        return torch.from_numpy(values), torch.from_numpy(entropy), torch.from_numpy(counts)
+
+    def _as_rows(self, inputs: Tensor) -> NDArray[Any]:
+        rows: NDArray[Any] = inputs.flatten(1).to(self.parameters.dtype).contiguous().numpy()
+        return rows
 
     def optimiser_state(self) -> dict[str, Any]:
         """Moments and number of steps of Adam."""
@@ -278,21 +287,24 @@ class DenseModels(Trainable):
 
     @torch.no_grad()
     def sync(self) -> None:
-        for r, linears in enumerate(self._linears):
-            for linear, (weight, bias, _, _) in zip(linears, self._layers, strict=True):
-                linear.weight.copy_(weight.reshape(-1, *weight.shape[-2:])[r])
-                linear.bias.copy_(bias.reshape(-1, bias.shape[-1])[r])
+        for own, linears in zip(self.parameters, self._linears, strict=True):
+            start = 0
+            for part in (part for linear in linears for part in (linear.weight, linear.bias)):
+                part.copy_(own[start : start + part.numel()].view_as(part))
+                start += part.numel()
 
 
-def has_closed_form(module: nn.Module, n_clusters: int) -> bool:
+def has_compiled_steps(module: nn.Module, n_clusters: int) -> bool:
     """Whether the module is a small stack of linear layers with known activations, ending in n_clusters."""
     layers, parameters = _dense_layers(module), list(module.parameters())
     return (
-        len(layers) % 2 == 1
+        compiled_steps() is not None
+        and len(layers) % 2 == 1
         and all(type(layer) is nn.Linear and layer.bias is not None for layer in layers[::2])
         and all(type(layer) in _ACTIVATIONS for layer in layers[1::2])
         and layers[-1].out_features == n_clusters
-        and all(parameter.requires_grad for parameter in parameters)
+        and all(parameter.requires_grad and parameter.device.type == "cpu" for parameter in parameters)
+        and {parameter.dtype for parameter in parameters} in ({torch.float32}, {torch.float64})
         and sum(parameter.numel() for parameter in parameters) <= _MOST_DENSE_PARAMETERS
     )
 

@@ -1,4 +1,4 @@
-"""The compiled solvers: arrays in, answers written into the arrays given for them."""
+"""The compiled solvers and training steps: arrays in, answers written into the arrays given for them."""
 
 from typing_extensions import Buffer
 
@@ -47,3 +47,53 @@ def solve_general(
 ) -> None: ...
 def describe(cost: Buffer, /) -> tuple[bool, float, float, float, float]: ...
 def triangles_hold(cost: Buffer, step: int, tolerance: float, threads: int, /) -> bool: ...
+def train_steps(
+    widths: Buffer,
+    activations: Buffer,
+    parameters: Buffer,
+    mean: Buffer,
+    square: Buffer,
+    steps: int,
+    beta1: float,
+    beta2: float,
+    objective: str,
+    clip: float,
+    smoothing: float,
+    inputs: Buffer,
+    features: Buffer,
+    weight: Buffer,
+    labels: Buffer,
+    index: Buffer,
+    ends: Buffer,
+    rates: Buffer,
+    values: Buffer,
+    entropy: Buffer,
+    counts: Buffer,
+    /,
+) -> None: ...
+def forward(widths: Buffer, activations: Buffer, parameters: Buffer, inputs: Buffer, logits: Buffer, /) -> None: ...
+def ascend(
+    widths: Buffer,
+    activations: Buffer,
+    parameters: Buffer,
+    mean: Buffer,
+    square: Buffer,
+    steps: int,
+    beta1: float,
+    beta2: float,
+    inputs: Buffer,
+    gradient: Buffer,
+    rate: float,
+    /,
+) -> None: ...
+def gemini_gradient(
+    objective: str,
+    clip: float,
+    clusters: int,
+    logits: Buffer,
+    features: Buffer,
+    weight: Buffer,
+    values: Buffer,
+    gradient: Buffer,
+    /,
+) -> None: ...

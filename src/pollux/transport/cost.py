@@ -82,9 +82,14 @@ if hasattr(_solve_operator, "register_vmap"):  # torch 2.5
     _solve_operator.register_vmap(_solve_batches)
 
 
-def solve_warm(p: Array, q: Array, cost: Tensor | Paths) -> Solution:
-    """Transport p (m, n) to q (m, n) or (n,), starting where the last m problems at this cost ended."""
+def solve_warm(p: Array, q: Array, cost: Tensor | Paths, *, symmetric: bool = False) -> Solution:
+    """Transport p (m, n) to q (m, n) or (n,), starting where the last m problems at this cost ended.
+
+    With ``symmetric``, an InputError where it does not cost the same there and back, as between clusters it must.
+    """
     known = _known(cost)
+    if symmetric:
+        _check_ground(known.ground)
     m = len(p)
     solution = solve(p, q, known.ground, known.states.get(m))
     if solution.state.trees is not None:
@@ -108,9 +113,11 @@ def _known(cost: Tensor | Paths) -> Known:
 
 def check_symmetric(cost: Tensor | Paths) -> None:
     """Raise an InputError where it does not cost the same there and back, as between clusters it must."""
-    if is_traced():
-        return
-    ground = _known(cost).ground
+    if not is_traced():
+        _check_ground(_known(cost).ground)
+
+
+def _check_ground(ground: Ground) -> None:
     if isinstance(ground, Costs) and not ground.symmetric:
         raise InputError("A Wasserstein objective needs symmetric distances: here there and back differ.")
 

@@ -1,4 +1,4 @@
-"""Which engine solves transport problems: the compiled one, or POT where it could not be built."""
+"""The compiled part of the library: transport problems, else solved by POT; training steps, else taken by autograd."""
 
 from __future__ import annotations
 
@@ -35,6 +35,16 @@ def native() -> ModuleType | None:
         )
         return None
     return _native
+
+
+@functools.cache
+def compiled_steps() -> ModuleType | None:
+    """The compiled training steps, or None where they were not built: autograd takes the same ones."""
+    try:
+        from pollux.transport import _native
+    except ImportError:
+        return None
+    return _native if hasattr(_native, "train_steps") else None
 
 
 def engine() -> Literal["native", "pot"]:

@@ -19,9 +19,9 @@ from pollux.errors import InputError
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 
-_MOST_ROWS, _FOLDS, _MOST_CONDITIONS, _MOST_VALUES = 5_000, 5, 3, 20
-# Of more columns those are looked at that differ most between clusters.
-_MOST_COLUMNS = 64
+_MOST_ROWS, _MOST_CONDITIONS, _MOST_VALUES = 5_000, 3, 20
+# Of more columns the tree, and each rule, looks at those that differ most between clusters.
+_OF_TREE, _OF_RULES = 1_024, 64
 # A further condition must raise the F1 score of a rule by this much.
 _WORTH = 0.02
 # Rules of a lower F1 score do not tell a cluster.
@@ -53,6 +53,8 @@ class Rule:
         are estimated on rows that the rule was not made from.
     sentence : str
         The same in words, or that no short rule tells the cluster.
+    bounds : tuple of (str, float, float)
+        The conditions as numbers: column, low and high, low < value ≤ high. They may be infinite.
     """
 
     cluster: int
@@ -62,6 +64,7 @@ class Rule:
     precision: float
     coverage: float
     sentence: str
+    bounds: tuple[tuple[str, float, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,10 @@ class Explanation:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as JSON holds it."""
-        rules = [{**vars(rule), "conditions": list(rule.conditions)} for rule in self.rules]
+        rules: list[dict[str, Any]] = [{**vars(rule), "conditions": list(rule.conditions)} for rule in self.rules]
+        for rule in rules:
+            # JSON has no infinity: the conditions say the same.
+            del rule["bounds"]
         return {"rules": rules, "fidelity": self.fidelity, "importances": self.importances, "tree": self.export_text()}
 
     def __str__(self) -> str:
@@ -160,35 +166,42 @@ def explain(clustering: Any, X: Any, feature_names: Sequence[str] | None = None)
         drawn = np.sort(np.random.default_rng(0).choice(n, _MOST_ROWS, replace=False))
         columns, labels = columns[drawn], labels[drawn]
     every = list(dict.fromkeys(groups))
-    if columns.shape[1] > _MOST_COLUMNS:
-        apart = np.max([np.abs(_contrast(columns, labels == cluster)) for cluster in clusters], axis=0)
-        kept = np.sort(np.argsort(-apart, kind="stable")[:_MOST_COLUMNS])
-        columns, names, groups = columns[:, kept], [names[at] for at in kept], [groups[at] for at in kept]
+    apart = np.max([np.abs(_contrast(columns, labels == cluster)) for cluster in clusters], axis=0)
+    kept = np.sort(np.argsort(-apart, kind="stable")[:_OF_TREE])
+    columns, names, groups, apart = (
+        columns[:, kept],
+        [names[at] for at in kept],
+        [groups[at] for at in kept],
+        apart[kept],
+    )
+    kept = np.sort(np.argsort(-apart, kind="stable")[:_OF_RULES])
+    some, some_names = columns[:, kept], [names[at] for at in kept]
     # Each row is told by what was learned from the others.
     told = np.full(len(labels), -2)
     held = np.zeros((len(clusters), len(labels)), dtype=bool)
-    for train, test in KFold(min(_FOLDS, len(labels)), shuffle=True, random_state=0).split(columns):
+    # Of few rows as many as possible.
+    folds = min(len(labels), max(5, min(20, _MOST_ROWS // len(labels))))
+    for train, test in KFold(folds, shuffle=True, random_state=0).split(columns):
         told[test] = _surrogate(columns[train], labels[train], len(clusters)).predict(columns[test])
         for row, cluster in enumerate(clusters):
-            held[row, test] = _holds(_find_rule(columns[train], labels[train] == cluster), columns[test])
+            held[row, test] = _holds(_find_rule(some[train], labels[train] == cluster), some[test])
     tree = _surrogate(columns, labels, len(clusters))
     rules: list[Rule] = []
     for row, cluster in enumerate(clusters):
         inside = labels == cluster
-        found = _find_rule(columns, inside)
+        found = _find_rule(some, inside)
         both = int((held[row] & inside).sum())
         precision, coverage = both / max(1, held[row].sum()), both / max(1, inside.sum())
-        taken = {rule.name for rule in rules}
-        conditions = tuple(_in_words(condition, columns, names) for condition in found) or ("all rows",)
-        name = _name(found, columns, inside, names, taken, 2 * both >= _TELLING * (held[row].sum() + inside.sum()))
+        is_telling = _f1(held[row], inside) >= _TELLING
+        conditions = tuple(_in_words(condition, some, some_names) for condition in found) or ("all rows",)
+        name = _name(found, some, inside, some_names, {rule.name for rule in rules}, is_telling)
         told_by = (
-            f"{' and '.join(conditions)}: {precision:.0%} of such rows are in the cluster, and {coverage:.0%} of it are"
+            f"{' and '.join(conditions)}: {precision:.0%} of such rows are in the cluster, and {coverage:.0%} of it"
         )
-        if 2 * both < _TELLING * (held[row].sum() + inside.sum()):
-            told_by = f"No short rule tells this cluster. The best is {told_by}"
-        rules.append(
-            Rule(int(cluster), sizes[int(cluster)], name, conditions, precision, coverage, f"{told_by} such rows.")
-        )
+        told_by = told_by if is_telling else f"No short rule tells this cluster. The best is {told_by}"
+        bounds = tuple((some_names[column], low, high) for column, low, high in found)
+        size, said = sizes[int(cluster)], f"{told_by} are such rows."
+        rules.append(Rule(int(cluster), size, name, conditions, precision, coverage, said, bounds))
     shares = dict.fromkeys(every, 0.0)
     for group, share in zip(groups, tree.feature_importances_, strict=True):
         shares[group] += float(share)

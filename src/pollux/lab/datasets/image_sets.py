@@ -49,19 +49,7 @@ IMAGES: dict[str, ImageSetInfo] = {
 
 @dataclass(frozen=True)
 class ImageSet:
-    """Images and their classes, as they were published.
-
-    Parameters
-    ----------
-    name : str
-        Such as "mnist".
-    x_train, x_test : ndarray of shape (n, H, W) or (n, H, W, 3)
-        Pixels from 0 to 255, in uint8.
-    y_train, y_test : ndarray of shape (n,)
-        Classes from 0 up, in int64.
-    class_names : tuple of str
-        Of each class.
-    """
+    """Images (n, H, W) or (n, H, W, 3) of pixels from 0 to 255, and their classes (n,), as they were published."""
 
     name: str
     x_train: NDArray[np.uint8] = field(repr=False)
@@ -101,18 +89,9 @@ def how_to_get(name: str) -> str:
 def load_images(name: str) -> ImageSet:
     """Read images (n, H, W) or (n, H, W, 3) and classes (n,) from a file on this machine.
 
-    The file is called ``NAME.npz`` and lies in the folder that the environment variable ``POLLUX_DATA`` names, or
-    else in the cache folder, where ``pollux datasets fetch NAME`` puts it. Nothing is fetched here, and nothing in
-    the file is executed.
-
-    Parameters
-    ----------
-    name : {"mnist", "fashion_mnist", "cifar10"}
-        The data set.
-
-    Returns
-    -------
-    ImageSet
+    The file of "mnist", "fashion_mnist" or "cifar10" is called ``NAME.npz``. It lies in the folder that the environment
+    variable ``POLLUX_DATA`` names, or else in the cache folder, where ``pollux datasets fetch NAME`` puts it. Nothing
+    is fetched here, and nothing in the file is executed.
 
     Examples
     --------
@@ -159,21 +138,9 @@ class Source(NamedTuple):
 def fetch(name: str, folder: str | Path | None = None, *, progress: Any = None) -> Path:
     """Fetch an image data set and store it as ``NAME.npz``, whole or not at all.
 
-    Parameters
-    ----------
-    name : {"mnist", "fashion_mnist", "cifar10"}
-        The data set.
-    folder : str or Path, optional
-        Where to put it; by default the folder that ``POLLUX_DATA`` names, or else the cache folder. It is made if
-        need be.
-    progress : object, optional
-        A progress bar for each file, as pooch defines one: an object with ``total``, ``update(bytes)``, ``reset()``
-        and ``close()``.
-
-    Returns
-    -------
-    Path
-        Of the file.
+    By default it is put into the folder that ``POLLUX_DATA`` names, or else into the cache folder; a folder is made if
+    need be. ``progress`` is a progress bar as pooch defines one: an object with ``total``, ``update(bytes)``,
+    ``reset()`` and ``close()``.
 
     Examples
     --------
@@ -225,8 +192,13 @@ def _download(source: Source, folder: Path, progress: Any) -> dict[str, Path]:
             downloader = pooch.HTTPDownloader(progressbar=progress or False, timeout=30)
             files[file] = Path(pooch.retrieve(url, f"md5:{checksum}", file, folder, downloader=downloader))
     except RequestException as error:
+        # What went wrong, without the names of Python objects that libraries add.
+        kind, response = type(error).__name__, getattr(error, "response", None)
+        reason = _REASONS.get(kind, f"{kind}: {error}")
+        if response is not None:
+            reason = f"the server answered {response.status_code} {response.reason}"
         raise InputError(
-            f"{url} could not be fetched ({_reason(error)}): see that this machine is online and try again, or bring "
+            f"{url} could not be fetched ({reason}): see that this machine is online and try again, or bring "
             f"the .npz file from another machine into the folder named by {archives.VARIABLE}."
         ) from error
     except ValueError as error:
@@ -248,14 +220,6 @@ _REASONS = {
     "ReadTimeout": "no answer",
     "ChunkedEncodingError": "the connection broke",
 }
-
-
-def _reason(error: Exception) -> str:
-    """What went wrong, without the names of Python objects that libraries add."""
-    response = getattr(error, "response", None)
-    if response is not None:
-        return f"the server answered {response.status_code} {response.reason}"
-    return _REASONS.get(type(error).__name__, f"{type(error).__name__}: {error}")
 
 
 def _from_idx(files: dict[str, Path]) -> Arrays:

@@ -1,6 +1,8 @@
-"""Synthetic data: samples (n, d) in float64 and their classes (n,), from 0 up.
+"""Synthetic data: each generator takes the number of samples n and returns X (n, d) in float64 and classes y (n,).
 
-All randomness comes from the ``random_state``: a seed gives the same numbers with every version of NumPy.
+All randomness comes from ``random_state`` (int, RandomState or None): a seed gives the same numbers with every version
+of NumPy. Samples are shared out evenly among the classes, the first ones taking what is left over, unless it is said
+that classes are drawn.
 
 The variable-selection data are those of G. Celeux, M.-L. Martin-Magniette, C. Maugis-Rabusseau and A. E. Raftery:
 Comparing model selection and regularization approaches to variable selection in model-based clustering. Journal de la
@@ -33,23 +35,9 @@ def blobs(
     std: float = 0.5,
     random_state: Seed = None,
 ) -> Sample:
-    """Round Gaussian clusters (n, d) of one size about the centres (K, d).
+    """Round Gaussian clusters (n, d) about the centres (K, d), by default three about a triangle in the plane.
 
-    Parameters
-    ----------
-    n_samples : int, default=300
-        Shared out evenly among the centres; the first ones take what is left over.
-    centres : array-like of shape (K, d)
-        By default three, about a triangle in the plane.
-    std : float, default=0.5
-        Standard deviation in each direction; 0 puts every sample on its centre.
-    random_state : int, RandomState or None
-        Seed of all randomness.
-
-    Returns
-    -------
-    X, y : ndarray of shape (n, d) and (n,)
-        Which centre each sample belongs to.
+    ``std`` is the standard deviation in each direction; 0 puts every sample on its centre.
 
     Examples
     --------
@@ -70,23 +58,8 @@ def blobs(
 def moons(n_samples: int = 500, *, radius: float = 2.0, noise: float = 0.05, random_state: Seed = None) -> Sample:
     """Two half circles (n, 2) that face each other, each with one end in the bowl of the other.
 
-    With the radius ρ, the centre of the upper half circle is at (ρ/2, −ρ/4) and that of the lower one at (−ρ/2, ρ/4).
-
-    Parameters
-    ----------
-    n_samples : int, default=500
-        Shared out evenly; the upper half circle takes the odd one.
-    radius : float, default=2.0
-        Of both half circles.
-    noise : float, default=0.05
-        Standard deviation of the Gaussian noise on both coordinates.
-    random_state : int, RandomState or None
-        Seed of all randomness.
-
-    Returns
-    -------
-    X, y : ndarray of shape (n, 2) and (n,)
-        0 for the upper half circle, 1 for the lower one.
+    With the radius ρ, the centre of the upper half circle, class 0, is at (ρ/2, −ρ/4) and that of the lower one at
+    (−ρ/2, ρ/4). ``noise`` is the standard deviation of Gaussian noise on both coordinates.
 
     Examples
     --------
@@ -105,23 +78,7 @@ def moons(n_samples: int = 500, *, radius: float = 2.0, noise: float = 0.05, ran
 def circles(
     n_samples: int = 500, *, radii: Sequence[float] = (1.0, 2.0), noise: float = 0.05, random_state: Seed = None
 ) -> Sample:
-    """Circles (n, 2) about the origin, one cluster for each radius.
-
-    Parameters
-    ----------
-    n_samples : int, default=500
-        Shared out evenly among the circles; the first ones take what is left over.
-    radii : sequence of float, default=(1.0, 2.0)
-        One for each circle.
-    noise : float, default=0.05
-        Standard deviation of the Gaussian noise on both coordinates.
-    random_state : int, RandomState or None
-        Seed of all randomness.
-
-    Returns
-    -------
-    X, y : ndarray of shape (n, 2) and (n,)
-        Which radius each sample belongs to.
+    """Circles (n, 2) about the origin, one cluster for each radius, with Gaussian noise of this standard deviation.
 
     Examples
     --------
@@ -140,24 +97,8 @@ def circles(
 def celeux_one(n_samples: int = 300, *, n_noise: int = 20, mu: float = 1.7, random_state: Seed = None) -> Sample:
     """Three Gaussian clusters (n, 5 + n_noise) that differ in the first five variables; the others are noise.
 
-    Each sample is of one of three equally likely clusters. Its first five variables are N(m, I) with m = (μ, …, μ),
-    (−μ, …, −μ) or (0, …, 0); the remaining ones are N(0, I) whatever the cluster.
-
-    Parameters
-    ----------
-    n_samples : int, default=300
-        Number of samples; the cluster of each is drawn.
-    n_noise : int, default=20
-        Number of variables that do not depend on the cluster.
-    mu : float, default=1.7
-        How far the clusters lie apart; 1.7 separates them well.
-    random_state : int, RandomState or None
-        Seed of all randomness.
-
-    Returns
-    -------
-    X, y : ndarray of shape (n, 5 + n_noise) and (n,)
-        0, 1 and 2 for the means μ, −μ and 0.
+    The class of each sample is drawn. Its first five variables are N(m, I) with m = (μ, …, μ), (−μ, …, −μ) or
+    (0, …, 0); the remaining ones are N(0, I) whatever the class. μ = 1.7 separates the clusters well.
 
     Examples
     --------
@@ -178,24 +119,12 @@ def celeux_one(n_samples: int = 300, *, n_noise: int = 20, mu: float = 1.7, rand
 def celeux_two(n_samples: int = 2000, *, random_state: Seed = None) -> Sample:
     """Four Gaussian clusters (n, 14): two informative variables, nine that are linear in these, three of noise.
 
-    - s, variables 1 and 2: N(m, I) with the equally likely means m = (0, 0), (4, 0), (0, 2), (4, 2).
+    - s, variables 1 and 2: N(m, I) with the mean m of a class that is drawn: (0, 0), (4, 0), (0, 2), (4, 2).
     - Variables 3 to 11: a + sB + ε, where a = (0, 0, 0.4, 0.8, …, 2.8), ε ~ N(0, Ω) and the columns of B are
       (0.5, 1), (2, 0), (0, 3), (−1, 2), (2, −4), (0.5, 0), (4, 0.5), (3, 0), (2, 1).
     - Ω is block diagonal: I₃, ½I₂, R(π/3)ᵀ diag(1, 3) R(π/3), R(π/6)ᵀ diag(2, 6) R(π/6), with R(θ) the rotation of
       the plane by θ.
     - Variables 12 to 14: N((3.2, 3.6, 4), I).
-
-    Parameters
-    ----------
-    n_samples : int, default=2000
-        Number of samples; the cluster of each is drawn.
-    random_state : int, RandomState or None
-        Seed of all randomness.
-
-    Returns
-    -------
-    X, y : ndarray of shape (n, 14) and (n,)
-        From 0 to 3, in the order of the means above.
 
     Examples
     --------
@@ -210,18 +139,14 @@ def celeux_two(n_samples: int = 2000, *, random_state: Seed = None) -> Sample:
     informative = np.array([[0.0, 0.0], [4.0, 0.0], [0.0, 2.0], [4.0, 2.0]])[y] + noise[:, :2]
     offset = [0.0, 0.0, 0.4, 0.8, 1.2, 1.6, 2.0, 2.4, 2.8]
     coefficients = np.array([[0.5, 2, 0, -1, 2, 0.5, 4, 3, 2], [1, 0, 3, 2, -4, 0, 0.5, 0, 1]])
-    dependent = offset + informative @ coefficients + noise[:, 2:11] @ _noise_root()
-    return np.hstack([informative, dependent, [3.2, 3.6, 4.0] + noise[:, 11:]]), y
-
-
-def _noise_root() -> NDArray[np.float64]:
-    """Some A (9, 9) with AᵀA = Ω."""
+    # Some root (9, 9) with rootᵀ root = Ω.
     root = np.diag([1.0, 1.0, 1.0, math.sqrt(0.5), math.sqrt(0.5), 0.0, 0.0, 0.0, 0.0])
     for start, angle, variances in ((5, math.pi / 3, (1.0, 3.0)), (7, math.pi / 6, (2.0, 6.0))):
         cosine, sine = math.cos(angle), math.sin(angle)
         rotation = np.array([[cosine, -sine], [sine, cosine]])
         root[start : start + 2, start : start + 2] = np.sqrt(variances)[:, None] * rotation
-    return root
+    dependent = offset + informative @ coefficients + noise[:, 2:11] @ root
+    return np.hstack([informative, dependent, [3.2, 3.6, 4.0] + noise[:, 11:]]), y
 
 
 def multivariate_student(
@@ -229,18 +154,8 @@ def multivariate_student(
 ) -> NDArray[np.float64]:
     """Samples (n, d) of a Student-t distribution: mean + z · √(ρ/u), with z ~ N(0, covariance) and u ~ χ²(ρ).
 
-    Parameters
-    ----------
-    n_samples : int
-        Number of samples.
-    mean : array-like of shape (d,)
-        Where the density is highest; the expectation too, from ρ > 1 on.
-    covariance : array-like of shape (d, d)
-        Of z; symmetric and positive semidefinite. That of the samples is ρ / (ρ − 2) times it, from ρ > 2 on.
-    degrees_of_freedom : float
-        The positive ρ; the smaller, the heavier the tails.
-    random_state : int, RandomState or None
-        Seed of all randomness.
+    The mean is (d,), the covariance (d, d), symmetric and positive semidefinite. Degrees of freedom ρ > 0: the fewer,
+    the heavier the tails. The samples have a mean from ρ > 1 on, and from ρ > 2 on ρ / (ρ − 2) times the covariance.
 
     Examples
     --------
@@ -250,7 +165,14 @@ def multivariate_student(
     """
     _check_count("n_samples", n_samples)
     _check_positive(degrees_of_freedom=degrees_of_freedom)
-    place, root = np.asarray(mean, dtype=np.float64), _square_root(covariance)
+    place, matrix = np.asarray(mean, dtype=np.float64), np.asarray(covariance, dtype=np.float64)
+    square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1] > 0
+    if not (square and np.isfinite(matrix).all() and np.allclose(matrix, matrix.T)):
+        raise InputError("covariance must be a symmetric table of finite numbers, with as many rows as columns.")
+    values, vectors = np.linalg.eigh(matrix)
+    if values.min() < -1e-8 * max(values.max(), 0.0):
+        raise InputError(f"covariance must have no negative eigenvalues, but its smallest is {values.min():.3g}.")
+    root = (vectors * np.sqrt(np.clip(values, 0, None))) @ vectors.T
     if place.shape != root.shape[:1]:
         raise InputError(
             f"A mean of the shape {place.shape} does not go with a covariance of the shape {root.shape}: they must "
@@ -270,37 +192,18 @@ def gaussian_student_mixture(
 ) -> Sample:
     """Four equally likely clusters (n, 2), three Gaussian and one with heavy tails, as in the GEMINI paper.
 
-    The means are (α, α), (α, −α), (−α, α) and (−α, −α). The first three clusters are Gaussian with the covariance σI;
-    the last is a Student-t distribution. With one degree of freedom its samples can lie thousands away.
+    The class of each sample is drawn. The means are (α, α), (α, −α), (−α, α) and (−α, −α). The first three clusters
+    are Gaussian with the covariance σI; the last is a Student-t distribution. With one degree of freedom its samples
+    can lie thousands away.
 
     With the seed 0 and the other defaults these are, as far as is known, the authors' own samples: k-means,
     Gaussian mixtures and the oracle score on them what the paper reports.
 
-    Parameters
-    ----------
-    n_samples : int, default=5000
-        Number of samples; the cluster of each is drawn.
-    alpha : float, default=5.0
-        How far the means lie from both axes.
-    sigma : float, default=1.0
-        Variance of the Gaussians in each direction.
-    degrees_of_freedom : float, default=1.0
-        Of the Student-t distribution; the smaller, the heavier its tails.
-    random_state : int, RandomState or None
-        Seed of all randomness.
-
-    Returns
-    -------
-    X, y : ndarray of shape (n, 2) and (n,)
-        From 0 to 3; 3 is the Student-t distribution.
-
     Examples
     --------
     >>> X, y = gaussian_student_mixture(random_state=0)
-    >>> X.shape, np.bincount(y).tolist()
-    ((5000, 2), [1203, 1235, 1268, 1294])
-    >>> round(float(np.abs(X).max()), 1)
-    2585.7
+    >>> X.shape, np.bincount(y).tolist(), round(float(np.abs(X).max()), 1)
+    ((5000, 2), [1203, 1235, 1268, 1294], 2585.7)
     """
     _check_count("n_samples", n_samples)
     _check_positive(alpha=alpha, sigma=sigma, degrees_of_freedom=degrees_of_freedom)
@@ -322,16 +225,9 @@ def gaussian_student_mixture(
 def gaussian_student_oracle(
     X: ArrayLike, *, alpha: float = 5.0, sigma: float = 1.0, degrees_of_freedom: float = 1.0
 ) -> NDArray[np.int64]:
-    """The likeliest cluster (n,) of samples (n, 2) given all parameters of the mixture.
+    """The likeliest cluster (n,) of samples (n, 2) of the mixture, given the parameters that they were drawn with.
 
     No clustering can be expected to do better than this.
-
-    Parameters
-    ----------
-    X : array-like of shape (n, 2)
-        Samples of :func:`gaussian_student_mixture`.
-    alpha, sigma, degrees_of_freedom : float
-        Those that the samples were drawn with.
 
     Examples
     --------
@@ -363,19 +259,6 @@ def _centred_student(
     u = generator.chisquare(degrees_of_freedom, size=n_samples)
     samples: NDArray[np.float64] = gaussian * np.sqrt(degrees_of_freedom / u)[:, None]
     return samples
-
-
-def _square_root(covariance: ArrayLike) -> NDArray[np.float64]:
-    """The symmetric square root (d, d) of a covariance (d, d)."""
-    matrix = np.asarray(covariance, dtype=np.float64)
-    square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1] > 0
-    if not (square and np.isfinite(matrix).all() and np.allclose(matrix, matrix.T)):
-        raise InputError("covariance must be a symmetric table of finite numbers, with as many rows as columns.")
-    values, vectors = np.linalg.eigh(matrix)
-    if values.min() < -1e-8 * max(values.max(), 0.0):
-        raise InputError(f"covariance must have no negative eigenvalues, but its smallest is {values.min():.3g}.")
-    root: NDArray[np.float64] = (vectors * np.sqrt(np.clip(values, 0, None))) @ vectors.T
-    return root
 
 
 def _even_classes(n_samples: int, n_clusters: int) -> NDArray[np.int64]:

@@ -30,20 +30,9 @@ TABLES: dict[str, Callable[[], Any]] = {
 
 @dataclass(frozen=True)
 class TableSet:
-    """A table and the classes of its rows; nothing is scaled, and missing values are NaN.
+    """A table X (n, d) and the classes y (n,) of its rows, from 0 up; nothing is scaled, and missing values are NaN.
 
-    Parameters
-    ----------
-    name : str
-        Such as "iris".
-    X : ndarray or csr_array of shape (n, d)
-        In float64.
-    y : ndarray of shape (n,)
-        Classes from 0 up, in int64.
-    class_names : tuple of str
-        Of each class.
-    feature_names : tuple of str
-        Of each column; ``column_0``, ``column_1``, … where they are not known.
+    Columns whose names are not known are called ``column_0``, ``column_1``, ….
     """
 
     name: str
@@ -60,15 +49,6 @@ def load_table(name: str) -> TableSet:
     variable ``POLLUX_DATA`` names, or else in the cache folder. Such a file holds ``X`` (n, d) and ``y`` (n,), whole
     numbers from 0 up, and perhaps ``class_names`` (K,) and ``feature_names`` (d,). A sparse table has, in place of
     ``X``, the parts ``data``, ``indices``, ``indptr`` and ``shape`` of a CSR matrix. Nothing in it is executed.
-
-    Parameters
-    ----------
-    name : str
-        "iris", "wine", "breast_cancer", "digits", or the name of a file without ``.npz``.
-
-    Returns
-    -------
-    TableSet
 
     Examples
     --------
@@ -141,28 +121,24 @@ def features_of(arrays: dict[str, NDArray[Any]], path: Path) -> NDArray[np.float
         if X.ndim != 2 or X.dtype.kind not in "buif" or X.size == 0:
             raise InputError(f"{path}: X must be a table of numbers (n, d), not {X.dtype} {X.shape}.")
         return X.astype(np.float64, copy=False)
-    archives.require_arrays(arrays, path, "data", "indices", "indptr", "shape")
+    parts = ("data", "indices", "indptr", "shape")
+    archives.require_arrays(arrays, path, *parts)
+    data, indices, indptr, shape = (arrays[name] for name in parts)
     try:
-        return _csr(*(arrays[name] for name in ("data", "indices", "indptr", "shape")))
+        if data.dtype.kind not in "buif":
+            raise ValueError(f"data must be numbers, not {data.dtype}")
+        for name in parts[1:]:
+            if arrays[name].dtype.kind not in "iu":
+                raise ValueError(f"{name} must be whole numbers, not {arrays[name].dtype}")
+        if shape.shape != (2,) or shape.min() < 1:
+            raise ValueError(f"shape must be the numbers of rows and columns, not {shape.tolist()}")
+        # What is too large for int64 becomes negative, and is refused below.
+        whole = [array.astype(np.int64) for array in (indices, indptr)]
+        sparse = scipy.sparse.csr_array((data.astype(np.float64), *whole), shape=tuple(shape.tolist()))
+        sparse.check_format(full_check=True)
     except (ValueError, TypeError, OverflowError) as error:
         raise InputError(f"{path}: data, indices, indptr and shape are not a CSR matrix ({error}).") from error
-
-
-def _csr(
-    data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[Any], shape: NDArray[Any]
-) -> scipy.sparse.csr_array:
-    if data.dtype.kind not in "buif":
-        raise ValueError(f"data must be numbers, not {data.dtype}")
-    for name, array in (("indices", indices), ("indptr", indptr), ("shape", shape)):
-        if array.dtype.kind not in "iu":
-            raise ValueError(f"{name} must be whole numbers, not {array.dtype}")
-    if shape.shape != (2,) or shape.min() < 1:
-        raise ValueError(f"shape must be the numbers of rows and columns, not {shape.tolist()}")
-    # What is too large for int64 becomes negative, and is refused below.
-    whole = [array.astype(np.int64) for array in (indices, indptr)]
-    X = scipy.sparse.csr_array((data.astype(np.float64), *whole), shape=tuple(shape.tolist()))
-    X.check_format(full_check=True)
-    return X
+    return sparse
 
 
 def _names(name: str, arrays: dict[str, NDArray[Any]], path: Path, prefix: str, count: int) -> tuple[str, ...]:

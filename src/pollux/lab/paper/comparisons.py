@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 from pollux.app.console import counted
 from pollux.lab.charts import set_grid, set_title
 from pollux.lab.records import Record
-from pollux.lab.tables import NOT_RUN, NOTHING, Cell, Table, typeset, with_sign
+from pollux.lab.results import NOT_RUN, NOTHING, Cell, Table, typeset, with_sign
 from pollux.report.canvas import INK, colours, new_figure
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 # Published values have three decimals.
@@ -212,7 +211,18 @@ def _bars(table: ComparisonTable) -> Figure | None:
     figure = new_figure(2.6 + 2.5 * len(columns) + 0.8 * (len(columns) == 1), 1.3 + 0.34 * len(table.rows))
     panels = figure.subplots(1, len(columns), sharex=True, sharey=True, squeeze=False)[0]
     for at, ax in zip(columns, panels, strict=True):
-        _bar_panel(ax, table, at)
+        set_grid(set_title(ax, table.columns[at]), table.unit).grid(axis="y", visible=False)
+        for label, shift, colour in (("published", -_BAR / 2, _PALE), ("measured", _BAR / 2, colours(1)[0])):
+            found = [(number, getattr(row.cells[at], label)) for number, row in enumerate(table.rows)]
+            shown = [(number + shift, one) for number, one in found if one is not None]
+            if shown:
+                places, means = [place for place, _ in shown], [one.mean for _, one in shown]
+                spread = [one.deviation or 0.0 for _, one in shown]
+                errors: dict[str, Any] = {"xerr": spread, "error_kw": {"elinewidth": 1, "ecolor": INK}}
+                ax.barh(places, means, _BAR, color=colour, label=label, **(errors if any(spread) else {}))
+        for number, row in enumerate(table.rows):
+            if row.cells[at].published and not row.cells[at].measured:
+                ax.text(0.002, number + _BAR / 2, " not run", color=INK, fontsize=7, va="center", alpha=0.7)
     panels[0].set_yticks(range(len(table.rows)), [row.name for row in table.rows], color=INK)
     panels[0].invert_yaxis()
     # In the order of the bars.
@@ -224,19 +234,3 @@ def _bars(table: ComparisonTable) -> Figure | None:
     whiskers = " Whiskers are standard deviations." if any(found and found.deviation for found in measured) else ""
     figure.set_label(f"{table.title}: published and measured.{whiskers}")
     return figure
-
-
-def _bar_panel(ax: Axes, table: ComparisonTable, at: int) -> None:
-    set_grid(set_title(ax, table.columns[at]), table.unit)
-    ax.grid(axis="y", visible=False)
-    for label, shift, colour in (("published", -_BAR / 2, _PALE), ("measured", _BAR / 2, colours(1)[0])):
-        found = [(number, getattr(row.cells[at], label)) for number, row in enumerate(table.rows)]
-        shown = [(number + shift, one) for number, one in found if one is not None]
-        if shown:
-            places, means = [place for place, _ in shown], [one.mean for _, one in shown]
-            spread = [one.deviation or 0.0 for _, one in shown]
-            whiskers: dict[str, Any] = {"error_kw": {"elinewidth": 1, "ecolor": INK}} if any(spread) else {}
-            ax.barh(places, means, _BAR, xerr=spread if any(spread) else None, color=colour, label=label, **whiskers)
-    for number, row in enumerate(table.rows):
-        if row.cells[at].published and not row.cells[at].measured:
-            ax.text(0.002, number + _BAR / 2, " not run", color=INK, fontsize=7, va="center", alpha=0.7)

@@ -19,7 +19,6 @@ from pollux.objectives import Gemini
 from pollux.report.canvas import INK, QUIET, new_figure
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 BATCHES = (10, 500)
@@ -102,10 +101,20 @@ def draw_complexity(records: Sequence[Record], folder: Path) -> dict[str, Figure
     for batch, ax in zip(BATCHES, panels, strict=True):
         of_batch = [record for record in records if record.run.settings["batch"] == batch]
         set_grid(set_title(ax, f"{batch} samples per batch"), "clusters")
-        if of_batch:
-            _draw_times(ax, of_batch)
-        else:
+        if not of_batch:
             mark_not_run(ax)
+            continue
+        numbers = sorted({record.run.settings["clusters"] for record in of_batch})
+        for objective, name in OBJECTIVES.items():
+            found = [estimate(of_batch, {"objective": objective, "clusters": K}, "median_seconds") for K in numbers]
+            points = [(K, time.mean) for K, time in zip(numbers, found, strict=True) if time is not None]
+            if points:
+                style: dict[str, Any] = {"marker": "o", "markersize": 3.5, "linewidth": 1.6}
+                style |= {"color": family_colour(objective), "linestyle": "--" if objective.endswith("ovo") else "-"}
+                ax.plot(*zip(*points, strict=True), label=name, **style)
+        ax.set_yscale("log")
+        ax.set_xticks(numbers)
+        ax.grid(which="minor", visible=False)
     panels[0].set_ylabel("seconds for value and gradient", color=QUIET)
     lines = next((ax for ax in panels if ax.lines), panels[0]).get_legend_handles_labels()
     figure.legend(*lines, loc="outside right center", frameon=False, fontsize=9, labelcolor=INK)
@@ -114,20 +123,6 @@ def draw_complexity(records: Sequence[Record], folder: Path) -> dict[str, Figure
         "one-vs-all, dashed ones one-vs-one."
     )
     return {"time": figure}
-
-
-def _draw_times(ax: Axes, records: Sequence[Record]) -> None:
-    numbers = sorted({record.run.settings["clusters"] for record in records})
-    for objective, name in OBJECTIVES.items():
-        found = [estimate(records, {"objective": objective, "clusters": K}, "median_seconds") for K in numbers]
-        points = [(K, time.mean) for K, time in zip(numbers, found, strict=True) if time is not None]
-        if points:
-            style: dict[str, Any] = {"marker": "o", "markersize": 3.5, "linewidth": 1.6}
-            style |= {"color": family_colour(objective), "linestyle": "--" if objective.endswith("ovo") else "-"}
-            ax.plot(*zip(*points, strict=True), label=name, **style)
-    ax.set_yscale("log")
-    ax.set_xticks(numbers)
-    ax.grid(which="minor", visible=False)
 
 
 EXPERIMENT = Experiment(

@@ -121,7 +121,8 @@ def fit_run(
         random_state=seed,
         callbacks=context.callbacks,
         training=Training(checkpoint=context.checkpoint(fit)),
-        **parameters,
+        # The paper's set-ups are plain.
+        **{"preprocessing": None, "n_init": 1, **parameters},
     ).fit(X)
     context.save_model(clustering)
     return clustering

@@ -37,10 +37,14 @@ def measure(settings: Settings, seed: int, context: RunContext) -> Mapping[str, 
     """The MI of model A less that of model B, for each distance of the two means: 50 estimates from 1000 samples."""
     generator = np.random.RandomState(seed)
     shape, epsilon = (settings["draws"], settings["samples"]), settings["epsilon"]
+    # log p(y|x): 1 − ε for the cluster that x is in, ε for the other.
+    sure, unsure = math.log1p(-epsilon), math.log(epsilon)
     differences = []
     for distance in DISTANCES:
         x = generator.standard_normal(shape) + distance * generator.randint(2, size=shape)
-        a, b = (Gemini("mi")(_log_probabilities(model(x, distance), epsilon)) for model in (in_model_a, in_model_b))
+        inside = [model(x, distance) for model in (in_model_a, in_model_b)]
+        log_p = [np.stack([np.where(one, unsure, sure), np.where(one, sure, unsure)], -1) for one in inside]
+        a, b = (Gemini("mi")(torch.from_numpy(one)) for one in log_p)
         differences.append((a - b).numpy())
     return {
         "distances": list(DISTANCES),
@@ -60,12 +64,6 @@ def in_model_b(x: ArrayLike, distance: float) -> NDArray[np.bool_]:
     """Model B puts into cluster 1 what lies between the means."""
     x = np.asarray(x)
     return (x >= 0) & (x <= distance)
-
-
-def _log_probabilities(inside: NDArray[np.bool_], epsilon: float) -> torch.Tensor:
-    """log p(y|x) (…, n, 2): 1 − ε for the cluster that x is in, ε for the other."""
-    sure, unsure = math.log1p(-epsilon), math.log(epsilon)
-    return torch.from_numpy(np.stack([np.where(inside, unsure, sure), np.where(inside, sure, unsure)], -1))
 
 
 def between(distance: float) -> float:

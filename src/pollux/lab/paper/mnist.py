@@ -182,11 +182,6 @@ ASKED = 50
 PUBLISHED_CLUSTERS = {("mmd_ova", "mlp"): 30, ("mmd_ova", "lenet5"): 25}
 
 
-def measure_selection(settings: Settings, seed: int, context: RunContext) -> Mapping[str, Any]:
-    """As on MNIST, with 50 clusters."""
-    return measure({**settings, "clusters": ASKED, "vat": 0.0}, seed, context)
-
-
 def selection_grid(epochs: int, models: Sequence[str]) -> list[Settings]:
     """Each objective with each model."""
     return [{"model": model, "objective": objective, "epochs": epochs} for objective in CHOSEN for model in models]
@@ -248,7 +243,7 @@ MODEL_SELECTION = Experiment(
         "paper": Protocol(selection_grid(100, ("mlp", "lenet5")), runs=20),
         "quick": Protocol(selection_grid(3, ("mlp",)), runs=1, remark="3 epochs instead of 100, the MLP only, one run"),
     },
-    measure=measure_selection,
+    measure=lambda settings, seed, context: measure({**settings, "clusters": ASKED, "vat": 0.0}, seed, context),
     tables=selection_tables,
     conclusion=conclude_selection,
     figures=draw_selection,

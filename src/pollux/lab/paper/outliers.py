@@ -71,23 +71,19 @@ def samples(degrees_of_freedom: int) -> tuple[NDArray[np.float32], NDArray[np.in
 def measure(settings: Settings, seed: int, context: RunContext) -> Mapping[str, Any]:
     """One row of the table, one seed."""
     X, y = samples(settings["degrees_of_freedom"])
-    if "baseline" in settings:
-        return score(y, _baseline(settings, seed, X))
+    name, clusters = settings.get("baseline"), settings.get("clusters")
+    if name == "oracle":
+        return score(y, gaussian_student_oracle(X, degrees_of_freedom=settings["degrees_of_freedom"]))
+    if name == "kmeans":
+        return score(y, KMeans(clusters, n_init=10, random_state=seed).fit_predict(X))
+    if name is not None:
+        kind = name.removeprefix("gmm_")
+        mixture = GaussianMixture(clusters, covariance_type=kind, reg_covar=1e-4, random_state=seed)
+        return score(y, mixture.fit_predict(X.astype(np.float64)))
     # As the authors built it: nothing follows the second layer.
     model = MLP(hidden=(20, 20), activation=("tanh", "identity"))
     options: dict[str, Any] = {"model": model, "batch_size": 100, "learning_rate": 1e-3}
     return score_clustering(fit_run(X, settings["clusters"], settings, seed, context, **options), X, y)
-
-
-def _baseline(settings: Settings, seed: int, X: NDArray[np.float32]) -> NDArray[np.int64]:
-    name, clusters = settings["baseline"], settings.get("clusters")
-    if name == "oracle":
-        return gaussian_student_oracle(X, degrees_of_freedom=settings["degrees_of_freedom"])
-    if name == "kmeans":
-        return np.asarray(KMeans(clusters, n_init=10, random_state=seed).fit_predict(X))
-    kind = name.removeprefix("gmm_")
-    mixture = GaussianMixture(clusters, covariance_type=kind, reg_covar=1e-4, random_state=seed)
-    return np.asarray(mixture.fit_predict(X.astype(np.float64)))
 
 
 def saves_model(run: Run) -> bool:
@@ -157,20 +153,25 @@ def draw_outliers(records: Sequence[Record], folder: Path) -> dict[str, Figure]:
     """Where the predictions are uncertain, by the MI, the MMD and the Wasserstein distance."""
     X, classes = samples(1)
     inside = (np.abs(X) < WINDOW).all(1)
+    X, classes = X[inside], classes[inside]
+
+    def draw(ax: Axes, run: SavedModel) -> None:
+        clean_axes(ax).set_aspect("equal")
+        corners = np.array([[-WINDOW, -WINDOW], [WINDOW, WINDOW]], dtype=X.dtype)
+        place, p = over_the_plane(ax, run.clustering.predict_proba, corners, charts.RESOLUTION, 0.0)
+        entropy = renyi_entropy(p.reshape(-1, p.shape[2])).reshape(p.shape[:2])
+        ax.imshow(entropy, cmap=colour_map(ENTROPY), vmin=0, vmax=math.log(p.shape[2]), **place)
+        ax.scatter(X[:, 0], X[:, 1], s=3, c=np.array(CLASSES)[classes], linewidths=0, alpha=0.7, rasterized=True)
+        ax.set(xlim=(-WINDOW, WINDOW), ylim=(-WINDOW, WINDOW))
+        ax.locator_params(nbins=5)
+
     caption = (
         "Rényi entropy of the predictions of models trained for 4 clusters, ρ = 1, seed 0, from lowest (red) to "
         f"highest (blue), within {WINDOW:g} of the origin. Colours of the samples are their classes; yellow is the "
         "Student-t distribution, which reaches thousands away."
     )
     found = {OBJECTIVES[key]: load_saved(records, folder, {**DRAWN_SETTINGS, "objective": key}) for key in DRAWN}
-    drawn = draw_panels(
-        "entropy",
-        found,
-        (11.4, 3.7),
-        (1, len(found)),
-        lambda ax, run: _draw_entropy(ax, run, X[inside], classes[inside]),
-        caption,
-    )
+    drawn = draw_panels("entropy", found, (11.4, 3.7), (1, len(found)), draw, caption)
     for figure in drawn.values():
         image = next(ax.images[0] for ax in figure.axes if ax.images)
         bar = figure.colorbar(image, ax=figure.axes, shrink=0.8, pad=0.02)
@@ -178,17 +179,6 @@ def draw_outliers(records: Sequence[Record], folder: Path) -> dict[str, Figure]:
         bar.ax.tick_params(colors=QUIET, length=0, labelsize=8)
         bar.set_label("Rényi entropy of order 2 (nats)", color=QUIET, fontsize=9)
     return drawn
-
-
-def _draw_entropy(ax: Axes, run: SavedModel, X: NDArray[Any], classes: NDArray[Any]) -> None:
-    clean_axes(ax).set_aspect("equal")
-    corners = np.array([[-WINDOW, -WINDOW], [WINDOW, WINDOW]], dtype=X.dtype)
-    place, p = over_the_plane(ax, run.clustering.predict_proba, corners, charts.RESOLUTION, 0.0)
-    entropy = renyi_entropy(p.reshape(-1, p.shape[2])).reshape(p.shape[:2])
-    ax.imshow(entropy, cmap=colour_map(ENTROPY), vmin=0, vmax=math.log(p.shape[2]), **place)
-    ax.scatter(X[:, 0], X[:, 1], s=3, c=np.array(CLASSES)[classes], linewidths=0, alpha=0.7, rasterized=True)
-    ax.set(xlim=(-WINDOW, WINDOW), ylim=(-WINDOW, WINDOW))
-    ax.locator_params(nbins=5)
 
 
 EXPERIMENT = Experiment(

@@ -17,7 +17,7 @@ from pollux.lab.grid import RunContext
 from pollux.lab.paper.comparisons import Comparison, ComparisonRow, ComparisonTable, compare, estimate
 from pollux.lab.paper.experiment import Experiment, Protocol, fit_run, score, score_clustering
 from pollux.lab.records import Record, Settings
-from pollux.lab.tables import typeset
+from pollux.lab.results import typeset
 from pollux.report.canvas import INK, QUIET, clean_axes
 from pollux.spec import MLP
 

@@ -70,20 +70,7 @@ class Augmentation:
                 raise InputError(f"{name} must be from 0 to 1, not {getattr(self, name)}.")
 
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        """One random view of each image.
-
-        Parameters
-        ----------
-        images : Tensor (n, C, H, W)
-            Values from 0 to 1; colours are changed where C is 3.
-        generator : torch.Generator
-            Where all randomness comes from.
-
-        Returns
-        -------
-        Tensor (n, C, h, w)
-            Values from 0 to 1, of the size asked for.
-        """
+        """One random view (n, C, h, w) of each image (n, C, H, W), all from 0 to 1; colours change where C is 3."""
         return self.recoloured(self.cropped(images, generator), generator)
 
     def cropped(self, images: Tensor, generator: torch.Generator) -> Tensor:
@@ -119,27 +106,18 @@ class Augmentation:
             saturation = _factor(n, self.saturation, active, generator)
             turn = _uniform(n, -self.hue, self.hue, generator) * active
             saturation = torch.where(_chosen(n, self.grey, generator), 0.0, saturation)
-            matrix = _saturations(saturation, grey_share) @ _hue_turns(turn)
+            grey, along = grey_share.expand(3, 3), torch.full((3, 3), 1 / 3)
+            # Colours move away from their greys, or towards them where the factor is below 1, and are turned about
+            # the grey axis (1, 1, 1) / √3, by Rodrigues' formula.
+            angle = (2 * math.pi * turn)[:, None, None]
+            across = torch.tensor([[0.0, -1.0, 1.0], [1.0, 0.0, -1.0], [-1.0, 1.0, 0.0]]) / math.sqrt(3)
+            turned = along + torch.cos(angle) * (torch.eye(3) - along) + torch.sin(angle) * across
+            matrix = (grey + saturation[:, None, None] * (torch.eye(3) - grey)) @ turned
         matrix = (matrix * (brightness * contrast)[:, None, None]).to(images)
         level = torch.einsum("nchw,c->n", images, grey_share.to(images)) / images[0, 0].numel()
         offset = (level * (brightness * (1 - contrast)).to(images))[:, None, None]
         mixed = torch.baddbmm(offset, matrix, images.reshape(n, channels, -1))
         return mixed.clamp_(0, 1).reshape(images.shape)
-
-
-def _saturations(factor: Tensor, luma: Tensor) -> Tensor:
-    """Matrices (n, 3, 3) that move colours away from their greys, or towards them where the factor is below 1."""
-    grey = luma.expand(3, 3)
-    return grey + factor[:, None, None] * (torch.eye(3) - grey)
-
-
-def _hue_turns(turns: Tensor) -> Tensor:
-    """Matrices (n, 3, 3) that turn colours about the grey axis by parts (n,) of a whole turn."""
-    # Rodrigues' formula for the axis (1, 1, 1) / √3.
-    angle = (2 * math.pi * turns)[:, None, None]
-    along = torch.full((3, 3), 1 / 3)
-    across = torch.tensor([[0.0, -1.0, 1.0], [1.0, 0.0, -1.0], [-1.0, 1.0, 0.0]]) / math.sqrt(3)
-    return along + torch.cos(angle) * (torch.eye(3) - along) + torch.sin(angle) * across
 
 
 def _factor(n: int, spread: float, active: Tensor, generator: torch.Generator) -> Tensor:

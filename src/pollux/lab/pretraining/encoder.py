@@ -31,16 +31,9 @@ class Encoder(nn.Module):
     pretrained on bytes, and otherwise the numbers as they were. It normalises the channels itself. Images may have
     another size than those of the training.
 
-    Parameters
-    ----------
-    channels : int
-        Channels of the images, C.
-    widths : sequence of int
-        Channels of each stage; the last is the number of features, d. Each stage after the first halves the image.
-    blocks : sequence of int
-        Residual blocks of each stage.
-    mean, std : sequence of float, optional
-        Of each channel of the training images; 0 and 1 by default.
+    A stage has as many channels as ``widths`` says and as many residual blocks as ``blocks`` says; each after the first
+    halves the image, and the width of the last is d. ``mean`` and ``std`` are those of each channel of the training
+    images, by default 0 and 1.
     """
 
     mean: Tensor
@@ -103,22 +96,9 @@ def save_encoder(path: str | Path, encoder: Encoder, about: dict[str, Any] | Non
 
 
 def load_encoder(path: str | Path) -> Encoder:
-    """The frozen encoder in a file: in evaluation mode, and without gradients.
+    """The frozen encoder in a file that ``pollux pretrain`` wrote, also in a training that has not ended.
 
-    Parameters
-    ----------
-    path : path
-        What ``pollux pretrain`` or :func:`save_encoder` wrote, also in a training that has not ended.
-
-    Returns
-    -------
-    Encoder
-        From images (n, C, H, W) to features (n, d) of length 1.
-
-    Raises
-    ------
-    InputError
-        If there is no such file, or it holds something else, or not the whole of it.
+    It maps images (n, C, H, W) to features (n, d) of length 1: in evaluation mode, and without gradients.
     """
     return read_encoder(path)[0]
 

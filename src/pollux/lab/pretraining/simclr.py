@@ -54,16 +54,8 @@ _SETTINGS_FILE = "settings.json"
 
 @dataclass(frozen=True)
 class Pretrained:
-    """The result of a pretraining.
-
-    Parameters
-    ----------
-    encoder : Encoder
-        Frozen: in evaluation mode, and without gradients.
-    history : dict
-        Of each epoch the mean "loss", see :func:`nt_xent`, and the share of "matched" views: those whose nearest other
-        view is of the same image.
-    """
+    """The frozen encoder, and of each epoch the mean "loss", see :func:`nt_xent`, and the share of "matched" views:
+    those whose nearest other view is of the same image."""
 
     encoder: Encoder
     history: dict[str, list[float]]
@@ -357,17 +349,9 @@ def _number(value: Any) -> float:
 def nt_xent(projections: Tensor, temperature: float) -> Tensor:
     """Normalised, temperature-scaled cross-entropy of finding each view's partner among all other views.
 
-    Parameters
-    ----------
-    projections : Tensor (2n, d)
-        Row i and row n + i belong to two views of one image. They need not be of length 1.
-    temperature : float
-        Divides the cosines; lower ones look at the nearest views only.
-
-    Returns
-    -------
-    Tensor ()
-        The mean over all 2n views; log(2n - 1) where all views look alike.
+    Rows i and n + i of the projections (2n, d) belong to two views of one image; they need not be of length 1. A lower
+    temperature, which divides the cosines, looks at the nearest views only. It is the mean over all 2n views:
+    log(2n - 1) where all of them look alike.
 
     Examples
     --------

@@ -16,7 +16,7 @@ from pollux.lab.charts import add_legend, set_grid, set_title
 from pollux.lab.quality.labelled_sets import GROUPS
 from pollux.lab.quality.peers import METHODS, REFERENCE
 from pollux.lab.records import Record
-from pollux.lab.tables import NOTHING, Cell, Table, typeset, with_sign
+from pollux.lab.results import NOTHING, Cell, Table, typeset, with_sign
 from pollux.report.canvas import INK, QUIET, colours, new_figure
 
 if TYPE_CHECKING:

@@ -90,7 +90,7 @@ def _pollux(X: Any, n_clusters: int, seed: int, context: RunContext) -> Any:
     is_table = X.ndim == 2
     recipe = GeminiClustering.for_tables if is_table else GeminiClustering.for_images
     # Tables take seconds, of which checkpoints would be a part.
-    further: dict[str, Any] = {} if is_table else {"checkpoint": context.checkpoint()}
+    further: dict[str, Any] = {} if is_table else {"training__checkpoint": context.checkpoint()}
     clustering = recipe(n_clusters=n_clusters, random_state=seed)
     return clustering.set_params(callbacks=context.callbacks, **further).fit(X)
 

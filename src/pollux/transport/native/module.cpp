@@ -1,5 +1,5 @@
-// The solvers as a Python module. Arrays come through the buffer protocol and are checked for type and size; the lock of
-// the interpreter is released while problems are solved, several at a time.
+// The solvers, and the training steps of small networks, as a Python module. Arrays come through the buffer protocol and
+// are checked for type and size; the lock of the interpreter is released while problems are solved, several at a time.
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000  // one binary for Python 3.11 and all that follow
 #include <Python.h>
@@ -13,6 +13,7 @@
 #include "complete.hpp"
 #include "general.hpp"
 #include "graph.hpp"
+#include "steps.hpp"
 
 namespace {
 
@@ -28,8 +29,8 @@ class Array {
     const int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0);
     if (PyObject_GetBuffer(object, &view_, flags) != 0) throw PythonError{};
     const char* format = view_.format ? view_.format : "B";
-    // Where a long has four bytes, that is what an int32 is called.
-    const bool known = format[0] == CODE || (CODE == 'i' && format[0] == 'l');
+    // An int32 is called a long where that has four bytes, and an int64 where it has eight.
+    const bool known = format[0] == CODE || ((CODE == 'i' || CODE == 'q') && format[0] == 'l');
     if (!known || format[1] || view_.itemsize != sizeof(Number)) {
       PyErr_Format(PyExc_TypeError, "%s holds numbers of type '%s', not '%c'", name, format, CODE);
       PyBuffer_Release(&view_);
@@ -53,7 +54,8 @@ class Array {
   static constexpr char CODE = std::is_same<Number, double>::value  ? 'd'
                                : std::is_same<Number, float>::value ? 'f'
                                : std::is_same<Number, int>::value   ? 'i'
-                                                                    : 'b';
+                               : std::is_same<Number, int64_t>::value ? 'q'
+                                                                      : 'b';
   const char* name_;
   Py_buffer view_;
 };
@@ -393,14 +395,295 @@ PyObject* describe(PyObject*, PyObject* cost_object) {
   });
 }
 
+// Training steps.
+
+// Whether an array holds numbers in single precision; else it must be double.
+bool is_single(PyObject* object) {
+  Py_buffer view;
+  if (PyObject_GetBuffer(object, &view, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS) != 0) throw PythonError{};
+  const bool single = view.format && !std::strcmp(view.format, "f");
+  PyBuffer_Release(&view);
+  return single;
+}
+
+void check(bool holds, const char* complaint) {
+  if (!holds) throw std::invalid_argument(complaint);
+}
+
+// Widths (L + 1,) of layers, and the activations (L − 1,) between them.
+Architecture architecture_of(PyObject* widths_object, PyObject* activations_object) {
+  const Array<int> widths(widths_object, "widths"), activations(activations_object, "activations");
+  check(widths.size() >= 2, "a network has at least two widths");
+  activations.holds(widths.size() - 2);
+  Architecture architecture;
+  for (Py_ssize_t l = 0; l < widths.size(); l++) {
+    check(widths.data()[l] >= 1 && widths.data()[l] <= (1 << 24), "a width is not positive, or too large");
+    architecture.widths.push_back(widths.data()[l]);
+  }
+  for (Py_ssize_t l = 0; l < activations.size(); l++) {
+    check(activations.data()[l] >= 0 && activations.data()[l] <= static_cast<int>(Activation::SIGMOID), "an activation that is not known");
+    architecture.activations.push_back(static_cast<Activation>(activations.data()[l]));
+  }
+  return architecture;
+}
+
+// The R of parameters (R, P).
+template <class Real>
+int64_t models_of(const Array<Real>& parameters, const Architecture& architecture) {
+  const int64_t P = architecture.parameters(), R = parameters.size() / P;
+  check(R >= 1 && R * P == parameters.size(), "the parameters are not those of the architecture");
+  return R;
+}
+
+// Rows of an array with n of them, which is empty where there are none to give.
+template <class Real>
+int64_t width_of(const Array<Real>& array, int64_t n, const char* complaint) {
+  check(n >= 1 && array.size() % n == 0, complaint);
+  return array.size() / n;
+}
+
+// Runs work without the lock of the interpreter.
+template <class Work>
+void unlocked(Work work) {
+  PyThreadState* released = PyEval_SaveThread();
+  try {
+    work();
+  } catch (...) {
+    PyEval_RestoreThread(released);
+    throw;
+  }
+  PyEval_RestoreThread(released);
+}
+
+// Shares of n weights, or equal ones.
+void shares_of(const double* weight, const int64_t* index, int64_t n, double* shares) {
+  if (!weight) {
+    std::fill(shares, shares + n, 1.0 / static_cast<double>(n));
+    return;
+  }
+  double sum = 0, largest = 0;
+  for (int64_t i = 0; i < n; i++) largest = std::max(largest, shares[i] = weight[index ? index[i] : i]);
+  // The sum of the largest numbers is one, too.
+  for (int64_t i = 0; i < n; i++) sum += shares[i] /= largest;
+  for (int64_t i = 0; i < n; i++) shares[i] /= sum;
+}
+
+template <class Real>
+void gather(const Real* rows, int64_t width, const int64_t* index, int64_t n, Real* batch) {
+  for (int64_t i = 0; i < n; i++) std::copy_n(rows + index[i] * width, width, batch + i * width);
+}
+
+struct StepArguments {
+  PyObject *widths, *activations, *parameters, *mean, *square, *inputs, *features, *weight, *labels, *index, *ends, *rates,
+      *values, *entropy, *counts;
+  const char* objective;
+  double beta1, beta2, clip, smoothing;
+  long long steps;
+};
+
+template <class Real>
+void take_steps(const StepArguments& given) {
+  const Architecture architecture = architecture_of(given.widths, given.activations);
+  const Array<Real> parameters(given.parameters, "parameters", true), mean(given.mean, "mean", true),
+      square(given.square, "square", true), inputs(given.inputs, "inputs"), features(given.features, "features");
+  const Array<double> weight(given.weight, "weight"), rates(given.rates, "rates"), values(given.values, "values", true),
+      entropy(given.entropy, "entropy", true);
+  const Array<int64_t> labels(given.labels, "labels"), index(given.index, "index"), ends(given.ends, "ends"),
+      counts(given.counts, "counts", true);
+  const int64_t R = models_of(parameters, architecture), d = architecture.inputs(), K = architecture.clusters();
+  const int64_t n = inputs.size() / d, S = ends.size();
+  mean.holds(parameters.size()), square.holds(parameters.size()), inputs.holds(n * d), rates.holds(S);
+  values.holds(S * R), entropy.holds(S * R), counts.holds(R * K);
+  const Objective objective = objective_of(given.objective);
+  Criterion<Real> criterion(objective, given.clip, given.smoothing, R, K);
+  const int64_t r = criterion.needs_features() ? width_of(features, n, "the features are not those of the inputs") : 0;
+  check(!criterion.needs_features() || r >= 1, "the objective needs features");
+  const int64_t l = objective == Objective::LABELS ? width_of(labels, n, "the labels are not those of the inputs") : 0;
+  check(objective != Objective::LABELS || l == 1 || l == R, "there are labels for all models, or for each");
+  if (weight.size()) weight.holds(n);
+  check(given.steps >= 0 && given.steps < (1LL << 53), "the steps are negative, or too many");
+  int64_t largest = 0;
+  for (int64_t s = 0, first = 0; s < S; first = ends.data()[s], s++) {
+    check(first < ends.data()[s] && ends.data()[s] <= index.size(), "a batch is empty, or ends behind the last sample");
+    largest = std::max(largest, ends.data()[s] - first);
+  }
+  for (Py_ssize_t i = 0; i < index.size(); i++)
+    check(index.data()[i] >= 0 && index.data()[i] < n, "a sample that is not there");
+  if (objective == Objective::LABELS)
+    for (int64_t i = 0; i < n * l; i++) check(labels.data()[i] >= 0 && labels.data()[i] < K, "a label that is not there");
+  unlocked([&] {
+    Networks<Real> networks(architecture, R, parameters.data());
+    Adam<Real> adam{parameters.data(), mean.data(), square.data(), parameters.size(), given.steps, given.beta1,
+                    given.beta2};
+    Buffer<Real> batch, embedding, gradients;
+    std::vector<double> shares(largest);
+    std::fill(counts.data(), counts.data() + R * K, int64_t{0});
+    std::vector<int64_t> targets(largest * l);
+    for (int64_t s = 0, first = 0; s < S; first = ends.data()[s], s++) {
+      const int64_t size = ends.data()[s] - first, *own = index.data() + first;
+      gather(inputs.data(), d, own, size, batch.sized(size * d));
+      if (r) gather(features.data(), r, own, size, embedding.sized(size * r));
+      if (l) gather(labels.data(), l, own, size, targets.data());
+      shares_of(weight.size() ? weight.data() : nullptr, own, size, shares.data());
+      Real* logits = networks.forward(size, batch.data(), d);
+      criterion.evaluate(size, logits, shares.data(), r ? embedding.data() : nullptr, r, r, targets.data(), l,
+                         values.row(s, R), entropy.row(s, R), counts.data());
+      networks.backward(size, batch.data(), d, logits, gradients.sized(parameters.size()));
+      adam.ascend(gradients.data(), rates.data()[s]);
+    }
+  });
+}
+
+const char STEPS_DOC[] =
+    "train_steps(widths, activations, parameters, mean, square, steps, beta1, beta2, objective, clip, smoothing,\n"
+    "            inputs, features, weight, labels, index, ends, rates, values, entropy, counts)\n\n"
+    "Steps of Adam on R dense networks at once, so that an objective rises. Batches are the samples index[:ends[0]],\n"
+    "index[ends[0]:ends[1]], … of inputs (n, d), features (n, r), weight (n,) and labels (n,) or (n, R): all but the\n"
+    "inputs may be empty. Written are objectives and sums of entropies (S, R), and how many prefer each cluster (R, K).";
+
+PyObject* train_steps(PyObject*, PyObject* arguments) {
+  return guarded([&]() -> PyObject* {
+    StepArguments given;
+    if (!PyArg_ParseTuple(arguments, "OOOOOLddsddOOOOOOOOOO", &given.widths, &given.activations, &given.parameters,
+                          &given.mean, &given.square, &given.steps, &given.beta1, &given.beta2, &given.objective,
+                          &given.clip, &given.smoothing, &given.inputs, &given.features, &given.weight, &given.labels,
+                          &given.index, &given.ends, &given.rates, &given.values, &given.entropy, &given.counts))
+      return nullptr;
+    is_single(given.parameters) ? take_steps<float>(given) : take_steps<double>(given);
+    Py_RETURN_NONE;
+  });
+}
+
+// (R, n, K) to (n, R·K), or back.
+template <class Real>
+void turn(const Real* from, Real* to, int64_t R, int64_t n, int64_t K, bool back) {
+  for (int64_t m = 0; m < R; m++)
+    for (int64_t i = 0; i < n; i++) {
+      const int64_t one = (m * n + i) * K, other = (i * R + m) * K;
+      std::copy_n(from + (back ? other : one), K, to + (back ? one : other));
+    }
+}
+
+const char FORWARD_DOC[] =
+    "forward(widths, activations, parameters, inputs, logits)\n\n"
+    "Writes the logits (R, n, K) of inputs (n, d) by R dense networks.";
+
+template <class Real>
+void write_logits(PyObject* const* o) {
+  const Architecture architecture = architecture_of(o[0], o[1]);
+  const Array<Real> parameters(o[2], "parameters"), inputs(o[3], "inputs"), logits(o[4], "logits", true);
+  const int64_t R = models_of(parameters, architecture), d = architecture.inputs(), K = architecture.clusters();
+  const int64_t n = inputs.size() / d;
+  inputs.holds(n * d), logits.holds(R * n * K);
+  unlocked([&] {
+    Networks<Real> networks(architecture, R, parameters.data());
+    turn(networks.forward(n, inputs.data(), d), logits.data(), R, n, K, true);
+  });
+}
+
+PyObject* forward(PyObject*, PyObject* arguments) {
+  return guarded([&]() -> PyObject* {
+    PyObject* o[5];
+    if (!PyArg_ParseTuple(arguments, "OOOOO", &o[0], &o[1], &o[2], &o[3], &o[4])) return nullptr;
+    is_single(o[2]) ? write_logits<float>(o) : write_logits<double>(o);
+    Py_RETURN_NONE;
+  });
+}
+
+const char ASCEND_DOC[] =
+    "ascend(widths, activations, parameters, mean, square, steps, beta1, beta2, inputs, gradient, rate)\n\n"
+    "One step of Adam on R dense networks along the gradient (R, n, K) by the logits of inputs (n, d).";
+
+template <class Real>
+void take_step(PyObject* const* o, long long steps, double beta1, double beta2, double rate) {
+  const Architecture architecture = architecture_of(o[0], o[1]);
+  const Array<Real> parameters(o[2], "parameters", true), mean(o[3], "mean", true), square(o[4], "square", true),
+      inputs(o[5], "inputs"), gradient(o[6], "gradient");
+  const int64_t R = models_of(parameters, architecture), d = architecture.inputs(), K = architecture.clusters();
+  const int64_t n = inputs.size() / d;
+  inputs.holds(n * d), gradient.holds(R * n * K), mean.holds(parameters.size()), square.holds(parameters.size());
+  check(steps >= 0 && steps < (1LL << 53), "the steps are negative, or too many");
+  unlocked([&] {
+    Networks<Real> networks(architecture, R, parameters.data());
+    Buffer<Real> rows, gradients, readable;
+    // There is room to read beyond the end of what is copied.
+    std::copy_n(inputs.data(), n * d, readable.sized(n * d));
+    networks.forward(n, readable.data(), d);
+    turn(gradient.data(), rows.sized(n * R * K), R, n, K, false);
+    networks.backward(n, readable.data(), d, rows.data(), gradients.sized(parameters.size()));
+    Adam<Real>{parameters.data(), mean.data(), square.data(), parameters.size(), steps, beta1, beta2}.ascend(
+        gradients.data(), rate);
+  });
+}
+
+PyObject* ascend(PyObject*, PyObject* arguments) {
+  return guarded([&]() -> PyObject* {
+    PyObject* o[7];
+    long long steps;
+    double beta1, beta2, rate;
+    if (!PyArg_ParseTuple(arguments, "OOOOOLddOOd", &o[0], &o[1], &o[2], &o[3], &o[4], &steps, &beta1, &beta2, &o[5],
+                          &o[6], &rate))
+      return nullptr;
+    is_single(o[2]) ? take_step<float>(o, steps, beta1, beta2, rate) : take_step<double>(o, steps, beta1, beta2, rate);
+    Py_RETURN_NONE;
+  });
+}
+
+const char GRADIENT_DOC[] =
+    "gemini_gradient(objective, clip, clusters, logits, features, weight, values, gradient)\n\n"
+    "Writes the objectives (R,) at logits (R, n, K), and their gradient; features (n, r) and weight (n,) may be empty.";
+
+template <class Real>
+void write_gradient(const char* name, double clip, int K, PyObject* const* o) {
+  const Array<Real> logits(o[0], "logits"), features(o[1], "features"), gradient(o[4], "gradient", true);
+  const Array<double> weight(o[2], "weight"), values(o[3], "values", true);
+  const int64_t R = values.size();
+  check(K >= 1 && R >= 1 && logits.size() % (R * K) == 0, "the logits are not those of the models");
+  const int64_t n = logits.size() / (R * K);
+  check(n >= 1, "there are no samples");
+  gradient.holds(logits.size());
+  if (weight.size()) weight.holds(n);
+  const Objective objective = objective_of(name);
+  check(objective != Objective::LABELS, "an objective without labels");
+  Criterion<Real> criterion(objective, clip, 0, R, K);
+  const int64_t r = criterion.needs_features() ? width_of(features, n, "the features are not those of the samples") : 0;
+  check(!criterion.needs_features() || r >= 1, "the objective needs features");
+  unlocked([&] {
+    Buffer<Real> rows, embedding;
+    std::vector<double> shares(n);
+    turn(logits.data(), rows.sized(n * R * K), R, n, K, false);
+    std::copy_n(features.data(), n * r, embedding.sized(n * r));
+    shares_of(weight.size() ? weight.data() : nullptr, nullptr, n, shares.data());
+    criterion.evaluate(n, rows.data(), shares.data(), embedding.data(), r, r, nullptr, 0, values.data(), nullptr, nullptr);
+    turn(rows.data(), gradient.data(), R, n, K, true);
+  });
+}
+
+PyObject* gemini_gradient(PyObject*, PyObject* arguments) {
+  return guarded([&]() -> PyObject* {
+    const char* name;
+    double clip;
+    int clusters;
+    PyObject* o[5];
+    if (!PyArg_ParseTuple(arguments, "sdiOOOOO", &name, &clip, &clusters, &o[0], &o[1], &o[2], &o[3], &o[4]))
+      return nullptr;
+    is_single(o[0]) ? write_gradient<float>(name, clip, clusters, o) : write_gradient<double>(name, clip, clusters, o);
+    Py_RETURN_NONE;
+  });
+}
+
 PyMethodDef METHODS[] = {{"solve_metric", solve_metric, METH_VARARGS, METRIC_DOC},
                          {"solve_graph", solve_graph, METH_VARARGS, GRAPH_DOC},
                          {"solve_general", solve_general, METH_VARARGS, GENERAL_DOC},
                          {"describe", describe, METH_O, DESCRIBE_DOC},
                          {"triangles_hold", triangles, METH_VARARGS, TRIANGLES_DOC},
+                         {"train_steps", train_steps, METH_VARARGS, STEPS_DOC},
+                         {"forward", forward, METH_VARARGS, FORWARD_DOC},
+                         {"ascend", ascend, METH_VARARGS, ASCEND_DOC},
+                         {"gemini_gradient", gemini_gradient, METH_VARARGS, GRADIENT_DOC},
                          {nullptr, nullptr, 0, nullptr}};
 
-PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_native", "Exact optimal transport, many problems at a time.", 0, METHODS,
+PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_native", "Exact optimal transport, many problems at a time; training steps.", 0, METHODS,
                       nullptr, nullptr, nullptr, nullptr};
 
 }  // namespace

@@ -1,0 +1,191 @@
+"""What a clustering does of which nothing, or only a part, was said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+import torch
+from numpy.typing import NDArray
+from sklearn.base import clone
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from pollux import MLP, GeminiClustering, Scaling, Training, load
+from pollux.data.samples import draw_samples, recognise_samples, select_samples
+from pollux.geometry import Features, Mixtures, centres, mixtures
+from pollux.recipes import RECIPES, UNKNOWN, DataKind
+from pollux.spec import Spec, flatten_params
+from pollux.training import starting
+
+pytestmark = pytest.mark.filterwarnings("ignore::pollux.clustering.CollapseWarning")
+
+random = np.random.default_rng(0)
+X = (np.repeat([[0, 0, 0], [9, 0, 0], [0, 9, 0]], 20, axis=0) + random.normal(size=(60, 3))) * [1, 100, 0.1]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Starts that are not as good as they could be."""
+
+    def k_means(*arguments: Any) -> NDArray[np.int64]:
+        with monkeypatch.context() as patch:
+            patch.setattr(centres, "RUNS", 2)
+            return centres.k_means(*arguments)
+
+    monkeypatch.setattr(mixtures, "k_means", k_means)
+    monkeypatch.setattr(starting, "_FEWEST_STEPS", 20)
+
+
+def bare(**given: Any) -> GeminiClustering:
+    return GeminiClustering(3, **{"max_epochs": 2, "random_state": 0, **given})
+
+
+def test_a_bare_clustering_is_the_recipe_of_its_kind() -> None:
+    one, named = bare().fit(X), GeminiClustering.for_tables(3, max_epochs=2, random_state=0).fit(X)
+    assert one.recipe_ == "tables"
+    assert isinstance(one.geometry_, Mixtures)
+    np.testing.assert_array_equal(one.predict_proba(X), named.predict_proba(X))
+    pixels = random.random((12, 1, 6, 6))
+    images, named = bare(n_init=1).fit(pixels), GeminiClustering.for_images(3, max_epochs=2, n_init=1, random_state=0)
+    assert images.recipe_ == "images"
+    np.testing.assert_array_equal(images.predict_proba(pixels), named.fit(pixels).predict_proba(pixels))
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_parts_of_training_and_preprocessing_leave_the_rest_to_the_recipe(recipe: str) -> None:
+    given = bare(n_init=7, training=Training(patience=3), preprocessing=Scaling("standard"))
+    spec, expected = Spec.of(given, DataKind(recipe)), RECIPES[recipe]
+    assert spec.recipe == recipe
+    assert (spec.n_init, spec.training.patience, spec.preprocessing.scaling) == (7, 3, "standard")
+    assert spec.training.schedule == expected["training__schedule"]
+    assert spec.max_samples == expected["training__max_samples"]
+    assert spec.init == expected["init"]
+    # What a user holds is theirs.
+    assert (given.training.schedule, given.model) == ("auto", "auto")
+
+
+@pytest.mark.parametrize(
+    "named",
+    [{"model": "linear"}, {"objective": "mi"}, {"geometry": "rbf"}, {"init": "random"}, {"penalties": None}],
+    ids=str,
+)
+def test_who_names_a_part_of_the_method_gets_plain_values(named: dict[str, Any]) -> None:
+    spec = Spec.of(bare(**named), DataKind("images", 10_000))
+    assert spec.recipe is None
+    assert (spec.learning_rate, spec.training.schedule, spec.training.trial_epochs) == (0.01, "constant", None)
+    assert (spec.n_init, spec.max_samples, spec.penalties) == (5, None, ())
+    assert spec.model == named.get("model", "mlp")
+    assert spec.objective.name == {"mi": "kl_ova"}.get(named.get("objective", ""), "mmd_ova")
+    assert (spec.preprocessing.scaling, spec.preprocessing.missing) == ("auto", "mean")
+
+
+class Own(nn.Module):
+    """A network of the user's, for numbers or for tokens."""
+
+    def __init__(self, is_of_tokens: bool = False) -> None:
+        super().__init__()
+        self.first = nn.Embedding(50, 3) if is_of_tokens else nn.Identity()
+        self.last = nn.Linear(3, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        seen = self.first(x)
+        logits: Tensor = self.last(seen.mean(1) if seen.ndim > 2 else seen)
+        return logits
+
+
+class Both(nn.Module):
+    """A network of two inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(6, 3)
+
+    def forward(self, one: Tensor, other: Tensor) -> Tensor:
+        logits: Tensor = self.last(torch.cat([one, other], 1))
+        return logits
+
+
+def test_values_for_networks_of_the_user_s_are_as_they_are() -> None:
+    for model in (Own(), Own, "lenet5", "resnet18"):
+        spec = Spec.of(bare(model=model))
+        assert (spec.preprocessing.scaling, spec.preprocessing.missing, spec.n_init) == ("none", "error", 1)
+    assert bare(model=Own()).fit(X).scaling_ is None
+    with pytest.raises(ValueError, match="contains NaN"):
+        bare(model=Own()).fit(np.where(X > 8, np.nan, X))
+    tokens = random.integers(0, 50, (30, 4))
+    assert bare(model=Own(is_of_tokens=True), objective="mi").fit(tokens).fitted_.takes_integers
+    both = bare(model=Both(), objective="mi").fit((X, X))
+    assert both.recipe_ is None
+    assert both.predict((X, X)).shape == (60,)
+
+
+def test_gaps_are_filled_and_it_is_known() -> None:
+    gaps = X.copy()
+    gaps[::7, 1] = np.nan
+    for given in ({}, {"model": "linear"}):
+        one = bare(**given)
+        assert one.__sklearn_tags__().input_tags.allow_nan
+        assert one.fit(gaps).fitted_.missing == "mean"
+        assert np.isfinite(one.predict_proba(gaps)).all()
+        assert one.scaling_ is not None
+    assert not bare(model=Own()).__sklearn_tags__().input_tags.allow_nan
+    assert not bare(preprocessing=None).__sklearn_tags__().input_tags.allow_nan
+
+
+def test_every_kind_of_samples_has_a_bare_default(tmp_path: Path) -> None:
+    sparse = bare().fit(scipy.sparse.csr_matrix(X))
+    assert sparse.recipe_ == "tables"
+    np.save(tmp_path / "X.npy", X.astype(np.float32))
+    loader: Any = DataLoader(TensorDataset(torch.as_tensor(X, dtype=torch.float32)), batch_size=20)
+    for streamed in (tmp_path / "X.npy", loader):
+        assert bare().fit(streamed).recipe_ == "tables"
+        # What is streamed whole is not scaled: open_stream can.
+        assert bare(model="linear").fit(streamed).scaling_ is None
+    given = bare().fit(X, affinity=Features(torch.as_tensor(X)))
+    assert (given.recipe_, given.fitted_.chosen["objective"], given.fitted_.chosen["n_init"]) == (None, "mmd_ova", 5)
+    parts = bare().partial_fit(X[:30]).partial_fit(X[30:])
+    assert (parts.recipe_, parts.fitted_.chosen["objective"], parts.n_iter_) == (None, "mmd_ova", 2)
+    free = bare(model="free").fit(X)
+    assert (free.fitted_.chosen["n_init"], free.scaling_ is None) == (5, False)
+
+
+def test_what_was_chosen_stays_what_it_is_for(tmp_path: Path) -> None:
+    one = bare().fit(X)
+    assert one.score(X) == pytest.approx(one.objective_, rel=1e-5)
+    assert one.partial_fit(X).recipe_ == "tables"
+    one.fit(X).save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    assert again.recipe_ == "tables"
+    assert again.get_params()["objective"] == "mmd_ovo"
+    assert flatten_params(again) == flatten_params(one)
+    assert again.score(X) == one.score(X)
+    assert clone(one).get_params(deep=False) == bare().get_params(deep=False)
+
+
+def test_wide_rows_are_of_one_kind_where_their_ranges_are_alike() -> None:
+    wide = random.random((1_000, 64))
+    assert recognise_samples(select_samples(wide, None, "cpu")) == DataKind("images", 1_000, False)
+    assert recognise_samples(select_samples(wide * np.arange(1, 65) ** 2, None, "cpu")).recipe == "tables"
+    assert recognise_samples(select_samples(wide[:999], None, "cpu")).recipe == "tables"
+    assert recognise_samples(select_samples(scipy.sparse.csr_matrix(wide), None, "cpu")).recipe == "images"
+
+
+def test_drawn_samples_follow_the_seed() -> None:
+    samples = select_samples(X, None, "cpu")
+    one, same, other = (draw_samples(samples, 20, seed).X for seed in (1, 1, 2))  # type: ignore[union-attr]
+    assert (one == same).all()
+    assert not (one == other).all()
+    fits = [bare(model="linear", random_state=seed, training=Training(max_samples=30)).fit(X) for seed in (0, 0, 1)]
+    first, second, third = (fit.scaling_.centre for fit in fits)  # type: ignore[union-attr]
+    assert torch.equal(first, second)
+    assert not torch.equal(first, third)
+
+
+def test_a_layer_that_is_named_makes_the_model_one_s_own() -> None:
+    one = bare().set_params(model__hidden=(5,))
+    assert isinstance(one.model, MLP)
+    assert Spec.of(one, UNKNOWN).recipe is None
