@@ -12,6 +12,7 @@ from sklearn.preprocessing import StandardScaler
 
 from pollux import GeminiTree, explain
 from pollux.errors import InputError
+from pollux.trees.explanation import name_clusters
 
 IRIS = load_iris(as_frame=True).data
 WINE = load_wine(as_frame=True).data
@@ -120,3 +121,10 @@ def test_what_cannot_be_explained_is_refused(clustering, X) -> None:
 def test_one_cluster_is_all_rows() -> None:
     (rule,) = explain(np.zeros(150, dtype=int), IRIS).rules
     assert (rule.conditions, rule.precision, rule.coverage) == (("all rows",), 1, 1)
+
+
+def test_values_of_any_size_are_told() -> None:
+    X = np.array([[1e300], [1e300], [-1e300], [-1e300]] * 10)
+    labels = (X[:, 0] > 0).astype(int)
+    assert explain(labels, X).names == {0: "low x0", 1: "high x0"}
+    assert name_clusters(labels, X, ["a"]) == {0: "low a", 1: "high a"}

@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
             break
     if not n:
         raise InputError(f"{file} has no rows to explain.")
-    found = explain(np.concatenate(labels), np.concatenate(columns), encoding.feature_names)
+    found = explain(np.concatenate(labels), np.concatenate(columns), run_data.column_names(encoding) or None)
     console = Console(as_json=options.json)
     if options.json:
         console.print_json(json.dumps(found.to_dict(), ensure_ascii=False))

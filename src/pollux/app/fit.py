@@ -94,10 +94,12 @@ def _report(folder: Path, summary: dict[str, Any], console: Console) -> int:
         f"found {counted(summary['clusters_found'], 'cluster')} of at most {summary['clusters_asked_for']} in "
         f"{counted(summary['epochs'], 'epoch')}, {summary['seconds']['training']:.1f} s"
     )
-    console.echo("  cluster      rows   share  confidence")
+    has_names = any(cluster["name"] for cluster in summary["clusters"])
+    console.echo(f"  cluster      rows   share  confidence{'  what tells it' if has_names else ''}")
     for cluster in summary["clusters"]:
         share = cluster["rows"] / summary["rows"]
-        console.echo(f"  {cluster['cluster']:7}  {cluster['rows']:8,}  {share:6.1%}  {cluster['confidence']:10.3f}")
+        sizes = f"{cluster['cluster']:7}  {cluster['rows']:8,}  {share:6.1%}  {cluster['confidence']:10.3f}"
+        console.echo(f"  {sizes}  {cluster['name']}".rstrip())
     # Runs of older versions lack it.
     if summary.get("stability") is not None:
         console.echo(f"agreement of the restarts: {summary['stability']:.2f}")

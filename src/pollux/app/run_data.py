@@ -42,6 +42,7 @@ _MOST_BYTES = 1_000_000_000
 _MOST_CLASSES = 1_000
 _MOST_LISTED = 60
 """Columns that are listed on the terminal; summary.json has all."""
+_NAMED_ROWS = 1_000
 _SCORED_ROWS = 1_000_000
 
 Progress = Callable[[int, int], None]
@@ -146,9 +147,11 @@ class RunData:
     def write_assignments(self, path: Path, fitted: Fitted) -> dict[str, Any]:
         """Write the cluster of each row, and return what the summary says of the rows."""
         from pollux.metrics import LABEL_METRICS, conditional_entropy
+        from pollux.trees.explanation import name_clusters
 
         rows, confidence, entropy = np.zeros(len(fitted.order), dtype=np.int64), np.zeros(len(fitted.order)), 0.0
         known, found = [np.empty(0, dtype=str)], [np.empty(0, dtype=np.int64)]
+        named: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []
         # Scores are those of every so-manieth row.
         stride = max(1, len(self) // _SCORED_ROWS)
         with open_writer(path, self.settings.raw) as write:
@@ -159,6 +162,9 @@ class RunData:
                 rows += np.bincount(labels, minlength=len(rows))
                 confidence += np.bincount(labels, probabilities.max(1), minlength=len(rows))
                 entropy += conditional_entropy(probabilities) * len(probabilities)
+                if column_names(self.encoding):
+                    some = np.arange(len(part)) % max(1, len(self) // _NAMED_ROWS) == 0
+                    named.append((labels[some], self.encoding.raw(part.kept(some).rows)))
                 classes = classes_of(part, self.settings.label)
                 if classes is not None:
                     known.append(classes[::stride])
@@ -168,13 +174,22 @@ class RunData:
             pair = classes[has_class], np.concatenate(found)[has_class]
             scores = {name: metric(*pair) for name, metric in LABEL_METRICS.items()}
             scores["rows_with_a_class"] = int(has_class.sum())
+        names: dict[int, str] = {}
+        if named:
+            labels, columns = map(np.concatenate, zip(*named, strict=True))
+            names = name_clusters(labels, columns, column_names(self.encoding))
         return {
             "rows": len(self),
             "rows_dropped": self.n_dropped,
             **({"streamed": True} if self.is_streamed else {}),
             "fingerprint": self.fingerprint(),
             "clusters": [
-                {"cluster": k, "rows": int(rows[k]), "confidence": float(confidence[k] / rows[k])}
+                {
+                    "cluster": k,
+                    "rows": int(rows[k]),
+                    "confidence": float(confidence[k] / rows[k]),
+                    "name": names.get(k, ""),
+                }
                 for k in range(fitted.n_clusters)
                 if rows[k]
             ],
@@ -342,6 +357,11 @@ def fingerprint(X: NDArray[np.float32]) -> str:
 # The rows of clusters.csv and of predictions
 
 WRITTEN = (".csv", ".tsv", ".parquet", ".pq")
+
+
+def column_names(encoding: Encoding) -> list[str]:
+    """The features of a table for people to read; those of an array are numbers. Images have none."""
+    return [f"column {name}" if name.isdigit() else name for name in encoding.feature_names]
 
 
 def assignment_columns(

@@ -312,7 +312,7 @@ class Summary(TypedDict, total=False):
     rows_dropped: Rows
     streamed: bool
     fingerprint: str
-    clusters: list[dict[str, Finite]]
+    clusters: list[dict[str, Finite | str]]
     clusters_found: Rows
     clusters_asked_for: Rows
     stability: Finite | None
