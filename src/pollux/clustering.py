@@ -18,6 +18,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
+from pollux.data.arrow import quoted
 from pollux.data.samples import (
     ArraySamples,
     Samples,
@@ -60,6 +61,11 @@ class CollapseWarning(UserWarning):
     """All samples fell into one cluster."""
 
 
+class OutsideWarning(UserWarning):
+    """Samples lie far outside those of the training, so that their clusters are guesses."""
+
+
+_FEW_OUTSIDE = 0.01
 COLLAPSED = (
     "Everything fell into one cluster. Scale X (for instance with StandardScaler), try more restarts (n_init=10), a "
     "smaller learning_rate or another objective; or the data hold no clusters that this model can see."
@@ -482,7 +488,15 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
 
     def _probabilities(self, X: Any) -> NDArray[np.floating[Any]]:
         check_is_fitted(self)
-        return self.fitted_.probabilities(self._validate(X))
+        X = self._validate(X)
+        count, features = self.fitted_.far_outside(X)
+        if count > _FEW_OUTSIDE * X.shape[0]:
+            warn(
+                f"{count / X.shape[0]:.0%} of the samples lie far outside the data of the training, in "
+                f"{quoted(features, 5)}: their clusters are guesses.",
+                OutsideWarning,
+            )
+        return self.fitted_.probabilities(X)
 
     @property
     def _n_features_out(self) -> int:

@@ -68,6 +68,8 @@ class Fitted:
         What "auto" stood for, by the names of parameters.
     optimiser_state : dict, optional
         What the next epoch of ``partial_fit`` continues with.
+    range : Tensor of shape (2, d), optional
+        The least and the greatest value of each feature that was learned from, where samples are vectors in memory.
     """
 
     module: nn.Module
@@ -91,6 +93,7 @@ class Fitted:
     recipe: str | None = None
     chosen: Mapping[str, Any] = field(default_factory=dict)
     optimiser_state: dict[str, Any] | None = field(default=None, repr=False)
+    range: Tensor | None = field(default=None, repr=False)
 
     @staticmethod
     def of(
@@ -121,6 +124,7 @@ class Fitted:
             source=samples if isinstance(samples, StreamSamples) else None,
             recipe=spec.recipe,
             chosen=spec.chosen,
+            range=_range_of(problem.samples if isinstance(problem, MemoryProblem) else samples),
         )
         if isinstance(problem, MemoryProblem) and problem.samples is not samples:
             evaluation = fitted._evaluate_all(samples)
@@ -166,6 +170,11 @@ class Fitted:
             missing=earlier.missing,
             recipe=earlier.recipe,
             chosen=earlier.chosen,
+            range=earlier.range
+            if self.range is None or earlier.range is None
+            else torch.stack(
+                [torch.fmin(self.range[0], earlier.range[0]), torch.fmax(self.range[1], earlier.range[1])]
+            ),
         )
 
     @property
@@ -174,6 +183,21 @@ class Fitted:
         if self.encoding is not None:
             return self.encoding.decisions
         return Decisions(Decision(str(name), "number", True) for name in self.feature_names)
+
+    def far_outside(self, X: Any) -> tuple[int, list[str]]:
+        """How many of validated samples X (n, …) are unlike all that were learned from, and by which features.
+
+        Those that lie outside the range of a feature by more than its width.
+        """
+        if self.range is None or not isinstance(X, np.ndarray) or not len(X):
+            return 0, []
+        low, high = self.range.numpy()
+        width = high - low
+        with np.errstate(invalid="ignore", over="ignore"):
+            outside = ((low - width > X) | (high + width < X)) & (width > 0)
+        names = self.feature_names if self.encoding is None else self.encoding.feature_names
+        features = np.flatnonzero(outside.any(0)).tolist()
+        return int(outside.any(1).sum()), [str(names[index]) if names else str(index) for index in features]
 
     @property
     def is_free(self) -> bool:
@@ -220,3 +244,10 @@ class Fitted:
         probabilities = np.full((len(self.labels), seen.shape[1]), 1 / seen.shape[1], dtype=seen.dtype)
         probabilities[self.labels >= 0] = seen
         return probabilities
+
+
+def _range_of(samples: Samples) -> Tensor | None:
+    if not isinstance(samples, ArraySamples) or not isinstance(samples.X, np.ndarray) or samples.X.ndim != 2:
+        return None
+    ends = [end.reduce(samples.X, axis=0) for end in (np.fmin, np.fmax)]
+    return torch.from_numpy(np.stack(ends).astype(np.float64))

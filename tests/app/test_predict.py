@@ -282,3 +282,15 @@ def test_standard_output_may_be_closed(run: Path, monkeypatch: pytest.MonkeyPatc
         number = somewhere.fileno()
         monkeypatch.setattr("sys.stdout", io.TextIOWrapper(Closed()))  # type: ignore[arg-type]
         assert cli.main(["predict", str(run), str(run.parent / "plain.csv")]) == 0
+
+
+def test_rows_unlike_those_of_the_training_are_told(run: Path) -> None:
+    data = frame()
+    data["size"] *= 1000
+    answer = good("predict", run, table_in(Path(), "plain.csv", data), "--out", "new.csv")
+    assert "% of the rows lie far outside the data of the training, in 'size': their clusters are guesses" in answer.err
+
+
+def test_columns_that_a_file_lacks_are_answered_by_those_that_it_has(run: Path) -> None:
+    says = "Did you mean 'name'? There are: 'name', 'size'"
+    refused("predict", run, run.parent / "plain.csv", "--id", "nme", says=says)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -149,3 +150,10 @@ def test_data_of_a_run_that_have_become_a_pipe_are_not_waited_for(run: Path) -> 
     answer = pollux("report", "run")
     assert answer.code == 2
     assert "neither a file nor a folder" in answer.err
+
+
+def test_the_page_lists_what_became_of_each_column(run: Path) -> None:
+    good("report", run, "--out", "page.html")
+    page = Path("page.html").read_text(encoding="utf-8")
+    for name, used in {"name": "not used", "size": "number", "colour": "text", "unit": "not used"}.items():
+        assert re.search(rf"<td>[^/]*{name}.*?</td><td>{used}</td>", page)

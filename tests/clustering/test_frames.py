@@ -15,6 +15,7 @@ from sklearn.base import clone
 from pollux import GeminiClustering, load
 from pollux.app.run_data import open_run_data
 from pollux.app.settings import Settings
+from pollux.clustering import OutsideWarning
 from pollux.spec import Scaling
 
 N = 60
@@ -77,7 +78,8 @@ def test_frames_of_all_libraries_are_predicted_alike(fitted: GeminiClustering) -
     shared = type("Shared", (), {"__arrow_c_stream__": lambda self, schema=None: table.__arrow_c_stream__(schema)})()
     for other in (table, guests()[guests().columns[::-1]], shared):
         np.testing.assert_array_equal(fitted.predict_proba(other), expected)
-    np.testing.assert_array_equal(clustering().fit(table).labels_, fitted.labels_)
+    for other in (table, shared):
+        np.testing.assert_array_equal(clustering().fit(other).labels_, fitted.labels_)
     assert np.isfinite(fitted.score(guests()))
 
 
@@ -138,3 +140,23 @@ def test_two_values_give_the_same_clusters_however_they_are_written(two: tuple[A
     found = clustering().fit(frame.assign(w=np.where(is_one, two[1], two[0])))
     np.testing.assert_array_equal(found.labels_, expected.labels_)
     assert found.objective_ == pytest.approx(expected.objective_, rel=1e-5)
+
+
+def test_samples_far_outside_the_training_are_warned_of(fitted: GeminiClustering, tmp_path: Path) -> None:
+    strange = guests()
+    strange.loc[:30, "age"] *= 1000
+    fitted.save(tmp_path / "m.safetensors")
+    for model in (fitted, load(tmp_path / "m.safetensors")):
+        with pytest.warns(OutsideWarning, match="^50% of the samples lie far outside .* in 'age'"):
+            model.predict(strange)
+    X = np.random.default_rng(0).normal(size=(N, 3))
+    plain = clustering(preprocessing=None).fit(X)
+    with pytest.warns(OutsideWarning, match="100% .* in '1'"):
+        plain.predict_proba(X * [1, 0, 1] + [0, 1e4, 0])
+    # One of many may be far off.
+    assert len(plain.predict(np.r_[np.tile(X, (5, 1)), [[1e3, 0, 0]]])) == 5 * N + 1
+
+
+def test_numbers_and_words_in_one_column_are_text() -> None:
+    mixed = guests()[["age", "diet"]].assign(odd=pd.Series([1, "two", 3.5] * 20, dtype=object))
+    assert clustering().fit(mixed).columns_[2].kind == "text"

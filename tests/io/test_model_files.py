@@ -176,7 +176,8 @@ def test_a_description_may_be_anything(model: Path, path: Path, description: str
 
 def test_a_missing_tensor_is_noticed(model: Path, path: Path) -> None:
     tensors, metadata = contents(model)
-    for name in tensors:
+    # Older files do not have the last, which serves a warning alone.
+    for name in tensors.keys() - {"range"}:
         refused(sealed(path, {other: tensors[other] for other in tensors if other != name}, metadata))
 
 

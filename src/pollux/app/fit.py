@@ -43,7 +43,7 @@ def add(commands: Any) -> None:
         "scaling, restarts, epochs and the batch size are automatic.",
         argument_default=argparse.SUPPRESS,
     )
-    fit.add_argument("data", metavar="DATA", nargs="?", help="the file or folder to cluster")
+    fit.add_argument("data", metavar="DATA", nargs="?", help="the file or folder to cluster; - for standard input")
     groups = add_options(fit, *GROUPS)
     groups[TRAINING].add_argument(
         "--preset",
@@ -77,6 +77,10 @@ def run(options: argparse.Namespace) -> int:
         settings = from_toml(options.config, given) if hasattr(options, "config") else resolve_settings(given)
         if not settings.data:
             raise InputError("Name the file to cluster: pollux fit DATA.")
+        if settings.data == "-":
+            from pollux.app.run_data import copy_standard_input
+
+            settings = replace(settings, data=str(copy_standard_input()))
         out, overwrite = getattr(options, "out", None), getattr(options, "overwrite", False)
         outcome = start_run(settings, out, overwrite=overwrite, console=console)
     # The first of several processes reports on the run.

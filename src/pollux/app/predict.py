@@ -41,12 +41,14 @@ def run(options: argparse.Namespace) -> int:
 
     from pollux.app import run_data, run_folder
     from pollux.app.settings import Settings
-    from pollux.data.arrow import no_column
+    from pollux.data.arrow import no_column, quoted
     from pollux.data.sources import open_data
     from pollux.data.survey import split_names
 
     if options.json and options.out is None:
         raise InputError("--json prints a summary, so the rows must go elsewhere: --out FILE.")
+    if options.data == "-":
+        options.data = str(run_data.copy_standard_input())
     run, out = options.run_folder, None if options.out is None else Path(options.out)
     if out is not None:
         run_folder.check_not_input(out, options.data, run_folder.model_path(run))
@@ -57,6 +59,7 @@ def run(options: argparse.Namespace) -> int:
     source = open_data(options.data, run_data.reading_of(run_folder.read_settings(run) or Settings()))
     console, start, done, left_out = Console(as_json=options.json), perf_counter(), 0, 0
     unseen: Counter[str] = Counter()
+    outside, far = 0, dict[str, None]()
     with console.live_line() as show, run_data.open_writer(out, options.raw) as write:
         for whole in source.stream(encoding, wanted):
             part, kept = run_data.drop_incomplete(whole, encoding)
@@ -71,22 +74,30 @@ def run(options: argparse.Namespace) -> int:
                 probabilities = clustering.fitted_.probabilities(X) if len(X) else empty
             except ValueError as error:
                 raise InputError(str(error)) from error
+            count, features = clustering.fitted_.far_outside(X)
+            outside, far = outside + count, far | dict.fromkeys(features)
             beside = list(dict.fromkeys([*run_data.identifiers_of(part, encoding), *asked]))
             write(run_data.assignment_columns(part, part.first + np.flatnonzero(kept), probabilities, beside))
             left_out += len(whole) - len(part)
             done += len(part)
             show(f"{done:,} rows, {done / max(perf_counter() - start, 1e-9):,.0f} a second")
+    notes = source.notes()
+    if outside > 0.01 * done:
+        notes.append(
+            f"{outside / done:.0%} of the rows lie far outside the data of the training, in {quoted(list(far), 5)}: "
+            "their clusters are guesses"
+        )
     if options.json:
         found = {
             "rows": done,
             "left_out": left_out,
             "unseen": dict(unseen),
-            "notes": source.notes(),
+            "notes": notes,
             "out": options.out,
         }
         console.print_json(json.dumps(found, ensure_ascii=False))
         return GOOD
-    for note in source.notes():
+    for note in notes:
         console.note(note)
     if left_out:
         console.note(f"{left_out:,} rows lack values and were left out")

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pollux.app.run_folder import Summary
-    from pollux.data.encoding import Encoding
     from pollux.data.sources import Part
     from pollux.report import Findings
 
@@ -119,7 +118,7 @@ def gather_findings(
     described = {"Data": settings.data, **describe_training(clustering, summary.get("rows"))}
     described |= {"Numbers": scaling, "Missing values": settings.missing}
     points, axis_names = _points(axes, part, kept)
-    notes = _notes(encoding, summary, data is not None or missing is not None, is_other, total, len(whole), len(part))
+    notes = _notes(summary, data is not None or missing is not None, is_other, total, len(whole), len(part))
     try:
         with warnings.catch_warnings():
             # Predictions warn of such values; the page need not.
@@ -174,13 +173,9 @@ def _points(
     return np.where(np.isfinite(points), points, np.nanmean(points, axis=0)), (names[0], names[1])
 
 
-def _notes(
-    encoding: Encoding, summary: Summary, other_data: bool, is_other: bool, total: int, whole: int, shown: int
-) -> list[str]:
+def _notes(summary: Summary, other_data: bool, is_other: bool, total: int, whole: int, shown: int) -> list[str]:
     """What the reader should know; of ``total`` rows ``whole`` were drawn, and ``shown`` lack no values."""
-    notes = [f"Column {name} was left out: {reason}." for name, reason in encoding.left_out.items()]
-    if len(notes) > 12:
-        notes = [*notes[:11], f"{len(notes) - 11} further columns were left out."]
+    notes = []
     if whole < total:
         notes.append(f"The page shows {whole:,} rows, drawn at random from the {total:,} of the file.")
     if shown < whole:

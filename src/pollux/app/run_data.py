@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import math
+import shutil
+import sys
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -195,6 +199,21 @@ class RunData:
 
 
 # How a file is opened
+
+
+def copy_standard_input() -> Path:
+    """What standard input holds, in a file that is gone when the process ends; its first bytes tell the format."""
+    folder = tempfile.TemporaryDirectory(prefix="pollux-")
+    atexit.register(folder.cleanup)
+    path = Path(folder.name) / "stdin"
+    with path.open("wb") as file:
+        shutil.copyfileobj(sys.stdin.buffer, file)
+    with path.open("rb") as file:
+        head = file.read(64).lstrip()
+    suffixes = {b"PAR1": ".parquet", b"ARROW1": ".arrow", b"\x93NUMPY": ".npy", b"PK": ".xlsx"}
+    suffixes |= {b"[": ".json", b"{": ".json"}
+    suffix = next((suffix for first, suffix in suffixes.items() if head.startswith(first)), ".csv")
+    return path.rename(path.with_suffix(suffix))
 
 
 def open_run_data(

@@ -24,7 +24,13 @@ def as_arrow(table: Any, names: Sequence[str] = ()) -> Any:
         return pa.Table.from_batches([table])
     try:
         if hasattr(table, "iloc"):
-            return pa.Table.from_pandas(table, preserve_index=False)
+            try:
+                return pa.Table.from_pandas(table, preserve_index=False)
+            except (pa.ArrowInvalid, pa.ArrowTypeError):
+                # Numbers and words in one column are text.
+                mixed = [name for name, kind in zip(table.columns, table.dtypes, strict=True) if str(kind) == "object"]
+                spelled = {name: table[name].map(str, na_action="ignore") for name in mixed}
+                return pa.Table.from_pandas(table.assign(**spelled), preserve_index=False)
         if hasattr(table, "__arrow_c_stream__") or isinstance(table, Mapping):
             return pa.table(table)
     except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError) as error:

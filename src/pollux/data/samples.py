@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -204,13 +205,11 @@ def table_to_encode(X: Any) -> Any:
     is_pandas = hasattr(X, "dtypes") and hasattr(X, "iloc") and hasattr(X, "columns")
     if not is_pandas and not hasattr(X, "__arrow_c_stream__") and not hasattr(X, "to_batches"):
         return None
-    names = list(map(str, X.columns if is_pandas else getattr(X, "column_names", None) or X.columns))
-    if (
-        is_pandas
-        and all(getattr(kind, "kind", "O") in "biufc" for kind in X.dtypes)
-        and not any(map(names_rows, names))
-    ):
-        return None
+    if is_pandas and all(getattr(kind, "kind", "O") in "biufc" for kind in X.dtypes):
+        may_name_rows = any(names_rows(str(name)) for name in X.columns)
+        if not may_name_rows or find_spec("pyarrow") is None:
+            # Numbers alone need no further library.
+            return None
     table = as_arrow(X)
     check_columns(Path("The data frame"), table.column_names)
     numbers = ("boolean", "integer", "number", "nothing")

@@ -24,6 +24,8 @@ FORMATS = {
     "TSV": (".tsv", ".tab"),
     "Parquet": (".parquet", ".pq"),
     "Feather/Arrow": (".feather", ".arrow", ".ipc"),
+    "JSON": (".json", ".jsonl", ".ndjson"),
+    "Excel": (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods"),
     "numpy": (".npy", ".npz"),
 }
 """Formats, and how the names of their files end; a folder holds images, or tables of the same columns."""
@@ -251,11 +253,13 @@ def open_data(path: str | Path, reading: Reading | None = None) -> Source:
     suffix, compressed = suffix_of(path)
     if suffix in FORMATS["numpy"] and not compressed:
         return _open_arrays(path, how)
-    text = (*FORMATS["CSV"], *FORMATS["TSV"])
-    if suffix not in (text if compressed else (*text, *FORMATS["Parquet"], *FORMATS["Feather/Arrow"])):
+    text = (*FORMATS["CSV"], *FORMATS["TSV"], *FORMATS["JSON"])
+    others = (*FORMATS["Parquet"], *FORMATS["Feather/Arrow"], *FORMATS["Excel"])
+    if suffix not in (text if compressed else (*text, *others)):
         known = "; ".join(f"{name} ({', '.join(endings)})" for name, endings in FORMATS.items())
         raise InputError(
             f"{path} is of no known format, by the end of its name. Known are {known}; a folder of images or of tables."
+            f" What pandas reads becomes one of these by pandas.read_…({path.name!r}).to_csv('{path.stem}.csv')."
         )
     return _open_tables(path, [path], how)
 

@@ -225,7 +225,6 @@ def _narrowed(choices: Choices, encoding: Encoding, blocks: Blocks) -> Choices:
     others = [name for name in every if name not in {*read, *encoding.identifiers, choices.label}]
     columns = encoding.names if choices.columns else ()
     kinds = {name: kind for name, kind in choices.kinds.items() if name in read}
-    kinds |= {column.name: "date" for column in getattr(encoding, "columns", ()) if isinstance(column, Date)}
     use = [name for name in choices.use if name in read]
     kinds |= dict.fromkeys(encoding.identifiers, "id")
     return replace(choices, columns=columns, drop=others, use=use, kinds=kinds)

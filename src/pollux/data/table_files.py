@@ -58,6 +58,10 @@ class TableFiles(Source):
                 return ParquetFile(file)
             if suffix in FORMATS["Feather/Arrow"]:
                 return ArrowFile(file)
+            if suffix in (*FORMATS["JSON"], *FORMATS["Excel"]):
+                from pollux.data.documents import DocumentFile
+
+                return DocumentFile(file)
             from pollux.data.delimited import CsvFile
 
             reading = self.reading

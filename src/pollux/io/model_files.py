@@ -59,7 +59,7 @@ VERSION = "4"
 
 READABLE = ("1", "2", "3", "4")
 _SCALING = ("centre", "scale", "axes", "fill")
-_TENSORS = ("order", "labels", *(f"scaling.{name}" for name in _SCALING))
+_TENSORS = ("order", "labels", "range", *(f"scaling.{name}" for name in _SCALING))
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 # Parameters that act on the world.
 _ACTING = {"callbacks", "checkpoint", "compile", "device"}
@@ -157,6 +157,8 @@ def save(clustering: Any, path: str | Path) -> None:
     labels = np.empty(0, dtype=np.int64) if fitted.given_labels is None else fitted.given_labels
     tensors = {"order": fitted.order, "labels": torch.from_numpy(labels)}
     tensors |= {f"module.{name}": value for name, value in fitted.module.state_dict().items()}
+    if fitted.range is not None:
+        tensors["range"] = fitted.range
     if fitted.scaling is not None:
         tensors |= {f"scaling.{name}": value for name, value in fitted.scaling.tensors().items()}
     given = {name: value for name, value in flatten_params(clustering).items() if name not in _ACTING}
@@ -338,6 +340,7 @@ def _fitted(clustering: Any, tensors: dict[str, Tensor], description: Descriptio
         takes_integers=description.takes_integers,
         given_labels=None if description.streamed else kept["labels"].numpy(),
         recipe=description.recipe,
+        range=kept.get("range"),
     )
 
 
@@ -364,6 +367,9 @@ def _check_tensors(tensors: Mapping[str, Tensor], description: Description, n_cl
     unknown = [name for name in tensors if name not in _TENSORS and not name.startswith("module.")]
     if unknown:
         raise ValueError(f"there is a tensor {unknown[0]!r}")
+    ends = tensors.get("range")
+    if ends is not None and not (ends.dtype == torch.float64 and tuple(ends.shape) == (2, *shape)):
+        raise ValueError("the range is that of other samples")
     axes = tensors.get("scaling.axes")
     shapes = {"centre": [shape], "scale": [(), shape], "fill": [shape]}
     shapes["axes"] = [] if axes is None else [(math.prod(shape), max(1, axes.shape[-1]))]

@@ -16,6 +16,7 @@ from sklearn.decomposition import PCA
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_array, check_is_fitted
 
+from pollux.data.encoding import Decision
 from pollux.metrics import renyi_entropy
 
 if TYPE_CHECKING:
@@ -83,6 +84,8 @@ class Findings:
         ``objective``, ``clusters`` and ``entropy`` of each epoch.
     settings : mapping of str
         How the model was trained, for people.
+    columns : sequence of Decision
+        What became of each column of the table, in the order of the table.
     notes : sequence of str
         What else a reader must know: columns that were left out, an interrupted training.
     command : str
@@ -102,6 +105,7 @@ class Findings:
     history: Mapping[str, Sequence[float]] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
     notes: Sequence[str] = ()
+    columns: Sequence[Decision] = ()
     command: str = ""
 
     def __post_init__(self) -> None:
@@ -342,6 +346,7 @@ def describe(
         history=fitted.history,
         settings=describe_training(clustering) if settings is None else settings,
         notes=notes,
+        columns=fitted.columns if any(each.reason for each in fitted.columns) else (),
         command=command,
     )
 

@@ -129,7 +129,9 @@ def page_content(findings: Findings) -> dict[str, Any]:
         "confidence": "Confidence",
         "classes": "Classes" if classes is not None else "",
         "training": "Training" if history else "",
-        "settings": "How it was made" if findings.notes or findings.settings or findings.command else "",
+        "settings": "How it was made"
+        if findings.columns or findings.notes or findings.settings or findings.command
+        else "",
     }
     return {
         "findings": findings,

@@ -1,0 +1,108 @@
+"""Tables in files that are read as a whole: JSON, a record on each line or all in one list, and sheets of Excel."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from pollux.data.arrow import kind_of
+from pollux.data.encoding import TableEncoding
+from pollux.data.sources import FORMATS, check_columns, suffix_of
+from pollux.data.table_files import TableFile
+from pollux.errors import InputError
+
+
+@dataclass(frozen=True)
+class DocumentFile(TableFile):
+    """A JSON file of records, or the first sheet of a workbook that has rows; all of it is held in memory."""
+
+    path: Path
+
+    @cached_property
+    def _table(self) -> Any:
+        is_sheet = suffix_of(self.path)[0] in FORMATS["Excel"]
+        columns = _read_sheet(self.path) if is_sheet else _read_json(self.path)
+        check_columns(self.path, list(columns))
+        return pa.table({name: _as_column(values) for name, values in columns.items()})
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        return {field.name: kind_of(field.type) for field in self._table.schema}
+
+    @property
+    def lengths(self) -> list[int]:
+        return [self._table.num_rows]
+
+    def read(self) -> Any:
+        return self._table
+
+    def read_block(self, block: int, names: Sequence[str]) -> Any:
+        return self._table.select(list(names))
+
+    def batches(self, names: Sequence[str], encoding: TableEncoding, rows: int) -> Iterator[Any]:
+        yield from self._table.select(list(names)).combine_chunks().to_batches(max_chunksize=rows)
+
+    def where(self, block: int, row: int | None) -> str:
+        return "the table" if row is None else f"row {row}"
+
+
+def _read_json(path: Path) -> dict[str, list[Any]]:
+    """Columns of a list of objects, of objects that follow each other, or of one object of lists."""
+    try:
+        with pa.input_stream(str(path)) as stream:
+            text = stream.read().decode("utf-8-sig")
+        try:
+            found = json.loads(text)
+        except json.JSONDecodeError:
+            found = [json.loads(line) for line in text.splitlines() if line.strip()]
+    except (ValueError, RecursionError, OSError, EOFError) as error:
+        raise InputError(f"{path} is not JSON: {error}") from error
+    if isinstance(found, dict) and found and all(isinstance(values, list) for values in found.values()):
+        if len({len(values) for values in found.values()}) > 1:
+            raise InputError(f"{path} holds lists of different lengths: these are no columns.")
+        return found
+    # Services often wrap the records into an object.
+    lists = [values for values in found.values() if isinstance(values, list)] if isinstance(found, dict) else [found]
+    records = lists[0] if len(lists) == 1 else [found]
+    if not isinstance(records, list) or not records or not all(isinstance(record, dict) for record in records):
+        raise InputError(f"{path} holds no rows: a list of objects is needed, or an object on each line.")
+    names = dict.fromkeys(name for record in records for name in record)
+    return {name: [record.get(name) for record in records] for name in names}
+
+
+def _read_sheet(path: Path) -> dict[str, list[Any]]:
+    try:
+        import python_calamine
+    except ImportError as error:
+        raise InputError(
+            f"{path}: Excel files are read by python-calamine: pip install 'pollux[excel]'; or save the sheet as CSV."
+        ) from error
+    try:
+        workbook = python_calamine.CalamineWorkbook.from_path(str(path))
+        sheets = (workbook.get_sheet_by_name(name).to_python() for name in workbook.sheet_names)
+        rows = next((sheet for sheet in sheets if len(sheet) > 1), None)
+    except (python_calamine.CalamineError, OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read as an Excel file: {error}") from error
+    if rows is None:
+        raise InputError(f"{path} has no rows.")
+    header, *body = rows
+    names = [str(name).strip() or f"unnamed_{index}" for index, name in enumerate(header)]
+    check_columns(path, names)
+    return {name: [row[index] if row[index] != "" else None for row in body] for index, name in enumerate(names)}
+
+
+def _as_column(values: list[Any]) -> Any:
+    """An Arrow column; whole numbers that are stored as others are whole again, and what is mixed is text."""
+    values = [None if value != value else value for value in values]
+    if all(value is None or (type(value) is float and value.is_integer() and abs(value) < 2**53) for value in values):
+        values = [None if value is None else int(value) for value in values]
+    try:
+        return pa.array(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        return pa.array([None if value is None else str(value) for value in values])

@@ -1,0 +1,102 @@
+"""JSON and Excel, which are read as a whole, and what comes through standard input."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from data_files import FAST, pollux, write_bytes
+from pollux.data.sources import open_data
+from pollux.errors import InputError
+
+RECORDS: list[dict[str, Any]] = [
+    {"name": f"n{index}", "size": index * index % 7, "colour": "red" if index % 3 else "blue"} for index in range(12)
+]
+RECORDS[3] = {"name": "n3", "size": 2, "colour": None}
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("list.json", json.dumps(RECORDS)),
+        ("lines.jsonl", "\n".join(map(json.dumps, RECORDS)) + "\n"),
+        ("wrapped.json", json.dumps({"status": "good", "rows": RECORDS})),
+        ("columns.json", json.dumps(pd.DataFrame(RECORDS).to_dict("list"))),
+    ],
+)
+def test_json_is_a_table_in_the_usual_forms(tmp_path: Path, name: str, text: str) -> None:
+    source = open_data(write_bytes(tmp_path / name, text))
+    assert source.read().rows.to_pylist() == RECORDS
+    assert pollux("fit", name, *FAST, "--out", "run").code == 0
+    assert pollux("predict", "run", name, "--out", "new.csv").code == 0
+    np.testing.assert_array_equal(pd.read_csv("new.csv")["cluster"], pd.read_csv("run/clusters.csv")["cluster"])
+    assert pollux("fit", name, *FAST, "--stream", "yes", "--out", "streamed").code == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[", "{}", "[]", "[1, 2]", "3", '"a"', "[" * 100_000, '{"a": [1], "b": [1, 2]}', "\xff", '[{"a": 1}, 2]'],
+)
+def test_what_is_no_table_is_refused(tmp_path: Path, text: str) -> None:
+    path = write_bytes(tmp_path / "x.json", text.encode("latin-1"))
+    with pytest.raises(InputError, match=r"x\.json"):
+        open_data(path).read()
+
+
+def test_records_may_differ_and_values_may_be_mixed(tmp_path: Path) -> None:
+    path = write_bytes(tmp_path / "x.json", '[{"a": 1, "b": "x"}, {"a": "two"}, {"b": null, "c": 2.0}]')
+    assert open_data(path).read().rows.to_pydict() == {
+        "a": ["1", "two", None],
+        "b": ["x", None, None],
+        "c": [None, None, 2],
+    }
+
+
+def test_sheets_are_tables(tmp_path: Path) -> None:
+    pytest.importorskip("python_calamine")
+    pytest.importorskip("openpyxl")
+    frame = pd.DataFrame(RECORDS).assign(day=pd.Timestamp("2020-01-01") + pd.to_timedelta(range(12), unit="D"))
+    frame.to_excel(tmp_path / "x.xlsx", index=False)
+    rows = open_data(tmp_path / "x.xlsx").read().rows
+    assert rows.column_names == ["name", "size", "colour", "day"]
+    assert rows["size"].to_pylist() == frame["size"].tolist()
+    assert str(rows.schema.field("size").type) == "int64"
+    with pytest.raises(InputError, match="cannot be read as an Excel file"):
+        open_data(write_bytes(tmp_path / "y.xlsx", b"PK rubbish")).read()
+
+
+def test_excel_files_say_what_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "python_calamine", None)
+    with pytest.raises(InputError, match=r"pip install 'pollux\[excel\]'; or save the sheet as CSV"):
+        open_data(write_bytes(tmp_path / "x.xlsx", b"PK")).read()
+
+
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_standard_input_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    text = json.dumps(RECORDS) if form == "json" else pd.DataFrame(RECORDS).to_csv(index=False)
+
+    def pipe(*words: object) -> Any:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        return pollux(*words)
+
+    assert pipe("fit", "-", *FAST).code == 0
+    assert Path("runs/stdin/model.safetensors").is_file()
+    assert pipe("predict", "runs/stdin", "-", "--out", "new.csv").code == 0
+    assert len(pd.read_csv("new.csv")) == 12
+
+
+def test_unknown_formats_name_a_way_out(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"read_…\('x\.sav'\)\.to_csv\('x\.csv'\)"):
+        open_data(write_bytes(tmp_path / "x.sav", b"1"))
