@@ -319,7 +319,9 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
                 given = Precomputed.of_selected(affinity, spec.objective.needs, samples.selected)
             if run.ranks is not None:
                 run.ranks.agree(samples.summary(None if given is None else given.values), "have different rows")
-            chosen = samples if given is not None else draw_samples(samples, spec.max_samples, run.seed)
+            # A fit without a seed that is resumed learns from the same samples.
+            seed = 0 if self.random_state is None and spec.training.checkpoint is not None else run.seed
+            chosen = samples if given is not None else draw_samples(samples, spec.max_samples, seed)
             scaling = spec.preprocessing.fit(chosen)
             geometry = spec.resolve_geometry(given)
             problem = pose_problem(spec, chosen, scaling, geometry, run.ranks, default_generator=run.default_generator)

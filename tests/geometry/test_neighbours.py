@@ -628,16 +628,30 @@ def test_mixtures_are_those_that_scikit_learn_fits_from_the_same_start() -> None
 
 
 def test_the_kernel_of_mixtures_is_a_mean_probability() -> None:
-    X = make_blobs(60, n_features=3, centers=3, random_state=0)[0]
-    embedded = Mixtures(components=3).embed(X)
-    following = 2 * len(WEIGHTS)
-    assert embedded.shape == (60, 3 * (1 + following))
-    kernel = gram(embedded)
+    kernel = gram(Mixtures(components=3).embed(normal(60, 3)))
     assert (kernel >= 0).all()
     assert (kernel <= 1 + 1e-9).all()
-    # Probabilities of each mixture add up to one; that from the compact start has half the weight.
-    np.testing.assert_allclose(embedded[:, :3].sum(1), math.sqrt(1 / 2))
-    np.testing.assert_allclose(embedded[:, 3:].sum(1), math.sqrt(following / 2))
+
+
+def test_half_of_the_weight_is_that_of_the_compact_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    starts = [np.arange(60) % 3, np.arange(60) % 2, np.arange(60) // 20]
+    monkeypatch.setattr(Mixtures, "_starts", lambda self, points, count: iter(starts))
+    embedded = Mixtures(components=3).embed(normal(60, 3))
+    # Probabilities of each mixture add up to one.
+    for part, weight in ((slice(0, 3), 1 / 2), (slice(3, 5), 1 / 4), (slice(5, 8), 1 / 4)):
+        np.testing.assert_allclose(embedded[:, part].sum(1), math.sqrt(weight))
+
+
+def test_starts_at_the_same_clusters_are_one_mixture_with_the_weight_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    X = normal(60, 3)
+    starts = [np.arange(60) % 3, (np.arange(60) + 1) % 3, np.arange(60) % 2]
+    monkeypatch.setattr(Mixtures, "_starts", lambda self, points, count: iter(starts))
+    embedded = Mixtures(components=3).embed(X)
+    assert embedded.shape == (60, 5)
+    np.testing.assert_allclose(embedded[:, :3].sum(1), math.sqrt(3 / 4))
+    # The same numbers of clusters, otherwise numbered, give the same features.
+    monkeypatch.setattr(Mixtures, "_starts", lambda self, points, count: iter([2 - each for each in starts]))
+    np.testing.assert_array_equal(Mixtures(components=3).embed(X), embedded)
 
 
 def test_features_of_few_values_have_broader_components(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,20 +106,24 @@ class Mixtures(Geometry):
         count = min(self.components or _COMPONENTS, len(points))
         # A start needs fewer samples than a mixture: the graph of its samples takes the longest.
         starting = _some(Rows(points), max(_MOST_STARTING, _STARTING_OF_A_CLUSTER * count)).flat()
-        fitted = [fit_mixture(points, *start, regularisation) for start in self._starts(starting, count)]
-        # Half of the weight is that of the first, from the compact start.
-        weights = [math.sqrt(1 / 2), *[math.sqrt(1 / 2 / (len(fitted) - 1))] * (len(fitted) - 1)]
+        starts = [_renumber(labels) for labels in self._starts(starting, count)]
+        # Half of the weight is that of the first, from the compact start. Equal starts are one, with the weight of all.
+        weights = dict.fromkeys(map(bytes, starts), 0.0)
+        for i, start in enumerate(starts):
+            weights[bytes(start)] += 1 / 2 if i == 0 else 1 / 2 / (len(starts) - 1)
+        once = {bytes(start): start for start in starts}
+        fitted = [
+            (math.sqrt(weight), fit_mixture(points, starting, once[key], regularisation))
+            for key, weight in weights.items()
+        ]
         parts = [points] if sample is rows else (to_points(Rows(part)) for part in rows.parts())
         return np.concatenate(
-            [
-                np.concatenate([w * each.predict_proba(part) for w, each in zip(weights, fitted, strict=True)], 1)
-                for part in parts
-            ]
+            [np.concatenate([weight * mixture.predict_proba(part) for weight, mixture in fitted], 1) for part in parts]
         )
 
-    def _starts(self, points: Points, count: int) -> Iterator[tuple[Points, NDArray[np.int64]]]:
-        """Points and their labels (n,) that mixtures start at: the clusters of k-means, and those along graphs."""
-        yield points, k_means(points, count)
+    def _starts(self, points: Points, count: int) -> Iterator[NDArray[np.int64]]:
+        """Labels (n,) of points that mixtures start at: the clusters of k-means, and those along graphs."""
+        yield k_means(points, count)
         once, which = distinct(Rows(points))
         for k in self.neighbours:
             for weights in WEIGHTS:
@@ -127,7 +131,14 @@ class Mixtures(Geometry):
                 vectors = unit_rows(eigenvectors(graph, min(count, _MOST_EIGENVECTORS))[1][which])
                 # Eigenvectors beside the points themselves, each of unit mean square.
                 mixed = np.concatenate([_of_unit_length(vectors - vectors.mean(0)), _of_unit_length(points)], 1)
-                yield points, k_means(mixed, count)
+                yield k_means(mixed, count)
+
+
+def _renumber(labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Labels (n,) numbered by their first samples: the same for the same clusters."""
+    _, first, index = np.unique(labels, return_index=True, return_inverse=True)
+    number: NDArray[np.int64] = np.argsort(np.argsort(first))[index]
+    return number
 
 
 def fit_mixture(
