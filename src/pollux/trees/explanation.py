@@ -374,6 +374,16 @@ def _contrast(columns: Array, inside: NDArray[np.bool_]) -> Array:
     return contrast
 
 
+def _level(condition: Condition, values: Array, inside: NDArray[np.bool_]) -> str:
+    """Whether rows have high, medium or low values (n,): beside the others, since a condition parts them from some."""
+    if condition.low > -math.inf and condition.high < math.inf:
+        return "medium"
+    others, median = values[~inside], np.median(values[inside])
+    is_high = condition.low > -math.inf
+    beyond = np.mean(others > median if is_high else others < median) if len(others) else 0.0
+    return "medium" if beyond > 1 / 3 else "high" if is_high else "low"
+
+
 def _name(
     rule: Sequence[Condition],
     columns: Array,
@@ -387,9 +397,7 @@ def _name(
     for condition in rule if is_telling else ():
         told = _in_words(condition, columns, names)
         if "<=" in told or ">" in told:
-            is_between = condition.low > -math.inf and condition.high < math.inf
-            level = "medium" if is_between else "high" if condition.low > -math.inf else "low"
-            told = f"{level} {names[condition.column]}"
+            told = f"{_level(condition, columns[:, condition.column], inside)} {names[condition.column]}"
         words.append(told)
     if words and ", ".join(words) not in taken:
         return ", ".join(words)

@@ -86,9 +86,9 @@ class GeminiTree(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     >>> iris = load_iris(as_frame=True)
     >>> tree = GeminiTree(3, max_leaves=3).fit(iris.data)
     >>> print(tree.export_text())
-    petal length (cm) <= 3.35
+    petal length (cm) <= 3.4
     |   cluster 1
-    petal length (cm) > 3.35
+    petal length (cm) > 3.4
     |   petal length (cm) <= 5.15
     |   |   cluster 0
     |   petal length (cm) > 5.15
