@@ -32,7 +32,7 @@ def test_python_users_read_python(gaps: str) -> None:
 
 
 def test_users_of_the_command_line_read_options(gaps: str, tmp_path: Path, capsys: Any) -> None:
-    assert main(["fit", gaps, "--out", str(tmp_path / "run")]) == 2
+    assert main(["fit", gaps, "--missing", "error", "--out", str(tmp_path / "run")]) == 2
     printed = capsys.readouterr().err
     assert "--missing mean" in printed
     assert "missing=" not in printed

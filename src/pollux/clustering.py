@@ -491,6 +491,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     def _probabilities(self, X: Any) -> NDArray[np.floating[Any]]:
         check_is_fitted(self)
         X = self._validate(X)
+        probabilities = self.fitted_.probabilities(X)
         count, features = self.fitted_.far_outside(X)
         if count > _FEW_OUTSIDE * X.shape[0]:
             warn(
@@ -498,7 +499,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
                 f"{quoted(features, 5)}: their clusters are guesses.",
                 OutsideWarning,
             )
-        return self.fitted_.probabilities(X)
+        return probabilities
 
     @property
     def _n_features_out(self) -> int:

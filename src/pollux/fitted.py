@@ -24,6 +24,8 @@ from pollux.training.problem import Evaluation, MemoryProblem, StreamProblem, lo
 from pollux.training.restarts import BestRestart
 
 _PREDICTED_ROWS = 10_000
+# Fewer samples say little of where others may lie.
+_FEWEST_OF_A_RANGE = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,8 +194,8 @@ class Fitted:
         if self.range is None or not isinstance(X, np.ndarray) or not len(X):
             return 0, []
         low, high = self.range.numpy()
-        width = high - low
         with np.errstate(invalid="ignore", over="ignore"):
+            width = high - low
             outside = ((low - width > X) | (high + width < X)) & (width > 0)
         names = self.feature_names if self.encoding is None else self.encoding.feature_names
         features = np.flatnonzero(outside.any(0)).tolist()
@@ -248,6 +250,8 @@ class Fitted:
 
 def _range_of(samples: Samples) -> Tensor | None:
     if not isinstance(samples, ArraySamples) or not isinstance(samples.X, np.ndarray) or samples.X.ndim != 2:
+        return None
+    if len(samples.X) < _FEWEST_OF_A_RANGE:
         return None
     ends = [end.reduce(samples.X, axis=0) for end in (np.fmin, np.fmax)]
     return torch.from_numpy(np.stack(ends).astype(np.float64))

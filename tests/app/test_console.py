@@ -113,7 +113,8 @@ def test_a_closed_output_is_not_taken_for_a_file_that_is_written(run: Path) -> N
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="memory cannot be limited here")
 def test_too_little_memory_to_begin_is_the_limit_of_the_machine(run: Path) -> None:
-    done = shell(f"ulimit -v 500000; pollux fit {run.parent / 'plain.csv'} --out new", OPENBLAS_NUM_THREADS="1")
+    # Enough to read the file, and not enough to map torch.
+    done = shell(f"ulimit -v 900000; pollux fit {run.parent / 'plain.csv'} --out new", OPENBLAS_NUM_THREADS="1")
     assert done.returncode == 2, done
     assert "not enough memory" in done.stderr
     assert "Traceback" not in done.stderr
@@ -136,7 +137,7 @@ def test_names_and_values_are_printed_without_control_characters() -> None:
     write_table(Path(), "plain.csv", data)
     answer = good("fit", "plain.csv", *FAST, "--label", "class", "--out", "new")
     assert r"si\u001b[2Jze" in answer.out
-    assert r"u\u009bnit\u000anote: all is well" in answer.out
+    assert r"u\u009bnit note: all is well" in answer.out
     for words in (
         ["fit", "plain.csv", *FAST, "--label", "class", "--json", "--out", "other"],
         ["fit", "plain.csv", "--columns", "si\x1b[2Jz"],

@@ -91,7 +91,7 @@ def test_recipes_are_parameters_that_overrides_replace(name: str) -> None:
 def test_changes_of_a_clustering_do_not_change_its_recipe(name: str) -> None:
     before = copy.deepcopy(RECIPES[name])
     model = getattr(GeminiClustering, name)()
-    if model.penalties:
+    if isinstance(model.penalties, dict):
         model.penalties["entropy"] = 5.0
     model.set_params(objective="mi", n_init=9)
     assert RECIPES[name] == before

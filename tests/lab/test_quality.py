@@ -281,7 +281,7 @@ def test_ours_is_given_the_set_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None
     assert asked[2][0] == "images"
     # Images take long enough for a run to be continued after a kill.
     assert set(given[0]) == {"callbacks"}
-    assert given[1]["checkpoint"].folder == Path("left", "fit")
+    assert given[1]["training__checkpoint"].folder == Path("left", "fit")
 
 
 def given(name: str = "mine", rows: int = 60, columns: int = 4, **more: Any) -> DataSet:

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import entr
 
 from pollux.app.console import PrintedRows
 from pollux.app.settings import Settings
@@ -373,6 +372,9 @@ def assignment_columns(
     """
     results = {"cluster": probabilities.argmax(1)}
     results |= {f"p_{k}": probabilities[:, k] for k in range(probabilities.shape[1])}
+    # Imported late: it takes as long as all that reads a file.
+    from scipy.special import entr
+
     results["entropy"] = entr(probabilities).sum(1)
     columns: dict[str, Any] = {"row": numbers}
     taken = {"row", *results, *identifiers}

@@ -100,7 +100,11 @@ class Part:
     def kept(self, mask: NDArray[np.bool_]) -> Part:
         """The rows of a mask (n,), which need not follow each other in the file any more."""
         beside = {name: values[mask] for name, values in self.beside.items()}
-        rows = self.rows[mask] if isinstance(self.rows, np.ndarray) else self.rows.filter(mask)
+        rows = self.rows
+        if not isinstance(rows, np.ndarray):
+            for index, column in enumerate(rows.columns):
+                rows = rows.set_column(index, rows.schema.names[index], plain(column))
+        rows = rows[mask] if isinstance(rows, np.ndarray) else rows.filter(mask)
         return Part(rows, self.first, beside, self.feature_names)
 
 
