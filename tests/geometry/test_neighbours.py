@@ -754,3 +754,10 @@ def test_the_score_of_a_single_new_row(name: str) -> None:
     model = GeminiClustering(2, model="linear", geometry=name, max_epochs=3, random_state=0).fit(X)
     assert model.score(X[:1]) == pytest.approx(0, abs=1e-6)
     assert math.isfinite(model.score(X[:2]))
+
+
+def test_a_search_among_many_samples_far_from_the_origin_keeps_its_digits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neighbours, "EXACT_UP_TO", 100)
+    # Sums of these are exact, so that only the place differs.
+    X = np.round(normal(500, 4) * 1024) / 1024
+    np.testing.assert_array_equal(nearest(X + 2.0**22, 5).numbers, nearest(X, 5).numbers)
