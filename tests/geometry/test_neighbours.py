@@ -667,7 +667,8 @@ def test_features_of_few_values_have_broader_components(monkeypatch: pytest.Monk
     for X in (answers, answers + normal(80, 5)):
         Mixtures(components=2, neighbours=(5,)).embed(X)
     Mixtures(components=2, neighbours=(5,), regularisation=0.7).embed(answers)
-    assert asked == [0.3] * 3 + [0.05] * 3 + [0.7] * 3
+    # Equal starts are fitted once, so that there may be fewer than three of each.
+    assert list(dict.fromkeys(asked)) == [0.3, 0.05, 0.7]
 
 
 def test_standardised_features_are_made_symmetric_for_mixtures_and_others_are_left() -> None:
