@@ -36,7 +36,8 @@ def main() -> None:
         path = Path(folder) / "wine.safetensors"
         clustering.save(path)
         restored = pollux.load(path)
-        same = np.array_equal(restored.predict(X_new), clustering.predict(X_new))
+        scaled = pipeline[0].transform(X_new)
+        same = np.array_equal(restored.predict(scaled), clustering.predict(scaled))
         print(f"file                    {path.stat().st_size} bytes; same predictions: {same}")
 
     stream = GeminiClustering(n_clusters=3, model="linear", learning_rate=0.05, random_state=0)
