@@ -9,7 +9,7 @@ native = "src/pollux/transport/native"
 headers = ("bipartite", "complete", "general", "graph", "products", "scan", "simplex", "steps", "tree")
 flags = ["-std=c++17", "-O3", "-g0", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math", "-pthread"]
 if windows:
-    flags = ["/std:c++17", "/O2", "/EHsc"]
+    flags = ["/std:c++17", "/O2", "/EHsc", "/utf-8"]
 
 setup(
     ext_modules=[

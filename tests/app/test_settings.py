@@ -337,3 +337,12 @@ def test_complaints_name_both_spellings() -> None:
     assert "--n-init/--restarts must be at least 1" in refused("fit", "d.csv", "--restarts", 0)
     with pytest.raises(InputError, match="n_init must be at least 1"):
         Settings(n_init=0)
+
+
+@pytest.mark.parametrize(
+    "line", ["penalties = 3", "penalties = {vat = true}", 'kinds = ["zip"]', "kinds = 3", "kinds = [1]"]
+)
+def test_values_of_another_kind_are_refused(line: str, tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text(f'data = "plain.csv"\n{line}\n', encoding="utf-8")
+    with pytest.raises(InputError, match=r"penalt|kinds"):
+        from_toml(tmp_path / "c.toml", {})

@@ -328,7 +328,7 @@ def _find_number(data: RunData, ranks: Ranks | None, console: Console) -> int:
         number = found.best.n_clusters
         sets = f"{option('n_clusters')} N sets it, pollux select tells more"
         console.echo(
-            f"{counted(number, 'cluster')} were found, likely; {sets}"
+            f"a quick look finds {counted(number, 'cluster')}; {sets}"
             if found.is_clear
             else f"no number of clusters is clear: {number} are looked for, the best of 2 to {found.asked_for}; {sets}"
         )

@@ -493,7 +493,11 @@ def _checked(name: str, value: Any, default: Any) -> Any:
 
 def _kinds(given: Any) -> dict[str, str]:
     """{"zip": "text"} from itself, or from a list of pairs ("text", "zip")."""
-    pairs = [(kind, name) for name, kind in given.items()] if isinstance(given, Mapping) else list(given)
+    if isinstance(given, Mapping):
+        given = [(kind, name) for name, kind in given.items()]
+    if not isinstance(given, Sequence) or not all(isinstance(each, Sequence) and len(each) == 2 for each in given):
+        raise InputError(f'{_spelled("kinds")} gives columns their kinds, such as {{zip = "text"}}; not {given!r}.')
+    pairs = [tuple(each) for each in given]
     for kind, name in pairs:
         if kind not in names.KINDS or not isinstance(name, str):
             alike = did_you_mean(str(kind), names.KINDS)
@@ -504,10 +508,12 @@ def _kinds(given: Any) -> dict[str, str]:
 def _weights(penalties: Any) -> dict[str, float]:
     """{"vat": 1.0} from itself, or from a list of "vat=1.0" or "vat"."""
     given = {}
-    items = (
-        penalties.items() if isinstance(penalties, Mapping) else [str(item).partition("=")[::2] for item in penalties]
-    )
-    for name, weight in items:
+    if not isinstance(penalties, Mapping | Sequence):
+        raise InputError(f"{_spelled('penalties')} gives penalties their weights, such as vat=1.0; not {penalties!r}.")
+    named = penalties if isinstance(penalties, Mapping) else dict(str(item).partition("=")[::2] for item in penalties)
+    for name, weight in named.items():
+        if isinstance(weight, bool):
+            raise InputError(f"The weight of penalty {name!r} must be a number of at least 0, not {weight}.")
         if name not in names.PENALTIES:
             alike = did_you_mean(str(name), names.PENALTIES)
             raise InputError(f"Unknown penalty {name!r}.{alike} Valid names: {', '.join(names.PENALTIES)}.")

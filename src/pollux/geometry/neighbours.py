@@ -79,7 +79,8 @@ def _points(rows: Rows, components: int | None) -> Tensor:
         axes = principal_axes(rows, centre, components).to(dtype)
 
     def point(samples: Tensor) -> Tensor:
-        moved = (samples.flatten(1).cpu().to(dtype) - centre.to(dtype)) / unit
+        # Centred before digits are given up: data may lie far from the origin.
+        moved = ((samples.flatten(1).cpu().double() - centre) / unit).to(dtype)
         return moved if axes is None else moved @ axes
 
     return torch.cat([point(samples) for samples in rows.parts()])

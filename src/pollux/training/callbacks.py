@@ -1,6 +1,7 @@
 """Callbacks: called after each epoch with its metrics; one that returns True ends the training.
 
-A callback with a method ``after_step(epochs, max_epochs)`` is also called after each step, with the epochs done so far.
+A callback with a method ``after_step(epochs, max_epochs)`` is also called after each step, or after a few that
+are taken at once, with the epochs done so far.
 A callback that is a context manager is entered before the first epoch and left after the last. If it swallows an
 exception, training ends there with the weights of the last whole epoch.
 """

@@ -382,7 +382,7 @@ class CompiledStep(Step):
             labels = np.empty(0, np.int64) if batch.targets is None else batch.targets.contiguous().numpy()
             arrays = (
                 *(rows, *as_arrays(objective, batch.affinity, batch.sample_weight, model.parameters.dtype), labels),
-                *(np.arange(len(rows)), np.array([len(rows)])),
+                *(np.arange(len(rows), dtype=np.int64), np.array([len(rows)], dtype=np.int64)),
             )
             if batch.order is not None:
                 # The next batches are of the same samples; others must not be held.
