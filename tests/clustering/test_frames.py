@@ -16,6 +16,8 @@ from pollux import GeminiClustering, load
 from pollux.app.run_data import open_run_data
 from pollux.app.settings import Settings
 from pollux.clustering import OutsideWarning
+from pollux.data.encoding import UnseenWarning
+from pollux.errors import InputError
 from pollux.spec import Scaling
 
 N = 60
@@ -160,3 +162,54 @@ def test_samples_far_outside_the_training_are_warned_of(fitted: GeminiClustering
 def test_numbers_and_words_in_one_column_are_text() -> None:
     mixed = guests()[["age", "diet"]].assign(odd=pd.Series([1, "two", 3.5] * 20, dtype=object))
     assert clustering().fit(mixed).columns_[2].kind == "text"
+
+
+def test_intervals_are_text() -> None:
+    frame = guests()[["age", "diet"]].fillna(40.0)
+    for cut in (pd.cut(frame.age, 3), pd.Series(pd.cut(frame.age, 3).array.astype("interval"))):
+        data = frame.assign(cut=cut)
+        model = clustering().fit(data)
+        assert [(each.kind, each.used) for each in model.columns_][2] == ("text", True)
+        np.testing.assert_array_equal(model.predict(data), model.labels_)
+
+
+def test_frames_that_are_none_say_what_is_wrong(fitted: GeminiClustering) -> None:
+    numbers = pd.DataFrame(np.random.default_rng(0).normal(size=(N, 3)), columns=["a", "b", "a"])
+    frame = numbers.set_axis(["a", "b", "c"], axis=1)
+    cases = [
+        (frame.a, "a table or \\(n, d\\) array is needed; series.to_frame"),
+        (frame.assign(z=1j), "Complex numbers are not read, and 'z' holds some"),
+        (frame.assign(z=1j, word="x"), "and 'z' holds some"),
+        (numbers, "more than one column called 'a': rename"),
+        (numbers.assign(word="x"), "more than one column called 'a': rename"),
+    ]
+    for data, says in cases:
+        with pytest.raises(InputError, match=says):
+            clustering().fit(data)
+    with pytest.raises(InputError, match=r"series\.to_frame"):
+        fitted.predict(guests().age)
+
+
+def test_durations_are_numbers_of_seconds() -> None:
+    frame = pd.DataFrame({"a": np.random.default_rng(0).normal(size=N), "b": np.arange(N) % 7 * 1.5})
+    timed = frame.assign(b=pd.to_timedelta(frame.b, unit="s"))
+    model = clustering().fit(timed)
+    assert [each.kind for each in model.columns_] == ["number", "number"]
+    np.testing.assert_array_equal(model.predict(timed), clustering().fit(frame).labels_)
+
+
+def test_rows_without_weight_teach_nothing() -> None:
+    data = guests().fillna({"age": 40.0})[["age", "diet", "price"]]
+    other = pd.concat([data, pd.DataFrame({"age": [1e6], "diet": ["stones"], "price": ["$7"]})], ignore_index=True)
+    weight = np.append(np.ones(N), 0.0)
+    with pytest.warns(UnseenWarning, match="1 values of column 'diet'"):
+        model = clustering().fit(other, sample_weight=weight)
+    assert model.encoding_ == clustering().fit(data).encoding_
+    assert len(model.labels_) == N + 1
+
+
+def test_advice_is_what_python_has() -> None:
+    with pytest.raises(InputError, match=r"\(Scaling\(missing='mean'\)\), or drop such rows\.$"):
+        clustering(preprocessing=None).fit(guests())
+    with pytest.raises(InputError, match=r"correct them, or leave the column out\.$"):
+        clustering().fit(guests().assign(age=[np.inf, *range(N - 1)]))

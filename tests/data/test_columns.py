@@ -93,6 +93,24 @@ def test_new_words_are_refused_where_training_had_none() -> None:
         trained.encode(pa.table({"size": [1.0], "x": ["free"]}))
 
 
+@pytest.mark.parametrize(
+    ("unit", "other", "is_same"),
+    [(" km", " %", False), (" km", " miles", False), (" %", "", False), ("$", "", True), (" km", " km", True)],
+)
+def test_units_are_those_of_training(unit: str, other: str, is_same: bool) -> None:
+    def table(unit: str) -> pa.Table:
+        spelled = [f"${index}.5" if unit == "$" else f"{index}.5{unit}" for index in range(N)]
+        return pa.table({"size": np.arange(N) ** 1.5, "x": spelled})
+
+    trained = plan(table(unit)["x"])
+    assert trained.encode(table(unit)).shape == (N, 2)
+    if is_same:
+        np.testing.assert_array_equal(trained.encode(table(other)), trained.encode(table(unit)))
+    else:
+        with pytest.raises(InputError, match=f"unit '{other.strip()}', and '{unit.strip()}' in training"):
+            trained.encode(table(other))
+
+
 # Dates
 
 

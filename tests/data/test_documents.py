@@ -45,6 +45,13 @@ def test_json_is_a_table_in_the_usual_forms(tmp_path: Path, name: str, text: str
     assert pollux("fit", name, *FAST, "--stream", "yes", "--out", "streamed").code == 0
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_lines_of_json_may_hold_ends_of_lines_of_other_kinds(tmp_path: Path, end: str) -> None:
+    records = [{"a": "one\u2028two"}, {"a": "three\x85four"}, {"a": "five"}]
+    text = end.join(json.dumps(record, ensure_ascii=False) for record in records)
+    assert open_data(write_bytes(tmp_path / "x.jsonl", text)).read().rows.to_pylist() == records
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "[", "{}", "[]", "[1, 2]", "3", '"a"', "[" * 100_000, '{"a": [1], "b": [1, 2]}', "\xff", '[{"a": 1}, 2]'],

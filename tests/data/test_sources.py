@@ -31,6 +31,7 @@ from data_files import (
     delimited,
     frame,
     pixels,
+    plan_array,
     plan_table,
     pollux,
     tree,
@@ -295,6 +296,22 @@ def test_a_corrupt_image_is_named(tmp_path: Path, content: bytes) -> None:
     assert "2 of the pictures cannot be read and were left out: 00.png, 03.png" in answer.err
     assert summary["notes"]
     assert len(clusters) == 10
+
+
+def test_corrupt_images_leave_the_others_their_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(array_files, "IMAGES_AT_ONCE", 3)
+    images_in(tmp_path / "images", pixels(12, 8, 8))
+    encoding = plan_array(open_data("images").read().rows)
+    # All of a part, some within one, and the last.
+    for place in (3, 4, 5, 7, 11):
+        (tmp_path / "images" / f"{place:02}.png").write_bytes(b"no image")
+    parts = list(open_data("images").stream(encoding, ()))
+    found = [(part.first + index, name) for part in parts for index, name in enumerate(part.column("file"))]
+    assert found == [(place, f"{place:02}.png") for place in (0, 1, 2, 6, 8, 9, 10)]
+    for place in range(12):
+        (tmp_path / "images" / f"{place:02}.png").write_bytes(b"no image")
+    with pytest.raises(InputError, match="None of the pictures of images can be read"):
+        list(open_data("images").stream(encoding, ()))
 
 
 def test_pictures_that_make_all_coloured_are_named(tmp_path: Path) -> None:

@@ -91,6 +91,18 @@ def test_what_is_said_of_words_among_numbers_does_not_hang_on_the_order_of_parts
     assert "but not 'a', 'b'" in parts[0].plan().left_out["word"]
 
 
+@pytest.mark.parametrize("unit", ["%", " km"])
+def test_units_do_not_hang_on_where_parts_end(unit: str) -> None:
+    spelled = [f"{index}.5{unit}" for index in range(20)] + [f"{index}.25" for index in range(20)]
+    table = pa.table({"share": spelled, "size": np.arange(40) ** 1.5})
+    halves = TableSurvey(table.column_names)
+    halves.add(table.slice(0, 20))
+    halves.add(table.slice(20))
+    expected = outcome(lambda: plan_table(table))
+    assert outcome(halves.plan) == expected
+    assert ("share" in expected["left_out"]) == (unit == "%")
+
+
 def test_surveys_stay_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(surveys, "_MOST_ROWS_COMPARED", 50_000)
     survey = TableSurvey(["text", "number", "key"])

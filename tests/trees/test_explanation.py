@@ -1,6 +1,7 @@
 """Rules for any clustering: that they tell the clusters, and that what is said of them is true."""
 
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,7 @@ from sklearn.datasets import load_iris, load_wine, make_blobs
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from pollux import GeminiTree, explain
+from pollux import GeminiClustering, GeminiTree, explain
 from pollux.errors import InputError
 from pollux.trees.explanation import name_clusters
 
@@ -120,7 +121,12 @@ def test_what_cannot_be_explained_is_refused(clustering, X) -> None:
 
 def test_one_cluster_is_all_rows() -> None:
     (rule,) = explain(np.zeros(150, dtype=int), IRIS).rules
-    assert (rule.conditions, rule.precision, rule.coverage) == (("all rows",), 1, 1)
+    assert (rule.name, rule.conditions, rule.precision, rule.coverage) == ("all rows", ("all rows",), 1, 1)
+    assert rule.sentence == "All rows are in this cluster."
+    year = pd.DataFrame({"Year": 1970 + 0.1 * np.arange(150)})
+    assert explain(np.zeros(150, dtype=int), year).names == {0: "all rows"}
+    assert "A tree" not in str(explain(np.zeros(150, dtype=int), year))
+    assert "A tree of 1 leaf gives " in str(explain(np.arange(150) % 2, np.zeros((150, 1))))
 
 
 def test_values_of_any_size_are_told() -> None:
@@ -128,3 +134,63 @@ def test_values_of_any_size_are_told() -> None:
     labels = (X[:, 0] > 0).astype(int)
     assert explain(labels, X).names == {0: "low x0", 1: "high x0"}
     assert name_clusters(labels, X, ["a"]) == {0: "low a", 1: "high a"}
+
+
+def test_shares_are_said_to_be_estimates() -> None:
+    (low, _) = explain((np.arange(100) > 40).astype(int), np.arange(100.0)[:, None], ["age"]).rules
+    said = r"age <= 40: an estimated \d+% of such rows are in the cluster, and an estimated \d+% of it are such rows\."
+    assert re.fullmatch(said, low.sentence)
+
+
+def test_a_split_at_missing_values_is_told_in_words() -> None:
+    labels = np.arange(60) % 2
+    found = explain(labels, np.where(labels, np.nan, np.arange(60.0))[:, None], ["age"])
+    assert "age is known" in found.export_text()
+    assert "age is missing" in found.export_text()
+    assert found.rules[0].conditions == ("age is known",)
+    assert "inf" not in found.export_text() + str(found)
+
+
+@pytest.mark.parametrize("gap", [None, np.nan, pd.NA])
+def test_gaps_in_text_are_no_value(gap: object) -> None:
+    colour = pd.Series((["red"] * 3 + ["blue"] * 3 + ["green", gap]) * 10, dtype=object)
+    for column in (colour, colour.astype("category"), colour.astype("string")):
+        found = explain((colour == "red").fillna(False).to_numpy().astype(int), pd.DataFrame({"colour": column}))
+        assert set(found.feature_names) == {"colour=red", "colour=blue", "colour=green"}
+        assert found.rules[1].conditions == ("colour is red",)
+
+
+def test_times_are_told_in_days_and_other_units() -> None:
+    day = pd.Series(pd.date_range("2020-03-01 12:00", periods=90, freq="D"))
+    labels = (np.arange(90) >= 30).astype(int)
+    day[89] = pd.NaT
+    for column in (day, day.dt.tz_localize("Europe/Berlin"), day.dt.date.astype(object)):
+        (told,) = explain(labels, pd.DataFrame({"day": column})).rules[1].conditions
+        assert told.startswith("day: days since 2020-03-01 > ")
+        assert 29 <= float(told.split(" > ")[1]) <= 30.5
+    waits = pd.DataFrame({"wait": pd.to_timedelta(np.arange(90), unit="min")})
+    assert explain(labels, waits).rules[1].conditions[0].startswith("wait (minutes) > ")
+    # Also without any value.
+    assert explain(labels, waits.assign(none=None, never=pd.Series([pd.NaT] * 90))).fidelity > 0.9
+
+
+def test_a_frame_that_is_encoded_is_told_in_the_columns_of_its_encoding() -> None:
+    random = np.random.default_rng(0)
+    kind = np.repeat(["small", "large"], 60)
+    frame = pd.DataFrame(
+        {
+            "kind": kind,
+            "day": pd.to_datetime("2020-01-01") + pd.to_timedelta(random.integers(0, 1500, 120), unit="D"),
+            "size": np.where(kind == "small", 1.0, 50.0) + random.normal(size=120),
+        }
+    )
+    model = GeminiClustering(2, random_state=0).fit(frame)
+    found = explain(model, frame)
+    encoding = model.encoding_
+    assert encoding is not None
+    assert set(found.feature_names) == set(encoding.feature_names)
+    assert found.to_dict() == explain(model.predict(frame), encoding.raw(frame), encoding.feature_names).to_dict()
+    renamed = explain(model, frame, ["sort", "when", "extent"])
+    assert {name.replace("=", ":").split(":")[0] for name in renamed.feature_names} <= {"sort", "when", "extent"}
+    with pytest.raises(InputError, match="feature_names"):
+        explain(model, frame, ["sort"])

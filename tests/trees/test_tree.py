@@ -17,8 +17,9 @@ from pollux import GeminiTree, geometry
 from pollux.errors import InputError
 from pollux.geometry.landmarks import features_of
 from pollux.io import onnx as export
+from pollux.spec import Scaling
 from pollux.trees.growth import Growth, Limits, Nodes
-from pollux.trees.tree import describe_side
+from pollux.trees.tree import describe_path, describe_side
 
 Array = NDArray[np.float64]
 WINE = load_wine().data
@@ -126,6 +127,21 @@ def test_a_weight_stands_for_so_many_samples() -> None:
 
 
 # Kernels
+
+
+@pytest.mark.parametrize("affinity", [None, "matrix", "features"])
+def test_samples_of_weight_zero_are_not_seen(affinity: str | None) -> None:
+    X = np.vstack([WINE, 1e6 * WINE[:50]])
+    weight = np.repeat([1.0, 0.0], [len(WINE), 50])
+    of_all = {"matrix": WINE @ WINE.T, "features": geometry.Features(torch.from_numpy(WINE))}.get(affinity or "")
+    given = {"matrix": X @ X.T, "features": geometry.Features(torch.from_numpy(X))}.get(affinity or "")
+    tree = GeminiTree(3, kernel="rbf", preprocessing="standard", max_leaves=6)
+    alone = tree.fit(WINE, affinity=of_all)
+    labels, objective, score = alone.labels_, alone.objective_, alone.score(WINE, affinity=of_all)
+    tree.fit(X, sample_weight=weight, affinity=given)
+    np.testing.assert_array_equal(tree.labels_[: len(WINE)], labels)
+    assert tree.objective_ == pytest.approx(objective)
+    assert tree.score(X, sample_weight=weight, affinity=given) == pytest.approx(score)
 
 
 def test_features_of_few_samples_give_the_kernel_itself() -> None:
@@ -247,6 +263,21 @@ def test_values_of_text_columns_are_named() -> None:
     assert describe_side(nodes, 0, False, ["colour=red"]) == "colour is red"
 
 
+def test_that_a_value_is_there_does_not_replace_how_large_it_is() -> None:
+    none, two = np.full(2, -1), np.zeros(2)
+    nodes = Nodes(
+        feature=np.zeros(2, dtype=np.int64),
+        threshold=np.array([5.0, math.inf]),
+        missing_left=np.array([True, False]),
+        left=none,
+        right=none,
+        cluster=np.zeros(2, dtype=np.int64),
+        weight=two,
+        gain=two,
+    )
+    assert describe_path(nodes, [(0, True), (1, True)], ["x"]) == "x <= 5 and x is there"
+
+
 def test_a_tree_is_drawn() -> None:
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("agg")
@@ -264,6 +295,27 @@ def test_a_tree_is_the_same_from_its_file(tmp_path: Path) -> None:
     np.testing.assert_array_equal(loaded.predict(iris.data), tree.labels_)
     assert loaded.export_text() == tree.export_text()
     assert loaded.get_params() == tree.get_params()
+
+
+def test_parameters_of_any_kind_are_the_same_from_a_file(tmp_path: Path) -> None:
+    scaling = Scaling("standard", n_components=np.int64(3), missing="mean")
+    tree = GeminiTree(np.int64(2), max_leaves=np.int64(4), random_state=np.int32(3), preprocessing=scaling).fit(WINE)
+    tree.save(tmp_path / "tree.safetensors")
+    loaded = pollux.load(tmp_path / "tree.safetensors")
+    assert {**loaded.get_params(), "preprocessing": 0} == {**tree.get_params(), "preprocessing": 0}
+    assert isinstance(loaded.preprocessing, Scaling)
+    assert loaded.score(WINE) == tree.score(WINE)
+
+
+def test_a_file_of_more_clusters_than_are_in_use_is_refused(tmp_path: Path) -> None:
+    tree = GeminiTree(5, max_leaves=5).fit(np.repeat([[0.0], [1.0]], 5, axis=0))
+    assert tree.n_clusters_ == 2
+    tree.save(tmp_path / "tree.safetensors")
+    assert pollux.load(tmp_path / "tree.safetensors").predict([[0.0]]) in (0, 1)
+    tree.nodes_.cluster[-1] = 3
+    tree.save(tmp_path / "tree.safetensors")
+    with pytest.raises(InputError, match="more clusters"):
+        pollux.load(tmp_path / "tree.safetensors")
 
 
 @pytest.mark.parametrize(

@@ -39,13 +39,13 @@ def run(options: argparse.Namespace) -> int:
     from pollux.data.sources import open_data
     from pollux.trees import explain
 
+    clustering, encoding = run_folder.load_run(options.run_folder, options.missing)
     settings = run_folder.read_settings(options.run_folder)
     file = options.data or (settings.data if settings is not None else None)
     if not file:
         raise InputError(f"{options.run_folder} does not say which data it was trained on: pollux explain RUN DATA.")
     if options.data is None and not Path(file).exists():
         raise InputError(f"{file} is no longer there: say where the data are, pollux explain RUN DATA.")
-    clustering, encoding = run_folder.load_run(options.run_folder, options.missing)
     if len(encoding.encoded_shape) != 1:
         raise InputError("Rules are about columns of a table, and images have none: look at them, pollux report.")
     columns, labels, n = [], [], 0

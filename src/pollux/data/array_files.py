@@ -184,7 +184,10 @@ class ImageFolder(Source):
     def read(self) -> Part:
         files = self._files()
         self._check_size(files)
-        files, arrays = self._load_all(files, None)
+        found = self._load_all(files, None)
+        if not found:
+            raise self._nothing_read()
+        files, arrays = [files[place] for place in found], list(found.values())
         channels = max(array.shape[0] for array in arrays)
         coloured = [file.name for file, array in zip(files, arrays, strict=True) if array.shape[0] > 1]
         self.coloured[:] = coloured if len(coloured) < len(files) else []
@@ -201,9 +204,17 @@ class ImageFolder(Source):
             raise InputError(f"The model was not trained on images, but {self.path} is a folder.")
         files = self._files()
         rows = at_once(IMAGES_AT_ONCE, math.prod(encoding.shape))
+        is_empty = True
         for first in range(0, len(files), rows):
-            some, arrays = self._load_all(files[first : first + rows], encoding.shape)
-            yield self._part(some, arrays, first)
+            found = self._load_all(files[first : first + rows], encoding.shape)
+            places = np.array(list(found), dtype=np.int64)
+            # A part ends where a picture was left out, because its rows follow each other among the files.
+            for run in np.split(places, np.flatnonzero(np.diff(places) > 1) + 1) if found else []:
+                some = [files[first + place] for place in run]
+                yield self._part(some, [found[place] for place in run.tolist()], first + int(run[0]))
+                is_empty = False
+        if is_empty:
+            raise self._nothing_read()
 
     def blocks(self) -> Blocks:
         raise InputError(
@@ -211,21 +222,20 @@ class ImageFolder(Source):
             f"torchvision.datasets.ImageFolder, or save them as one .npy file."
         )
 
-    def _load_all(
-        self, files: Sequence[Path], shape: tuple[int, ...] | None
-    ) -> tuple[list[Path], list[NDArray[np.uint8]]]:
-        """The pictures that can be read, and their files."""
-        found: dict[Path, NDArray[np.uint8]] = {}
-        for file in files:
+    def _load_all(self, files: Sequence[Path], shape: tuple[int, ...] | None) -> dict[int, NDArray[np.uint8]]:
+        """The pictures that can be read, by their places among the files."""
+        found: dict[int, NDArray[np.uint8]] = {}
+        for place, file in enumerate(files):
             try:
-                found[file] = self._load(file, shape)
+                found[place] = self._load(file, shape)
             except InputError:
                 if self.strict:
                     raise
                 self.broken.append(file.relative_to(self.path).as_posix())
-        if not found:
-            raise InputError(f"None of the pictures of {self.path} can be read: {', '.join(self.broken[:3])} …")
-        return list(found), list(found.values())
+        return found
+
+    def _nothing_read(self) -> InputError:
+        return InputError(f"None of the pictures of {self.path} can be read: {', '.join(self.broken[:3])} …")
 
     def _files(self) -> list[Path]:
         files = files_in(self.path, IMAGES, hidden=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pollux.errors import InputError, did_you_mean
+from pollux.errors import InputError, did_you_mean, option
 
 CODE = re.compile(r"0\d+|\d{19,}")
 """Text that looks like a number, and of which a number would lose digits."""
@@ -22,23 +23,61 @@ def as_arrow(table: Any, names: Sequence[str] = ()) -> Any:
         return table
     if isinstance(table, pa.RecordBatch):
         return pa.Table.from_batches([table])
+    check_frame(table)
     try:
         if hasattr(table, "iloc"):
+            # Arrow has intervals, and cannot read them.
+            table = _spelled(table, "interval")
             try:
                 return pa.Table.from_pandas(table, preserve_index=False)
             except (pa.ArrowInvalid, pa.ArrowTypeError):
                 # Numbers and words in one column are text.
-                mixed = [name for name, kind in zip(table.columns, table.dtypes, strict=True) if str(kind) == "object"]
-                spelled = {name: table[name].map(str, na_action="ignore") for name in mixed}
-                return pa.Table.from_pandas(table.assign(**spelled), preserve_index=False)
+                return pa.Table.from_pandas(_spelled(table, "object"), preserve_index=False)
         if hasattr(table, "__arrow_c_stream__") or isinstance(table, Mapping):
             return pa.table(table)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError) as error:
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError) as error:
         raise InputError(f"The data frame cannot be read as a table: {error}") from error
     raise InputError(
         f"This model was trained on a table and reads its columns by name: pass a data frame with {quoted(names)}, "
         f"not {type(table).__name__}."
     )
+
+
+def check_frame(table: Any) -> None:
+    """Raise an InputError where a data frame is none, or has columns that cannot be told apart, or complex ones."""
+    if hasattr(table, "to_frame") and not hasattr(table, "columns"):
+        raise InputError(
+            f"X is a {type(table).__name__}, and a table or (n, d) array is needed; series.to_frame() makes one."
+        )
+    if not hasattr(table, "iloc"):
+        return
+    twice = [str(name) for name, times in Counter(table.columns).items() if times > 1]
+    if twice:
+        raise InputError(f"The data frame has more than one column called {quoted(twice)}: rename them.")
+    kinds = zip(table.columns, table.dtypes, strict=True)
+    imaginary = [str(name) for name, kind in kinds if getattr(kind, "kind", "O") == "c"]
+    if imaginary:
+        raise InputError(
+            f"Complex numbers are not read, and {quoted(imaginary)} holds some: pass their real and imaginary parts as "
+            "columns of their own, or leave them out."
+        )
+
+
+def _spelled(frame: Any, kind: str) -> Any:
+    """A data frame of pandas whose columns of this type, or of categories of this type, are text."""
+
+    def is_kind(dtype: Any) -> bool:
+        categories = getattr(dtype, "categories", None)
+        return str(dtype if categories is None else categories.dtype).startswith(kind)
+
+    # By their places: names may be of any type.
+    places = [place for place, dtype in enumerate(frame.dtypes) if is_kind(dtype)]
+    if not places:
+        return frame
+    frame = frame.copy(deep=False)
+    for place in places:
+        frame.isetitem(place, frame.iloc[:, place].map(str, na_action="ignore"))
+    return frame
 
 
 def as_numbers(name: str, values: Any) -> NDArray[np.float64]:
@@ -143,6 +182,11 @@ def no_column(absent: Sequence[str], there: Sequence[str], given: str = "") -> I
     asked = f" ({given})" if given else ""
     alike = did_you_mean(absent[0], there)
     return InputError(f"There is no column {quoted(absent, 5)}{asked}.{alike} There are: {quoted(there, 30)}.")
+
+
+def advised(words: str, given: str) -> str:
+    """What to do: ``given`` by an option of the command line, or in words, since Python has no such parameter."""
+    return given if option("drop").startswith("--") else words
 
 
 def quoted(names: Sequence[str], most: int = 12) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -60,7 +61,8 @@ def _read_json(path: Path) -> dict[str, list[Any]]:
         try:
             found = json.loads(text)
         except json.JSONDecodeError:
-            found = [json.loads(line) for line in text.splitlines() if line.strip()]
+            # Some of what splitlines ends a line at may stand within a text.
+            found = [json.loads(line) for line in re.split(r"[\r\n]+", text) if line.strip()]
     except (ValueError, RecursionError, OSError, EOFError) as error:
         raise InputError(f"{path} is not JSON: {error}") from error
     if isinstance(found, dict) and found and all(isinstance(values, list) for values in found.values()):

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pollux.data.arrow import (
+    advised,
     as_arrow,
     as_numbers,
     as_text,
@@ -26,7 +27,7 @@ from pollux.data.arrow import (
     quoted,
 )
 from pollux.data.moments import parts_of
-from pollux.data.spellings import CYCLES, DAY, YEAR, read_times, written_numbers
+from pollux.data.spellings import CYCLES, DAY, YEAR, comparable_units, read_times, written_numbers
 from pollux.errors import InputError, did_you_mean, option, warn
 from pollux.io.parsing import Count, Finite, Positive, Share, Size, parse
 from pollux.names import MISSING_IN_FILES
@@ -130,7 +131,7 @@ class Number(msgspec.Struct, frozen=True, tag="number", tag_field="kind"):
     """A column x of numbers, encoded as (x − mean) / scale; a missing value is read as ``fill``, or else the mean.
 
     ``decimal`` says that it is text, as people write numbers, with this before a fraction; ``unit`` is what stands
-    beside them. Text that is not a number is an error, or with ``coerce`` a missing value.
+    beside them. Another unit is an error, and so is text that is not a number, or with ``coerce`` a missing value.
     """
 
     name: str
@@ -154,7 +155,13 @@ class Number(msgspec.Struct, frozen=True, tag="number", tag_field="kind"):
         """The numbers of an Arrow column, (n,); NaN where one is missing."""
         if not self.decimal or kind_of(values.type) != "text":
             return as_numbers(self.name, values)
-        numbers, _ = written_numbers(as_text(values), self.decimal)
+        numbers, units = written_numbers(as_text(values), self.decimal)
+        if not self.coerce and len(comparable_units({self.unit, *units})) > 1:
+            other = quoted(sorted(units - {self.unit}), 3)
+            raise InputError(
+                f"Column {self.name!r} holds numbers with the unit {other}, and {self.unit!r} in training: convert "
+                "them, or leave those rows out."
+            )
         strange = np.isnan(numbers) & ~is_missing(values)
         if strange.any() and not self.coerce:
             first = values[int(strange.argmax())].as_py()
@@ -591,7 +598,6 @@ def _check_finite(X: Matrix, names: Sequence[str]) -> None:
 def describe_missing(lacking: Mapping[str, int], n: int) -> str:
     """What to say of columns that lack values."""
     columns = ", ".join(f"{name!r} ({count:,})" for name, count in lacking.items())
-    return (
-        f"Values are missing in {columns} of {n:,} rows. Fill in means of training ({option('missing', 'mean')}) or "
-        f"leave such rows out ({option('missing', 'drop')})."
-    )
+    mean = option("missing", "mean", group="Scaling")
+    others = advised("drop such rows", f"leave such rows out ({option('missing', 'drop')})")
+    return f"Values are missing in {columns} of {n:,} rows. Fill in means of training ({mean}), or {others}."

@@ -18,7 +18,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from pollux.data.arrow import as_arrow, kind_of
+from pollux.data.arrow import as_arrow, check_frame, kind_of
 from pollux.data.encoding import Encoding
 from pollux.data.moments import Moments
 from pollux.data.rows import Several
@@ -165,7 +165,7 @@ def open_samples(
     choices = Choices(missing=missing, scaling=scaling)
     table = table_to_encode(X)
     if table is not None:
-        encoding, _ = learn_encoding(InMemory(table), choices)
+        encoding, _ = learn_encoding(InMemory(_of_positive_weight(table, sample_weight)), choices)
         encoded = encoding.encode(table)
         _check_count(len(encoded), fewest)
         samples = select_samples(encoded, sample_weight, device, tuple(table.column_names))
@@ -182,6 +182,15 @@ def open_samples(
     if len(stream) < fewest:
         raise InputError(f"{stream.name} has {len(stream)} rows: at least {fewest} are needed, one for each cluster.")
     return stream
+
+
+def _of_positive_weight(table: Any, sample_weight: Any) -> Any:
+    """The rows of an Arrow table that count; all where the weights are not those of rows, which is refused later."""
+    weight = np.asarray([] if sample_weight is None else sample_weight)
+    if weight.shape != (table.num_rows,) or weight.dtype.kind not in "biuf":
+        return table
+    counts = weight > 0
+    return table.filter(counts) if counts.any() and not counts.all() else table
 
 
 def _open_stream(source: Any, dtype: str, choices: Choices) -> Stream:
@@ -202,6 +211,7 @@ def table_to_encode(X: Any) -> Any:
 
     Those of pandas, polars, pyarrow and others that share their columns as Arrow has them.
     """
+    check_frame(X)
     is_pandas = hasattr(X, "dtypes") and hasattr(X, "iloc") and hasattr(X, "columns")
     if not is_pandas and not hasattr(X, "__arrow_c_stream__") and not hasattr(X, "to_batches"):
         return None
@@ -214,8 +224,9 @@ def table_to_encode(X: Any) -> Any:
     check_columns(Path("The data frame"), table.column_names)
     numbers = ("boolean", "integer", "number", "nothing")
     kinds = {field.name: kind_of(field.type) for field in table.schema}
-    is_category = any(str(field.type).startswith("dictionary") for field in table.schema)
-    if is_category or not set(kinds.values()) <= set(numbers):
+    # Categories are no measurements, whatever they are stored as; durations are, once they are in seconds.
+    is_other = any(str(field.type).startswith(("dictionary", "duration")) for field in table.schema)
+    if is_other or not set(kinds.values()) <= set(numbers):
         return table
     candidates = [name for name, kind in kinds.items() if kind == "integer" and names_rows(name)]
     if not candidates:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Set
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,7 @@ _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct",
 
 
 def written_numbers(values: Any, decimal: str) -> tuple[NDArray[np.float64], set[str]]:
-    """Numbers (n,) of an Arrow column of text, NaN where there is none; and the units that stand beside them.
+    """Numbers (n,) of an Arrow column of text, NaN where there is none; and the units beside them, "" for none.
 
     Thousands may be set apart, a currency may stand before or after, a unit after a space, and what is in brackets is
     negative, as accountants write. Numbers of a percentage are those that are written: 45 of "45 %".
@@ -70,9 +71,13 @@ def written_numbers(values: Any, decimal: str) -> tuple[NDArray[np.float64], set
     signs = pc.binary_join_element_wise(part("sign"), part("inner"), part("open"), "")
     negative = np.asarray(pc.match_substring_regex(signs, r"[-−–(]").to_numpy(zero_copy_only=False))
     beside = pc.utf8_trim_whitespace(pc.binary_join_element_wise(part("before"), part("after"), ""))
-    # A unit may be left out where it is a currency; a percentage without its sign would be another number.
     units = set(pc.unique(pc.drop_null(pc.if_else(text.is_valid(), beside, None))).to_pylist())
-    return np.where(negative, -numbers, numbers), units if units & set(_PERCENT) else units - {""}
+    return np.where(negative, -numbers, numbers), units
+
+
+def comparable_units(units: Set[str]) -> Set[str]:
+    """The units of one column that differ: one may be left out, but a percentage without its sign is another number."""
+    return units if units & set(_PERCENT) else units - {""}
 
 
 def _number_pattern(decimal: str) -> str:

@@ -15,6 +15,7 @@ from msgspec import structs
 from numpy.typing import NDArray
 
 from pollux.data.arrow import (
+    advised,
     as_numbers,
     as_text,
     is_missing,
@@ -44,7 +45,17 @@ from pollux.data.encoding import (
 from pollux.data.moments import Moments, learn_units, parts_of
 from pollux.data.shuffling import shards
 from pollux.data.sources import Blocks
-from pollux.data.spellings import DATES, DAY, DECIMALS, STORED, has_codes, lack_digits, read_times, written_numbers
+from pollux.data.spellings import (
+    DATES,
+    DAY,
+    DECIMALS,
+    STORED,
+    comparable_units,
+    has_codes,
+    lack_digits,
+    read_times,
+    written_numbers,
+)
 from pollux.errors import InputError, option
 
 if TYPE_CHECKING:
@@ -761,7 +772,7 @@ class Column:
         is_plain = not self.counts.many and all(value.strip().isdigit() for value in self.counts.of)
         if self.wanted != "number" and is_plain and len(self.counts.of) <= MOST_VALUES:
             return None
-        return decimal if self.wanted == "number" or len(spelling.units) <= 1 else None
+        return decimal if self.wanted == "number" or len(comparable_units(spelling.units)) <= 1 else None
 
     def check_measurement(self) -> None:
         """Raise where whole numbers tell rows apart, and measure nothing."""
@@ -796,7 +807,7 @@ class Column:
         coerce, strange, unit, note = False, 0, "", ""
         if spelling is not None:
             coerce, strange = self.wanted == "number", spelling.strange
-            unit = next(iter(spelling.units), "")
+            unit = min(comparable_units(spelling.units), default="")
             note = "written as text" + (f', with "{unit}"' if unit else "")
             note += ", decimal comma" if decimal == "," else ""
             note += f"; {strange:,} values are not numbers" if strange else ""
@@ -924,9 +935,10 @@ def _check_number(name: str, moments: Moments, scaling: str) -> None:
         raise LeaveOutError("it has one value throughout", "constant")
     mean, deviation = float(moments.mean[0]), float(moments.deviation[0])
     if not (math.isfinite(mean) and math.isfinite(deviation) and (deviation > 0 or scaling == "none")):
+        instead = advised("leave the column out", f"leave it out ({option('drop')})")
         raise InputError(
             f"Column {name!r} holds values that are infinite, or too large or small to standardise: correct them, or "
-            f"leave it out ({option('drop')})."
+            f"{instead}."
         )
 
 
@@ -945,5 +957,5 @@ def _almost_numbers(counts: Mapping[str, int]) -> str:
     words = sorted(value for value in counts if not is_number(value))
     if not words or 2 * len(words) > len(counts):
         return ""
-    advice = f"correct it, or if a value is missing there pass {option('na')}"
+    advice = "correct it, or if a value is missing there " + advised("make it None", f"pass {option('na')}")
     return f"; most are numbers, but not {quoted(words, 3)}: {advice}"

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import datetime
 import html
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import KFold
 from sklearn.pipeline import Pipeline
 from sklearn.tree import DecisionTreeClassifier, export_text
 
+from pollux.data.arrow import as_arrow
+from pollux.data.encoding import Encoding, TableEncoding
 from pollux.errors import InputError
 
 Array = NDArray[np.float64]
@@ -103,6 +108,9 @@ class Explanation:
     def export_text(self) -> str:
         """The tree as text."""
         text: str = export_text(self.tree, feature_names=list(self.feature_names), decimals=4)
+        # A split between missing values and all others is at infinity.
+        text = re.sub(r" <= inf$", " is known", text, flags=re.MULTILINE)
+        text = re.sub(r" > +inf$", " is missing", text, flags=re.MULTILINE)
         return text.replace("class: ", "cluster ")
 
     def to_dict(self) -> dict[str, Any]:
@@ -118,9 +126,10 @@ class Explanation:
         for rule in self.rules:
             lines += [f"cluster {rule.cluster} ({rule.size:,} rows): {rule.name}", f"    {rule.sentence}"]
         leading = ", ".join(f"{name} {share:.0%}" for name, share in list(self.importances.items())[:5] if share > 0)
-        lines.append(
-            f"A tree of {self.tree.get_n_leaves()} leaves gives {self.fidelity:.0%} of the rows their cluster."
-        )
+        leaves = int(self.tree.get_n_leaves())
+        if leaves > 1 or self.fidelity < 1:
+            counted = f"{leaves} leaves" if leaves > 1 else "1 leaf"
+            lines.append(f"A tree of {counted} gives {self.fidelity:.0%} of the rows their cluster.")
         return "\n".join([*lines, f"Columns that matter: {leading}." if leading else "No column matters."])
 
     def _repr_html_(self) -> str:
@@ -144,7 +153,8 @@ def explain(clustering: Any, X: Any, feature_names: Sequence[str] | None = None)
     clustering : fitted clustering, Pipeline, or array of shape (n,)
         A clustering of Pollux or scikit-learn, a pipeline that ends in one, or the labels of the rows; −1: no cluster.
     X : array or DataFrame of shape (n, d)
-        The rows as the clustering takes them; values may be missing (NaN). Text is read as one column for each value.
+        The rows as the clustering takes them; values may be missing. A data frame that the clustering reads by an
+        encoding is explained in its columns; else text is read as one column for each value, and dates as days.
     feature_names : sequence of str, optional
         Names of the columns; those of the data frame by default.
 
@@ -157,7 +167,11 @@ def explain(clustering: Any, X: Any, feature_names: Sequence[str] | None = None)
     >>> explain(KMeans(3, random_state=0, n_init=10).fit(iris), iris).rules[1].name
     'low petal width (cm)'
     """
-    columns, names, groups = _as_columns(X, feature_names)
+    encoding = getattr(clustering, "encoding_", None)
+    if encoding is None:
+        columns, names, groups = _as_columns(X, feature_names)
+    else:
+        X, columns, names, groups = _as_encoded(X, encoding, feature_names)
     columns = np.clip(columns, -_LARGEST, _LARGEST)
     labels = _labels_of(clustering, X, len(columns))
     n = len(columns)
@@ -200,13 +214,14 @@ def explain(clustering: Any, X: Any, feature_names: Sequence[str] | None = None)
         is_telling = _f1(held[row], inside) >= _TELLING
         conditions = tuple(_in_words(condition, some, some_names) for condition in found) or ("all rows",)
         name = _name(found, some, inside, some_names, {rule.name for rule in rules}, is_telling)
-        told_by = (
-            f"{' and '.join(conditions)}: {precision:.0%} of such rows are in the cluster, and {coverage:.0%} of it"
+        said = (
+            f"{' and '.join(conditions)}: an estimated {precision:.0%} of such rows are in the cluster, and an "
+            f"estimated {coverage:.0%} of it are such rows."
         )
-        told_by = told_by if is_telling else f"No short rule tells this cluster. The best is {told_by}"
+        said = said if is_telling else f"No short rule tells this cluster. The best is {said}"
+        said = "All rows are in this cluster." if sizes[int(cluster)] == n else said
         bounds = tuple((some_names[column], low, high) for column, low, high in found)
-        size, said = sizes[int(cluster)], f"{told_by} are such rows."
-        rules.append(Rule(int(cluster), size, name, conditions, precision, coverage, said, bounds))
+        rules.append(Rule(int(cluster), sizes[int(cluster)], name, conditions, precision, coverage, said, bounds))
     shares = dict.fromkeys(every, 0.0)
     for group, share in zip(groups, tree.feature_importances_, strict=True):
         shares[group] += float(share)
@@ -249,6 +264,28 @@ def _labels_of(clustering: Any, X: Any, n: int) -> Labels:
     return labels.astype(np.int64)
 
 
+def _as_encoded(
+    X: Any, encoding: Encoding, feature_names: Sequence[str] | None
+) -> tuple[Any, Array, list[str], list[str]]:
+    """The rows that a clustering can read, and their columns as it reads them; see :func:`_as_columns`."""
+    if len(encoding.encoded_shape) != 1:
+        raise InputError("Rules are about columns of a table, and images have none.")
+    given = encoding.feature_names
+    if isinstance(encoding, TableEncoding):
+        X = as_arrow(X, encoding.names)
+        if feature_names is not None:
+            if len(feature_names) != X.num_columns:
+                raise InputError(f"There are {X.num_columns} columns, and {len(feature_names)} feature_names.")
+            called = dict(zip(X.column_names, map(str, feature_names), strict=True))
+            renamed = [msgspec.structs.replace(column, name=called[column.name]) for column in encoding.columns]
+            given = [name for column in renamed for name in column.feature_names]
+    if encoding.missing == "drop":
+        complete = encoding.complete(X)
+        X = X.filter(complete) if isinstance(encoding, TableEncoding) else X[complete]
+    names = [f"column {name}" if name.isdigit() else name for name in given]
+    return X, *_as_columns(encoding.raw(X), names or None)
+
+
 def _as_columns(X: Any, feature_names: Sequence[str] | None) -> tuple[Array, list[str], list[str]]:
     """Numbers (n, p), the names of their columns, and the columns of X that they stem from."""
     if not hasattr(X, "columns"):
@@ -273,19 +310,56 @@ def _as_columns(X: Any, feature_names: Sequence[str] | None) -> tuple[Array, lis
     parts: list[Array] = []
     names, groups = [], []
     for name, column in zip(given, X.columns, strict=True):
-        series = X[column]
-        try:
-            parts.append(np.asarray(series, dtype=np.float64))
-            names.append(name)
-            groups.append(name)
-        except (TypeError, ValueError):
-            texts = np.asarray(series).astype(str)
-            values, counts = np.unique(texts, return_counts=True)
-            for value in values[np.argsort(-counts, kind="stable")[:_MOST_VALUES]]:
-                parts.append((texts == value).astype(np.float64))
-                names.append(f"{name}={value}")
-                groups.append(name)
+        found = _read_column(X[column], name)
+        parts += found.values()
+        names += found
+        groups += [name] * len(found)
     return np.stack(parts, axis=1) if parts else np.empty((len(X), 0)), names, groups
+
+
+def _read_column(series: Any, name: str) -> dict[str, Array]:
+    """A column of a data frame as columns of numbers, by name; NaN where a value is missing."""
+    if getattr(getattr(series, "dtype", None), "tz", None) is not None:
+        series = series.dt.tz_localize(None)
+    values = np.asarray(series)
+    absent = _is_missing(series, values)
+    known = values[~absent]
+    if len(known) and all(isinstance(value, datetime.date) for value in known):
+        known = np.array([datetime.datetime(*value.timetuple()[:6]) for value in known], dtype="datetime64[us]")
+    if known.dtype.kind == "M":
+        # Trees of scikit-learn read float32: days since then keep the minutes.
+        first = known.min().astype("datetime64[D]") if len(known) else np.datetime64("1970-01-01")
+        return {f"{name}: days since {first}": _spread((known - first) / np.timedelta64(1, "D"), absent)}
+    if known.dtype.kind == "m":
+        seconds = known / np.timedelta64(1, "s")
+        usual = np.median(np.abs(seconds)) if len(seconds) else 0.0
+        unit, length = next(((unit, length) for unit, length in _UNITS.items() if usual >= length), ("seconds", 1.0))
+        return {f"{name} ({unit})": _spread(seconds / length, absent)}
+    try:
+        return {name: _spread(known.astype(np.float64), absent)}
+    except (TypeError, ValueError):
+        texts = known.astype(str)
+    found, counts = np.unique(texts, return_counts=True)
+    frequent = found[np.argsort(-counts, kind="stable")[:_MOST_VALUES]]
+    return {f"{name}={value}": _spread((texts == value).astype(np.float64), absent) for value in frequent}
+
+
+_UNITS = {"days": 86_400.0, "hours": 3_600.0, "minutes": 60.0}
+
+
+def _spread(known: Array, absent: NDArray[np.bool_]) -> Array:
+    """(n,) of the values that are known, NaN where one is absent."""
+    column = np.full(len(absent), np.nan)
+    column[~absent] = known
+    return column
+
+
+def _is_missing(series: Any, values: NDArray[Any]) -> NDArray[np.bool_]:
+    if values.dtype.kind == "O":
+        # pandas has a value of its own for what is missing, which cannot be compared.
+        own = series.isna() if hasattr(series, "isna") else [value is None or value != value for value in values]
+        return np.asarray(own, dtype=bool)
+    return np.asarray(np.isnat(values) if values.dtype.kind in "mM" else values != values, dtype=bool)
 
 
 def _is_share(column: Array) -> bool:
@@ -356,7 +430,10 @@ def _holds(conditions: Sequence[Condition], columns: Array) -> NDArray[np.bool_]
 def _in_words(condition: Condition, columns: Array, names: Sequence[str]) -> str:
     column, low, high = condition
     name, value = names[column].rpartition("=")[::2]
-    if name and _is_share(columns[:, column]):
+    is_share = bool(name) and _is_share(columns[:, column])
+    if low == -math.inf and high == math.inf:
+        return f"{name if is_share else names[column]} is known"
+    if is_share:
         return f"{name} is {value}" if low > -math.inf else f"{name} is not {value}"
     if low > -math.inf and high < math.inf:
         return f"{low:.12g} < {names[column]} <= {high:.12g}"
@@ -378,7 +455,9 @@ def _level(condition: Condition, values: Array, inside: NDArray[np.bool_]) -> st
     """Whether rows have high, medium or low values (n,): beside the others, since a condition parts them from some."""
     if condition.low > -math.inf and condition.high < math.inf:
         return "medium"
-    others, median = values[~inside], np.median(values[inside])
+    known = ~np.isnan(values)
+    others, own = values[~inside & known], values[inside & known]
+    median = np.median(own) if len(own) else 0.0
     is_high = condition.low > -math.inf
     beyond = np.mean(others > median if is_high else others < median) if len(others) else 0.0
     return "medium" if beyond > 1 / 3 else "high" if is_high else "low"
@@ -393,6 +472,8 @@ def _name(
     is_telling: bool,
 ) -> str:
     """A short name that no other cluster has: by the rule, then by the columns whose means differ most."""
+    if inside.all():
+        return "all rows"
     words = []
     for condition in rule if is_telling else ():
         told = _in_words(condition, columns, names)

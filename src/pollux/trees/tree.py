@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -26,7 +26,7 @@ from pollux.geometry.landmarks import features_of, low_rank
 from pollux.geometry.pairwise import is_whole
 from pollux.io import tensors as tensor_files
 from pollux.io.parsing import Finite, Size, parse
-from pollux.spec import as_group
+from pollux.spec import Scaling, as_group
 from pollux.trees.growth import NO_CHILD, Array, Growth, Index, Limits, Nodes
 
 FORMAT, VERSION = "pollux-tree", "1"
@@ -141,7 +141,7 @@ class GeminiTree(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError("Sample weights must contain at least one non-zero number: all are zero.")
         selected = weight > 0
         seed = check_random_state(0 if self.random_state is None else self.random_state).randint(2**31)
-        features = self._features(X, weight, affinity, seed)[selected]
+        features = self._features(X, weight, affinity, seed)
         weight = weight[selected]
         features -= weight @ features / weight.sum()
         growth = Growth(X[selected], features, weight, limits, np.random.default_rng(seed))
@@ -187,18 +187,21 @@ class GeminiTree(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         raise ValueError(f"max_features is a number or a share of columns, 'sqrt', 'log2' or None; not {given!r}.")
 
     def _features(self, X: Array, weight: Array, affinity: Any, seed: int) -> Array:
-        """Features (n, r) whose products are the kernel."""
+        """Features (m, r) whose products are the kernel, of the m samples of positive weight."""
+        selected = weight > 0
         if affinity is not None or (isinstance(self.kernel, str) and self.kernel == "precomputed"):
             given = check_affinity(affinity, "kernel")
             if len(given) != len(X):
                 raise ValueError(f"The affinity is of {len(given)} samples, but X has {len(X)} rows.")
             if isinstance(given, Features):
-                return given.values.double().cpu().numpy().copy()
+                return given.values.double().cpu().numpy()[selected]
             matrix = given.double().cpu().numpy()
+            matrix = matrix if selected.all() else matrix[np.ix_(selected, selected)]
             return low_rank(lambda index: matrix[:, index], matrix.diagonal(), len(matrix), seed)
         geometry = resolve(self.kernel, "kernel").for_clusters(self.n_clusters)
         if isinstance(geometry, Precomputed):
             return self._features(X, weight, geometry.affinity, seed)
+        X, weight = X[selected], weight[selected]
         samples = ArraySamples(X, np.ones(len(X), dtype=bool), torch.from_numpy(weight))
         scaling = as_group("preprocessing", self.preprocessing).fit(samples)
         if scaling is None and np.isnan(X).any():
@@ -224,7 +227,10 @@ class GeminiTree(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         """The objective of the clusters of X, in features of mean zero; higher is better."""
         X = self._validate(X)
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        if not weight.any():
+            raise ValueError("Sample weights must contain at least one non-zero number: all are zero.")
         features = self._features(X, weight, affinity, 0)
+        X, weight = X[weight > 0], weight[weight > 0]
         features -= weight @ features / weight.sum()
         members = (self.nodes_.cluster[self.nodes_.apply(X)] == np.arange(self.n_clusters_)[:, None]) * weight
         size = members.sum(1)
@@ -331,9 +337,11 @@ class GeminiTree(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     def save(self, path: str | Path) -> None:
         """Write the tree to one file, for :func:`pollux.load`."""
         check_is_fitted(self)
-        plain = {name: value for name, value in self.get_params().items() if isinstance(value, int | float | str)}
+        plain = _plain(self.get_params(deep=False))
+        if isinstance(self.preprocessing, Scaling):
+            plain |= {_SCALING + name: value for name, value in _plain(self.preprocessing.get_params()).items()}
         description = _Description(
-            n_clusters=self.n_clusters,
+            n_clusters=int(self.n_clusters),
             n_clusters_=self.n_clusters_,
             n_features=self.n_features_in_,
             objective=self.objective_,
@@ -353,7 +361,13 @@ class GeminiTree(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         description = parse(data, _Description, damaged)
         tree = cls(description.n_clusters)
         try:
-            tree.set_params(**description.parameters)
+            parameters = description.parameters
+            scaling = {name: value for name, value in parameters.items() if name.startswith(_SCALING)}
+            if scaling:
+                tree.preprocessing = Scaling().set_params(
+                    **{name.removeprefix(_SCALING): value for name, value in scaling.items()}
+                )
+            tree.set_params(**{name: value for name, value in parameters.items() if name not in scaling})
             tree._limits()
             labels = tensors.pop("labels").numpy().copy()
             nodes = Nodes(**{name: tensor.numpy().copy() for name, tensor in tensors.items()})
@@ -370,6 +384,15 @@ class GeminiTree(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
+
+
+_SCALING = "preprocessing__"
+
+
+def _plain(parameters: Mapping[str, Any]) -> dict[str, int | float | str | None]:
+    """Those parameters that are numbers or text."""
+    values = {name: value.item() if isinstance(value, np.generic) else value for name, value in parameters.items()}
+    return {name: value for name, value in values.items() if isinstance(value, int | float | str)}
 
 
 class _Description(Struct):
@@ -400,8 +423,14 @@ def _check_nodes(nodes: Nodes, labels: NDArray[np.int64], description: _Descript
         raise ValueError("its nodes are not a tree")
     if (children <= parents).any():
         raise ValueError("a child is before its parent")
-    clusters = np.concatenate([nodes.cluster, labels])
-    if labels.ndim != 1 or labels.dtype.kind != "i" or clusters.min() < 0 or clusters.max() >= description.n_clusters:
+    if labels.ndim != 1 or labels.dtype.kind != "i":
+        raise ValueError("its labels are not whole numbers of rows")
+    # A cluster of which all samples went to others is only above leaves.
+    known = [
+        (nodes.cluster, description.n_clusters),
+        (np.append(nodes.cluster[~inner], labels), description.n_clusters_),
+    ]
+    if any(clusters.min() < 0 or clusters.max() >= most for clusters, most in known):
         raise ValueError("there are more clusters than clusters")
     if nodes.feature.min() < 0 or nodes.feature.max() >= description.n_features or np.isnan(nodes.threshold).any():
         raise ValueError("a split is of no column, or at no number")
@@ -423,9 +452,10 @@ def describe_side(nodes: Nodes, node: int, is_left: bool, names: Sequence[str]) 
 
 def describe_path(nodes: Nodes, path: Sequence[tuple[int, bool]], names: Sequence[str]) -> str:
     """The conditions of a path in words, those that a later one makes needless left out."""
-    last: dict[tuple[int, bool], str] = {}
+    last: dict[tuple[int, bool, bool], str] = {}
     for node, is_left in path:
-        key = (int(nodes.feature[node]), is_left)
+        # That a value is there does not say how large it is.
+        key = (int(nodes.feature[node]), is_left, math.isinf(nodes.threshold[node]))
         last.pop(key, None)
         last[key] = describe_side(nodes, node, is_left, names)
     return " and ".join(last.values()) or "all samples"
