@@ -46,6 +46,7 @@ def settings(random_state: int, verbose: bool = False) -> GeminiClustering:
         n_clusters=15,
         model="mlp",
         objective="mmd_ovo",
+        preprocessing=None,
         batch_size=500,
         learning_rate=3e-3,
         max_epochs=60,
