@@ -48,6 +48,7 @@ import fault_runs
 from data_files import frame, tree, write_table
 from fault_runs import Child, Ended, contents, results
 from pollux import GeminiClustering, Training, load
+from pollux.app.run_folder import has_learned
 from pollux.errors import InputError
 from pollux.io import tensors as checked_tensors
 from pollux.training import Checkpoints, NotFiniteError, NumericalWarning
@@ -884,7 +885,7 @@ def test_a_second_run_in_the_same_folder_is_refused_at_once(
 ) -> None:
     words = words_of(data)
     first = Child(tmp_path, *words, sabotage={"slow_steps": 0.05})
-    first.wait_for(lambda: list((tmp_path / "run").glob("unfinished/*.safetensors")))
+    first.wait_for(lambda: has_learned(tmp_path / "run"))
     for others in ([*words, "--overwrite"], ["fit", "--resume", "run"], [*words]):
         second = Child(tmp_path, *others).end()
         assert second.code == 2, second
@@ -898,7 +899,7 @@ def test_a_second_run_in_the_same_folder_is_refused_at_once(
 def test_the_lock_of_a_killed_run_is_gone(data: Path, whole: Callable[..., Any], tmp_path: Path) -> None:
     words = words_of(data)
     first = Child(tmp_path, *words, sabotage={"slow_steps": 0.05})
-    first.wait_for(lambda: list((tmp_path / "run").glob("unfinished/*.safetensors")))
+    first.wait_for(lambda: has_learned(tmp_path / "run"))
     second = Child(tmp_path, "fit", "--resume", "run").end()
     assert second.code == 2, second
     first.send(signal.SIGKILL)
