@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import pytest
 import torch
+from numpy.typing import NDArray
 from sklearn.datasets import make_blobs
 
 from flat_parameters import make_clustering
 from pollux import GeminiClustering
+from pollux.geometry import centres, mixtures
+from pollux.training import starting
 
 X, CLASSES = make_blobs(n_samples=(30, 25, 20), n_features=4, cluster_std=0.7, random_state=1)
 
@@ -20,3 +25,15 @@ def small(n_clusters: int = 3, **parameters: Any) -> GeminiClustering:
 def same_weights(one: GeminiClustering, other: GeminiClustering) -> bool:
     states = one.module_.state_dict(), other.module_.state_dict()
     return all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+def quick_starts(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
+    """Starts of mixtures, and of so many steps at labels, that are not as good as they could be."""
+
+    def k_means(*arguments: Any) -> NDArray[np.int64]:
+        with monkeypatch.context() as patch:
+            patch.setattr(centres, "RUNS", 2)
+            return centres.k_means(*arguments)
+
+    monkeypatch.setattr(mixtures, "k_means", k_means)
+    monkeypatch.setattr(starting, "_FEWEST_STEPS", steps)

@@ -9,17 +9,16 @@ import numpy as np
 import pytest
 import scipy.sparse
 import torch
-from numpy.typing import NDArray
 from sklearn.base import clone
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from pollux import MLP, GeminiClustering, Scaling, Training, load
 from pollux.data.samples import draw_samples, recognise_samples, select_samples
-from pollux.geometry import Features, Mixtures, centres, mixtures
+from pollux.geometry import Features, Mixtures
 from pollux.recipes import RECIPES, UNKNOWN, DataKind
 from pollux.spec import Spec, flatten_params
-from pollux.training import starting
+from small_models import quick_starts
 
 pytestmark = pytest.mark.filterwarnings("ignore::pollux.clustering.CollapseWarning")
 
@@ -30,14 +29,7 @@ X = (np.repeat([[0, 0, 0], [9, 0, 0], [0, 9, 0]], 20, axis=0) + random.normal(si
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Starts that are not as good as they could be."""
-
-    def k_means(*arguments: Any) -> NDArray[np.int64]:
-        with monkeypatch.context() as patch:
-            patch.setattr(centres, "RUNS", 2)
-            return centres.k_means(*arguments)
-
-    monkeypatch.setattr(mixtures, "k_means", k_means)
-    monkeypatch.setattr(starting, "_FEWEST_STEPS", 20)
+    quick_starts(monkeypatch, steps=20)
 
 
 def bare(**given: Any) -> GeminiClustering:

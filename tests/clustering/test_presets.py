@@ -24,10 +24,11 @@ from flat_parameters import nested
 from pollux import GeminiClustering, load
 from pollux import recipes as presets
 from pollux.errors import InputError
-from pollux.geometry import Mixed, Mixtures, NeighbourGraph, centres, mixtures
+from pollux.geometry import Mixed, Mixtures, NeighbourGraph
 from pollux.metrics import adjusted_rand_index
 from pollux.spec import Spec, flatten_params
 from pollux.training import starting
+from small_models import quick_starts
 
 pytestmark = pytest.mark.filterwarnings("ignore::pollux.clustering.CollapseWarning")
 
@@ -50,14 +51,7 @@ def recipe(name: str, n_clusters: int = 3, **overrides: Any) -> GeminiClustering
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Starts of mixtures and steps that are not as good as they could be."""
-
-    def k_means(*arguments: Any) -> NDArray[np.int64]:
-        with monkeypatch.context() as patch:
-            patch.setattr(centres, "RUNS", 2)
-            return centres.k_means(*arguments)
-
-    monkeypatch.setattr(mixtures, "k_means", k_means)
-    monkeypatch.setattr(starting, "_FEWEST_STEPS", 40)
+    quick_starts(monkeypatch, steps=40)
 
 
 def seed_of_fit(random_state: int) -> int:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pollux.app.console import PrintedRows
 from pollux.app.settings import Settings
 from pollux.data.arrow import as_text
-from pollux.data.encoding import Encoding, TableEncoding
+from pollux.data.encoding import Encoding, TableEncoding, readable_names
 from pollux.data.shuffling import WINDOW_BYTES
 from pollux.data.sources import InMemory, Part, Reading, Source, open_data
 from pollux.data.streams import FileChunks
@@ -360,7 +360,7 @@ WRITTEN = (".csv", ".tsv", ".parquet", ".pq")
 
 def column_names(encoding: Encoding) -> list[str]:
     """The features of a table for people to read; those of an array are numbers. Images have none."""
-    return [f"column {name}" if name.isdigit() else name for name in encoding.feature_names]
+    return readable_names(encoding.feature_names)
 
 
 def assignment_columns(

@@ -378,6 +378,11 @@ def _shortened(name: str) -> str:
     return name if len(name) <= _WIDEST_NAME else f"{name[: _WIDEST_NAME - 1]}…"
 
 
+def readable_names(names: Sequence[str]) -> list[str]:
+    """Names of features for people: those of an array are numbers."""
+    return [f"column {name}" if name.isdigit() else name for name in names]
+
+
 ColumnEncoding = Number | Category | Date
 KIND_NAMES = {Number: "number", Category: "text", Date: "date"}
 

@@ -18,7 +18,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.tree import DecisionTreeClassifier, export_text
 
 from pollux.data.arrow import as_arrow
-from pollux.data.encoding import Encoding, TableEncoding
+from pollux.data.encoding import Encoding, TableEncoding, readable_names
 from pollux.errors import InputError
 
 Array = NDArray[np.float64]
@@ -185,15 +185,9 @@ def explain(clustering: Any, X: Any, feature_names: Sequence[str] | None = None)
         drawn = np.sort(np.random.default_rng(0).choice(n, _MOST_ROWS, replace=False))
         columns, labels = columns[drawn], labels[drawn]
     every = list(dict.fromkeys(groups))
-    apart = np.max([np.abs(_contrast(columns, labels == cluster)) for cluster in clusters], axis=0)
-    kept = np.sort(np.argsort(-apart, kind="stable")[:_OF_TREE])
-    columns, names, groups, apart = (
-        columns[:, kept],
-        [names[at] for at in kept],
-        [groups[at] for at in kept],
-        apart[kept],
-    )
-    kept = np.sort(np.argsort(-apart, kind="stable")[:_OF_RULES])
+    kept = _columns_apart(columns, labels, clusters, _OF_TREE)
+    columns, names, groups = columns[:, kept], [names[at] for at in kept], [groups[at] for at in kept]
+    kept = _columns_apart(columns, labels, clusters, _OF_RULES)
     some, some_names = columns[:, kept], [names[at] for at in kept]
     # Each row is told by what was learned from the others.
     told = np.full(len(labels), -2)
@@ -233,8 +227,7 @@ def name_clusters(labels: Labels, columns: Array, names: Sequence[str]) -> dict[
     """Short names of the clusters of rows (n, d), as :func:`explain` gives them, and quickly: nothing is held back."""
     found: dict[int, str] = {}
     clusters, columns = np.unique(labels), np.clip(columns, -_LARGEST, _LARGEST)
-    apart = np.max([np.abs(_contrast(columns, labels == cluster)) for cluster in clusters], axis=0)
-    kept = np.sort(np.argsort(-apart, kind="stable")[:_OF_RULES])
+    kept = _columns_apart(columns, labels, clusters, _OF_RULES)
     columns, names = columns[:, kept], [names[at] for at in kept]
     for cluster in clusters:
         inside = labels == cluster
@@ -242,6 +235,12 @@ def name_clusters(labels: Labels, columns: Array, names: Sequence[str]) -> dict[
         is_telling = _f1(_holds(rule, columns), inside) >= _TELLING
         found[int(cluster)] = _name(rule, columns, inside, names, set(found.values()), is_telling)
     return found
+
+
+def _columns_apart(columns: Array, labels: Labels, clusters: Labels, most: int) -> Labels:
+    """Which columns differ most between clusters, at most so many, in their order."""
+    apart = np.max([np.abs(_contrast(columns, labels == cluster)) for cluster in clusters], axis=0)
+    return np.sort(np.argsort(-apart, kind="stable")[:most])
 
 
 def _labels_of(clustering: Any, X: Any, n: int) -> Labels:
@@ -282,8 +281,7 @@ def _as_encoded(
     if encoding.missing == "drop":
         complete = encoding.complete(X)
         X = X.filter(complete) if isinstance(encoding, TableEncoding) else X[complete]
-    names = [f"column {name}" if name.isdigit() else name for name in given]
-    return X, *_as_columns(encoding.raw(X), names or None)
+    return X, *_as_columns(encoding.raw(X), readable_names(given) or None)
 
 
 def _as_columns(X: Any, feature_names: Sequence[str] | None) -> tuple[Array, list[str], list[str]]:
