@@ -8,7 +8,7 @@
 # make fuzz            the compiled part under sanitizers, with arrays of every kind; needs g++
 # make check           style, types
 # make bench           the table of speed and memory, side by side with GemClus
-# make bench-speed     the recipes beside k-means: process time and memory
+# make bench-speed     defaults and recipes beside k-means, idle and on busy cores: time and memory
 # make bench-transport the same for Wasserstein objectives and their solver
 # make bench-files     the command line on large files: time and memory
 # make bench-scale     many rows and several processes: time, memory, messages
@@ -77,6 +77,7 @@ bench: .venv/installed-bench
 
 bench-speed: .venv/installed-bench .venv/installed-files
 	$(BIN)/python benchmarks/speed.py
+	$(BIN)/python benchmarks/speed.py --busy
 
 bench-transport: .venv/installed-bench .venv/installed-report
 	$(BIN)/python benchmarks/transport.py

@@ -61,7 +61,7 @@ def draw(clustering: GeminiClustering, X: Array, classes: Labels) -> None:
     labels = clustering.labels_
     pictures = {
         "clusters": plot_images(X.reshape(-1, 8, 8), labels, classes=classes),
-        "training": plot_training(clustering.history_, n_clusters=clustering.n_clusters),
+        "training": plot_training(clustering.history_, n_clusters=len(clustering.fitted_.order)),
         "map": plot_map(principal_map(X)[0], labels),
     }
     for name, figure in pictures.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 import scipy.sparse
+import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.utils.metaestimators import available_if
@@ -30,6 +32,7 @@ from pollux.data.samples import (
     select_samples,
     validate_samples,
 )
+from pollux.data.scaling import prepared
 from pollux.errors import warn
 from pollux.fitted import Fitted
 from pollux.geometry import Geometry, Precomputed
@@ -48,13 +51,14 @@ from pollux.spec import (
     as_group,
     choose_parameters,
     geometry_of_new_samples,
+    is_auto,
     replace_auto,
     resolve_objective,
 )
 from pollux.threads import DrawFrom
 from pollux.training import Callback, NotFiniteError, start, train_one_epoch, train_restarts
 from pollux.training.problem import MemoryProblem, pose_problem
-from pollux.training.session import session
+from pollux.training.session import Session, session
 from pollux.trees import GeminiTree
 from pollux.trees.tree import FORMAT as TREE_FORMAT
 
@@ -99,8 +103,9 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
 
     Parameters
     ----------
-    n_clusters : int
-        Most clusters to find; too many may be asked for, and the surplus empties.
+    n_clusters : int or "auto"
+        Most clusters to find; too many may be asked for, and the surplus empties. "auto": a quick form of
+        :func:`pollux.select_n_clusters` finds how many there are, and ``selection_`` says why.
     model : str, MLP, nn.Module or callable
         ``"linear"``, ``"mlp"`` (plain), ``"lenet5"``, ``"resnet18"`` or ``"free"`` (a table of probabilities, which
         cannot predict new samples); :class:`MLP` with its hidden layers; a module that returns logits (n, n_clusters),
@@ -153,6 +158,8 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         Cluster of each row; −1 for rows of weight zero that a free table has not seen.
     n_clusters_ : int
         Clusters in use.
+    selection_ : Selection or None
+        Where ``n_clusters`` is "auto": the number that was found, whether it is clear, and the scores of the others.
     objective_ : float
         The objective on the data, at the end.
     stability_ : float or None
@@ -189,7 +196,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
 
     def __init__(
         self,
-        n_clusters: int = 10,
+        n_clusters: int | str = 10,
         *,
         model: str | MLP | nn.Module | Callable[..., nn.Module] = "auto",
         objective: str | Gemini | Divergence = "auto",
@@ -306,14 +313,20 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             The kernel or the distances of the samples, if they are known already.
         """
         is_given = affinity is not None
-        spec = Spec.of(self, UNKNOWN)
+        # Where the number of clusters is left to us, the samples say it.
+        number, selection = {"n_clusters": 2} if is_auto(self.n_clusters) else None, None
+        spec = Spec.of(self, UNKNOWN, number)
         with session(self.random_state, spec.device) as run, show_progress(self.verbose and is_first(run.ranks)):
             with DrawFrom(run.default_generator), Stage("reading samples"):
                 in_memory = is_given or spec.is_free
                 samples = self._open(X, spec, sample_weight, in_memory=in_memory, has_affinity=is_given)
             kind = recognise_samples(samples)
             # Who gives the affinity of the samples has named the geometry.
-            spec = Spec.of(self, kind._replace(recipe=None) if is_given else kind)
+            kind = kind._replace(recipe=None) if is_given else kind
+            spec = Spec.of(self, kind, number)
+            if number is not None:
+                selection = _select_quickly(samples, spec, run)
+                spec = Spec.of(self, kind, {"n_clusters": selection.best.n_clusters})
             if isinstance(samples, StreamSamples):
                 spec.check_streamable()
             given = None
@@ -330,13 +343,17 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             problem = pose_problem(spec, chosen, scaling, geometry, run.ranks, default_generator=run.default_generator)
             best = train_restarts(start(spec, problem, run, spec.n_init), problem, spec, run, samples)
             fitted = Fitted.of(spec, samples, scaling, problem, best)
-        return self._take(fitted)
+        self._take(fitted)
+        self.selection_ = selection
+        return self
 
     def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
         """One more epoch, on these samples; the first call starts the model.
 
         Clusters are numbered anew, by their size among these samples, and ``labels_`` are theirs.
         """
+        if is_auto(self.n_clusters) and not self.__sklearn_is_fitted__():
+            raise ValueError("A few samples do not show how many clusters there are: say n_clusters, or fit first.")
         # Samples that come a few at a time show too little of themselves for a recipe.
         spec = Spec.of(self, DataKind(None), self.fitted_.chosen if self.__sklearn_is_fitted__() else None)
         with session(self.random_state, spec.device, distributed=False) as run, show_progress(self.verbose):
@@ -368,7 +385,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         self.encoding_, self.columns_, self.recipe_ = fitted.encoding, fitted.columns, fitted.recipe
         self.history_, self.n_iter_ = fitted.history, len(fitted.history["objective"])
         self.n_clusters_, self.objective_ = fitted.n_clusters, fitted.objective
-        self.stability_, self.diverged_ = fitted.stability, fitted.diverged
+        self.stability_, self.diverged_, self.selection_ = fitted.stability, fitted.diverged, None
         if isinstance(fitted.shape[0], int):
             # Several inputs have no such number.
             self.n_features_in_ = len(fitted.feature_names) or fitted.shape[0]
@@ -422,7 +439,8 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     def save(self, path: str | Path) -> None:
         """Write the model to one file, for :func:`pollux.load`; of a network of your own, its weights."""
         check_is_fitted(self)
-        model_files.save(self, path)
+        found = copy.copy(self).set_params(n_clusters=len(self.fitted_.order))
+        model_files.save(found if is_auto(self.n_clusters) else self, path)
 
     def _open(
         self,
@@ -524,6 +542,20 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
 # Here rather than as decorators, because scikit-learn wraps transform when the class is made.
 for _name in ("predict", "predict_proba", "transform", "score", "partial_fit"):
     setattr(GeminiClustering, _name, available_if(_predicts_new_samples)(getattr(GeminiClustering, _name)))
+
+
+def _select_quickly(samples: Samples, spec: Spec, run: Session) -> Any:
+    """How many clusters samples have, by some of them; the first of several processes decides."""
+    # Found by name, because it is made of clusterings.
+    search = importlib.import_module("pollux.selection.search")
+    found = None
+    if is_first(run.ranks):
+        chosen = draw_samples(samples, search.MOST_ROWS, run.seed)
+        assert isinstance(chosen, ArraySamples)
+        rows = prepared(chosen.X, spec.preprocessing.fit(chosen), torch.float32, "cpu")
+        X = rows[torch.arange(len(rows))].flatten(1).numpy()
+        found = search.select_quickly(X, np.random.RandomState(run.seed))
+    return found if run.ranks is None else run.ranks.broadcast_object(found)
 
 
 def load(

@@ -181,3 +181,29 @@ def test_a_layer_that_is_named_makes_the_model_one_s_own() -> None:
     one = bare().set_params(model__hidden=(5,))
     assert isinstance(one.model, MLP)
     assert Spec.of(one, UNKNOWN).recipe is None
+
+
+def test_the_number_of_clusters_may_be_left_to_us(tmp_path: Path) -> None:
+    found = GeminiClustering("auto", max_epochs=2, random_state=0).fit(X)
+    assert found.n_clusters_ == found.selection_.n_clusters == len(found.fitted_.order) == 3
+    assert found.selection_.is_clear
+    assert found.fitted_.chosen["n_clusters"] == 3
+    assert np.isfinite(found.score(X))
+    found.save(tmp_path / "model")
+    loaded = load(tmp_path / "model")
+    assert loaded.n_clusters == 3
+    np.testing.assert_array_equal(loaded.predict(X), found.labels_)
+    assert found.partial_fit(X).n_clusters_ == 3
+    # It is sought anew for other samples.
+    assert found.fit(X[:40]).n_clusters_ == 2
+
+
+def test_a_few_samples_do_not_tell_the_number_of_clusters() -> None:
+    with pytest.raises(ValueError, match="say n_clusters"):
+        GeminiClustering(n_clusters="auto").partial_fit(X)
+
+
+def test_restarts_that_start_at_the_same_clusters_are_one() -> None:
+    clustering = GeminiClustering.for_tables(3, random_state=0).fit(X)
+    assert clustering.stability_ == 1
+    assert clustering.n_iter_ < 200

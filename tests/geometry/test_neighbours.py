@@ -15,9 +15,11 @@ import scipy.stats
 import torch
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
+from sklearn.cluster import KMeans
 from sklearn.datasets import make_blobs, make_circles, make_moons
 from sklearn.decomposition import PCA
 from sklearn.manifold import spectral_embedding
+from sklearn.metrics import pairwise_distances
 from sklearn.mixture import GaussianMixture
 from sklearn.neighbors import NearestNeighbors
 
@@ -625,6 +627,49 @@ def test_mixtures_are_those_that_scikit_learn_fits_from_the_same_start() -> None
         max_iter=60,
     ).fit(X)
     np.testing.assert_allclose(found, expected.predict_proba(X), atol=1e-10)
+
+
+def test_one_component_holds_everything() -> None:
+    X = normal(20, 3)
+    np.testing.assert_array_equal(mixtures.fit_mixture(X, X, np.zeros(20, dtype=int), 0.05).predict_proba(X), 1)
+
+
+def test_clusters_that_are_apart_need_no_graphs() -> None:
+    X, classes = make_blobs(300, n_features=5, centers=4, random_state=3)
+    embedded = Mixtures(components=4).embed(X)
+    assert embedded.shape == (300, 4)
+    np.testing.assert_array_equal(pairwise_distances(embedded) < 0.5, classes[:, None] == classes)
+    assert not mixtures.are_apart(X, np.arange(300) % 4)
+    # Where k-means cuts through a cluster, graphs have a say.
+    assert Mixtures(components=5).embed(X).shape[1] > 5
+
+
+def test_k_means_ends_once_three_runs_have_found_the_best_clusters() -> None:
+    X, classes = make_blobs(200, centers=3, random_state=0, cluster_std=0.3)
+    found = centres.fit_k_means(X, 3)
+    assert found.found == 3
+    assert found.runs <= centres.RUNS
+    assert adjusted_rand_index(found.labels, classes) == 1
+    assert centres.fit_k_means(X, 3, runs=1).runs == 1
+    np.testing.assert_allclose(found.centres[found.labels], [X[classes == k].mean(0) for k in classes])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_k_means_is_as_good_as_that_of_scikit_learn(seed: int) -> None:
+    X = normal(150, 4) + 1e3
+    found = centres.fit_k_means(X, 5, seed)
+    inertia = np.square(X - found.centres[found.labels]).sum()
+    assert inertia <= 1.02 * KMeans(5, n_init=10, random_state=seed).fit(X).inertia_
+    sparse = centres.fit_k_means(scipy.sparse.csr_array(X - X.mean(0)), 5, seed)
+    assert adjusted_rand_index(sparse.labels, found.labels) > 0.9
+
+
+def test_k_means_counts_samples_by_their_weights() -> None:
+    X, _ = make_blobs(60, centers=3, random_state=1, cluster_std=0.3)
+    weight = np.random.default_rng(0).integers(1, 4, 60)
+    repeated = centres.fit_k_means(np.repeat(X, weight, axis=0), 3)
+    weighted = centres.fit_k_means(X, 3, sample_weight=weight.astype(float))
+    np.testing.assert_allclose(np.sort(weighted.centres, 0), np.sort(repeated.centres, 0))
 
 
 def test_the_kernel_of_mixtures_is_a_mean_probability() -> None:

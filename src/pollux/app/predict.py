@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
             run_data.check_nameable(part, asked)
             X = encoding.encode(part.rows, unseen)
             try:
-                empty = np.empty((0, clustering.n_clusters), dtype=np.float32)
+                empty = np.empty((0, len(clustering.fitted_.order)), dtype=np.float32)
                 probabilities = clustering.fitted_.probabilities(X) if len(X) else empty
             except ValueError as error:
                 raise InputError(str(error)) from error

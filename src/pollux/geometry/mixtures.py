@@ -11,14 +11,12 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.mixture import GaussianMixture
 from sklearn.preprocessing import PowerTransformer
 
 from pollux.data.rows import Rows, as_rows
 from pollux.data.scaling import principal_axes
 from pollux.geometry.affinity import Block
-from pollux.geometry.centres import k_means
+from pollux.geometry.centres import ENOUGH, fit_k_means, k_means
 from pollux.geometry.neighbours import SEARCHED_COMPONENTS
 from pollux.geometry.pairwise import Geometry, Kind
 from pollux.geometry.spectral import WEIGHTS, NeighbourGraph, block_of, distinct, eigenvectors, unit_rows
@@ -31,12 +29,18 @@ _FEW_VALUES, _COUNTED_ROWS = 10, 1_000
 _STANDARDISED = 1.1
 _ITERATIONS = 60
 _FEWEST_ITERATIONS = 5
+# Of the mean log-density, which then rises no more.
+_TOLERANCE = 1e-3
+# A smaller probability changes no digit of a covariance.
+_NO_MEMBER = 1e-12
 # Multiplications of a mixture, n·K·d² an iteration: of hundreds of components each takes long.
 _MOST_PRODUCTS = 5e10
 # Samples that a mixture is fitted to, as it has far fewer parameters; and those that it starts from.
 _MOST_FITTED = 20_000
 _MOST_STARTING, _STARTING_OF_A_CLUSTER = 5_000, 20
 _MOST_EIGENVECTORS = 50
+# Clusters are apart where of the neighbours of so many samples no larger share lies in other clusters.
+_LOOKED_AT, _NEAREST, _MOST_ACROSS = 500, 15, 1e-3
 # Features after a power have a deviation of one.
 _FARTHEST = 1e6
 
@@ -112,7 +116,8 @@ class Mixtures(Geometry):
         # Half of the weight is that of the first, from the compact start. Equal starts are one, with the weight of all.
         weights = dict.fromkeys(map(bytes, starts), 0.0)
         for i, start in enumerate(starts):
-            weights[bytes(start)] += 1 / 2 if i == 0 else 1 / 2 / (len(starts) - 1)
+            of_all = 1 / 2 if i == 0 else 1 / 2 / (len(starts) - 1)
+            weights[bytes(start)] += of_all if len(starts) > 1 else 1
         once = {bytes(start): start for start in starts}
         fitted = [
             (math.sqrt(weight), fit_mixture(points, starting, once[key], regularisation))
@@ -127,8 +132,12 @@ class Mixtures(Geometry):
 
     def _starts(self, points: Points, count: int) -> Iterator[NDArray[np.int64]]:
         """Labels (n,) of points that mixtures start at: the clusters of k-means, and those along graphs."""
-        yield k_means(points, count)
+        compact = fit_k_means(points, count)
+        yield compact.labels
         once, which = distinct(Rows(points))
+        if compact.found == ENOUGH and are_apart(once.flat(), compact.labels[np.unique(which, return_index=True)[1]]):
+            # Graphs would have no edge between these clusters, and find the same ones.
+            return
         for k in self.neighbours:
             for weights in WEIGHTS:
                 graph = NeighbourGraph(k, weights=weights, search_components=None).graph(once)
@@ -138,6 +147,14 @@ class Mixtures(Geometry):
                 yield k_means(mixed, count)
 
 
+def are_apart(points: Points, labels: NDArray[np.int64]) -> bool:
+    """Whether hardly any of the nearest neighbours of some of the points (n, d) are in other clusters."""
+    drawn = np.random.default_rng(0).choice(len(points), min(_LOOKED_AT, len(points)), replace=False)
+    distances = np.square(points).sum(1) - 2 * points[drawn] @ points.T
+    near = np.argpartition(distances, min(_NEAREST, len(points) - 1), axis=1)[:, : _NEAREST + 1]
+    return bool((labels[near] != labels[drawn, None]).mean() <= _MOST_ACROSS)
+
+
 def _renumber(labels: NDArray[np.int64]) -> NDArray[np.int64]:
     """Labels (n,) numbered by their first samples: the same for the same clusters."""
     _, first, index = np.unique(labels, return_index=True, return_inverse=True)
@@ -145,42 +162,72 @@ def _renumber(labels: NDArray[np.int64]) -> NDArray[np.int64]:
     return number
 
 
-def fit_mixture(
-    points: Points, starting: Points, labels: NDArray[np.int64], regularisation: float
-) -> GaussianMixture | OneComponent:
-    """A mixture of points (n, d) that starts at the clusters that other points (m, d) have by their labels (m,)."""
-    used, labels = np.unique(labels, return_inverse=True)
-    if len(used) == 1:
-        return OneComponent()
-    start = _start(starting, np.eye(len(used))[labels], regularisation)
-    (n, d), K = points.shape, len(used)
-    iterations = int(np.clip(_MOST_PRODUCTS / (n * K * d**2), _FEWEST_ITERATIONS, _ITERATIONS))
-    mixture = GaussianMixture(K, reg_covar=regularisation, max_iter=iterations, random_state=0, **start)
-    with warnings.catch_warnings():
-        # So many iterations are enough, whether or not they converge.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return mixture.fit(points)
+@dataclass(frozen=True)
+class Mixture:
+    """Gaussian components by the logarithms of their shares (K,), their means (K, d), and triangular factors (K, d, d)
+    of their inverse covariances."""
 
+    log_shares: NDArray[np.float64]
+    means: Points
+    factors: NDArray[np.float64]
 
-class OneComponent:
-    """The mixture of samples that all start in one cluster."""
+    @staticmethod
+    def of(points: Points, member: Points, regularisation: float) -> Mixture:
+        """The likeliest one, from the probabilities (n, K) that points are members of components."""
+        sizes = member.sum(0) + 10 * np.finfo(float).eps
+        means = (member.T @ points) / sizes[:, None]
+        covariances = np.empty((len(means), points.shape[1], points.shape[1]))
+        for k, (size, mean) in enumerate(zip(sizes, means, strict=True)):
+            # Most points are members of one or two components, and add nothing to those of the others.
+            own = np.flatnonzero(member[:, k] > _NO_MEMBER)
+            apart = (points[own] - mean) * np.sqrt(member[own, k, None] / size)
+            covariances[k] = apart.T @ apart + regularisation * np.eye(len(mean))
+        factors = np.linalg.inv(np.linalg.cholesky(covariances)).transpose(0, 2, 1)
+        return Mixture(np.log(sizes / sizes.sum()), means, factors)
+
+    def log_joint(self, points: Points) -> Points:
+        """Logarithms of the joint densities (n, K) of points (n, d) and components."""
+        d, joint = points.shape[1], np.empty((len(points), len(self.means)))
+        for k, (mean, factor) in enumerate(zip(self.means, self.factors, strict=True)):
+            apart = points @ factor
+            apart -= mean @ factor
+            joint[:, k] = np.einsum("ij,ij->i", apart, apart)
+        joint += d * math.log(2 * math.pi)
+        joint *= -0.5
+        joint += self.log_shares + np.log(np.einsum("kii->ki", self.factors)).sum(1)
+        return joint
 
     def predict_proba(self, points: Points) -> Points:
-        return np.ones((len(points), 1))
+        """The probabilities (n, K) of components."""
+        return _normalise(self.log_joint(points))[0]
 
 
-def _start(
-    points: NDArray[np.float64], member: NDArray[np.float64], regularisation: float
-) -> dict[str, NDArray[np.float64]]:
-    """Shares, means and inverse covariances of clusters, from who is a member (n, K) of them."""
-    sizes = np.maximum(member.sum(0), 1e-9)
-    means = (member.T @ points) / sizes[:, None]
-    precisions = []
-    for k, mean in enumerate(means):
-        own = (points - mean) * np.sqrt(member[:, k : k + 1])
-        covariance = own.T @ own / sizes[k] + regularisation * np.eye(points.shape[1])
-        precisions.append(np.linalg.inv(covariance))
-    return {"weights_init": sizes / sizes.sum(), "means_init": means, "precisions_init": np.stack(precisions)}
+def _normalise(joint: Points) -> tuple[Points, NDArray[np.float64]]:
+    """Probabilities (n, K) and log-densities (n,) from logarithms of joint densities, which are overwritten."""
+    highest = joint.max(1)
+    joint -= highest[:, None]
+    np.exp(joint, out=joint)
+    total = joint.sum(1)
+    joint /= total[:, None]
+    return joint, highest + np.log(total)
+
+
+def fit_mixture(points: Points, starting: Points, labels: NDArray[np.int64], regularisation: float) -> Mixture:
+    """A mixture of points (n, d) that starts at the clusters that other points (m, d) have by their labels (m,)."""
+    used, labels = np.unique(labels, return_inverse=True)
+    mixture = Mixture.of(starting, np.eye(len(used))[labels], regularisation)
+    if len(used) == 1:
+        return mixture
+    (n, d), K, before = points.shape, len(used), -math.inf
+    iterations = int(np.clip(_MOST_PRODUCTS / (n * K * d**2), _FEWEST_ITERATIONS, _ITERATIONS))
+    for _ in track(range(iterations), "expectation and maximisation, iteration"):
+        member, densities = _normalise(mixture.log_joint(points))
+        mixture = Mixture.of(points, member, regularisation)
+        value = float(densities.mean())
+        if abs(value - before) < _TOLERANCE:
+            break
+        before = value
+    return mixture
 
 
 def _learn_points(rows: Rows, dimensions: int) -> Callable[[Rows], Points]:

@@ -34,6 +34,8 @@ _NO_MEMORY = re.compile(r"can't allocate memory|out of memory|not enough memory|
 _MEMORY_ERRORS = (MemoryError, RuntimeError, ValueError)
 # About so many steps are taken where the number of epochs is left to us, in at least so many epochs.
 _AUTO_STEPS, _AUTO_EPOCHS = 200, 15
+# Steps without a rise, from a start at labels, after which no more are taken.
+_PATIENT_STEPS = 80
 # How many restarts go on after a trial: which is the best is seen late.
 _GOING_ON = 2
 
@@ -68,6 +70,7 @@ def train_restarts(
     In the first round all are trained; the best of a round go on to the next. One that diverges in a later round is
     kept as it was before it. A fingerprint of the samples tells checkpoints from those of other trainings.
     """
+    count, modules = len(modules), list(dict.fromkeys(modules))
     if run.ranks is not None:
         run.ranks.agree(digest_weights(modules), "start from different weights or models")
         run.diverge_ranks()
@@ -77,7 +80,9 @@ def train_restarts(
     identity = {} if checkpoints is None else _identity(spec, modules[0], problem, run, samples, rounds)
     with nullcontext() if checkpoints is None else checkpoints.open(identity, run.ranks):
         try:
-            return _Restarts(problem, batches, spec, run, checkpoints).run(modules, rounds)
+            best = _Restarts(problem, batches, spec, run, checkpoints).run(modules, rounds)
+            # One that stands for several has their agreement.
+            return best._replace(choices=best.choices * (count // len(modules)))
         except _MEMORY_ERRORS as error:
             advice = explain_memory_error(error, modules[0], spec.n_clusters, batches, spec.objective)
             if advice is error:
@@ -229,7 +234,7 @@ class _Restarts:
             self._batches,
             max_epochs=each.epochs,
             tol=spec.training.tol,
-            patience=spec.training.patience,
+            patience=_patience(spec, self._batches),
             callbacks=spec.callbacks,
             generator=run.generator,
             noise=run.noise,
@@ -277,6 +282,15 @@ def _plan_rounds(spec: Spec, restarts: int, batches: Batches) -> list[Round]:
         return [Round(restarts, epochs, spec.training.schedule)]
     trial = int(trial)
     return [Round(restarts, trial), Round(_GOING_ON, epochs - trial, spec.training.schedule, trial)]
+
+
+def _patience(spec: Spec, batches: Batches) -> int | None:
+    """Epochs without a rise after which a training ends: those asked for; where we say how long it is, and it begins
+    near its end, those of some steps."""
+    patience, is_near = spec.training.patience, spec.init in ("kmeans", "graph") and not spec.penalties
+    if patience is not None or spec.max_epochs != "auto" or not is_near or batches.n_batches is None:
+        return patience
+    return max(2, math.ceil(_PATIENT_STEPS / batches.n_batches))
 
 
 def _plan_models(

@@ -13,8 +13,9 @@ from sklearn.metrics import pairwise_distances_argmin
 from torch import Tensor, nn
 
 from pollux.data.rows import Rows
-from pollux.geometry import KERNELS, Geometry, NeighbourGraph, k_means
+from pollux.geometry import KERNELS, Geometry, NeighbourGraph
 from pollux.geometry.affinity import Block, Features
+from pollux.geometry.centres import ENOUGH, fit_k_means
 from pollux.models import FreeTable
 from pollux.spec import Spec
 from pollux.threads import DrawFrom
@@ -37,6 +38,8 @@ def start(
     spec: Spec, problem: MemoryProblem | StreamProblem, run: Session, count: int, *, resumes: bool = True
 ) -> list[nn.Module]:
     """So many modules at the place where training starts: at random, or near the clusters that ``init`` names.
+
+    Where k-means finds the same clusters every time, one module stands for all.
 
     ``resumes`` says that the training continues from its checkpoints, where there are some.
     """
@@ -61,12 +64,12 @@ def start(
     # A single restart that is resumed gets the weights of its checkpoint. Of several some may not have begun, and of
     # several processes some may not see the folder.
     is_resumed = checkpoints is not None and count == 1 and run.ranks is None and checkpoints.exist()
-    if not is_resumed:
-        _start_at_labels(modules, spec, problem, run)
-    return modules
+    return modules if is_resumed else _start_at_labels(modules, spec, problem, run)
 
 
-def _start_at_labels(modules: list[nn.Module], spec: Spec, problem: MemoryProblem, run: Session) -> None:
+def _start_at_labels(modules: list[nn.Module], spec: Spec, problem: MemoryProblem, run: Session) -> list[nn.Module]:
+    """The modules, which have learned their labels; of several that start at the same ones the first for all."""
+    count = len(modules)
     labels = initial_labels(
         spec.init,
         problem.rows,
@@ -77,6 +80,8 @@ def _start_at_labels(modules: list[nn.Module], spec: Spec, problem: MemoryProble
         run.seed,
         problem.sample_weight,
     )
+    if all(own is labels[0] for own in labels):
+        del modules[1:], labels[1:]
     if spec.is_free:
         for module, own in zip(modules, labels, strict=True):
             _lean(module, own)
@@ -97,6 +102,7 @@ def _start_at_labels(modules: list[nn.Module], spec: Spec, problem: MemoryProble
         # Unlike machines may find other labels, or differ in the last digits of what they learn from them.
         for tensor in (tensor for module in modules for tensor in module.state_dict().values()):
             run.ranks.broadcast(tensor)
+    return modules if len(modules) == count else modules * count
 
 
 def _nearest_seeds(X: Any, n_clusters: int, random: np.random.RandomState) -> Tensor:
@@ -148,18 +154,21 @@ def initial_labels(
         return [torch.from_numpy(labels) for labels in graph.clusterings(rows, n_clusters, count, seed, weight)]
     if geometry is None or block is None or geometry == KERNELS["linear"] or not geometry.gives_features:
         # The features of the linear kernel are the samples, which may be sparse: no copy is made of them.
-        features = [rows.flat()] * count
+        features = rows.flat()
     else:
         everything = block(torch.arange(len(rows)))
         assert isinstance(everything, Features)
-        features = [everything.values.cpu().numpy()] * count
-    labels = []
-    for restart, each in enumerate(features):
-        # Of unit size, squares can be summed whatever the units.
-        scaled = each / (max(float(each.max()), -float(each.min())) or 1.0)
-        seed_of_restart = (seed + restart) % 2**32
-        found = k_means(scaled, min(n_clusters, scaled.shape[0]), seed_of_restart, weight, runs=_RUNS, in_place=True)
-        labels.append(torch.from_numpy(found))
+        features = everything.values.cpu().numpy()
+    # Of unit size, squares can be summed whatever the units.
+    features = features / (max(float(features.max()), -float(features.min())) or 1.0)
+    labels: list[Tensor] = []
+    for restart in range(count):
+        K, own_seed = min(n_clusters, features.shape[0]), (seed + restart) % 2**32
+        found = fit_k_means(features, K, own_seed, weight, runs=_RUNS)
+        labels.append(torch.from_numpy(found.labels))
+        if not restart and found.runs == found.found == ENOUGH:
+            # All runs have found the same clusters, and further ones would.
+            return labels * count
     return labels
 
 
