@@ -8,7 +8,7 @@ if typing.TYPE_CHECKING:
     from pollux.clustering import GeminiClustering, load
     from pollux.data.streams import open_stream
     from pollux.objectives import Divergence, Gemini, f_divergence
-    from pollux.selection import Selection, select_n_clusters
+    from pollux.selection import FeaturePath, Selection, select_features, select_n_clusters
     from pollux.spec import MLP, Scaling, Training
     from pollux.trees import Explanation, GeminiTree, explain
 
@@ -16,6 +16,7 @@ __all__ = [
     "MLP",
     "Divergence",
     "Explanation",
+    "FeaturePath",
     "Gemini",
     "GeminiClustering",
     "GeminiTree",
@@ -34,6 +35,7 @@ __all__ = [
     "open_stream",
     "ranks",
     "report",
+    "select_features",
     "select_n_clusters",
     "training",
     "transport",
@@ -46,6 +48,7 @@ _HOMES = {
     "Gemini": "pollux.objectives",
     "GeminiClustering": "pollux.clustering",
     "Explanation": "pollux.trees",
+    "FeaturePath": "pollux.selection",
     "GeminiTree": "pollux.trees",
     "explain": "pollux.trees",
     "MLP": "pollux.spec",
@@ -55,6 +58,7 @@ _HOMES = {
     "f_divergence": "pollux.objectives",
     "load": "pollux.clustering",
     "open_stream": "pollux.data.streams",
+    "select_features": "pollux.selection",
     "select_n_clusters": "pollux.selection",
 }
 

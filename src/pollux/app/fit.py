@@ -267,7 +267,7 @@ def _run_training(
             console.echo(line)
         settings = settings.with_recipe(data.recipe)
         if settings.n_clusters == "auto":
-            settings = replace(settings, n_clusters=_find_number(data, ranks, console))
+            settings = replace(settings, n_clusters=find_number(data, ranks, console))
         data = replace(data, settings=settings)
         clustering = make_estimator(settings, len(data))
         lap("importing")
@@ -314,7 +314,7 @@ def _run_training(
             return Outcome(folder, _write_results(folder, data, clustering, training, seconds, lap))
 
 
-def _find_number(data: RunData, ranks: Ranks | None, console: Console) -> int:
+def find_number(data: RunData, ranks: Ranks | None, console: Console) -> int:
     """How many clusters to look for, where nobody has said; the first of several processes decides."""
     import numpy as np
 

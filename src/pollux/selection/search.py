@@ -359,8 +359,8 @@ def run_all(function: Callable[..., Result], tasks: Sequence[Task], n_jobs: int 
 
 
 @contextmanager
-def show_progress(total: int, verbose: bool) -> Iterator[Callable[[str], None]]:
-    """A live line; call the function after each clustering, with what is known by then."""
+def show_progress(total: int, verbose: bool, title: str = "clusterings") -> Iterator[Callable[[str], None]]:
+    """A live line; call the function after each of what it counts, with what is known by then."""
     if not verbose:
         yield lambda metrics: None
         return
@@ -368,7 +368,7 @@ def show_progress(total: int, verbose: bool) -> Iterator[Callable[[str], None]]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
-        *(TextColumn("clusterings"), MofNCompleteColumn(), BarColumn(bar_width=24)),
+        *(TextColumn(title), MofNCompleteColumn(), BarColumn(bar_width=24)),
         *(TextColumn("{task.fields[metrics]}"), TimeRemainingColumn()),
     )
     with Progress(*columns, console=Console(file=sys.stderr)) as progress:
