@@ -19,7 +19,7 @@ noise = np.random.default_rng(0).normal(size=(len(wine.data), 20))
 table = wine.data.assign(**{f"noise {number}": column for number, column in enumerate(noise.T)})
 
 clustering = GeminiClustering(3, model="linear", objective="mmd_ovo", random_state=0)
-path = select_features(clustering, table, y=wine.target)
+path = select_features(clustering, table, y=wine.target, keep=0.99)
 print(path)
 
 # %%
