@@ -7,6 +7,7 @@ if typing.TYPE_CHECKING:
     from pollux import data, geometry, io, metrics, models, objectives, ranks, report, training, transport
     from pollux.clustering import GeminiClustering, load
     from pollux.data.streams import open_stream
+    from pollux.embedding import embed
     from pollux.objectives import Divergence, Gemini, f_divergence
     from pollux.selection import Selection, select_n_clusters
     from pollux.spec import MLP, Scaling, Training
@@ -23,6 +24,7 @@ __all__ = [
     "Selection",
     "Training",
     "data",
+    "embed",
     "explain",
     "f_divergence",
     "geometry",
@@ -47,6 +49,7 @@ _HOMES = {
     "GeminiClustering": "pollux.clustering",
     "Explanation": "pollux.trees",
     "GeminiTree": "pollux.trees",
+    "embed": "pollux.embedding",
     "explain": "pollux.trees",
     "MLP": "pollux.spec",
     "Scaling": "pollux.spec",

@@ -23,6 +23,7 @@ from pollux.app.console import PrintedRows
 from pollux.app.settings import Settings
 from pollux.data.arrow import as_text
 from pollux.data.encoding import Encoding, TableEncoding, readable_names
+from pollux.data.moments import looks_embedded
 from pollux.data.shuffling import WINDOW_BYTES
 from pollux.data.sources import InMemory, Part, Reading, Source, open_data
 from pollux.data.streams import FileChunks
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 _MOST_BYTES = 1_000_000_000
 """Encoded rows that take more memory than this are streamed."""
 _MOST_CLASSES = 1_000
+_LOOKED_AT = 1_000
 _MOST_LISTED = 60
 """Columns that are listed on the terminal; summary.json has all."""
 _NAMED_ROWS = 1_000
@@ -91,7 +93,13 @@ class RunData:
         """The recipe for rows of this kind."""
         is_scaled = self.settings.scaling in ("auto", "global") and not self.encoding.shares
         is_of_one_kind = is_scaled and len(set(self.encoding.scales)) == 1
-        return recognise_kind(len(self), self.encoding.encoded_shape, is_of_one_kind)
+        shape = self.encoding.encoded_shape
+        is_embedded = recognise_kind(len(self), shape, False, True) == "embeddings"
+        if is_embedded:
+            every = max(1, len(self) // _LOOKED_AT)
+            some = self.stream.sample(_LOOKED_AT) if self.stream is not None else self.samples[::every]
+            is_embedded = looks_embedded(self.encoding.decode_numbers(some))
+        return recognise_kind(len(self), shape, is_of_one_kind, is_embedded)
 
     def fingerprint(self) -> str:
         """Of the rows and their order."""
@@ -223,10 +231,15 @@ def open_run_data(
 ) -> RunData:
     """The rows of the data file: in memory, unless they are to be streamed, and may be."""
     if not is_streamed(settings):
-        return _read(settings)
-    # Before any row is read, because to look at all rows of a large file takes long.
-    check_streamable(settings)
-    return _stream(settings, ranks, progress)
+        data = _read(settings)
+    else:
+        # Before any row is read, because to look at all rows of a large file takes long.
+        check_streamable(settings)
+        data = _stream(settings, ranks, progress)
+    if settings.scaling == "auto" and len(set(data.encoding.scales)) > 1 and data.recipe == "embeddings":
+        # Dimensions of an encoder share one unit, whatever their ranges.
+        return open_run_data(replace(settings, scaling="global"), ranks, progress, check_streamable)
+    return data
 
 
 def is_streamed(settings: Settings) -> bool:
