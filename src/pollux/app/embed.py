@@ -76,13 +76,12 @@ def run(options: argparse.Namespace) -> int:
             yield some
 
     n = 0
-    with console.live_line() as show, open_writer(out) as write:
+    with console.progress(), open_writer(out) as write:
         for vectors in embed_chunks(
             samples(),
             encoder,
             batch_size=options.batch_size,
             cache=None if options.no_cache else cache_folder(),
-            progress=lambda done, rate: show(f"{done:,} encoded, {rate:,.0f} a second"),
         ):
             width = len(str(vectors.shape[1] - 1))
             columns = {f"e{index:0{width}}": vectors[:, index] for index in range(vectors.shape[1])}

@@ -30,6 +30,7 @@ from pollux.data.streams import FileChunks
 from pollux.data.survey import Choices, learn_encoding, split_names
 from pollux.errors import InputError, option
 from pollux.io.atomic import in_place
+from pollux.progress import Stage
 from pollux.recipes import recognise_kind
 
 if TYPE_CHECKING:
@@ -45,9 +46,6 @@ _MOST_LISTED = 60
 """Columns that are listed on the terminal; summary.json has all."""
 _NAMED_ROWS = 1_000
 _SCORED_ROWS = 1_000_000
-
-Progress = Callable[[int, int], None]
-"""Called with the chunks of a file that have been read, and those there are."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +159,7 @@ class RunData:
         named: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []
         # Scores are those of every so-manieth row.
         stride = max(1, len(self) // _SCORED_ROWS)
-        with open_writer(path, self.settings.raw) as write:
+        with open_writer(path, self.settings.raw) as write, Stage("writing clusters, row", len(self)) as shown:
             for part, numbers, X in self.parts():
                 probabilities = fitted.free_probabilities() if fitted.is_free else fitted.probabilities(X)
                 write(assignment_columns(part, numbers, probabilities, identifiers_of(part, self.encoding)))
@@ -176,6 +174,7 @@ class RunData:
                 if classes is not None:
                     known.append(classes[::stride])
                     found.append(labels[::stride])
+                shown.update(rows.sum())
         scores, has_class = None, (classes := np.concatenate(known)) != ""
         if has_class.any():
             pair = classes[has_class], np.concatenate(found)[has_class]
@@ -184,7 +183,8 @@ class RunData:
         names: dict[int, str] = {}
         if named:
             labels, columns = map(np.concatenate, zip(*named, strict=True))
-            names = name_clusters(labels, columns, column_names(self.encoding))
+            with Stage("naming clusters"):
+                names = name_clusters(labels, columns, column_names(self.encoding))
         return {
             "rows": len(self),
             "rows_dropped": self.n_dropped,
@@ -226,7 +226,6 @@ def copy_standard_input() -> Path:
 def open_run_data(
     settings: Settings,
     ranks: Ranks | None = None,
-    progress: Progress | None = None,
     check_streamable: Callable[[Settings], None] = lambda settings: None,
 ) -> RunData:
     """The rows of the data file: in memory, unless they are to be streamed, and may be."""
@@ -235,10 +234,10 @@ def open_run_data(
     else:
         # Before any row is read, because to look at all rows of a large file takes long.
         check_streamable(settings)
-        data = _stream(settings, ranks, progress)
+        data = _stream(settings, ranks)
     if settings.scaling == "auto" and len(set(data.encoding.scales)) > 1 and data.recipe == "embeddings":
         # Dimensions of an encoder share one unit, whatever their ranges.
-        return open_run_data(replace(settings, scaling="global"), ranks, progress, check_streamable)
+        return open_run_data(replace(settings, scaling="global"), ranks, check_streamable)
     return data
 
 
@@ -254,7 +253,8 @@ def is_streamed(settings: Settings) -> bool:
 
 def _read(settings: Settings) -> RunData:
     source = open_data(settings.data, reading_of(settings))
-    part = source.read()
+    with Stage(f"reading {Path(settings.data).name}"):
+        part = source.read()
     choices = choices_of(settings)
     if part.names:
         kinds = {name: kind for given, kind in choices.kinds.items() for name in split_names([given], part.names)}
@@ -270,7 +270,7 @@ def _read(settings: Settings) -> RunData:
     return RunData(settings, encoding, int((~kept).sum()), part=part, numbers=numbers, notes=source.notes())
 
 
-def _stream(settings: Settings, ranks: Ranks | None, progress: Progress | None) -> RunData:
+def _stream(settings: Settings, ranks: Ranks | None) -> RunData:
     """How the rows are read is decided by reading them once, which several processes share."""
     from pollux.data.streams import Stream
 
@@ -286,7 +286,7 @@ def _stream(settings: Settings, ranks: Ranks | None, progress: Progress | None) 
         raise InputError(
             f"An .npy file has no columns beside its rows: leave out {option('label')} and {option('as', 'id')}."
         )
-    encoding, lengths = learn_encoding(blocks, choices, progress, ranks)
+    encoding, lengths = learn_encoding(blocks, choices, ranks)
     dtype = "float64" if settings.dtype == "float64" else "float32"
     chunks = FileChunks(blocks, encoding=encoding, dtype=dtype, lengths=lengths)
     stream = Stream(chunks, encoding, WINDOW_BYTES, settings.data)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from time import perf_counter
@@ -16,12 +16,10 @@ from torch import Tensor, nn
 from pollux.embedding.encoders import Batch, Encoder, resolve_encoder
 from pollux.errors import InputError
 from pollux.io.atomic import in_place
+from pollux.progress import Stage, show_progress
 
 CHUNK = 1_024
 """Samples whose vectors are one file of a cache."""
-
-Progress = Callable[[int, float], None]
-"""Called with how many samples have a vector, and how many a second were encoded."""
 
 
 def embed(
@@ -30,6 +28,7 @@ def embed(
     *,
     batch_size: int | None = None,
     cache: str | Path | None = None,
+    verbose: bool = False,
 ) -> NDArray[np.float32]:
     """A vector of length one for each sample, (n, d): something to cluster.
 
@@ -47,6 +46,8 @@ def embed(
     cache : path, optional
         A folder for vectors, which are found again by the content of samples: an interrupted call goes on there. A
         function of your own has none.
+    verbose : bool
+        Whether to show how far it is, and how many samples a second are encoded.
 
     Examples
     --------
@@ -63,37 +64,38 @@ def embed(
         raise InputError("There are no samples.")
     found = resolve_encoder(encoder, of_texts=isinstance(samples[0], str))
     chunks = (samples[start : start + CHUNK] for start in range(0, n, CHUNK))
-    return np.concatenate(list(embed_chunks(chunks, found, batch_size=batch_size, cache=cache)))
+    with show_progress(verbose):
+        return np.concatenate(list(embed_chunks(chunks, found, n, batch_size=batch_size, cache=cache)))
 
 
 def embed_chunks(
     chunks: Iterable[Sequence[Any]],
     encoder: Encoder,
+    total: int | None = None,
     *,
     batch_size: int | None = None,
     cache: str | Path | None = None,
-    progress: Progress | None = None,
 ) -> Iterator[NDArray[np.float32]]:
     """The vectors (b, d) of each chunk of samples, of which only one is in memory at a time."""
     done, encoded, seconds = 0, 0, 0.0
     size = encoder.batch_size if batch_size is None else batch_size
     if size < 1:
         raise InputError(f"batch_size is a positive number of samples, not {batch_size}.")
-    for chunk in chunks:
-        place = None if cache is None or encoder.fingerprint is None else Path(cache) / _key(encoder, chunk)
-        vectors = _stored(place, len(chunk))
-        if vectors is None:
-            start = perf_counter()
-            vectors = _encode(encoder, chunk, size)
-            seconds, encoded = seconds + perf_counter() - start, encoded + len(chunk)
-            if place is not None:
-                place.parent.mkdir(parents=True, exist_ok=True)
-                with in_place(place) as path:
-                    np.save(path, vectors)
-        done += len(chunk)
-        if progress is not None:
-            progress(done, encoded / max(seconds, 1e-9))
-        yield vectors
+    with Stage("encoding", total, is_kept=True) as stage:
+        for chunk in chunks:
+            place = None if cache is None or encoder.fingerprint is None else Path(cache) / _key(encoder, chunk)
+            vectors = _stored(place, len(chunk))
+            if vectors is None:
+                start = perf_counter()
+                vectors = _encode(encoder, chunk, size)
+                seconds, encoded = seconds + perf_counter() - start, encoded + len(chunk)
+                if place is not None:
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    with in_place(place) as path:
+                        np.save(path, vectors)
+            done += len(chunk)
+            stage.update(done, detail=f"{done:,} by {encoder.name}, {encoded / max(seconds, 1e-9):,.0f} a second")
+            yield vectors
 
 
 def _encode(encoder: Encoder, samples: Sequence[Any], batch_size: int) -> NDArray[np.float32]:
