@@ -7,7 +7,7 @@ if typing.TYPE_CHECKING:
     from pollux import data, geometry, io, metrics, models, objectives, ranks, report, training, transport
     from pollux.clustering import GeminiClustering, load
     from pollux.data.streams import open_stream
-    from pollux.embedding import embed
+    from pollux.embedding import embed, name_clusters
     from pollux.objectives import Divergence, Gemini, f_divergence
     from pollux.selection import Selection, select_n_clusters
     from pollux.spec import MLP, Scaling, Training
@@ -32,6 +32,7 @@ __all__ = [
     "load",
     "metrics",
     "models",
+    "name_clusters",
     "objectives",
     "open_stream",
     "ranks",
@@ -57,6 +58,7 @@ _HOMES = {
     "Training": "pollux.spec",
     "f_divergence": "pollux.objectives",
     "load": "pollux.clustering",
+    "name_clusters": "pollux.embedding",
     "open_stream": "pollux.data.streams",
     "select_n_clusters": "pollux.selection",
 }

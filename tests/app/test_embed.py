@@ -15,6 +15,7 @@ from pollux.embedding import ENCODERS, Encoder
 from pollux.embedding import encoders as own_encoders
 
 random = np.random.default_rng(0)
+WORDS = ("apples", "trains", "banks")
 TOPICS = random.normal(size=(3, 64))
 
 
@@ -41,7 +42,7 @@ def letters(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[int]:
 
 
 def reviews(n: int = 60) -> pd.DataFrame:
-    texts = [f"{i % 3} {'word ' * (1 + i // 3)}" for i in range(n)]
+    texts = [f"{i % 3} about {WORDS[i % 3]}, and {'again ' * (1 + i // 3)}" for i in range(n)]
     return pd.DataFrame({"stars": np.arange(n), "review": texts})
 
 
@@ -62,7 +63,10 @@ def test_a_column_of_texts_becomes_vectors_that_are_clustered(suffix: str, lette
     assert len(letters) > again
     good("fit", "e.parquet", "--drop", "stars", "--clusters", 3, "--epochs", 2, "--out", "run")
     assert summary_of("run")["recipe"] == "embeddings"
-    assert [cluster["rows"] for cluster in summary_of("run")["clusters"]] == [20, 20, 20]
+    clusters = summary_of("run")["clusters"]
+    assert [cluster["rows"] for cluster in clusters] == [20, 20, 20]
+    # Words of the texts, which the file has beside their vectors, name clusters.
+    assert {cluster["name"].split(", ")[0].split()[0] for cluster in clusters} == set(WORDS)
 
 
 def test_a_gap_is_an_empty_text() -> None:

@@ -45,6 +45,9 @@ _LOOKED_AT = 1_000
 _MOST_LISTED = 60
 """Columns that are listed on the terminal; summary.json has all."""
 _NAMED_ROWS = 1_000
+_NAMED_TEXTS = 20_000
+# Words of a text, on average, from which on it is about something.
+_SENTENCE = 3
 _SCORED_ROWS = 1_000_000
 
 
@@ -157,6 +160,7 @@ class RunData:
         rows, confidence, entropy = np.zeros(len(fitted.order), dtype=np.int64), np.zeros(len(fitted.order)), 0.0
         known, found = [np.empty(0, dtype=str)], [np.empty(0, dtype=np.int64)]
         named: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []
+        is_embedded, labelled, texts = self.recipe == "embeddings", list[int](), list[str]()
         # Scores are those of every so-manieth row.
         stride = max(1, len(self) // _SCORED_ROWS)
         with open_writer(path, self.settings.raw) as write, Stage("writing clusters, row", len(self)) as shown:
@@ -167,7 +171,12 @@ class RunData:
                 rows += np.bincount(labels, minlength=len(rows))
                 confidence += np.bincount(labels, probabilities.max(1), minlength=len(rows))
                 entropy += conditional_entropy(probabilities) * len(probabilities)
-                if column_names(self.encoding):
+                if is_embedded:
+                    # Numbers of an encoder mean nothing to people; the texts that they stand for do.
+                    every = slice(0, None, max(1, len(self) // _NAMED_TEXTS))
+                    labelled += labels[every].tolist()
+                    texts += _texts_of(part, self.encoding, every)
+                elif column_names(self.encoding):
                     some = np.arange(len(part)) % max(1, len(self) // _NAMED_ROWS) == 0
                     named.append((labels[some], self.encoding.raw(part.kept(some).rows)))
                 classes = classes_of(part, self.settings.label)
@@ -181,7 +190,11 @@ class RunData:
             scores = {name: metric(*pair) for name, metric in LABEL_METRICS.items()}
             scores["rows_with_a_class"] = int(has_class.sum())
         names: dict[int, str] = {}
-        if named:
+        if texts:
+            from pollux.embedding.topics import name_clusters as name_topics
+
+            names = {topic.cluster: topic.name for topic in name_topics(labelled, texts)}
+        elif named:
             labels, columns = map(np.concatenate, zip(*named, strict=True))
             with Stage("naming clusters"):
                 names = name_clusters(labels, columns, column_names(self.encoding))
@@ -203,6 +216,16 @@ class RunData:
             "entropy": entropy / max(1, int(rows.sum())),
             "scores": scores,
         }
+
+
+def _texts_of(part: Part, encoding: Encoding, rows: slice) -> list[str]:
+    """The texts of an identifier that are sentences; none where no identifier is."""
+    for name in identifiers_of(part, encoding):
+        values = part.column(name)[rows].tolist()
+        found = [value for value in values if isinstance(value, str)]
+        if found and np.mean([len(text.split()) for text in found[:_NAMED_ROWS]]) >= _SENTENCE:
+            return [value if isinstance(value, str) else "" for value in values]
+    return []
 
 
 # How a file is opened
