@@ -7,6 +7,7 @@ if typing.TYPE_CHECKING:
     from pollux import data, geometry, io, metrics, models, objectives, ranks, report, training, transport
     from pollux.clustering import GeminiClustering, load
     from pollux.data.streams import open_stream
+    from pollux.embedding import embed, name_clusters
     from pollux.objectives import Divergence, Gemini, f_divergence
     from pollux.selection import FeaturePath, Selection, select_features, select_n_clusters
     from pollux.spec import MLP, Scaling, Training
@@ -24,6 +25,7 @@ __all__ = [
     "Selection",
     "Training",
     "data",
+    "embed",
     "explain",
     "f_divergence",
     "geometry",
@@ -31,6 +33,7 @@ __all__ = [
     "load",
     "metrics",
     "models",
+    "name_clusters",
     "objectives",
     "open_stream",
     "ranks",
@@ -50,6 +53,7 @@ _HOMES = {
     "Explanation": "pollux.trees",
     "FeaturePath": "pollux.selection",
     "GeminiTree": "pollux.trees",
+    "embed": "pollux.embedding",
     "explain": "pollux.trees",
     "MLP": "pollux.spec",
     "Scaling": "pollux.spec",
@@ -57,6 +61,7 @@ _HOMES = {
     "Training": "pollux.spec",
     "f_divergence": "pollux.objectives",
     "load": "pollux.clustering",
+    "name_clusters": "pollux.embedding",
     "open_stream": "pollux.data.streams",
     "select_features": "pollux.selection",
     "select_n_clusters": "pollux.selection",

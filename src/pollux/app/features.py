@@ -16,6 +16,7 @@ from pollux.app.console import FORMATS, GOOD, Console
 from pollux.app.settings import COLUMNS, NAMES, READING, Settings, add_options
 from pollux.errors import InputError
 from pollux.names import OBJECTIVES
+from pollux.progress import Stage
 
 FIGURE = "features.png"
 _MOST_ROWS = 20_000
@@ -67,61 +68,60 @@ def run(options: argparse.Namespace) -> int:
     if given.data == "-":
         given = replace(given, data=str(copy_standard_input()))
     settings, console = replace(given, data=str(Path(given.data).resolve())), Console(options.quiet, options.json)
-    data = open_run_data(settings)
-    for line in data.describe():
-        console.echo(line)
-    for note in data.notes:
-        console.note(note)
-    encoding = data.encoding
-    if len(encoding.encoded_shape) != 1:
-        raise InputError("Features are columns of a table, and images have none.")
-    # Imported late, because it brings torch.
-    from pollux.clustering import GeminiClustering
-    from pollux.selection.features import FeaturePath, Unit, find_path
+    with console.progress():
+        data = open_run_data(settings)
+        for line in data.describe():
+            console.echo(line)
+        for note in data.notes:
+            console.note(note)
+        encoding = data.encoding
+        if len(encoding.encoded_shape) != 1:
+            raise InputError("Features are columns of a table, and images have none.")
+        # Imported late, because it brings torch.
+        with Stage("loading libraries"):
+            from pollux.clustering import GeminiClustering
+            from pollux.selection.features import FeaturePath, Unit, find_path
 
-    try:
-        K = settings.n_clusters if isinstance(settings.n_clusters, int) else find_number(data, None, console)
-        new = (place for place in run_folder.candidates(settings.data, "features") if not place.exists())
-        folder = next(new) if options.out is None else Path(options.out)
-        X, classes = data.sample(_MOST_ROWS, settings.random_state)
-        names, units, first = [str(name) for name in encoding.names], [], 0
-        widths = [1] * X.shape[1]
-        if isinstance(encoding, TableEncoding):
-            widths = [len(column.feature_names) for column in encoding.columns]
-        for at, width in enumerate(widths):
-            units.append(Unit((at,), tuple(range(first, first + width))))
-            first += width
-        clustering = GeminiClustering(
-            K,
-            model=options.model,
-            objective=options.objective,
-            preprocessing=None,
-            random_state=settings.random_state,
-            verbose=console.shows_progress,
-        )
-        with run_folder.create_run_folder(folder, settings.data, options.overwrite):
-            fitted = clustering.fit(X)
-            steps, chosen = find_path(
-                fitted,
-                X,
-                units,
-                options.min_features,
-                options.keep,
-                options.dynamic,
-                classes,
-                verbose=console.shows_progress,
+        try:
+            K = settings.n_clusters if isinstance(settings.n_clusters, int) else find_number(data, None, console)
+            new = (place for place in run_folder.candidates(settings.data, "features") if not place.exists())
+            folder = next(new) if options.out is None else Path(options.out)
+            X, classes = data.sample(_MOST_ROWS, settings.random_state)
+            names, units, first = [str(name) for name in encoding.names], [], 0
+            widths = [1] * X.shape[1]
+            if isinstance(encoding, TableEncoding):
+                widths = [len(column.feature_names) for column in encoding.columns]
+            for at, width in enumerate(widths):
+                units.append(Unit((at,), tuple(range(first, first + width))))
+                first += width
+            clustering = GeminiClustering(
+                K,
+                model=options.model,
+                objective=options.objective,
+                preprocessing=None,
+                random_state=settings.random_state,
             )
-            path, can_draw = FeaturePath(steps, chosen, tuple(names), options.keep, fitted), find_spec("matplotlib")
-            with run_folder.replace_results(folder, outdated=() if can_draw else (FIGURE,)) as place:
-                text = json.dumps(path.to_dict(), indent=2, ensure_ascii=False)
-                (place / "features.json").write_text(text + "\n", encoding="utf-8")
-                (place / "features.csv").write_text(_as_csv(path), encoding="utf-8")
-                if can_draw:
-                    path.plot(place / FIGURE)
-    except (ValueError, TypeError) as error:
-        raise error if isinstance(error, InputError) else InputError(str(error)) from error
-    chosen_names = list(path.selected_names)
-    command = replace(given, n_clusters=K, columns=tuple(chosen_names)).command()
+            with run_folder.create_run_folder(folder, settings.data, options.overwrite):
+                fitted = clustering.fit(X)
+                steps, chosen = find_path(
+                    fitted,
+                    X,
+                    units,
+                    options.min_features,
+                    options.keep,
+                    options.dynamic,
+                    classes,
+                )
+                path, can_draw = FeaturePath(steps, chosen, tuple(names), options.keep, fitted), find_spec("matplotlib")
+                with run_folder.replace_results(folder, outdated=() if can_draw else (FIGURE,)) as place:
+                    text = json.dumps(path.to_dict(), indent=2, ensure_ascii=False)
+                    (place / "features.json").write_text(text + "\n", encoding="utf-8")
+                    (place / "features.csv").write_text(_as_csv(path), encoding="utf-8")
+                    if can_draw:
+                        path.plot(place / FIGURE)
+        except (ValueError, TypeError) as error:
+            raise error if isinstance(error, InputError) else InputError(str(error)) from error
+    command = replace(given, n_clusters=K, columns=path.selected_names).command()
     console.print_json(
         json.dumps({"folder": str(folder), "next_command": command, **path.to_dict()}, ensure_ascii=False)
     )

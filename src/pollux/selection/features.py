@@ -27,9 +27,9 @@ from pollux.io.atomic import in_place
 from pollux.metrics import adjusted_rand_index
 from pollux.models import mlp
 from pollux.objectives.gradients import value_and_gradient
+from pollux.progress import Stage, show_progress
 from pollux.recipes import DataKind
 from pollux.report.canvas import GRID, QUIET, TITLE, clean_axes, new_figure
-from pollux.selection.search import show_progress
 from pollux.spec import Spec
 from pollux.threads import DrawFrom, threads_for
 
@@ -230,12 +230,13 @@ def select_features(
     """
     if not isinstance(clustering, GeminiClustering):
         raise TypeError(f"select_features takes a GeminiClustering, not {type(clustering).__name__}.")
-    full = clustering if clustering.__sklearn_is_fitted__() else clone(clustering).fit(X)
-    names, units = _units_of(full, X)
-    units = _join_groups(groups, units, names)
-    samples = validate_samples(X, full, reset=False, missing=full.fitted_.missing, encoding=full.fitted_.encoding)
-    steps, chosen = find_path(full, samples, units, min_features, keep, dynamic, y, verbose)
-    best = clone(clustering).fit(_take_columns(X, chosen.columns, names))
+    with show_progress(verbose):
+        full = clustering if clustering.__sklearn_is_fitted__() else clone(clustering).fit(X)
+        names, units = _units_of(full, X)
+        units = _join_groups(groups, units, names)
+        samples = validate_samples(X, full, reset=False, missing=full.fitted_.missing, encoding=full.fitted_.encoding)
+        steps, chosen = find_path(full, samples, units, min_features, keep, dynamic, y)
+        best = clone(clustering).fit(_take_columns(X, chosen.columns, names))
     return FeaturePath(steps, chosen, tuple(names), float(keep), best)
 
 
@@ -247,7 +248,6 @@ def find_path(
     keep: float,
     dynamic: bool,
     y: Any,
-    verbose: bool,
 ) -> tuple[tuple[FeatureStep, ...], FeatureStep]:
     """All steps and the chosen one, for validated samples (n, d) of a fitted clustering."""
     if isinstance(min_features, bool) or not isinstance(min_features, int | np.integer) or min_features < 1:
@@ -273,7 +273,7 @@ def find_path(
     values = torch.cat(list(prepared(samples, fitted.scaling, torch.float64, "cpu").parts()))
     labels = fitted.log_probabilities(samples).argmax(1)
     with threads_for(fitted.module, len(values)):
-        steps, end = _Path(spec, values, labels, units, classes, dynamic).run(int(min_features), verbose)
+        steps, end = _Path(spec, values, labels, units, classes, dynamic).run(int(min_features))
     return tuple(steps), _choose(steps, end, keep)
 
 
@@ -406,7 +406,7 @@ class _Path:
     def _groups(self) -> Tensor:
         return torch.repeat_interleave(torch.tensor([len(unit.features) for unit in self._units]))
 
-    def run(self, min_features: int, verbose: bool) -> tuple[list[FeatureStep], float]:
+    def run(self, min_features: int) -> tuple[list[FeatureStep], float]:
         """All steps, until so many units are left, and a penalty at which these still stay."""
         if min_features > len(self._units):
             raise InputError(
@@ -421,7 +421,7 @@ class _Path:
         self._relaxed = self._tensors
         steps = [self._measure(penalty)]
         smooth, factor, halvings = self._objective, _GROWTH, 0
-        with show_progress(len(self._units) - min_features, verbose, "columns that have left") as report:
+        with Stage("columns that have left", len(self._units) - min_features) as shown:
             while len(self._units) > min_features:
                 tensors, _ = self._descend(self._tensors, smooth, penalty * factor)
                 stays = group_norms(tensors[0], self._groups()) > 0
@@ -444,8 +444,8 @@ class _Path:
                     smooth = self._negated(self._affinity_of(self._values[:, kept]))
                 self._relaxed, _ = self._descend(self._relaxed, self._objective, self._first)
                 steps.append(self._measure(penalty))
-                for _ in range(gone):
-                    report(f"{left} columns keep {steps[-1].objective / objective:.0%} of the objective")
+                share = f"{left} columns keep {steps[-1].objective / objective:.0%} of the objective"
+                shown.update((shown.total or 0) - left + min_features, detail=share)
         while True:
             self._tensors, _ = self._descend(self._tensors, smooth, 2 * penalty)
             is_over = bool((group_norms(self._tensors[0], self._groups()) == 0).any())
