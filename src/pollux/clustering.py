@@ -416,6 +416,20 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             raise NotFiniteError(value)
         return value
 
+    def score_samples(self, X: Any) -> NDArray[np.float64]:
+        """How well each sample fits in with those of the fit, (n,): −1 is typical, and lower is more abnormal.
+
+        Minus the mean distance to the five nearest of up to 128 prototypes, which are means of small groups of the
+        samples that were learned from, as the network sees them; over the distance that is typical of these samples.
+        """
+        check_is_fitted(self)
+        return self.fitted_.scores(self._validate(X))
+
+    def find_outliers(self, X: Any, share: float = 0.02) -> NDArray[np.bool_]:
+        """Which samples, (n,), fit in less well than this share of the samples of the fit does."""
+        check_is_fitted(self)
+        return self.fitted_.find_outliers(self._validate(X), share)
+
     def save(self, path: str | Path) -> None:
         """Write the model to one file, for :func:`pollux.load`; of a network of your own, its weights."""
         check_is_fitted(self)

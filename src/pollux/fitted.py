@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pollux.data.encoding import Decision, Decisions, Encoding
+from pollux.data.rows import Rows, Several
 from pollux.data.samples import ArraySamples, Loader, Samples, StreamSamples
 from pollux.data.scaling import FittedScaling, FittedTransformer, prepared
 from pollux.geometry import Geometry
+from pollux.inspection.outliers import SAMPLED, Prototypes
 from pollux.metrics import agreement
 from pollux.models import FreeTable
 from pollux.spec import Spec
@@ -72,6 +74,8 @@ class Fitted:
         What the next epoch of ``partial_fit`` continues with.
     range : Tensor of shape (2, d), optional
         The least and the greatest value of each feature that was learned from, where samples are vectors in memory.
+    prototypes : Prototypes, optional
+        What tells how well a sample fits in with those that were learned from; files of old versions lack it.
     """
 
     module: nn.Module
@@ -96,6 +100,7 @@ class Fitted:
     chosen: Mapping[str, Any] = field(default_factory=dict)
     optimiser_state: dict[str, Any] | None = field(default=None, repr=False)
     range: Tensor | None = field(default=None, repr=False)
+    prototypes: Prototypes | None = field(default=None, repr=False)
 
     @staticmethod
     def of(
@@ -127,6 +132,7 @@ class Fitted:
             recipe=spec.recipe,
             chosen=spec.chosen,
             range=_range_of(problem.samples if isinstance(problem, MemoryProblem) else samples),
+            prototypes=_prototypes_of(problem),
         )
         if isinstance(problem, MemoryProblem) and problem.samples is not samples:
             evaluation = fitted._evaluate_all(samples)
@@ -172,6 +178,7 @@ class Fitted:
             missing=earlier.missing,
             recipe=earlier.recipe,
             chosen=earlier.chosen,
+            prototypes=earlier.prototypes,
             range=earlier.range
             if self.range is None or earlier.range is None
             else torch.stack(
@@ -230,6 +237,22 @@ class Fitted:
             )
         return probabilities
 
+    def scores(self, X: Any) -> NDArray[np.float64]:
+        """How well validated samples X (n, …) fit in with those of the training, (n,): −1 is typical, less is worse."""
+        if self.prototypes is None:
+            raise ValueError(
+                "The model does not know how far its samples lay apart: it is from a file of an older version, or has "
+                "several inputs. Fit it anew to score samples."
+            )
+        rows = prepared(X, self.scaling, self.dtype, self.device)
+        return torch.cat([self.prototypes.score(part) for part in rows.parts()]).numpy()
+
+    def find_outliers(self, X: Any, share: float) -> NDArray[np.bool_]:
+        """Which of validated samples X (n, …) fit in less than this share of the samples of the training does."""
+        scores = self.scores(X)
+        assert self.prototypes is not None
+        return scores < self.prototypes.threshold(share)
+
     @cached_property
     def labels(self) -> NDArray[np.int64]:
         """Clusters of the samples of the fit; those of streamed samples are predicted when they are first asked for."""
@@ -255,3 +278,9 @@ def _range_of(samples: Samples) -> Tensor | None:
         return None
     ends = [end.reduce(samples.X, axis=0) for end in (np.fmin, np.fmax)]
     return torch.from_numpy(np.stack(ends).astype(np.float64))
+
+
+def _prototypes_of(problem: MemoryProblem | StreamProblem) -> Prototypes | None:
+    if isinstance(problem, StreamProblem):
+        return Prototypes.learn(Rows(problem.source.sample(SAMPLED), problem.dtype))
+    return None if isinstance(problem.samples.X, Several) else Prototypes.learn(problem.rows)

@@ -103,6 +103,8 @@ def _report(folder: Path, summary: dict[str, Any], console: Console) -> int:
     # Runs of older versions lack it.
     if summary.get("stability") is not None:
         console.echo(f"agreement of the restarts: {summary['stability']:.2f}")
+    if "outliers" in summary:
+        console.echo(f"rows that fit in nowhere: {summary['outliers']:,}, flagged in the column outlier")
     if summary["scores"]:
         scores = dict(summary["scores"])
         known = scores.pop("rows_with_a_class")

@@ -149,6 +149,7 @@ class RunData:
         from pollux.trees.explanation import name_clusters
 
         rows, confidence, entropy = np.zeros(len(fitted.order), dtype=np.int64), np.zeros(len(fitted.order)), 0.0
+        outliers = 0
         known, found = [np.empty(0, dtype=str)], [np.empty(0, dtype=np.int64)]
         named: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []
         # Scores are those of every so-manieth row.
@@ -156,7 +157,9 @@ class RunData:
         with open_writer(path, self.settings.raw) as write:
             for part, numbers, X in self.parts():
                 probabilities = fitted.free_probabilities() if fitted.is_free else fitted.probabilities(X)
-                write(assignment_columns(part, numbers, probabilities, identifiers_of(part, self.encoding)))
+                outlier = fitted.find_outliers(X, self.settings.outliers) if self.settings.outliers else None
+                write(assignment_columns(part, numbers, probabilities, identifiers_of(part, self.encoding), outlier))
+                outliers += 0 if outlier is None else int(outlier.sum())
                 labels = probabilities.argmax(1)
                 rows += np.bincount(labels, minlength=len(rows))
                 confidence += np.bincount(labels, probabilities.max(1), minlength=len(rows))
@@ -193,6 +196,7 @@ class RunData:
                 if rows[k]
             ],
             "entropy": entropy / max(1, int(rows.sum())),
+            **({"outliers": outliers} if self.settings.outliers else {}),
             "scores": scores,
         }
 
@@ -364,9 +368,13 @@ def column_names(encoding: Encoding) -> list[str]:
 
 
 def assignment_columns(
-    part: Part, numbers: NDArray[np.int64], probabilities: NDArray[Any], identifiers: Sequence[str]
+    part: Part,
+    numbers: NDArray[np.int64],
+    probabilities: NDArray[Any],
+    identifiers: Sequence[str],
+    outlier: NDArray[np.bool_] | None = None,
 ) -> dict[str, Any]:
-    """Columns by name: row, identifiers, cluster, p_0 … p_{K−1}, entropy (in nats).
+    """Columns by name: row, identifiers, cluster, p_0 … p_{K−1}, entropy (in nats), and outlier, where it is asked for.
 
     ``numbers`` (n,) are those of the rows in the file, from 0; ``probabilities`` are (n, K).
     """
@@ -376,6 +384,7 @@ def assignment_columns(
     from scipy.special import entr
 
     results["entropy"] = entr(probabilities).sum(1)
+    results |= {} if outlier is None else {"outlier": outlier}
     columns: dict[str, Any] = {"row": numbers}
     taken = {"row", *results, *identifiers}
     for name in identifiers:

@@ -229,6 +229,12 @@ class Settings:
         "how often all that the training needs to go on is written: 5 minutes, 1 epoch, 100 steps",
         metavar="T",
     )
+    outliers: float = setting(
+        0.0,
+        OUTPUT,
+        "flag rows that fit in nowhere, the share X of them such as 0.02, in a column outlier (default: 0, no column)",
+        least=0,
+    )
     raw: bool = setting(
         False, OUTPUT, "write texts of CSV files as they are, also those that a spreadsheet would run as formulas"
     )
@@ -250,6 +256,8 @@ class Settings:
             from pollux.training.checkpoints import parse_every
 
             parse_every(self.checkpoint_every)
+        if not self.outliers < 1:
+            raise InputError(f"{_spelled('outliers')} is a share of the rows, such as 0.02; not {self.outliers}.")
         epochs, trial = self.max_epochs, self.trial_epochs
         if isinstance(trial, float) and not 0 < trial < 1:
             raise InputError(f"{_spelled('trial_epochs')} is a number of epochs, or a share such as 0.25; not {trial}.")
