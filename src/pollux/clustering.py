@@ -51,6 +51,7 @@ from pollux.spec import (
 )
 from pollux.threads import DrawFrom
 from pollux.training import Callback, NotFiniteError, start, train_one_epoch, train_restarts
+from pollux.training.hints import Hints
 from pollux.training.problem import MemoryProblem, pose_problem
 from pollux.training.session import session
 from pollux.trees import GeminiTree
@@ -162,6 +163,8 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         Epochs run.
     diverged_ : bool
         Whether training ended because its numbers were no longer finite; the last good weights were kept.
+    hint_violations_ : dict or None
+        How many hints of each kind (``"known"``, ``"must_link"``, ``"cannot_link"``) do not hold, where there are some.
     module_ : nn.Module
         The trained module.
     geometry_ : Geometry or None
@@ -282,7 +285,18 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         super().set_params(**parameters)
         return self
 
-    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, affinity: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        sample_weight: Any = None,
+        affinity: Any = None,
+        known: Any = None,
+        must_link: Any = None,
+        cannot_link: Any = None,
+        hint_weight: float = 1.0,
+    ) -> Self:
         """Find the clusters of X.
 
         Where torch's process group is initialised (``torchrun``), all its processes train one model on batches that
@@ -302,6 +316,13 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             samples alike, but for those of weight 0.
         affinity : array of shape (n, n) or Features, optional
             The kernel or the distances of the samples, if they are known already.
+        known : array of shape (n,), optional
+            The number of the cluster of each sample, −1 where it is not known. Clusters keep these numbers.
+        must_link, cannot_link : arrays of shapes (a, 2), (b, 2), optional
+            Pairs of row numbers, from 0, that are of one cluster, or are not. ``hint_violations_`` says how many hints
+            do not hold in the end. Hints on rows of weight 0 are not heeded.
+        hint_weight : float
+            How much hints count beside the objective.
         """
         is_given = affinity is not None
         spec = Spec.of(self, UNKNOWN)
@@ -319,14 +340,21 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
                 given = Precomputed.of_selected(affinity, spec.objective.needs, samples.selected)
             if run.ranks is not None:
                 run.ranks.agree(samples.summary(None if given is None else given.values), "have different rows")
+            hints, joined = None, None
+            if not (known is None and must_link is None and cannot_link is None):
+                n = Hints.count_rows(samples)
+                hints = Hints.gather(n, spec.n_clusters, must_link, cannot_link, known, hint_weight)
             # A fit without a seed that is resumed learns from the same samples.
             seed = 0 if self.random_state is None and spec.training.checkpoint is not None else run.seed
             chosen = samples if given is not None else draw_samples(samples, spec.max_samples, seed)
             scaling = spec.preprocessing.fit(chosen)
             geometry = spec.resolve_geometry(given)
             problem = pose_problem(spec, chosen, scaling, geometry, run.ranks, default_generator=run.default_generator)
-            best = train_restarts(start(spec, problem, run, spec.n_init), problem, spec, run, samples)
-            fitted = Fitted.of(spec, samples, scaling, problem, best)
+            if hints is not None:
+                spec, joined = hints.join(spec, samples, problem, scaling)
+            modules = start(spec, problem, run, spec.n_init, hints=joined)
+            best = train_restarts(modules, problem, spec, run, samples)
+            fitted = Fitted.of(spec, samples, scaling, problem, best, joined)
         return self._take(fitted)
 
     def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
@@ -366,6 +394,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         self.history_, self.n_iter_ = fitted.history, len(fitted.history["objective"])
         self.n_clusters_, self.objective_ = fitted.n_clusters, fitted.objective
         self.stability_, self.diverged_ = fitted.stability, fitted.diverged
+        self.hint_violations_ = fitted.hint_violations
         if isinstance(fitted.shape[0], int):
             # Several inputs have no such number.
             self.n_features_in_ = len(fitted.feature_names) or fitted.shape[0]

@@ -22,6 +22,7 @@ from pollux.metrics import agreement
 from pollux.models import FreeTable
 from pollux.spec import Spec
 from pollux.threads import iterate_drawing
+from pollux.training.hints import BoundHints
 from pollux.training.problem import Evaluation, MemoryProblem, StreamProblem, log_probabilities
 from pollux.training.restarts import BestRestart
 
@@ -39,7 +40,7 @@ class Fitted:
     module : nn.Module
         The network, from samples as it sees them to logits (n, K).
     order : Tensor of shape (K,)
-        Which output of the network is cluster k: by decreasing size, empty ones last.
+        Which output of the network is cluster k: by decreasing size, empty ones last; known clusters by their numbers.
     shape, dtype, device : tuple, torch.dtype, str
         The shape of a sample before scaling, of several inputs that of each; the arithmetic and place of the network.
     history : dict of lists
@@ -76,6 +77,8 @@ class Fitted:
         The least and the greatest value of each feature that was learned from, where samples are vectors in memory.
     prototypes : Prototypes, optional
         What tells how well a sample fits in with those that were learned from; files of old versions lack it.
+    hint_violations : dict, optional
+        How many hints of each kind do not hold, where some were given.
     """
 
     module: nn.Module
@@ -101,6 +104,7 @@ class Fitted:
     optimiser_state: dict[str, Any] | None = field(default=None, repr=False)
     range: Tensor | None = field(default=None, repr=False)
     prototypes: Prototypes | None = field(default=None, repr=False)
+    hint_violations: dict[str, int] | None = None
 
     @staticmethod
     def of(
@@ -109,6 +113,7 @@ class Fitted:
         scaling: FittedScaling | FittedTransformer | None,
         problem: MemoryProblem | StreamProblem,
         best: BestRestart,
+        hints: BoundHints | None = None,
     ) -> Fitted:
         """The best model of a fit to samples, or to some of them, its clusters in order of all samples."""
         evaluation = best.evaluation
@@ -137,6 +142,9 @@ class Fitted:
         if isinstance(problem, MemoryProblem) and problem.samples is not samples:
             evaluation = fitted._evaluate_all(samples)
         order = torch.argsort(evaluation.sizes, descending=True, stable=True)
+        if hints is not None:
+            order = hints.order(evaluation.sizes)
+            fitted = replace(fitted, hint_violations=hints.violations(best.module))
         fitted = replace(fitted, order=order, n_clusters=int((evaluation.sizes > 0).sum()))
         if len(best.choices) > 1 and len(order) > 1:
             # One cluster is found by every restart.

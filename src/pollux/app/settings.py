@@ -84,6 +84,13 @@ class Settings:
         flag="as",
     )
     label: str = setting("", COLUMNS, "known classes: never used for training, only to score it", metavar="COLUMN")
+    known: str = setting(
+        "",
+        COLUMNS,
+        "clusters that are known of some rows, empty where not: training keeps to them, and clusters are numbered in "
+        "the order of these values (or by them, where they are numbers below --clusters)",
+        metavar="COLUMN",
+    )
     missing: str = setting(
         "mean",
         READING,
@@ -206,6 +213,14 @@ class Settings:
     penalties: Mapping[str, float] = setting(
         {}, TRAINING, f"added to the loss; {_of(names.PENALTIES)} (plain: none)", metavar="NAME=X", short="penalty"
     )
+    must_link: str = setting(
+        "",
+        TRAINING,
+        "pairs of rows of one cluster: a CSV file with two row numbers, from 0, in each line",
+        metavar="FILE",
+    )
+    cannot_link: str = setting("", TRAINING, "pairs of rows of different clusters, likewise", metavar="FILE")
+    hint_weight: float = setting(1.0, TRAINING, "how much --known and linked rows count beside the objective", least=0)
     random_state: int = setting(SEED, TRAINING, "seed of all randomness", least=0, short="seed")
     device: str = setting("cpu", TRAINING, "cpu or cuda")
     dtype: str = setting(

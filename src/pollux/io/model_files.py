@@ -120,6 +120,7 @@ class Description(Struct):
     takes_integers: bool = False
     preprocessing: dict[str, Any] | None = None
     recipe: Literal[names.RECIPES] | None = None  # type: ignore[valid-type]
+    hint_violations: dict[str, Count] | None = None
     # The shapes of several inputs, by position or by name.
     inputs: list[tuple[Size, ...]] | dict[str, tuple[Size, ...]] | None = None
 
@@ -192,6 +193,7 @@ def save(clustering: Any, path: str | Path) -> None:
         "takes_integers": fitted.takes_integers,
         "preprocessing": None if fitted.encoding is None else fitted.encoding.as_json(),
         "recipe": fitted.recipe,
+        "hint_violations": fitted.hint_violations,
     }
     # What could not be loaded is not written.
     description = parse(data, Description, "The model cannot be saved")
@@ -353,6 +355,7 @@ def _fitted(clustering: Any, tensors: dict[str, Tensor], description: Descriptio
         recipe=description.recipe,
         range=kept.get("range"),
         prototypes=prototypes,
+        hint_violations=description.hint_violations,
     )
 
 
