@@ -15,9 +15,12 @@ ARCHITECTURE = TESTS.parent / "docs" / "architecture.md"
 
 # From the lowest to the highest; a module belongs to the longest name that it begins with.
 LAYERS = [
+    "progress",
     *("errors", "names", "recipes", "threads", "io.atomic", "io.locks", "io.parsing", "io.tensors", "ranks", "metrics"),
-    *("models", "data", "geometry", "transport", "objectives", "spec", "training", "inspection.outliers", "fitted"),
+    *("models", "data", "geometry", "transport", "objectives", "spec", "embedding", "training"),
     *(
+        "inspection.outliers",
+        "fitted",
         "io.model_files",
         "trees",
         "clustering",
@@ -25,10 +28,8 @@ LAYERS = [
         "io.onnx",
         "report",
         "selection",
-        "app",
-        "lab",
-        "__main__",
     ),
+    *("app", "lab", "__main__"),
 ]
 # Packages that only gather modules of several layers.
 GATHERING = {"", "io", "inspection"}

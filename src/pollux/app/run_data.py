@@ -23,12 +23,14 @@ from pollux.app.console import PrintedRows
 from pollux.app.settings import Settings
 from pollux.data.arrow import as_text
 from pollux.data.encoding import Encoding, TableEncoding, readable_names
+from pollux.data.moments import looks_embedded
 from pollux.data.shuffling import WINDOW_BYTES
 from pollux.data.sources import InMemory, Part, Reading, Source, open_data
 from pollux.data.streams import FileChunks
 from pollux.data.survey import Choices, learn_encoding, split_names
 from pollux.errors import InputError, option
 from pollux.io.atomic import in_place
+from pollux.progress import Stage
 from pollux.recipes import recognise_kind
 
 if TYPE_CHECKING:
@@ -39,13 +41,14 @@ if TYPE_CHECKING:
 _MOST_BYTES = 1_000_000_000
 """Encoded rows that take more memory than this are streamed."""
 _MOST_CLASSES = 1_000
+_LOOKED_AT = 1_000
 _MOST_LISTED = 60
 """Columns that are listed on the terminal; summary.json has all."""
 _NAMED_ROWS = 1_000
+_NAMED_TEXTS = 20_000
+# Words of a text, on average, from which on it is about something.
+_SENTENCE = 3
 _SCORED_ROWS = 1_000_000
-
-Progress = Callable[[int, int], None]
-"""Called with the chunks of a file that have been read, and those there are."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,13 @@ class RunData:
         """The recipe for rows of this kind."""
         is_scaled = self.settings.scaling in ("auto", "global") and not self.encoding.shares
         is_of_one_kind = is_scaled and len(set(self.encoding.scales)) == 1
-        return recognise_kind(len(self), self.encoding.encoded_shape, is_of_one_kind)
+        shape = self.encoding.encoded_shape
+        is_embedded = recognise_kind(len(self), shape, False, True) == "embeddings"
+        if is_embedded:
+            every = max(1, len(self) // _LOOKED_AT)
+            some = self.stream.sample(_LOOKED_AT) if self.stream is not None else self.samples[::every]
+            is_embedded = looks_embedded(self.encoding.decode_numbers(some))
+        return recognise_kind(len(self), shape, is_of_one_kind, is_embedded)
 
     def fingerprint(self) -> str:
         """Of the rows and their order."""
@@ -202,9 +211,10 @@ class RunData:
         outliers = 0
         known, found = [np.empty(0, dtype=str)], [np.empty(0, dtype=np.int64)]
         named: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []
+        is_embedded, labelled, texts = self.recipe == "embeddings", list[int](), list[str]()
         # Scores are those of every so-manieth row.
         stride = max(1, len(self) // _SCORED_ROWS)
-        with open_writer(path, self.settings.raw) as write:
+        with open_writer(path, self.settings.raw) as write, Stage("writing clusters, row", len(self)) as shown:
             for part, numbers, X in self.parts():
                 probabilities = fitted.free_probabilities() if fitted.is_free else fitted.probabilities(X)
                 outlier = fitted.find_outliers(X, self.settings.outliers) if self.settings.outliers else None
@@ -214,22 +224,33 @@ class RunData:
                 rows += np.bincount(labels, minlength=len(rows))
                 confidence += np.bincount(labels, probabilities.max(1), minlength=len(rows))
                 entropy += conditional_entropy(probabilities) * len(probabilities)
-                if column_names(self.encoding):
+                if is_embedded:
+                    # Numbers of an encoder mean nothing to people; the texts that they stand for do.
+                    every = slice(0, None, max(1, len(self) // _NAMED_TEXTS))
+                    labelled += labels[every].tolist()
+                    texts += _texts_of(part, self.encoding, every)
+                elif column_names(self.encoding):
                     some = np.arange(len(part)) % max(1, len(self) // _NAMED_ROWS) == 0
                     named.append((labels[some], self.encoding.raw(part.kept(some).rows)))
                 classes = classes_of(part, self.settings.label)
                 if classes is not None:
                     known.append(classes[::stride])
                     found.append(labels[::stride])
+                shown.update(rows.sum())
         scores, has_class = None, (classes := np.concatenate(known)) != ""
         if has_class.any():
             pair = classes[has_class], np.concatenate(found)[has_class]
             scores = {name: metric(*pair) for name, metric in LABEL_METRICS.items()}
             scores["rows_with_a_class"] = int(has_class.sum())
         names: dict[int, str] = {}
-        if named:
+        if texts:
+            from pollux.embedding.topics import name_clusters as name_topics
+
+            names = {topic.cluster: topic.name for topic in name_topics(labelled, texts)}
+        elif named:
             labels, columns = map(np.concatenate, zip(*named, strict=True))
-            names = name_clusters(labels, columns, column_names(self.encoding))
+            with Stage("naming clusters"):
+                names = name_clusters(labels, columns, column_names(self.encoding))
         return {
             "rows": len(self),
             "rows_dropped": self.n_dropped,
@@ -249,6 +270,16 @@ class RunData:
             **({"outliers": outliers} if self.settings.outliers else {}),
             "scores": scores,
         }
+
+
+def _texts_of(part: Part, encoding: Encoding, rows: slice) -> list[str]:
+    """The texts of an identifier that are sentences; none where no identifier is."""
+    for name in identifiers_of(part, encoding):
+        values = part.column(name)[rows].tolist()
+        found = [value for value in values if isinstance(value, str)]
+        if found and np.mean([len(text.split()) for text in found[:_NAMED_ROWS]]) >= _SENTENCE:
+            return [value if isinstance(value, str) else "" for value in values]
+    return []
 
 
 # How a file is opened
@@ -272,15 +303,19 @@ def copy_standard_input() -> Path:
 def open_run_data(
     settings: Settings,
     ranks: Ranks | None = None,
-    progress: Progress | None = None,
     check_streamable: Callable[[Settings], None] = lambda settings: None,
 ) -> RunData:
     """The rows of the data file: in memory, unless they are to be streamed, and may be."""
     if not is_streamed(settings):
-        return _read(settings)
-    # Before any row is read, because to look at all rows of a large file takes long.
-    check_streamable(settings)
-    return _stream(settings, ranks, progress)
+        data = _read(settings)
+    else:
+        # Before any row is read, because to look at all rows of a large file takes long.
+        check_streamable(settings)
+        data = _stream(settings, ranks)
+    if settings.scaling == "auto" and len(set(data.encoding.scales)) > 1 and data.recipe == "embeddings":
+        # Dimensions of an encoder share one unit, whatever their ranges.
+        return open_run_data(replace(settings, scaling="global"), ranks, check_streamable)
+    return data
 
 
 def is_streamed(settings: Settings) -> bool:
@@ -295,7 +330,8 @@ def is_streamed(settings: Settings) -> bool:
 
 def _read(settings: Settings) -> RunData:
     source = open_data(settings.data, reading_of(settings))
-    part = source.read()
+    with Stage(f"reading {Path(settings.data).name}"):
+        part = source.read()
     choices = choices_of(settings)
     if part.names:
         kinds = {name: kind for given, kind in choices.kinds.items() for name in split_names([given], part.names)}
@@ -311,7 +347,7 @@ def _read(settings: Settings) -> RunData:
     return RunData(settings, encoding, int((~kept).sum()), part=part, numbers=numbers, notes=source.notes())
 
 
-def _stream(settings: Settings, ranks: Ranks | None, progress: Progress | None) -> RunData:
+def _stream(settings: Settings, ranks: Ranks | None) -> RunData:
     """How the rows are read is decided by reading them once, which several processes share."""
     from pollux.data.streams import Stream
 
@@ -327,7 +363,7 @@ def _stream(settings: Settings, ranks: Ranks | None, progress: Progress | None) 
         raise InputError(
             f"An .npy file has no columns beside its rows: leave out {option('label')} and {option('as', 'id')}."
         )
-    encoding, lengths = learn_encoding(blocks, choices, progress, ranks)
+    encoding, lengths = learn_encoding(blocks, choices, ranks)
     dtype = "float64" if settings.dtype == "float64" else "float32"
     chunks = FileChunks(blocks, encoding=encoding, dtype=dtype, lengths=lengths)
     stream = Stream(chunks, encoding, WINDOW_BYTES, settings.data)

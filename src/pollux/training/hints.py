@@ -291,7 +291,7 @@ def _check_known(known: Any, n: int, n_clusters: int) -> NDArray[np.int64]:
 
 
 def _spread(rows: Rows, places: NDArray[np.int64], labels: NDArray[np.int64], K: int) -> tuple[Tensor, float]:
-    """Labels (n,) that spread from some samples along the neighbour graph, −1 where none arrives; and how good they are.
+    """Labels (n,) that spread from some samples along the neighbour graph, −1 where none arrives; and their quality.
 
     That is the share of the known samples whose labels are found from the other folds of them.
     """
