@@ -18,11 +18,11 @@ some = np.random.default_rng(0).permutation(len(X))[:12]
 known[some] = moon[some]
 
 figure, panels = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
-for panel, hints in zip(panels, ({}, {"known": known}), strict=True):
-    clustering = GeminiClustering(2, random_state=0).fit(X, **hints)
+for panel, hints in zip(panels, (None, known), strict=True):
+    clustering = GeminiClustering(2, random_state=0).fit(X, known=hints)
     right = max((clustering.labels_ == moon).mean(), (clustering.labels_ != moon).mean())
     panel.scatter(X[:, 0], X[:, 1], c=clustering.labels_, cmap="tab10", s=8)
-    panel.set(title=f"{len(some) if hints else 'no'} known rows: {right:.0%} right", xticks=[], yticks=[])
+    panel.set(title=f"{'no' if hints is None else len(some)} known rows: {right:.0%} right", xticks=[], yticks=[])
 panels[1].scatter(X[some, 0], X[some, 1], s=80, facecolors="none", edgecolors="black")
 plt.show()
 
