@@ -30,7 +30,7 @@ from pollux.data.samples import (
     select_samples,
     validate_samples,
 )
-from pollux.errors import warn
+from pollux.errors import InputError, warn
 from pollux.fitted import Fitted
 from pollux.geometry import Geometry, Precomputed
 from pollux.io import model_files, tensors
@@ -56,6 +56,7 @@ from pollux.training import Callback, NotFiniteError, start, train_one_epoch, tr
 from pollux.training.hints import Hints
 from pollux.training.problem import MemoryProblem, pose_problem
 from pollux.training.session import session
+from pollux.transport.assignment import assign, resolve_sizes
 from pollux.trees import GeminiTree
 from pollux.trees.tree import FORMAT as TREE_FORMAT
 
@@ -325,6 +326,8 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         must_link: Any = None,
         cannot_link: Any = None,
         hint_weight: float = 1.0,
+        min_size: float | None = None,
+        max_size: float | None = None,
     ) -> Self:
         """Find the clusters of X.
 
@@ -352,6 +355,9 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             do not hold in the end. Hints on rows of weight 0 are not heeded.
         hint_weight : float
             How much hints count beside the objective.
+        min_size, max_size : int or float, optional
+            Rows that each of the ``n_clusters`` has at least or at most, or their share of all. ``labels_`` are then
+            the likeliest that have such sizes; probabilities stay what they are.
         """
         is_given = affinity is not None
         spec = Spec.of(self, UNKNOWN)
@@ -369,6 +375,11 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
                 given = Precomputed.of_selected(affinity, spec.objective.needs, samples.selected)
             if run.ranks is not None:
                 run.ranks.agree(samples.summary(None if given is None else given.values), "have different rows")
+            is_bounded = not (min_size is None and max_size is None)
+            if is_bounded:
+                if not isinstance(samples, ArraySamples):
+                    raise InputError("Sizes are those of rows in memory: fit without them, and assign rows afterwards.")
+                resolve_sizes(min_size, max_size, int(samples.selected.sum()), spec.n_clusters)
             hints, joined = None, None
             if not (known is None and must_link is None and cannot_link is None):
                 n = Hints.count_rows(samples)
@@ -385,6 +396,8 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             modules = start(spec, problem, run, spec.n_init, hints=joined)
             best = train_restarts(modules, problem, spec, run, samples)
             fitted = Fitted.of(spec, samples, scaling, problem, best, joined)
+            if is_bounded and isinstance(samples, ArraySamples):
+                fitted = fitted.with_sizes(samples, min_size, max_size, keeps_numbers=hints is not None)
         return self._take(fitted)
 
     def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
@@ -444,6 +457,16 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     def predict(self, X: Any) -> NDArray[np.int64]:
         """The cluster of each sample, (n,)."""
         return np.asarray(self._probabilities(X).argmax(1), dtype=np.int64)
+
+    def assign(self, X: Any, *, min_size: float | None = None, max_size: float | None = None) -> NDArray[np.int64]:
+        """The likeliest clusters (n,) of samples for which the sizes of clusters lie between these.
+
+        Sizes are numbers of rows, or shares of them; the sum of log p(y|x) is the greatest that they allow, exactly.
+        """
+        check_is_fitted(self)
+        X = self._validate(X)
+        sizes = resolve_sizes(min_size, max_size, X.shape[0], self.n_clusters)
+        return assign(self.fitted_.log_probabilities(X).numpy(), *sizes)
 
     def predict_proba(self, X: Any) -> NDArray[np.floating[Any]]:
         """p(y|x) of each sample, (n, n_clusters); of sparse samples, ask :meth:`transform`."""
@@ -592,7 +615,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
 
 
 # Here rather than as decorators, because scikit-learn wraps transform when the class is made.
-for _name in ("predict", "predict_proba", "transform", "score", "partial_fit"):
+for _name in ("predict", "predict_proba", "transform", "score", "partial_fit", "assign"):
     setattr(GeminiClustering, _name, available_if(_predicts_new_samples)(getattr(GeminiClustering, _name)))
 
 

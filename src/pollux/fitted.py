@@ -26,6 +26,7 @@ from pollux.threads import iterate_drawing
 from pollux.training.hints import BoundHints
 from pollux.training.problem import Evaluation, MemoryProblem, StreamProblem, log_probabilities
 from pollux.training.restarts import BestRestart
+from pollux.transport.assignment import assign, resolve_sizes
 
 _PREDICTED_ROWS = 10_000
 # Fewer samples say little of where others may lie.
@@ -272,6 +273,29 @@ class Fitted:
         if self.source is None:
             raise AttributeError("The labels of streamed samples are not kept in files: predict those that you need.")
         return np.concatenate([self.probabilities(rows).argmax(1) for rows in self.source.in_order()])
+
+    def with_sizes(self, samples: ArraySamples, min_size: Any, max_size: Any, keeps_numbers: bool = False) -> Fitted:
+        """The same with other labels: the likeliest for which the sizes of clusters lie between these.
+
+        Clusters are numbered by these sizes, unless they keep their numbers.
+        """
+        n, K = int(samples.selected.sum()), len(self.order)
+        if isinstance(self.module, FreeTable):
+            log_p = self.module.logits.detach().cpu().log_softmax(1)[:, self.order]
+        else:
+            log_p = self.log_probabilities(samples.X)
+        chosen = assign(log_p.numpy(), *resolve_sizes(min_size, max_size, n, K))
+        sizes = np.bincount(chosen, minlength=K)
+        order = np.arange(K) if keeps_numbers else np.argsort(-sizes, kind="stable")
+        number = np.argsort(order)
+        labels = np.full(len(samples.selected), -1, dtype=np.int64)
+        labels[samples.selected] = number[chosen]
+        if not self.is_free:
+            # Those of weight zero are predicted.
+            labels[~samples.selected] = number[self.labels[~samples.selected]]
+        return replace(
+            self, order=self.order[torch.from_numpy(order)], n_clusters=int((sizes > 0).sum()), given_labels=labels
+        )
 
     def free_probabilities(self) -> NDArray[np.floating[Any]]:
         """p(y|x) (n, K) of the samples of a free table; even for those that it has not seen."""

@@ -281,7 +281,7 @@ def _run_training(
             number = max(_find_number(data, ranks, console), len(data.known_names()))
             settings = replace(settings, n_clusters=number)
         data = replace(data, settings=settings)
-        hints = data.hints()
+        wishes = data.hints() | data.sizes()
         with Stage("loading libraries"):
             clustering = make_estimator(settings, len(data))
         lap("importing")
@@ -316,7 +316,7 @@ def _run_training(
         clustering.set_params(training__checkpoint=checkpoints)
         with stop_on_signals(checkpoints):
             with at_most(settings.threads):
-                notes = _fit(clustering, samples, hints)
+                notes = _fit(clustering, samples, wishes)
             lap("training")
             if folder is None:
                 return None
@@ -350,7 +350,7 @@ def _find_number(data: RunData, ranks: Ranks | None, console: Console) -> int:
     return number if ranks is None else int(ranks.broadcast_object(number))
 
 
-def _fit(clustering: GeminiClustering, samples: Any, hints: dict[str, Any]) -> list[str]:
+def _fit(clustering: GeminiClustering, samples: Any, wishes: dict[str, Any]) -> list[str]:
     """Fit the estimator; what the user should know of it."""
     from pollux.clustering import CollapseWarning
     from pollux.training import NotFiniteError
@@ -358,7 +358,7 @@ def _fit(clustering: GeminiClustering, samples: Any, hints: dict[str, Any]) -> l
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            clustering.fit(samples, **hints)
+            clustering.fit(samples, **wishes)
         except NotFiniteError as error:
             raise NothingLearnedError(str(error)) from error
         except (ValueError, TypeError) as error:

@@ -162,6 +162,14 @@ class RunData:
                 found[name] = self._places(read_pairs(path, option(name)), option(name))
         return found | {"hint_weight": settings.hint_weight} if found else {}
 
+    def sizes(self) -> dict[str, Any]:
+        """What the settings say of the sizes of clusters, as ``fit`` of the estimator takes it."""
+        given = {
+            name: getattr(self.settings, name) for name in ("min_size", "max_size") if getattr(self.settings, name)
+        }
+        # A whole number is one of rows: a share of one would be all of them.
+        return {name: int(value) if value == int(value) else value for name, value in given.items()}
+
     def known_names(self) -> list[str]:
         """What is known of clusters, in their order; "" where nothing is."""
         classes = sorted(set(self._known_classes()) - {""}, key=_by_number) if self.settings.known else []
@@ -217,10 +225,12 @@ class RunData:
         with open_writer(path, self.settings.raw) as write, Stage("writing clusters, row", len(self)) as shown:
             for part, numbers, X in self.parts():
                 probabilities = fitted.free_probabilities() if fitted.is_free else fitted.probabilities(X)
+                # Sizes that are asked for may need others than the likeliest.
+                labels = fitted.labels if self.part is not None else probabilities.argmax(1)
                 outlier = fitted.find_outliers(X, self.settings.outliers) if self.settings.outliers else None
-                write(assignment_columns(part, numbers, probabilities, identifiers_of(part, self.encoding), outlier))
+                beside = identifiers_of(part, self.encoding)
+                write(assignment_columns(part, numbers, probabilities, beside, outlier, labels))
                 outliers += 0 if outlier is None else int(outlier.sum())
-                labels = probabilities.argmax(1)
                 rows += np.bincount(labels, minlength=len(rows))
                 confidence += np.bincount(labels, probabilities.max(1), minlength=len(rows))
                 entropy += conditional_entropy(probabilities) * len(probabilities)
@@ -470,12 +480,13 @@ def assignment_columns(
     probabilities: NDArray[Any],
     identifiers: Sequence[str],
     outlier: NDArray[np.bool_] | None = None,
+    labels: NDArray[np.int64] | None = None,
 ) -> dict[str, Any]:
     """Columns by name: row, identifiers, cluster, p_0 … p_{K−1}, entropy (in nats), and outlier, where it is asked for.
 
     ``numbers`` (n,) are those of the rows in the file, from 0; ``probabilities`` are (n, K).
     """
-    results = {"cluster": probabilities.argmax(1)}
+    results = {"cluster": probabilities.argmax(1) if labels is None else labels}
     results |= {f"p_{k}": probabilities[:, k] for k in range(probabilities.shape[1])}
     # Imported late: it takes as long as all that reads a file.
     from scipy.special import entr

@@ -221,6 +221,12 @@ class Settings:
     )
     cannot_link: str = setting("", TRAINING, "pairs of rows of different clusters, likewise", metavar="FILE")
     hint_weight: float = setting(1.0, TRAINING, "how much --known and linked rows count beside the objective", least=0)
+    min_size: float = setting(
+        0.0, TRAINING, "rows that each cluster has at least: a number, or a share such as 0.05 (default: 0)", least=0
+    )
+    max_size: float = setting(
+        0.0, TRAINING, "rows that each cluster has at most: a number, or a share such as 0.5 (default: 0, all)", least=0
+    )
     random_state: int = setting(SEED, TRAINING, "seed of all randomness", least=0, short="seed")
     device: str = setting("cpu", TRAINING, "cpu or cuda")
     dtype: str = setting(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,6 +14,8 @@ import torch
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from scipy.sparse.csgraph import connected_components
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 
 from pollux.data.rows import Rows
@@ -29,7 +32,7 @@ from pollux.training.problem import MemoryProblem, Problem, log_probabilities
 # Known samples, and pairs of each kind, that join a step.
 _KNOWN_OF_A_STEP, _PAIRS_OF_A_STEP = 256, 128
 _SPREADING, _SPREADING_STEPS = 0.9, 50
-_SPREAD_NEIGHBOURS, _FOLDS = 10, 5
+_SPREAD_NEIGHBOURS, _FOLDS, _ITERATIONS = 10, 5, 100
 
 Pairs = NDArray[np.int64]
 
@@ -191,8 +194,8 @@ class BoundHints:
     def adapt_start(self, labels: Tensor, problem: MemoryProblem) -> Tensor:
         """Labels (n,) that a model starts at, with the numbers of known clusters, and known samples in these.
 
-        Where a sample of every cluster is known, labels that spread from these along the neighbour graph take their
-        place, if they tell known samples that were held back better than the clusters do.
+        Where a sample of every cluster is known, labels that spread from these along the neighbour graph, or that a
+        logistic regression finds, take their place, if they tell known samples that were held back better.
         """
         if not len(self._known):
             return labels
@@ -204,9 +207,11 @@ class BoundHints:
         number[old] = new
         labels = torch.from_numpy(number)[labels]
         if len(set(self._labels.tolist())) == K > 1:
-            spread, right = _spread(problem.rows, places.numpy(), self._labels.numpy(), K)
-            if right > float((labels[places] == self._labels).double().mean()):
-                labels = torch.where(spread >= 0, spread, labels)
+            best = float((labels[places] == self._labels).double().mean())
+            for learn in (_spreading(problem.rows, K), _regression(problem.rows)):
+                found, right = _cross_validate(learn, places.numpy(), self._labels.numpy())
+                if right > best:
+                    labels, best = torch.where(found >= 0, found, labels), right
         labels[places] = self._labels
         return labels
 
@@ -290,20 +295,30 @@ def _check_known(known: Any, n: int, n_clusters: int) -> NDArray[np.int64]:
     return found.astype(np.int64)
 
 
-def _spread(rows: Rows, places: NDArray[np.int64], labels: NDArray[np.int64], K: int) -> tuple[Tensor, float]:
-    """Labels (n,) that spread from some samples along the neighbour graph, −1 where none arrives; and their quality.
+Learner = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.int64]]
+"""From the places of known samples and their labels to labels of all (n,), −1 where none is found."""
 
-    That is the share of the known samples whose labels are found from the other folds of them.
-    """
+
+def _cross_validate(learn: Learner, places: NDArray[np.int64], labels: NDArray[np.int64]) -> tuple[Tensor, float]:
+    """The labels (n,) that follow from known ones, and the share of these that follows from the others."""
+    fold, right = np.random.default_rng(0).permutation(len(places)) % _FOLDS, 0
+    for k in range(min(_FOLDS, len(places))):
+        own = fold == k
+        right += int((learn(places[~own], labels[~own])[places[own]] == labels[own]).sum())
+    return torch.from_numpy(learn(places, labels)), right / len(places)
+
+
+def _spreading(rows: Rows, K: int) -> Learner:
+    """Labels spread along the neighbour graph."""
     once, which = distinct(rows)
     graph = NeighbourGraph(_SPREAD_NEIGHBOURS).graph(once)
     degree = np.asarray(graph.sum(1)).ravel()
     root = scipy.sparse.diags_array(1 / np.sqrt(np.where(degree > 0, degree, 1)))
     graph = root @ graph @ root
 
-    def spread(some: NDArray[np.bool_]) -> NDArray[np.int64]:
+    def learn(places: NDArray[np.int64], labels: NDArray[np.int64]) -> NDArray[np.int64]:
         source = np.zeros((len(once), K))
-        np.add.at(source, (which[places[some]], labels[some]), 1)
+        np.add.at(source, (which[places], labels), 1)
         # Each cluster sends as much, however many of its samples are known.
         source /= np.maximum(source.sum(0), 1)
         found = source
@@ -311,6 +326,20 @@ def _spread(rows: Rows, places: NDArray[np.int64], labels: NDArray[np.int64], K:
             found = _SPREADING * (graph @ found) + (1 - _SPREADING) * source
         return np.where(found.max(1) > 0, found.argmax(1), -1)[which]
 
-    fold = np.random.default_rng(0).permutation(len(places)) % _FOLDS
-    right = sum(int((spread(fold != k)[places[fold == k]] == labels[fold == k]).sum()) for k in range(_FOLDS))
-    return torch.from_numpy(spread(np.ones(len(places), dtype=bool))), right / len(places)
+    return learn
+
+
+def _regression(rows: Rows) -> Learner:
+    """Labels that a logistic regression finds."""
+    X = rows.flat()
+
+    def learn(places: NDArray[np.int64], labels: NDArray[np.int64]) -> NDArray[np.int64]:
+        if len(np.unique(labels)) == 1:
+            return np.full(X.shape[0], labels[0])
+        with warnings.catch_warnings():
+            # So many iterations are enough, whether or not they converge.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            found = LogisticRegression(max_iter=_ITERATIONS).fit(X[places], labels).predict(X)
+        return np.asarray(found, dtype=np.int64)
+
+    return learn
