@@ -18,8 +18,18 @@ LAYERS = [
     "progress",
     *("errors", "names", "recipes", "threads", "io.atomic", "io.locks", "io.parsing", "io.tensors", "ranks", "metrics"),
     *("models", "data", "geometry", "transport", "objectives", "spec", "embedding", "training", "inspection.outliers"),
-    *("fitted", "io.model_files", "trees", "clustering", "io.onnx_graph", "io.onnx", "report", "selection", "app"),
-    *("lab", "__main__"),
+    *(
+        "inspection.hierarchy",
+        "fitted",
+        "io.model_files",
+        "trees",
+        "clustering",
+        "io.onnx_graph",
+        "io.onnx",
+        "report",
+        "selection",
+    ),
+    *("app", "lab", "__main__"),
 ]
 # Packages that only gather modules of several layers.
 GATHERING = {"", "io", "inspection"}

@@ -8,6 +8,7 @@ if typing.TYPE_CHECKING:
     from pollux.clustering import GeminiClustering, load
     from pollux.data.streams import open_stream
     from pollux.embedding import embed, name_clusters
+    from pollux.inspection.hierarchy import Hierarchy
     from pollux.objectives import Divergence, Gemini, f_divergence
     from pollux.selection import Selection, select_n_clusters
     from pollux.spec import MLP, Scaling, Training
@@ -20,6 +21,7 @@ __all__ = [
     "Gemini",
     "GeminiClustering",
     "GeminiTree",
+    "Hierarchy",
     "Scaling",
     "Selection",
     "Training",
@@ -50,6 +52,7 @@ _HOMES = {
     "GeminiClustering": "pollux.clustering",
     "Explanation": "pollux.trees",
     "GeminiTree": "pollux.trees",
+    "Hierarchy": "pollux.inspection.hierarchy",
     "embed": "pollux.embedding",
     "explain": "pollux.trees",
     "MLP": "pollux.spec",

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 import scipy.sparse
+import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.utils.metaestimators import available_if
@@ -33,6 +34,7 @@ from pollux.data.samples import (
 from pollux.errors import InputError, warn
 from pollux.fitted import Fitted
 from pollux.geometry import Geometry, Precomputed
+from pollux.inspection.hierarchy import Hierarchy, build_hierarchy
 from pollux.io import model_files, tensors
 from pollux.objectives import Divergence, Gemini
 from pollux.objectives.penalties import Penalty
@@ -498,6 +500,26 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             raise NotFiniteError(value)
         return value
 
+    def hierarchy(self, X: Any, *, max_samples: int = 2_000) -> Hierarchy:
+        """How clusters group into larger ones: a tree by what each merge costs of the objective on samples such as X.
+
+        Parameters
+        ----------
+        X : array (n, …)
+            Samples such as those of the fit, whose labels ``cut`` gives.
+        max_samples : int
+            At most so many of them decide on the tree; a transport objective needs fewer, and takes longer.
+        """
+        check_is_fitted(self)
+        spec = Spec.of(self, DataKind(None), self.fitted_.chosen)
+        X = self._validate(X)
+        some = np.sort(np.random.default_rng(0).permutation(X.shape[0])[:max_samples])
+        _, problem = self._pose(X[some], spec, None)
+        affinity = None if problem.block is None else problem.block(torch.arange(problem.n))
+        log_p = self.fitted_.log_probabilities(X[some]).to(problem.device)
+        labels = self.fitted_.probabilities(X).argmax(1)
+        return build_hierarchy(log_p, affinity, spec.objective, labels)
+
     def score_samples(self, X: Any) -> NDArray[np.float64]:
         """How well each sample fits in with those of the fit, (n,): −1 is typical, and lower is more abnormal.
 
@@ -615,7 +637,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
 
 
 # Here rather than as decorators, because scikit-learn wraps transform when the class is made.
-for _name in ("predict", "predict_proba", "transform", "score", "partial_fit", "assign"):
+for _name in ("predict", "predict_proba", "transform", "score", "partial_fit", "assign", "hierarchy"):
     setattr(GeminiClustering, _name, available_if(_predicts_new_samples)(getattr(GeminiClustering, _name)))
 
 
