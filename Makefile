@@ -16,7 +16,7 @@
 # make bench-accuracy  the table of adjusted Rand indices: k-means, GemClus, Pollux
 # make bench-quality   clusters against known classes, side by side with scikit-learn and GemClus
 # make bench-explain   trees beside GemClus's, and how true the rules of clusters are
-# make bench-guide     outliers beside IsolationForest, LOF and, where it is installed, hdbscan
+# make bench-guide     outliers, hints and sizes, side by side with scikit-learn and, where it is installed, hdbscan
 # make bench-selection numbers of clusters that are known, side by side with silhouette, BIC and HDBSCAN
 # make docs            builds the site of documentation into docs/_build/html, its gallery included
 # make pages           puts what results/ records of experiments, quality and speed into docs/ and README.md

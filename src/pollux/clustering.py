@@ -327,7 +327,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         known: Any = None,
         must_link: Any = None,
         cannot_link: Any = None,
-        hint_weight: float = 1.0,
+        hint_weight: float = 10.0,
         min_size: float | None = None,
         max_size: float | None = None,
     ) -> Self:

@@ -220,7 +220,7 @@ class Settings:
         metavar="FILE",
     )
     cannot_link: str = setting("", TRAINING, "pairs of rows of different clusters, likewise", metavar="FILE")
-    hint_weight: float = setting(1.0, TRAINING, "how much --known and linked rows count beside the objective", least=0)
+    hint_weight: float = setting(10.0, TRAINING, "how much --known and linked rows count beside the objective", least=0)
     min_size: float = setting(
         0.0, TRAINING, "rows that each cluster has at least: a number, or a share such as 0.05 (default: 0)", least=0
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -62,11 +63,11 @@ class Hints:
     cannot_link: Pairs
     given_rows: NDArray[np.int64]
     given_labels: NDArray[np.int64]
-    weight: float = 1.0
+    weight: float = 10.0
 
     @staticmethod
     def gather(
-        n: int, n_clusters: int, must_link: Any = None, cannot_link: Any = None, known: Any = None, weight: float = 1.0
+        n: int, n_clusters: int, must_link: Any = None, cannot_link: Any = None, known: Any = None, weight: float = 10.0
     ) -> Hints | None:
         """What was given of n samples, checked, and what follows from it; None where nothing was.
 
@@ -195,7 +196,7 @@ class BoundHints:
         """Labels (n,) that a model starts at, with the numbers of known clusters, and known samples in these.
 
         Where a sample of every cluster is known, labels that spread from these along the neighbour graph, or that a
-        logistic regression finds, take their place, if they tell known samples that were held back better.
+        logistic regression finds, take their place, if they clearly tell known samples that were held back better.
         """
         if not len(self._known):
             return labels
@@ -210,7 +211,8 @@ class BoundHints:
             best = float((labels[places] == self._labels).double().mean())
             for learn in (_spreading(problem.rows, K), _regression(problem.rows)):
                 found, right = _cross_validate(learn, places.numpy(), self._labels.numpy())
-                if right > best:
+                # By more than chance: a standard error of as many samples.
+                if right > best + math.sqrt(best * (1 - best) / len(places)):
                     labels, best = torch.where(found >= 0, found, labels), right
         labels[places] = self._labels
         return labels
