@@ -16,9 +16,20 @@ from typing import TYPE_CHECKING, Any
 
 from pollux import names
 from pollux.app.console import DIVERGED, FORMATS, GOOD, SILENT, STOPPED, Console, counted, say
-from pollux.app.settings import GROUPS, NAMES, OUTPUT, TRAINING, Settings, add_options, from_toml, resolve_settings
+from pollux.app.embed import embed_texts, find_texts
+from pollux.app.settings import (
+    COLUMNS,
+    GROUPS,
+    NAMES,
+    OUTPUT,
+    TRAINING,
+    Settings,
+    add_options,
+    from_toml,
+    resolve_settings,
+)
 from pollux.app.signals import on_stop, stop_on_signals
-from pollux.errors import InputError, NothingLearnedError, did_you_mean, option
+from pollux.errors import InputError, NoColumnError, NothingLearnedError, did_you_mean, option
 from pollux.progress import Stage
 
 if TYPE_CHECKING:
@@ -52,6 +63,13 @@ def add(commands: Any) -> None:
         help="the recipe for rows of numbers in any units, for pixels, or for vectors of an encoder (default: that "
         "of what DATA are): what is not given comes from it, and run.toml spells it out",
     )
+    groups[COLUMNS].add_argument(
+        "--text",
+        metavar="COLUMN",
+        help="cluster by vectors of the texts of this column, as pollux embed makes them (default: a column of "
+        "sentences, where no other can be used)",
+    )
+    groups[COLUMNS].add_argument("--encoder", help="of texts: wordllama, minilm, a folder (see pollux embed)")
     output = groups[OUTPUT]
     output.add_argument("--out", metavar="DIR", help="folder of the run (default: runs/NAME, a new one)")
     output.add_argument("--overwrite", action="store_true", help="the folder may hold a run, which is lost")
@@ -83,10 +101,30 @@ def run(options: argparse.Namespace) -> int:
 
             settings = replace(settings, data=str(copy_standard_input()))
         out, overwrite = getattr(options, "out", None), getattr(options, "overwrite", False)
+        text, encoder = getattr(options, "text", None), getattr(options, "encoder", "auto")
+        if encoder != "auto" and text is None:
+            raise InputError("--encoder is that of texts: name their column too, --text COLUMN.")
         with console.progress():
-            outcome = start_run(settings, out, overwrite=overwrite, console=console)
+            if text is None:
+                try:
+                    outcome = start_run(settings, out, overwrite=overwrite, console=console)
+                except NoColumnError:
+                    text = find_texts(settings)
+                    if text is None:
+                        raise
+            if text is not None:
+                options.text = text
+                settings = embed_texts(settings, text, encoder, out, console)
+                outcome = start_run(settings, out, overwrite=overwrite, console=console)
     # The first of several processes reports on the run.
-    return GOOD if outcome is None else _report(outcome.folder, outcome.summary, console)
+    if outcome is None:
+        return GOOD
+    code = _report(outcome.folder, outcome.summary, console)
+    if getattr(options, "text", None) is not None and code == GOOD:
+        console.echo(
+            f"new texts first become vectors too: pollux embed NEW_DATA --text {options.text} --out new.parquet"
+        )
+    return code
 
 
 def _report(folder: Path, summary: dict[str, Any], console: Console) -> int:
@@ -278,7 +316,7 @@ def _run_training(
             console.echo(line)
         settings = settings.with_recipe(data.recipe)
         if settings.n_clusters == "auto":
-            number = max(_find_number(data, ranks, console), len(data.known_names()))
+            number = max(find_number(data, ranks, console), len(data.known_names()))
             settings = replace(settings, n_clusters=number)
         data = replace(data, settings=settings)
         wishes = data.hints() | data.sizes()
@@ -328,7 +366,7 @@ def _run_training(
             return Outcome(folder, _write_results(folder, data, clustering, training, seconds, lap))
 
 
-def _find_number(data: RunData, ranks: Ranks | None, console: Console) -> int:
+def find_number(data: RunData, ranks: Ranks | None, console: Console) -> int:
     """How many clusters to look for, where nobody has said; the first of several processes decides."""
     import numpy as np
 
