@@ -10,7 +10,7 @@ if typing.TYPE_CHECKING:
     from pollux.embedding import embed, name_clusters
     from pollux.objectives import Divergence, Gemini, f_divergence
     from pollux.selection import FeaturePath, Selection, select_features, select_n_clusters
-    from pollux.spec import MLP, Scaling, Training
+    from pollux.spec import MLP, Scaling, SoftTree, Training
     from pollux.trees import Explanation, GeminiTree, explain
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "GeminiTree",
     "Scaling",
     "Selection",
+    "SoftTree",
     "Training",
     "data",
     "embed",
@@ -58,6 +59,7 @@ _HOMES = {
     "MLP": "pollux.spec",
     "Scaling": "pollux.spec",
     "Selection": "pollux.selection",
+    "SoftTree": "pollux.spec",
     "Training": "pollux.spec",
     "f_divergence": "pollux.objectives",
     "load": "pollux.clustering",
