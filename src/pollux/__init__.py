@@ -8,6 +8,7 @@ if typing.TYPE_CHECKING:
     from pollux.clustering import GeminiClustering, load
     from pollux.data.streams import open_stream
     from pollux.embedding import embed, name_clusters
+    from pollux.inspection.hierarchy import Hierarchy
     from pollux.objectives import Divergence, Gemini, f_divergence
     from pollux.selection import FeaturePath, Selection, select_features, select_n_clusters
     from pollux.spec import MLP, Scaling, SoftTree, Training
@@ -21,6 +22,7 @@ __all__ = [
     "Gemini",
     "GeminiClustering",
     "GeminiTree",
+    "Hierarchy",
     "Scaling",
     "Selection",
     "SoftTree",
@@ -54,6 +56,7 @@ _HOMES = {
     "Explanation": "pollux.trees",
     "FeaturePath": "pollux.selection",
     "GeminiTree": "pollux.trees",
+    "Hierarchy": "pollux.inspection.hierarchy",
     "embed": "pollux.embedding",
     "explain": "pollux.trees",
     "MLP": "pollux.spec",

@@ -143,6 +143,13 @@ def _report(folder: Path, summary: dict[str, Any], console: Console) -> int:
     # Runs of older versions lack it.
     if summary.get("stability") is not None:
         console.echo(f"agreement of the restarts: {summary['stability']:.2f}")
+    for kind, count in summary.get("hint_violations", {}).items():
+        if count:
+            console.note(
+                f"{counted(count, 'hint')} of {option(kind)} not kept: a greater {option('hint_weight')} helps"
+            )
+    if "outliers" in summary:
+        console.echo(f"rows that fit in nowhere: {summary['outliers']:,}, flagged in the column outlier")
     if summary["scores"]:
         scores = dict(summary["scores"])
         known = scores.pop("rows_with_a_class")
@@ -183,7 +190,10 @@ def start_run(
     """
     from pollux.app import run_folder
 
-    settings = replace(settings, data=str(Path(settings.data).resolve()))
+    # A run goes on wherever the command is given.
+    must_link, cannot_link = (path and str(Path(path).resolve()) for path in (settings.must_link, settings.cannot_link))
+    data = str(Path(settings.data).resolve())
+    settings = replace(settings, data=data, must_link=must_link, cannot_link=cannot_link)
     with _processes(settings.device) as ranks:
         if ranks is not None and ranks.rank:
             return _run_training(settings, nullcontext(None), ranks)
@@ -306,8 +316,10 @@ def _run_training(
             console.echo(line)
         settings = settings.with_recipe(data.recipe)
         if settings.n_clusters == "auto":
-            settings = replace(settings, n_clusters=find_number(data, ranks, console))
+            number = max(find_number(data, ranks, console), len(data.known_names()))
+            settings = replace(settings, n_clusters=number)
         data = replace(data, settings=settings)
+        wishes = data.hints() | data.sizes()
         with Stage("loading libraries"):
             clustering = make_estimator(settings, len(data))
         lap("importing")
@@ -342,7 +354,7 @@ def _run_training(
         clustering.set_params(training__checkpoint=checkpoints)
         with stop_on_signals(checkpoints):
             with at_most(settings.threads):
-                notes = _fit(clustering, samples)
+                notes = _fit(clustering, samples, wishes)
             lap("training")
             if folder is None:
                 return None
@@ -376,7 +388,7 @@ def find_number(data: RunData, ranks: Ranks | None, console: Console) -> int:
     return number if ranks is None else int(ranks.broadcast_object(number))
 
 
-def _fit(clustering: GeminiClustering, samples: Any) -> list[str]:
+def _fit(clustering: GeminiClustering, samples: Any, wishes: dict[str, Any]) -> list[str]:
     """Fit the estimator; what the user should know of it."""
     from pollux.clustering import CollapseWarning
     from pollux.training import NotFiniteError
@@ -384,7 +396,7 @@ def _fit(clustering: GeminiClustering, samples: Any) -> list[str]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            clustering.fit(samples)
+            clustering.fit(samples, **wishes)
         except NotFiniteError as error:
             raise NothingLearnedError(str(error)) from error
         except (ValueError, TypeError) as error:
@@ -429,6 +441,8 @@ def _write_results(
             "clusters_asked_for": data.settings.n_clusters,
             "objective": clustering.objective_,
             "stability": clustering.stability_,
+            **({"known": data.known_names()} if data.settings.known else {}),
+            **({"hint_violations": clustering.hint_violations_} if clustering.hint_violations_ else {}),
             "epochs": clustering.n_iter_,
             "diverged": clustering.diverged_,
             **training,
