@@ -3,6 +3,7 @@
 import itertools
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,13 +14,13 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import pollux
-from pollux import GeminiTree, geometry
+from pollux import GeminiClustering, GeminiTree, SoftTree, geometry
 from pollux.errors import InputError
 from pollux.geometry.landmarks import features_of
 from pollux.io import onnx as export
 from pollux.spec import Scaling
 from pollux.trees.growth import Growth, Limits, Nodes
-from pollux.trees.tree import describe_path, describe_side
+from pollux.trees.tree import describe_path, describe_side, hard_rules
 
 Array = NDArray[np.float64]
 WINE = load_wine().data
@@ -344,3 +345,26 @@ def test_a_tree_of_onnx_gives_the_same_clusters(tmp_path: Path) -> None:
         probabilities, cluster = session.run(["probabilities", "cluster"], {"numbers": X})
         np.testing.assert_array_equal(cluster, tree.labels_)
         np.testing.assert_array_equal(probabilities.argmax(1), tree.labels_)
+
+
+@pytest.mark.parametrize("model", ["soft_tree", SoftTree(cuts=2, features=[0, 1])], ids=["name", "group"])
+def test_a_soft_tree_comes_to_rules_in_the_units_of_the_columns(model: Any) -> None:
+    X = np.random.default_rng(0).normal(size=(120, 2)) + 100 * np.repeat([[1, 1], [9, 1], [1, 9]], 40, axis=0)
+    clustering = GeminiClustering(3, model=model, objective="mmd_ovo", max_epochs=150, random_state=0).fit(X)
+    rules = hard_rules(clustering, ["width", "height"])
+    assert set(rules) == set(range(clustering.n_clusters_))
+    assert clustering.n_clusters_ == 3
+    for cluster, boxes in rules.items():
+        holds = np.zeros(len(X), dtype=bool)
+        for box in boxes:
+            names = {"width": X[:, 0], "height": X[:, 1]}
+            inside = [eval(part, {}, names) for part in box.split(" and ") if part.count("<") < 2]
+            holds |= np.all(inside, axis=0) if inside else True
+        assert holds[clustering.labels_ == cluster].mean() > 0.95
+
+
+def test_hard_rules_are_those_of_soft_trees() -> None:
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    clustering = GeminiClustering(2, model="linear", objective="mi", max_epochs=2, random_state=0).fit(X)
+    with pytest.raises(InputError, match="soft_tree"):
+        hard_rules(clustering)

@@ -26,6 +26,7 @@ from pollux.geometry.landmarks import features_of, low_rank
 from pollux.geometry.pairwise import is_whole
 from pollux.io import tensors as tensor_files
 from pollux.io.parsing import Finite, Size, parse
+from pollux.models import SoftTreeNetwork
 from pollux.spec import Scaling, as_group
 from pollux.trees.growth import NO_CHILD, Array, Growth, Index, Limits, Nodes
 
@@ -459,3 +460,64 @@ def describe_path(nodes: Nodes, path: Sequence[tuple[int, bool]], names: Sequenc
         last.pop(key, None)
         last[key] = describe_side(nodes, node, is_left, names)
     return " and ".join(last.values()) or "all samples"
+
+
+def hard_rules(clustering: Any, feature_names: Sequence[str] | None = None) -> dict[int, list[str]]:
+    """The rules that a clustering by a soft tree comes to: of each cluster in use, its boxes of leaves, in units of X.
+
+    Boxes beyond the range of the samples are left out.
+
+    Parameters
+    ----------
+    clustering : GeminiClustering
+        Fitted, with ``model="soft_tree"`` or :class:`pollux.SoftTree`, to numbers.
+    feature_names : sequence of str, optional
+        Names of the columns; those of the data frame by default.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pollux import GeminiClustering
+    >>> from pollux.trees import hard_rules
+    >>> X = np.r_[np.random.default_rng(0).normal(0, 1, (50, 1)), np.random.default_rng(1).normal(9, 1, (50, 1))]
+    >>> rules = hard_rules(GeminiClustering(2, model="soft_tree", random_state=0).fit(X), ["age"])
+    >>> sorted(rule[:6] for own in rules.values() for rule in own)
+    ['age <=', 'age > ']
+    """
+    check_is_fitted(clustering)
+    fitted = clustering.fitted_
+    module, scaling = fitted.module, fitted.scaling
+    if not isinstance(module, SoftTreeNetwork):
+        raise InputError("hard_rules are those of a soft tree: use model='soft_tree', or pollux.explain for any model.")
+    if fitted.encoding is not None or not (
+        scaling is None or (isinstance(scaling, FittedScaling) and scaling.axes is None)
+    ):
+        raise InputError(
+            "The soft tree cuts what columns were made into, not columns: pollux.explain tells its clusters."
+        )
+    d = fitted.shape[0]
+    given = (fitted.feature_names or [f"x{at}" for at in range(d)]) if feature_names is None else feature_names
+    if len(given) != d:
+        raise ValueError(f"There are {d} columns, and {len(given)} feature_names.")
+    centre, scale = torch.zeros(d), torch.ones(d)
+    if scaling is not None:
+        centre, scale = scaling.centre.cpu(), scaling.scale.cpu().expand(d)
+    cluster_of = torch.argsort(fitted.order.cpu()).tolist()
+    found: dict[int, list[str]] = {cluster: [] for cluster in range(fitted.n_clusters)}
+    least, most = ([-math.inf] * d, [math.inf] * d) if fitted.range is None else fitted.range.tolist()
+    for output, box in module.boxes():
+        parts = []
+        for feature, ends in zip(module.features, box, strict=True):
+            low, high = (float(end * scale[feature] + centre[feature]) for end in ends)
+            name, is_bounded_below, is_bounded_above = given[feature], low >= least[feature], high < most[feature]
+            if low >= most[feature] or high < least[feature]:
+                # No sample of the fit lies there.
+                break
+            if is_bounded_below and is_bounded_above:
+                parts.append(f"{low:.4g} < {name} <= {high:.4g}")
+            elif is_bounded_below or is_bounded_above:
+                parts.append(f"{name} > {low:.4g}" if is_bounded_below else f"{name} <= {high:.4g}")
+        else:
+            if cluster_of[output] in found:
+                found[cluster_of[output]].append(" and ".join(parts) or "all rows")
+    return found
