@@ -760,7 +760,18 @@ def test_a_packed_file_is_as_large_as_what_it_unpacks_to(tmp_path: Path) -> None
     text = "a,b\n" + "1.5,2\n" * 2_000_000
     path = write_bytes(tmp_path / "x.csv.gz", gzip.compress(text.encode(), compresslevel=1))
     size = open_data(path).size_in_memory()
-    assert len(text) / 4 < size < len(text)
+    # Two numbers of four bytes in each row.
+    assert size == pytest.approx(2_000_000 * 8, rel=1e-3)
+
+
+def test_short_numbers_take_more_memory_than_their_text(tmp_path: Path) -> None:
+    """Packed or not, and however unlike the rest the beginning is."""
+    head = "".join(f"{i},{i / 7:.15f}\n" for i in range(1000))
+    text = ("a,b\n" + head + "1,2\n" * 200_000).encode()
+    packed = write_bytes(tmp_path / "x.csv.gz", gzip.compress(text))
+    assert open_data(packed).size_in_memory() == pytest.approx(201_000 * 8, rel=1e-3)
+    plain = write_bytes(tmp_path / "x.csv", b"a,b\n" + b"1,2\n" * 200_000)
+    assert open_data(plain).size_in_memory() == pytest.approx(200_000 * 8, rel=1e-2)
 
 
 @pytest.mark.parametrize(

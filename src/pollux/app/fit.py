@@ -16,7 +16,17 @@ from typing import TYPE_CHECKING, Any
 
 from pollux import names
 from pollux.app.console import DIVERGED, FORMATS, GOOD, SILENT, STOPPED, Console, counted, say
-from pollux.app.settings import GROUPS, NAMES, OUTPUT, TRAINING, Settings, add_options, from_toml, resolve_settings
+from pollux.app.settings import (
+    GROUPS,
+    NAMES,
+    OUTPUT,
+    TRAINING,
+    Settings,
+    add_options,
+    from_toml,
+    resolve_data,
+    resolve_settings,
+)
 from pollux.app.signals import on_stop, stop_on_signals
 from pollux.errors import InputError, NothingLearnedError, did_you_mean, option
 
@@ -66,21 +76,24 @@ def run(options: argparse.Namespace) -> int:
     console = Console(getattr(options, "quiet", False), getattr(options, "json", False))
     given = {name: value for name, value in vars(options).items() if name in (*NAMES, "preset")}
     if hasattr(options, "resume"):
-        others = [*(name for name in given if name != "max_epochs"), *({"out", "config"} & vars(options).keys())]
+        others = [*(given.keys() - {"data", "max_epochs"}), *({"out", "config"} & vars(options).keys())]
         if others:
-            refused = others[0].replace("_", "-")
-            raise InputError(f"A run goes on with its own settings: only --epochs may be given too, not --{refused}.")
+            refused = min(others).replace("_", "-")
+            raise InputError(
+                f"A run goes on with its own settings: only --epochs, and where its data are now, may be given too, "
+                f"not --{refused}."
+            )
         outcome = resume_run(
-            options.resume, max_epochs=given.get("max_epochs"), overwrite=hasattr(options, "overwrite"), console=console
+            options.resume,
+            given.get("data"),
+            max_epochs=given.get("max_epochs"),
+            overwrite=hasattr(options, "overwrite"),
+            console=console,
         )
     else:
         settings = from_toml(options.config, given) if hasattr(options, "config") else resolve_settings(given)
         if not settings.data:
             raise InputError("Name the file to cluster: pollux fit DATA.")
-        if settings.data == "-":
-            from pollux.app.run_data import copy_standard_input
-
-            settings = replace(settings, data=str(copy_standard_input()))
         out, overwrite = getattr(options, "out", None), getattr(options, "overwrite", False)
         outcome = start_run(settings, out, overwrite=overwrite, console=console)
     # The first of several processes reports on the run.
@@ -143,7 +156,7 @@ def start_run(
     """
     from pollux.app import run_folder
 
-    settings = replace(settings, data=str(Path(settings.data).resolve()))
+    settings = replace(settings, data=resolve_data(settings.data))
     with _processes(settings.device) as ranks:
         if ranks is not None and ranks.rank:
             return _run_training(settings, nullcontext(None), ranks)
@@ -166,12 +179,17 @@ def start_run(
 
 
 def resume_run(
-    run: str | Path, *, max_epochs: int | str | None = None, overwrite: bool = False, console: Console = SILENT
+    run: str | Path,
+    data: str | None = None,
+    *,
+    max_epochs: int | str | None = None,
+    overwrite: bool = False,
+    console: Console = SILENT,
 ) -> Outcome | None:
     """Train the model of a run further, up to its epochs or ``max_epochs`` in all, and write its folder anew.
 
     It goes on from the last checkpoint as if nothing had happened in between. Where nothing was learned by then, it
-    starts anew, if it may ``overwrite``.
+    starts anew, if it may ``overwrite``. Its data may be in another place, ``data``, by now.
     """
     from pollux.app import run_folder
 
@@ -179,6 +197,8 @@ def resume_run(
     settings = run_folder.read_settings(run / run_folder.UNFINISHED) or run_folder.read_settings(run)
     if settings is None:
         raise InputError(f"{run} has no {run_folder.SETTINGS}: pass the folder of a run.")
+    data = run_folder.find_data(run, settings, data, f"pollux fit DATA --resume {run}")
+    settings = replace(settings, data=resolve_data(data))
     if os.environ.get("RANK", "0") == "0":
         run_folder.check_idle(run)
     if max_epochs is not None and max_epochs != settings.max_epochs:
