@@ -347,7 +347,11 @@ def test_a_folder_without_images_is_refused(tmp_path: Path) -> None:
         ("twice.csv", b"a,b,a\n1,2,3\n2,3,5\n", "'a'"),
         ("ragged.csv", b"a,b\n1,2\n1,2,3\n", "Expected 2 columns, got 3"),
         ("short.csv", b"a,b\n1,2\n3\n", "Expected 2 columns, got 1"),
-        ("infinite.csv", b"a,b\n1,2\n3,4\ninf,6\n", "'a'"),
+        (
+            "infinite.csv",
+            b"a,b\n1,2\n3,4\ninf,6\n-inf,7\n",
+            "row 2: column 'a' is infinite; of its values 2 are",
+        ),
         ("large.csv", b"a,b\n1,2\n3,4\n1e308,6\n-1e308,7\n", "'a'"),
         ("overflow.csv", b"a,b\n1,2\n3,4\n1e999,6\n", "'a'"),
         ("one.csv", b"a,b\n1,2\n", "one value throughout"),

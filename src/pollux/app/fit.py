@@ -18,6 +18,7 @@ from pollux import names
 from pollux.app.console import DIVERGED, FORMATS, GOOD, SILENT, STOPPED, Console, counted, say
 from pollux.app.settings import (
     GROUPS,
+    MADE_BY,
     NAMES,
     OUTPUT,
     TRAINING,
@@ -421,7 +422,7 @@ def _write_results(
 
 
 def _toml(settings: Settings) -> str:
-    header = f"# Made by pollux {version('pollux')}. To repeat the run: pollux fit --config run.toml\n"
+    header = f"{MADE_BY} {version('pollux')}. To repeat the run: pollux fit --config run.toml\n"
     return header + settings.to_toml()
 
 

@@ -27,6 +27,9 @@ The other is n_clusters, 10 in Python: a command looks for the number.
 
 _WIDEST, _MOST_RESTARTS = 100_000, 1_000
 # Of files of settings.
+MADE_BY = "# Made by pollux"
+"""How the settings of a run begin."""
+
 STANDARD_INPUT = "-"
 """What stands for the data that a command is piped."""
 
@@ -446,6 +449,9 @@ def from_toml(path: str | Path, over: Mapping[str, Any]) -> Settings:
     except (ValueError, RecursionError, OSError) as error:
         raise InputError(f"{path} is not a TOML file of settings: {error}") from error
     values = {OLD_KEYS.get(name, name): value for name, value in values.items()}
+    if text.startswith(MADE_BY) and values.get("trial_epochs") == "auto":
+        # Runs spell out all that was left to us; older versions wrote this for a quarter.
+        values["trial_epochs"] = 0.25
     for key, kind in (("categories", "text"), ("id", "id")):
         # As older versions wrote it.
         named = values.pop(key, ())
