@@ -62,7 +62,7 @@ class CsvFile(TableFile):
             ) from error
         decoder, looked_at = codecs.getincrementaldecoder("utf-8")(), 0
         with self._open() as stream:
-            while looked_at < _MOST_BYTES and (piece := stream.read(_BLOCK_BYTES)):
+            while looked_at < _MOST_BYTES and (piece := _read(stream, _BLOCK_BYTES)):
                 if not looked_at and piece.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
                     return "utf-16"
                 looked_at += len(piece)
@@ -141,7 +141,7 @@ class CsvFile(TableFile):
         with self._open() as stream:
             # A packed file does not say how large it is, and its beginning is no measure of the rest.
             while looked_at < (_FIRST_BYTES if packing is None else _MOST_UNPACKED) and (
-                piece := stream.read(_BLOCK_BYTES)
+                piece := _read(stream, _BLOCK_BYTES)
             ):
                 looked_at += len(piece)
                 lines += piece.count(b"\n")
@@ -291,10 +291,15 @@ def look(
     return Dialect(chosen, names, "," if comma else ".", blank + int(header), bool(rest.strip()) or not header)
 
 
+def _read(stream: Any, size: int) -> bytes:
+    """At most so many bytes. ``stream.read`` would keep its memory for ever where a packed file is damaged."""
+    return bytes(stream.read_buffer(size).to_pybytes())
+
+
 def _head(path: Path, open_file: Callable[[], Any], size: int, encoding: str) -> tuple[str, bool]:
     """Whole lines from the beginning of a file, of about so many bytes; and whether that is all of it."""
     with open_file() as stream:
-        head = stream.read(size)
+        head = _read(stream, size)
         is_whole = len(head) < size
     if not head.strip():
         raise InputError(f"{path} is empty.")

@@ -67,7 +67,7 @@ def _read_json(path: Path) -> dict[str, list[Any]]:
     """Columns of a list of objects, of objects that follow each other, or of one object of lists."""
     try:
         with pa.input_stream(str(path)) as stream:
-            content = stream.read(_MOST_BYTES + 1)
+            content = stream.read_buffer(_MOST_BYTES + 1).to_pybytes()
         if len(content) > _MOST_BYTES:
             raise _too_large(path)
         text = content.decode("utf-8-sig")
