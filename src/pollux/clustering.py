@@ -36,7 +36,9 @@ from pollux.geometry import Geometry, Precomputed
 from pollux.io import model_files, tensors
 from pollux.objectives import Divergence, Gemini
 from pollux.objectives.penalties import Penalty
-from pollux.recipes import IMAGES, TABLES, UNKNOWN, DataKind, apply_recipe
+from pollux.progress import Stage, show_progress
+from pollux.ranks import is_first
+from pollux.recipes import EMBEDDINGS, IMAGES, TABLES, UNKNOWN, DataKind, apply_recipe
 from pollux.spec import (
     GROUPS,
     MLP,
@@ -88,9 +90,10 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     0 … ``n_clusters_`` − 1 without holes, and columns of probabilities agree with them.
 
     ``GeminiClustering(K).fit(X)`` uses the recipe for the kind of data, whole: that of :meth:`for_tables`, or that of
-    :meth:`for_images` for images (n, C, H, W) and for many wide rows of one kind, such as pixels or embeddings. Whoever
-    names one of ``model``, ``objective``, ``geometry``, ``init`` and ``penalties`` composes the method: what they do
-    not name takes its plain value, and only scaling, restarts, epochs and the batch size are automatic.
+    :meth:`for_images` for images (n, C, H, W) and for many wide rows of one kind, such as pixels, or that of
+    :meth:`for_embeddings` for at least 64 columns that look like the vectors of an encoder. Whoever names one of
+    ``model``, ``objective``, ``geometry``, ``init`` and ``penalties`` composes the method: what they do not name takes
+    its plain value, and only scaling, restarts, epochs and the batch size are automatic.
 
     Parameters of groups are reached by their names: ``set_params(training__patience=5, model__hidden=(50,))``, and in
     ``GridSearchCV`` too, also where a group is None or ``model`` is ``"mlp"``.
@@ -137,7 +140,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     random_state : int, RandomState or None
         Seed; the same seed gives the same bits on the same machine.
     verbose : bool
-        Whether to show a progress bar.
+        Whether to show what is done, how far it is and how long it will take, on standard error.
     callbacks : sequence of callable
         Called with the metrics of each epoch; one that returns True ends the training.
 
@@ -145,7 +148,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     ----------
     fitted_ : Fitted
         All that is known after the fit, as one object; ``fitted_.chosen`` says what "auto" stood for.
-    recipe_ : {"tables", "images"} or None
+    recipe_ : {"tables", "images", "embeddings"} or None
         The recipe that was used for this kind of data; None where the method was composed.
     labels_ : array of shape (n,)
         Cluster of each row; −1 for rows of weight zero that a free table has not seen.
@@ -240,15 +243,11 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         >>> GeminiClustering.for_tables(3, random_state=0).fit(load_wine().data).n_clusters_
         3
         """
-        recipe = dict(TABLES)
-        if resolve_objective(overrides.get("objective", "mmd_ovo")).needs != "kernel":
-            # Other objectives do not take the kernel of the recipe.
-            del recipe["geometry"]
-        return cls(n_clusters).set_params(**apply_recipe(recipe, overrides))
+        return cls._of_recipe(n_clusters, TABLES, overrides)
 
     @classmethod
     def for_images(cls, n_clusters: int = 10, **overrides: Any) -> Self:
-        """A clustering of raw images (n, C, H, W), or (n, d) of pixels, or of other features of one kind.
+        """A clustering of raw images (n, C, H, W), or (n, d) of pixels.
 
         Parameters
         ----------
@@ -257,7 +256,37 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         **overrides
             Parameters that are to differ from the recipe's.
         """
-        return cls(n_clusters).set_params(**apply_recipe(copy.deepcopy(IMAGES), overrides))
+        return cls._of_recipe(n_clusters, IMAGES, overrides)
+
+    @classmethod
+    def for_embeddings(cls, n_clusters: int = 10, **overrides: Any) -> Self:
+        """A clustering of embeddings (n, d): vectors of texts, photographs or other things by an encoder.
+
+        Parameters
+        ----------
+        n_clusters : int
+            Most clusters to find.
+        **overrides
+            Parameters that are to differ from the recipe's, such as ``training__max_samples=50_000``.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from pollux import GeminiClustering
+        >>> random = np.random.default_rng(0)
+        >>> X = np.repeat(np.eye(3, 64), 30, axis=0) + random.normal(scale=0.02, size=(90, 64))
+        >>> GeminiClustering.for_embeddings(3, random_state=0).fit(X).n_clusters_
+        3
+        """
+        return cls._of_recipe(n_clusters, EMBEDDINGS, overrides)
+
+    @classmethod
+    def _of_recipe(cls, n_clusters: int, recipe: Mapping[str, Any], overrides: Mapping[str, Any]) -> Self:
+        """A clustering by a recipe, without its kernel where another objective does not take it."""
+        kept = copy.deepcopy(dict(recipe))
+        if resolve_objective(overrides.get("objective", kept["objective"])).needs != "kernel":
+            kept.pop("geometry", None)
+        return cls(n_clusters).set_params(**apply_recipe(kept, dict(overrides)))
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The parameters by name; ``deep``: those of groups too, also of a group that stands for its defaults."""
@@ -305,8 +334,8 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         """
         is_given = affinity is not None
         spec = Spec.of(self, UNKNOWN)
-        with session(self.random_state, spec.device) as run:
-            with DrawFrom(run.default_generator):
+        with session(self.random_state, spec.device) as run, show_progress(self.verbose and is_first(run.ranks)):
+            with DrawFrom(run.default_generator), Stage("reading samples"):
                 in_memory = is_given or spec.is_free
                 samples = self._open(X, spec, sample_weight, in_memory=in_memory, has_affinity=is_given)
             kind = recognise_samples(samples)
@@ -322,7 +351,8 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             # A fit without a seed that is resumed learns from the same samples.
             seed = 0 if self.random_state is None and spec.training.checkpoint is not None else run.seed
             chosen = samples if given is not None else draw_samples(samples, spec.max_samples, seed)
-            scaling = spec.preprocessing.fit(chosen)
+            with Stage("scaling"):
+                scaling = spec.preprocessing.fit(chosen)
             geometry = spec.resolve_geometry(given)
             problem = pose_problem(spec, chosen, scaling, geometry, run.ranks, default_generator=run.default_generator)
             best = train_restarts(start(spec, problem, run, spec.n_init), problem, spec, run, samples)
@@ -336,7 +366,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         """
         # Samples that come a few at a time show too little of themselves for a recipe.
         spec = Spec.of(self, DataKind(None), self.fitted_.chosen if self.__sklearn_is_fitted__() else None)
-        with session(self.random_state, spec.device, distributed=False) as run:
+        with session(self.random_state, spec.device, distributed=False) as run, show_progress(self.verbose):
             if not self.__sklearn_is_fitted__():
                 samples = self._open(X, spec, sample_weight, fewest=1, in_memory=True)
                 scaling = spec.preprocessing.fit(samples)

@@ -25,12 +25,14 @@ from pollux.app.console import PrintedRows
 from pollux.app.settings import STANDARD_INPUT, Settings
 from pollux.data.arrow import as_text
 from pollux.data.encoding import Encoding, TableEncoding, readable_names
+from pollux.data.moments import looks_embedded
 from pollux.data.shuffling import WINDOW_BYTES
 from pollux.data.sources import InMemory, Part, Reading, Source, open_data
 from pollux.data.streams import FileChunks
 from pollux.data.survey import Choices, learn_encoding, split_names
 from pollux.errors import InputError, option
 from pollux.io.atomic import in_place
+from pollux.progress import Stage
 from pollux.recipes import recognise_kind
 
 if TYPE_CHECKING:
@@ -41,15 +43,16 @@ if TYPE_CHECKING:
 _MOST_BYTES = 1_000_000_000
 """Encoded rows that take more memory than this are streamed."""
 _MOST_CLASSES = 1_000
+_LOOKED_AT = 1_000
 _MOST_LISTED = 60
 """Columns that are listed on the terminal; summary.json has all."""
 _NAMED_ROWS = 1_000
+_NAMED_TEXTS = 20_000
+# Words of a text, on average, from which on it is about something.
+_SENTENCE = 3
 _SCORED_ROWS = 1_000_000
 _ROWS_AT_ONCE = 262_144
 """Rows in memory that are written together: what is written of a row takes far more memory than the row."""
-
-Progress = Callable[[int, int], None]
-"""Called with the chunks of a file that have been read, and those there are."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,13 @@ class RunData:
         """The recipe for rows of this kind."""
         is_scaled = self.settings.scaling in ("auto", "global") and not self.encoding.shares
         is_of_one_kind = is_scaled and len(set(self.encoding.scales)) == 1
-        return recognise_kind(len(self), self.encoding.encoded_shape, is_of_one_kind)
+        shape = self.encoding.encoded_shape
+        is_embedded = recognise_kind(len(self), shape, False, True) == "embeddings"
+        if is_embedded:
+            every = max(1, len(self) // _LOOKED_AT)
+            some = self.stream.sample(_LOOKED_AT) if self.stream is not None else self.samples[::every]
+            is_embedded = looks_embedded(self.encoding.decode_numbers(some))
+        return recognise_kind(len(self), shape, is_of_one_kind, is_embedded)
 
     def fingerprint(self) -> str:
         """Of the rows and their order."""
@@ -157,10 +166,11 @@ class RunData:
         rows, confidence, entropy = np.zeros(len(fitted.order), dtype=np.int64), np.zeros(len(fitted.order)), 0.0
         known, found = [np.empty(0, dtype=str)], [np.empty(0, dtype=np.int64)]
         named: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []
+        is_embedded, labelled, texts = self.recipe == "embeddings", list[int](), list[str]()
         # Scores are those of every so-manieth row.
         stride = max(1, len(self) // _SCORED_ROWS)
         free = fitted.free_probabilities() if fitted.is_free else None
-        with open_writer(path, self.settings.raw) as write:
+        with open_writer(path, self.settings.raw) as write, Stage("writing clusters, row", len(self)) as shown:
             for part, numbers, X in self.parts():
                 done = int(rows.sum())
                 probabilities = fitted.probabilities(X) if free is None else free[done : done + len(X)]
@@ -169,22 +179,33 @@ class RunData:
                 rows += np.bincount(labels, minlength=len(rows))
                 confidence += np.bincount(labels, probabilities.max(1), minlength=len(rows))
                 entropy += conditional_entropy(probabilities) * len(probabilities)
-                if column_names(self.encoding):
+                if is_embedded:
+                    # Numbers of an encoder mean nothing to people; the texts that they stand for do.
+                    every = slice(0, None, max(1, len(self) // _NAMED_TEXTS))
+                    labelled += labels[every].tolist()
+                    texts += _texts_of(part, self.encoding, every)
+                elif column_names(self.encoding):
                     some = np.arange(len(part)) % max(1, len(self) // _NAMED_ROWS) == 0
                     named.append((labels[some], self.encoding.raw(part.kept(some).rows)))
                 classes = classes_of(part, self.settings.label)
                 if classes is not None:
                     known.append(classes[::stride])
                     found.append(labels[::stride])
+                shown.update(rows.sum())
         scores, has_class = None, (classes := np.concatenate(known)) != ""
         if has_class.any():
             pair = classes[has_class], np.concatenate(found)[has_class]
             scores = {name: metric(*pair) for name, metric in LABEL_METRICS.items()}
             scores["rows_with_a_class"] = int(has_class.sum())
         names: dict[int, str] = {}
-        if named:
+        if texts:
+            from pollux.embedding.topics import name_clusters as name_topics
+
+            names = {topic.cluster: topic.name for topic in name_topics(labelled, texts)}
+        elif named:
             labels, columns = map(np.concatenate, zip(*named, strict=True))
-            names = name_clusters(labels, columns, column_names(self.encoding))
+            with Stage("naming clusters"):
+                names = name_clusters(labels, columns, column_names(self.encoding))
         return {
             "rows": len(self),
             "rows_dropped": self.n_dropped,
@@ -203,6 +224,16 @@ class RunData:
             "entropy": entropy / max(1, int(rows.sum())),
             "scores": scores,
         }
+
+
+def _texts_of(part: Part, encoding: Encoding, rows: slice) -> list[str]:
+    """The texts of an identifier that are sentences; none where no identifier is."""
+    for name in identifiers_of(part, encoding):
+        values = part.column(name)[rows].tolist()
+        found = [value for value in values if isinstance(value, str)]
+        if found and np.mean([len(text.split()) for text in found[:_NAMED_ROWS]]) >= _SENTENCE:
+            return [value if isinstance(value, str) else "" for value in values]
+    return []
 
 
 # How a file is opened
@@ -238,15 +269,19 @@ def data_file(data: str | Path) -> Path:
 def open_run_data(
     settings: Settings,
     ranks: Ranks | None = None,
-    progress: Progress | None = None,
     check_streamable: Callable[[Settings], None] = lambda settings: None,
 ) -> RunData:
     """The rows of the data file: in memory, unless they are to be streamed, and may be."""
     if not is_streamed(settings):
-        return _read(settings)
-    # Before any row is read, because to look at all rows of a large file takes long.
-    check_streamable(settings)
-    return _stream(settings, ranks, progress)
+        data = _read(settings)
+    else:
+        # Before any row is read, because to look at all rows of a large file takes long.
+        check_streamable(settings)
+        data = _stream(settings, ranks)
+    if settings.scaling == "auto" and len(set(data.encoding.scales)) > 1 and data.recipe == "embeddings":
+        # Dimensions of an encoder share one unit, whatever their ranges.
+        return open_run_data(replace(settings, scaling="global"), ranks, check_streamable)
+    return data
 
 
 def is_streamed(settings: Settings) -> bool:
@@ -261,7 +296,8 @@ def is_streamed(settings: Settings) -> bool:
 
 def _read(settings: Settings) -> RunData:
     source = open_data(data_file(settings.data), reading_of(settings))
-    part = source.read()
+    with Stage(f"reading {source.path.name}"):
+        part = source.read()
     choices = choices_of(settings)
     if part.names:
         kinds = {name: kind for given, kind in choices.kinds.items() for name in split_names([given], part.names)}
@@ -277,7 +313,7 @@ def _read(settings: Settings) -> RunData:
     return RunData(settings, encoding, int((~kept).sum()), part=part, numbers=numbers, notes=source.notes())
 
 
-def _stream(settings: Settings, ranks: Ranks | None, progress: Progress | None) -> RunData:
+def _stream(settings: Settings, ranks: Ranks | None) -> RunData:
     """How the rows are read is decided by reading them once, which several processes share."""
     from pollux.data.streams import Stream
 
@@ -293,7 +329,7 @@ def _stream(settings: Settings, ranks: Ranks | None, progress: Progress | None) 
         raise InputError(
             f"An .npy file has no columns beside its rows: leave out {option('label')} and {option('as', 'id')}."
         )
-    encoding, lengths = learn_encoding(blocks, choices, progress, ranks)
+    encoding, lengths = learn_encoding(blocks, choices, ranks)
     dtype = "float64" if settings.dtype == "float64" else "float32"
     chunks = FileChunks(blocks, encoding=encoding, dtype=dtype, lengths=lengths)
     stream = Stream(chunks, encoding, WINDOW_BYTES, settings.data)

@@ -19,6 +19,7 @@ from pollux.geometry.affinity import Affinity, Block, Features
 from pollux.geometry.centres import k_means
 from pollux.geometry.neighbours import SEARCHED_COMPONENTS, Neighbours, nearest
 from pollux.geometry.pairwise import Geometry, Kind
+from pollux.progress import Stage
 
 _DENSE_UP_TO = 500
 _BISECTIONS = 40
@@ -81,7 +82,8 @@ def eigenvectors(weights: scipy.sparse.csr_array, count: int) -> tuple[NDArray[n
     graph = scipy.sparse.csr_array(root @ weights @ root)
     n = len(degree)
     count = min(count, n)
-    values, vectors = _by_parts(graph, count)
+    with Stage(f"{count} eigenvectors of the graph of {n:,} rows"):
+        values, vectors = _by_parts(graph, count)
     order = np.argsort(values)[::-1]
     return values[order], vectors[:, order]
 
@@ -247,18 +249,21 @@ class NeighbourGraph(Geometry):
         graph = self.graph(once)
         fewer = replace(self, neighbours=max(_FEWEST, self.neighbours // _FEWER)).graph(once)
         widths = sorted({min(len(once), max(2, round(share * n_clusters))) for share in _OF_A_CLUSTER})
-        found = []
-        for each in (graph, fewer):
-            vectors = eigenvectors(each, widths[-1])[1].astype(np.float32)
-            for width in widths:
-                features = unit_rows(vectors[:, :width])[which]
-                for run in range(max(_RUNS, -(-count // len(widths)))):
-                    own_seed = (seed + run) % 2**32
-                    labels = k_means(features, min(n_clusters, len(rows)), own_seed, sample_weight, runs=1)
-                    of_once = np.zeros(len(once), dtype=np.int64)
-                    of_once[which] = labels
-                    # The same clusters, found again, differ by rounding alone: the first of them counts.
-                    found.append((round(edge_information(graph, of_once), 4), labels))
+        runs = max(_RUNS, -(-count // len(widths)))
+        found: list[tuple[float, NDArray[np.int64]]] = []
+        with Stage("clusterings of neighbour graphs", 2 * len(widths) * runs) as shown:
+            for each in (graph, fewer):
+                vectors = eigenvectors(each, widths[-1])[1].astype(np.float32)
+                for width in widths:
+                    features = unit_rows(vectors[:, :width])[which]
+                    for run in range(runs):
+                        own_seed = (seed + run) % 2**32
+                        labels = k_means(features, min(n_clusters, len(rows)), own_seed, sample_weight, runs=1)
+                        of_once = np.zeros(len(once), dtype=np.int64)
+                        of_once[which] = labels
+                        # The same clusters, found again, differ by rounding alone: the first of them counts.
+                        found.append((round(edge_information(graph, of_once), 4), labels))
+                        shown.update(len(found))
         return [labels for _, labels in sorted(found, key=lambda pair: -pair[0])[:count]]
 
     def bind(self, X: Any) -> Block:
@@ -299,6 +304,41 @@ class Mixed(NeighbourGraph):
             return Features(torch.cat([graph[index.to(graph.device)], samples], 1)).centre()
 
         return block
+
+
+@dataclass(frozen=True)
+class CosineGraph(Mixed):
+    """As :class:`Mixed`, of centred samples at length one: for embeddings, between which angles count.
+
+    Parameters
+    ----------
+    neighbours, components, weights, diffusion, share
+        As for :class:`Mixed`.
+    search_components : int or None
+        As for :class:`NeighbourGraph`, but all dimensions are searched: an encoder leaves few that tell nothing.
+    """
+
+    search_components: int | None = None
+
+    def graph(self, X: Any) -> scipy.sparse.csr_array:
+        return super().graph(_at_unit_length(as_rows(X)))
+
+    def bind(self, X: Any) -> Block:
+        return super().bind(_at_unit_length(as_rows(X)))
+
+
+def _at_unit_length(rows: Rows) -> Rows:
+    """The centred samples (n, d) at length one, computed once."""
+    if "unit length" not in rows.known:
+        found = rows.moments()
+        centre = torch.from_numpy(found.mean).flatten().to(rows.device, rows.dtype)
+        # Of unit size, squares can be summed whatever the units.
+        largest = float(np.maximum(found.high - found.mean, found.mean - found.low).max()) or 1.0
+        parts = [torch.nn.functional.normalize((part.flatten(1) - centre) / largest) for part in rows.parts()]
+        rows.known["unit length"] = unit = Rows(torch.cat(parts), rows.dtype, rows.device)
+        unit.known["unit length"] = unit
+    known: Rows = rows.known["unit length"]
+    return known
 
 
 def block_of(features: Tensor) -> Block:
