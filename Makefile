@@ -9,12 +9,14 @@
 # make check           style, types
 # make bench           the table of speed and memory, side by side with GemClus
 # make bench-speed     defaults and recipes beside k-means, idle and on busy cores: time and memory
+# make bench-embeddings  clusters of embedded texts and photographs beside peers; encoders; a million rows
 # make bench-transport the same for Wasserstein objectives and their solver
 # make bench-files     the command line on large files: time and memory
 # make bench-scale     many rows and several processes: time, memory, messages
 # make bench-accuracy  the table of adjusted Rand indices: k-means, GemClus, Pollux
 # make bench-quality   clusters against known classes, side by side with scikit-learn and GemClus
 # make bench-explain   trees beside GemClus's, and how true the rules of clusters are
+# make bench-guide     outliers, hints and sizes, side by side with scikit-learn and, where it is installed, hdbscan
 # make bench-selection numbers of clusters that are known, side by side with silhouette, BIC and HDBSCAN
 # make docs            builds the site of documentation into docs/_build/html, its gallery included
 # make pages           puts what results/ records of experiments, quality and speed into docs/ and README.md
@@ -26,7 +28,7 @@ BIN := .venv/bin
 # Bytecode is kept, whatever the environment says: the tests start many processes, and each would compile everything.
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n 2 --dist loadgroup -q
 
-.PHONY: demo test test-faults test-portable test-laws test-lowest test-browser fuzz check bench bench-speed bench-transport bench-files bench-scale bench-accuracy bench-quality bench-explain bench-selection docs pages clean
+.PHONY: demo test test-faults test-portable test-laws test-lowest test-browser fuzz check bench bench-speed bench-embeddings bench-transport bench-files bench-scale bench-accuracy bench-quality bench-explain bench-guide bench-selection docs pages clean
 
 NATIVE := $(wildcard src/pollux/transport/native/*)
 
@@ -79,6 +81,9 @@ bench-speed: .venv/installed-bench .venv/installed-files
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/speed.py --busy
 
+bench-embeddings: .venv/installed-bench .venv/installed-files
+	$(BIN)/python benchmarks/embeddings.py
+
 bench-transport: .venv/installed-bench .venv/installed-report
 	$(BIN)/python benchmarks/transport.py
 	$(BIN)/python benchmarks/transport.py --plot docs/images/transport.png
@@ -99,6 +104,9 @@ bench-quality: .venv/installed-bench .venv/installed-report
 
 bench-explain: .venv/installed-bench
 	$(BIN)/python benchmarks/explain.py
+
+bench-guide: .venv/installed-bench
+	$(BIN)/python benchmarks/guide.py
 
 bench-selection: .venv/installed-bench
 	$(BIN)/python benchmarks/selection.py

@@ -98,9 +98,10 @@ def test_the_estimator_has_its_signature() -> None:
         parameter.kind is parameter.KEYWORD_ONLY for name, parameter in parameters.items() if name != "n_clusters"
     )
     fit = inspect.signature(GeminiClustering.fit).parameters
-    assert list(fit) == ["self", "X", "y", "sample_weight", "affinity"]
-    assert fit["y"].default is fit["sample_weight"].default is fit["affinity"].default is None
-    assert fit["sample_weight"].kind is fit["affinity"].kind is inspect.Parameter.KEYWORD_ONLY
+    optional = ["sample_weight", "affinity", "known", "must_link", "cannot_link", "min_size", "max_size"]
+    assert list(fit) == ["self", "X", "y", *optional[:5], "hint_weight", *optional[5:]]
+    assert all(fit[name].default is None for name in ("y", *optional))
+    assert all(fit[name].kind is inspect.Parameter.KEYWORD_ONLY for name in (*optional, "hint_weight"))
     assert next(iter(inspect.signature(pollux.load).parameters)) == "path"
 
 
@@ -122,7 +123,7 @@ def test_the_estimator_has_its_methods_and_attributes() -> None:
 
 
 def test_a_model_is_a_name_or_a_function() -> None:
-    assert set(models.MODELS) == {"free", "linear", "mlp", "lenet5", "resnet18"}
+    assert set(models.MODELS) == {"free", "linear", "mlp", "soft_tree", "lenet5", "resnet18"}
     for name, factory in models.MODELS.items():
         assert getattr(models, name) is factory
 

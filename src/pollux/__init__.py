@@ -7,22 +7,28 @@ if typing.TYPE_CHECKING:
     from pollux import data, geometry, io, metrics, models, objectives, ranks, report, training, transport
     from pollux.clustering import GeminiClustering, load
     from pollux.data.streams import open_stream
+    from pollux.embedding import embed, name_clusters
+    from pollux.inspection.hierarchy import Hierarchy
     from pollux.objectives import Divergence, Gemini, f_divergence
-    from pollux.selection import Selection, select_n_clusters
-    from pollux.spec import MLP, Scaling, Training
+    from pollux.selection import FeaturePath, Selection, select_features, select_n_clusters
+    from pollux.spec import MLP, Scaling, SoftTree, Training
     from pollux.trees import Explanation, GeminiTree, explain
 
 __all__ = [
     "MLP",
     "Divergence",
     "Explanation",
+    "FeaturePath",
     "Gemini",
     "GeminiClustering",
     "GeminiTree",
+    "Hierarchy",
     "Scaling",
     "Selection",
+    "SoftTree",
     "Training",
     "data",
+    "embed",
     "explain",
     "f_divergence",
     "geometry",
@@ -30,10 +36,12 @@ __all__ = [
     "load",
     "metrics",
     "models",
+    "name_clusters",
     "objectives",
     "open_stream",
     "ranks",
     "report",
+    "select_features",
     "select_n_clusters",
     "training",
     "transport",
@@ -46,15 +54,21 @@ _HOMES = {
     "Gemini": "pollux.objectives",
     "GeminiClustering": "pollux.clustering",
     "Explanation": "pollux.trees",
+    "FeaturePath": "pollux.selection",
     "GeminiTree": "pollux.trees",
+    "Hierarchy": "pollux.inspection.hierarchy",
+    "embed": "pollux.embedding",
     "explain": "pollux.trees",
     "MLP": "pollux.spec",
     "Scaling": "pollux.spec",
     "Selection": "pollux.selection",
+    "SoftTree": "pollux.spec",
     "Training": "pollux.spec",
     "f_divergence": "pollux.objectives",
     "load": "pollux.clustering",
+    "name_clusters": "pollux.embedding",
     "open_stream": "pollux.data.streams",
+    "select_features": "pollux.selection",
     "select_n_clusters": "pollux.selection",
 }
 

@@ -33,15 +33,16 @@ from pollux.data.samples import (
     validate_samples,
 )
 from pollux.data.scaling import prepared
-from pollux.errors import warn
+from pollux.errors import InputError, warn
 from pollux.fitted import Fitted
 from pollux.geometry import Geometry, Precomputed
+from pollux.inspection.hierarchy import Hierarchy, build_hierarchy
 from pollux.io import model_files, tensors
 from pollux.objectives import Divergence, Gemini
 from pollux.objectives.penalties import Penalty
 from pollux.progress import Stage, show_progress
 from pollux.ranks import is_first
-from pollux.recipes import IMAGES, TABLES, UNKNOWN, DataKind, apply_recipe
+from pollux.recipes import EMBEDDINGS, IMAGES, TABLES, UNKNOWN, DataKind, apply_recipe
 from pollux.spec import (
     GROUPS,
     MLP,
@@ -57,8 +58,10 @@ from pollux.spec import (
 )
 from pollux.threads import DrawFrom
 from pollux.training import Callback, NotFiniteError, start, train_one_epoch, train_restarts
+from pollux.training.hints import Hints
 from pollux.training.problem import MemoryProblem, pose_problem
 from pollux.training.session import Session, session
+from pollux.transport.assignment import assign, resolve_sizes
 from pollux.trees import GeminiTree
 from pollux.trees.tree import FORMAT as TREE_FORMAT
 
@@ -94,9 +97,10 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     0 … ``n_clusters_`` − 1 without holes, and columns of probabilities agree with them.
 
     ``GeminiClustering(K).fit(X)`` uses the recipe for the kind of data, whole: that of :meth:`for_tables`, or that of
-    :meth:`for_images` for images (n, C, H, W) and for many wide rows of one kind, such as pixels or embeddings. Whoever
-    names one of ``model``, ``objective``, ``geometry``, ``init`` and ``penalties`` composes the method: what they do
-    not name takes its plain value, and only scaling, restarts, epochs and the batch size are automatic.
+    :meth:`for_images` for images (n, C, H, W) and for many wide rows of one kind, such as pixels, or that of
+    :meth:`for_embeddings` for at least 64 columns that look like the vectors of an encoder. Whoever names one of
+    ``model``, ``objective``, ``geometry``, ``init`` and ``penalties`` composes the method: what they do not name takes
+    its plain value, and only scaling, restarts, epochs and the batch size are automatic.
 
     Parameters of groups are reached by their names: ``set_params(training__patience=5, model__hidden=(50,))``, and in
     ``GridSearchCV`` too, also where a group is None or ``model`` is ``"mlp"``.
@@ -107,8 +111,9 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         Most clusters to find; too many may be asked for, and the surplus empties. "auto": a quick form of
         :func:`pollux.select_n_clusters` finds how many there are, and ``selection_`` says why.
     model : str, MLP, nn.Module or callable
-        ``"linear"``, ``"mlp"`` (plain), ``"lenet5"``, ``"resnet18"`` or ``"free"`` (a table of probabilities, which
-        cannot predict new samples); :class:`MLP` with its hidden layers; a module that returns logits (n, n_clusters),
+        ``"linear"``, ``"mlp"`` (plain), ``"soft_tree"``, ``"lenet5"``, ``"resnet18"`` or ``"free"`` (a table of
+        probabilities, which cannot predict new samples); :class:`MLP` with its hidden layers, :class:`SoftTree` with
+        its cuts; a module that returns logits (n, n_clusters),
         copied and trained from its weights; or a function (n_features or shape, n_clusters) → module.
     objective : str, Gemini or Divergence
         What is maximised: ``"mmd_ova"`` (plain), ``"wasserstein_ovo"``, ``"mi"``, …
@@ -152,7 +157,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     ----------
     fitted_ : Fitted
         All that is known after the fit, as one object; ``fitted_.chosen`` says what "auto" stood for.
-    recipe_ : {"tables", "images"} or None
+    recipe_ : {"tables", "images", "embeddings"} or None
         The recipe that was used for this kind of data; None where the method was composed.
     labels_ : array of shape (n,)
         Cluster of each row; −1 for rows of weight zero that a free table has not seen.
@@ -171,6 +176,8 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         Epochs run.
     diverged_ : bool
         Whether training ended because its numbers were no longer finite; the last good weights were kept.
+    hint_violations_ : dict or None
+        How many hints of each kind (``"known"``, ``"must_link"``, ``"cannot_link"``) do not hold, where there are some.
     module_ : nn.Module
         The trained module.
     geometry_ : Geometry or None
@@ -249,15 +256,11 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         >>> GeminiClustering.for_tables(3, random_state=0).fit(load_wine().data).n_clusters_
         3
         """
-        recipe = dict(TABLES)
-        if resolve_objective(overrides.get("objective", "mmd_ovo")).needs != "kernel":
-            # Other objectives do not take the kernel of the recipe.
-            del recipe["geometry"]
-        return cls(n_clusters).set_params(**apply_recipe(recipe, overrides))
+        return cls._of_recipe(n_clusters, TABLES, overrides)
 
     @classmethod
     def for_images(cls, n_clusters: int = 10, **overrides: Any) -> Self:
-        """A clustering of raw images (n, C, H, W), or (n, d) of pixels, or of other features of one kind.
+        """A clustering of raw images (n, C, H, W), or (n, d) of pixels.
 
         Parameters
         ----------
@@ -266,7 +269,37 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         **overrides
             Parameters that are to differ from the recipe's.
         """
-        return cls(n_clusters).set_params(**apply_recipe(copy.deepcopy(IMAGES), overrides))
+        return cls._of_recipe(n_clusters, IMAGES, overrides)
+
+    @classmethod
+    def for_embeddings(cls, n_clusters: int = 10, **overrides: Any) -> Self:
+        """A clustering of embeddings (n, d): vectors of texts, photographs or other things by an encoder.
+
+        Parameters
+        ----------
+        n_clusters : int
+            Most clusters to find.
+        **overrides
+            Parameters that are to differ from the recipe's, such as ``training__max_samples=50_000``.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from pollux import GeminiClustering
+        >>> random = np.random.default_rng(0)
+        >>> X = np.repeat(np.eye(3, 64), 30, axis=0) + random.normal(scale=0.02, size=(90, 64))
+        >>> GeminiClustering.for_embeddings(3, random_state=0).fit(X).n_clusters_
+        3
+        """
+        return cls._of_recipe(n_clusters, EMBEDDINGS, overrides)
+
+    @classmethod
+    def _of_recipe(cls, n_clusters: int, recipe: Mapping[str, Any], overrides: Mapping[str, Any]) -> Self:
+        """A clustering by a recipe, without its kernel where another objective does not take it."""
+        kept = copy.deepcopy(dict(recipe))
+        if resolve_objective(overrides.get("objective", kept["objective"])).needs != "kernel":
+            kept.pop("geometry", None)
+        return cls(n_clusters).set_params(**apply_recipe(kept, dict(overrides)))
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The parameters by name; ``deep``: those of groups too, also of a group that stands for its defaults."""
@@ -291,7 +324,20 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         super().set_params(**parameters)
         return self
 
-    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, affinity: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        sample_weight: Any = None,
+        affinity: Any = None,
+        known: Any = None,
+        must_link: Any = None,
+        cannot_link: Any = None,
+        hint_weight: float = 10.0,
+        min_size: float | None = None,
+        max_size: float | None = None,
+    ) -> Self:
         """Find the clusters of X.
 
         Where torch's process group is initialised (``torchrun``), all its processes train one model on batches that
@@ -311,6 +357,16 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             samples alike, but for those of weight 0.
         affinity : array of shape (n, n) or Features, optional
             The kernel or the distances of the samples, if they are known already.
+        known : array of shape (n,), optional
+            The number of the cluster of each sample, −1 where it is not known. Clusters keep these numbers.
+        must_link, cannot_link : arrays of shapes (a, 2), (b, 2), optional
+            Pairs of row numbers, from 0, that are of one cluster, or are not. ``hint_violations_`` says how many hints
+            do not hold in the end. Hints on rows of weight 0 are not heeded.
+        hint_weight : float
+            How much hints count beside the objective.
+        min_size, max_size : int or float, optional
+            Rows that each of the ``n_clusters`` has at least or at most, or their share of all. ``labels_`` are then
+            the likeliest that have such sizes; probabilities stay what they are.
         """
         is_given = affinity is not None
         # Where the number of clusters is left to us, the samples say it.
@@ -334,6 +390,15 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
                 given = Precomputed.of_selected(affinity, spec.objective.needs, samples.selected)
             if run.ranks is not None:
                 run.ranks.agree(samples.summary(None if given is None else given.values), "have different rows")
+            is_bounded = not (min_size is None and max_size is None)
+            if is_bounded:
+                if not isinstance(samples, ArraySamples):
+                    raise InputError("Sizes are those of rows in memory: fit without them, and assign rows afterwards.")
+                resolve_sizes(min_size, max_size, int(samples.selected.sum()), spec.n_clusters)
+            hints, joined = None, None
+            if not (known is None and must_link is None and cannot_link is None):
+                n = Hints.count_rows(samples)
+                hints = Hints.gather(n, spec.n_clusters, must_link, cannot_link, known, hint_weight)
             # A fit without a seed that is resumed learns from the same samples.
             seed = 0 if self.random_state is None and spec.training.checkpoint is not None else run.seed
             chosen = samples if given is not None else draw_samples(samples, spec.max_samples, seed)
@@ -341,8 +406,13 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
                 scaling = spec.preprocessing.fit(chosen)
             geometry = spec.resolve_geometry(given)
             problem = pose_problem(spec, chosen, scaling, geometry, run.ranks, default_generator=run.default_generator)
-            best = train_restarts(start(spec, problem, run, spec.n_init), problem, spec, run, samples)
-            fitted = Fitted.of(spec, samples, scaling, problem, best)
+            if hints is not None:
+                spec, joined = hints.join(spec, samples, problem, scaling)
+            modules = start(spec, problem, run, spec.n_init, hints=joined)
+            best = train_restarts(modules, problem, spec, run, samples)
+            fitted = Fitted.of(spec, samples, scaling, problem, best, joined)
+            if is_bounded and isinstance(samples, ArraySamples):
+                fitted = fitted.with_sizes(samples, min_size, max_size, keeps_numbers=hints is not None)
         self._take(fitted)
         self.selection_ = selection
         return self
@@ -386,6 +456,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         self.history_, self.n_iter_ = fitted.history, len(fitted.history["objective"])
         self.n_clusters_, self.objective_ = fitted.n_clusters, fitted.objective
         self.stability_, self.diverged_, self.selection_ = fitted.stability, fitted.diverged, None
+        self.hint_violations_ = fitted.hint_violations
         if isinstance(fitted.shape[0], int):
             # Several inputs have no such number.
             self.n_features_in_ = len(fitted.feature_names) or fitted.shape[0]
@@ -405,6 +476,16 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     def predict(self, X: Any) -> NDArray[np.int64]:
         """The cluster of each sample, (n,)."""
         return np.asarray(self._probabilities(X).argmax(1), dtype=np.int64)
+
+    def assign(self, X: Any, *, min_size: float | None = None, max_size: float | None = None) -> NDArray[np.int64]:
+        """The likeliest clusters (n,) of samples for which the sizes of clusters lie between these.
+
+        Sizes are numbers of rows, or shares of them; the sum of log p(y|x) is the greatest that they allow, exactly.
+        """
+        check_is_fitted(self)
+        X = self._validate(X)
+        sizes = resolve_sizes(min_size, max_size, X.shape[0], len(self.fitted_.order))
+        return assign(self.fitted_.log_probabilities(X).numpy(), *sizes)
 
     def predict_proba(self, X: Any) -> NDArray[np.floating[Any]]:
         """p(y|x) of each sample, (n, n_clusters); of sparse samples, ask :meth:`transform`."""
@@ -435,6 +516,40 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         if not math.isfinite(value):
             raise NotFiniteError(value)
         return value
+
+    def hierarchy(self, X: Any, *, max_samples: int = 2_000) -> Hierarchy:
+        """How clusters group into larger ones: a tree by what each merge costs of the objective on samples such as X.
+
+        Parameters
+        ----------
+        X : array (n, …)
+            Samples such as those of the fit, whose labels ``cut`` gives.
+        max_samples : int
+            At most so many of them decide on the tree; a transport objective needs fewer, and takes longer.
+        """
+        check_is_fitted(self)
+        spec = Spec.of(self, DataKind(None), self.fitted_.chosen)
+        X = self._validate(X)
+        some = np.sort(np.random.default_rng(0).permutation(X.shape[0])[:max_samples])
+        _, problem = self._pose(X[some], spec, None)
+        affinity = None if problem.block is None else problem.block(torch.arange(problem.n))
+        log_p = self.fitted_.log_probabilities(X[some]).to(problem.device)
+        labels = self.fitted_.probabilities(X).argmax(1)
+        return build_hierarchy(log_p, affinity, spec.objective, labels)
+
+    def score_samples(self, X: Any) -> NDArray[np.float64]:
+        """How well each sample fits in with those of the fit, (n,): −1 is typical, and lower is more abnormal.
+
+        Minus the mean distance to the five nearest of up to 128 prototypes, which are means of small groups of the
+        samples that were learned from, as the network sees them; over the distance that is typical of these samples.
+        """
+        check_is_fitted(self)
+        return self.fitted_.scores(self._validate(X))
+
+    def find_outliers(self, X: Any, share: float = 0.02) -> NDArray[np.bool_]:
+        """Which samples, (n,), fit in less well than this share of the samples of the fit does."""
+        check_is_fitted(self)
+        return self.fitted_.find_outliers(self._validate(X), share)
 
     def save(self, path: str | Path) -> None:
         """Write the model to one file, for :func:`pollux.load`; of a network of your own, its weights."""
@@ -540,7 +655,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
 
 
 # Here rather than as decorators, because scikit-learn wraps transform when the class is made.
-for _name in ("predict", "predict_proba", "transform", "score", "partial_fit"):
+for _name in ("predict", "predict_proba", "transform", "score", "partial_fit", "assign", "hierarchy"):
     setattr(GeminiClustering, _name, available_if(_predicts_new_samples)(getattr(GeminiClustering, _name)))
 
 

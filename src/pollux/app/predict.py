@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -28,6 +29,13 @@ def add(commands: Any) -> None:
     predict.add_argument("--id", metavar="A,B", action="append", default=[], help="columns to write beside each row")
     predict.add_argument("--missing", choices=MISSING_IN_FILES, help="default: as in training")
     predict.add_argument(
+        "--outliers",
+        metavar="X",
+        type=float,
+        help="flag rows that fit in less than the share X of the training rows did, in a column outlier; 0: no column "
+        "(default: as in training)",
+    )
+    predict.add_argument(
         "--raw",
         action="store_true",
         help="write texts of CSV files as they are, also those that a spreadsheet would run as formulas",
@@ -48,8 +56,7 @@ def run(options: argparse.Namespace) -> int:
 
     if options.json and options.out is None:
         raise InputError("--json prints a summary, so the rows must go elsewhere: --out FILE.")
-    if options.data == "-":
-        options.data = str(run_data.copy_standard_input())
+    options.data = str(run_data.data_file(options.data))
     run, out = options.run_folder, None if options.out is None else Path(options.out)
     if out is not None:
         run_folder.check_not_input(out, options.data, run_folder.model_path(run))
@@ -57,8 +64,12 @@ def run(options: argparse.Namespace) -> int:
     # Which of these are columns is known only once the file is open.
     wanted = [*encoding.identifiers, *options.id, *(part for name in options.id for part in name.split(","))]
     # As the data of the run were read, but for what each file says itself.
-    source = open_data(options.data, run_data.reading_of(run_folder.read_settings(run) or Settings()))
+    settings = run_folder.read_settings(run) or Settings()
+    if options.outliers is not None:
+        settings = replace(settings, outliers=options.outliers)
+    source = open_data(options.data, run_data.reading_of(settings))
     console, start, done, left_out = Console(as_json=options.json), perf_counter(), 0, 0
+    outliers = 0
     unseen: Counter[str] = Counter()
     outside, far = 0, dict[str, None]()
     stage = Stage("predicting", is_kept=True)
@@ -74,12 +85,17 @@ def run(options: argparse.Namespace) -> int:
             try:
                 empty = np.empty((0, len(clustering.fitted_.order)), dtype=np.float32)
                 probabilities = clustering.fitted_.probabilities(X) if len(X) else empty
+                outlier = None
+                if settings.outliers:
+                    some = len(X) > 0
+                    outlier = clustering.fitted_.find_outliers(X, settings.outliers) if some else np.empty(0, bool)
+                    outliers += int(outlier.sum())
             except ValueError as error:
                 raise InputError(str(error)) from error
             count, features = clustering.fitted_.far_outside(X)
             outside, far = outside + count, far | dict.fromkeys(features)
             beside = list(dict.fromkeys([*run_data.identifiers_of(part, encoding), *asked]))
-            write(run_data.assignment_columns(part, part.first + np.flatnonzero(kept), probabilities, beside))
+            write(run_data.assignment_columns(part, part.first + np.flatnonzero(kept), probabilities, beside, outlier))
             left_out += len(whole) - len(part)
             done += len(part)
             stage.update(done, detail=f"{done:,} rows, {done / max(perf_counter() - start, 1e-9):,.0f} a second")
@@ -94,6 +110,7 @@ def run(options: argparse.Namespace) -> int:
             "rows": done,
             "left_out": left_out,
             "unseen": dict(unseen),
+            **({"outliers": outliers} if settings.outliers else {}),
             "notes": notes,
             "out": options.out,
         }
@@ -106,5 +123,6 @@ def run(options: argparse.Namespace) -> int:
     for name, count in unseen.items():
         console.note(f"{count:,} values of column {name!r} were not seen in training; they count as none of its values")
     if out is not None:
-        console.echo(f"{done:,} rows written to {out}")
+        flagged = f", {outliers:,} of them flagged as outliers" if settings.outliers else ""
+        console.echo(f"{done:,} rows written to {out}{flagged}")
     return GOOD

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import atexit
+import codecs
 import hashlib
 import math
 import shutil
 import sys
 import tempfile
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pollux.app.console import PrintedRows
-from pollux.app.settings import Settings
+from pollux.app.settings import STANDARD_INPUT, Settings
 from pollux.data.arrow import as_text
 from pollux.data.encoding import Encoding, TableEncoding, readable_names
+from pollux.data.moments import looks_embedded
 from pollux.data.shuffling import WINDOW_BYTES
 from pollux.data.sources import InMemory, Part, Reading, Source, open_data
 from pollux.data.streams import FileChunks
@@ -40,10 +43,16 @@ if TYPE_CHECKING:
 _MOST_BYTES = 1_000_000_000
 """Encoded rows that take more memory than this are streamed."""
 _MOST_CLASSES = 1_000
+_LOOKED_AT = 1_000
 _MOST_LISTED = 60
 """Columns that are listed on the terminal; summary.json has all."""
 _NAMED_ROWS = 1_000
+_NAMED_TEXTS = 20_000
+# Words of a text, on average, from which on it is about something.
+_SENTENCE = 3
 _SCORED_ROWS = 1_000_000
+_ROWS_AT_ONCE = 262_144
+"""Rows in memory that are written together: what is written of a row takes far more memory than the row."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +98,13 @@ class RunData:
         """The recipe for rows of this kind."""
         is_scaled = self.settings.scaling in ("auto", "global") and not self.encoding.shares
         is_of_one_kind = is_scaled and len(set(self.encoding.scales)) == 1
-        return recognise_kind(len(self), self.encoding.encoded_shape, is_of_one_kind)
+        shape = self.encoding.encoded_shape
+        is_embedded = recognise_kind(len(self), shape, False, True) == "embeddings"
+        if is_embedded:
+            every = max(1, len(self) // _LOOKED_AT)
+            some = self.stream.sample(_LOOKED_AT) if self.stream is not None else self.samples[::every]
+            is_embedded = looks_embedded(self.encoding.decode_numbers(some))
+        return recognise_kind(len(self), shape, is_of_one_kind, is_embedded)
 
     def fingerprint(self) -> str:
         """Of the rows and their order."""
@@ -116,7 +131,9 @@ class RunData:
     def parts(self) -> Iterator[tuple[Part, NDArray[np.int64], NDArray[np.float32]]]:
         """The rows in the order of the file: as they are there, their numbers, and encoded."""
         if self.part is not None and self.numbers is not None:
-            yield self.part, self.numbers, self.samples
+            for first in range(0, len(self), _ROWS_AT_ONCE):
+                stop = first + _ROWS_AT_ONCE
+                yield self.part.between(first, stop), self.numbers[first:stop], self.samples[first:stop]
             return
         beside = [*self.encoding.identifiers, *filter(None, [self.settings.label])]
         assert self.source is not None
@@ -138,8 +155,66 @@ class RunData:
                 f"{option('stream', 'no')}."
             )
         else:
-            X, classes = np.concatenate(list(_chosen_rows(self.stream, chosen))), None
+            X, classes = self.stream.take(chosen), None
         return X.reshape(len(X), -1), None if classes is None else classes[chosen]
+
+    def hints(self) -> dict[str, Any]:
+        """What the settings say of some rows, as ``fit`` of the estimator takes it; nothing where that is nothing."""
+        settings, found = self.settings, dict[str, Any]()
+        if settings.known:
+            found["known"] = self._number_classes(self._known_classes())
+        for name in ("must_link", "cannot_link"):
+            if path := getattr(settings, name):
+                found[name] = self._places(read_pairs(path, option(name)), option(name))
+        return found | {"hint_weight": settings.hint_weight} if found else {}
+
+    def sizes(self) -> dict[str, Any]:
+        """What the settings say of the sizes of clusters, as ``fit`` of the estimator takes it."""
+        given = {
+            name: getattr(self.settings, name) for name in ("min_size", "max_size") if getattr(self.settings, name)
+        }
+        # A whole number is one of rows: a share of one would be all of them.
+        return {name: int(value) if value == int(value) else value for name, value in given.items()}
+
+    def known_names(self) -> list[str]:
+        """What is known of clusters, in their order; "" where nothing is."""
+        classes = sorted(set(self._known_classes()) - {""}, key=_by_number) if self.settings.known else []
+        K = self.settings.n_clusters
+        if isinstance(K, int) and all(value.isdecimal() and int(value) < K for value in classes):
+            return [str(k) if str(k) in classes else "" for k in range(max(map(int, classes), default=-1) + 1)]
+        return classes
+
+    def _known_classes(self) -> NDArray[np.str_]:
+        column = self.settings.known
+        if self.part is not None:
+            found = [classes_of(self.part, column)]
+        else:
+            assert self.source is not None
+            parts = (drop_incomplete(whole, self.encoding)[0] for whole in self.source.stream(self.encoding, [column]))
+            found = [classes_of(part, column) for part in parts]
+        return np.concatenate([np.empty(0, dtype=str), *(each for each in found if each is not None)])
+
+    def _number_classes(self, classes: NDArray[np.str_]) -> NDArray[np.int64]:
+        names, K = self.known_names(), self.settings.n_clusters
+        if len(names) > int(K):
+            raise InputError(
+                f"Column {self.settings.known!r} ({option('known')}) knows {len(names)} clusters, and {K} are looked "
+                f"for: ask for at least {len(names)} ({option('n_clusters', len(names))})."
+            )
+        number = {name: k for k, name in enumerate(names) if name}
+        return np.array([number.get(value, -1) for value in classes.tolist()], dtype=np.int64)
+
+    def _places(self, rows: NDArray[np.int64], given: str) -> NDArray[np.int64]:
+        """Where rows of the file are among those that are clustered."""
+        if self.numbers is None:
+            if self.n_dropped:
+                raise InputError(f"Rows that lack values were left out, so that {given} cannot name streamed rows.")
+            return rows
+        places = np.searchsorted(self.numbers, rows).clip(max=len(self.numbers) - 1)
+        absent = rows[self.numbers[places] != rows]
+        if len(absent):
+            raise InputError(f"{given} names row {absent[0]}, which is not among the rows that are clustered.")
+        return places
 
     def write_assignments(self, path: Path, fitted: Fitted) -> dict[str, Any]:
         """Write the cluster of each row, and return what the summary says of the rows."""
@@ -147,19 +222,32 @@ class RunData:
         from pollux.trees.explanation import name_clusters
 
         rows, confidence, entropy = np.zeros(len(fitted.order), dtype=np.int64), np.zeros(len(fitted.order)), 0.0
+        outliers = 0
         known, found = [np.empty(0, dtype=str)], [np.empty(0, dtype=np.int64)]
         named: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []
+        is_embedded, labelled, texts = self.recipe == "embeddings", list[int](), list[str]()
         # Scores are those of every so-manieth row.
         stride = max(1, len(self) // _SCORED_ROWS)
+        free = fitted.free_probabilities() if fitted.is_free else None
         with open_writer(path, self.settings.raw) as write, Stage("writing clusters, row", len(self)) as shown:
             for part, numbers, X in self.parts():
-                probabilities = fitted.free_probabilities() if fitted.is_free else fitted.probabilities(X)
-                write(assignment_columns(part, numbers, probabilities, identifiers_of(part, self.encoding)))
-                labels = probabilities.argmax(1)
+                done = int(rows.sum())
+                probabilities = fitted.probabilities(X) if free is None else free[done : done + len(X)]
+                # Sizes that are asked for may need others than the likeliest.
+                labels = fitted.labels[done : done + len(X)] if self.part is not None else probabilities.argmax(1)
+                outlier = fitted.find_outliers(X, self.settings.outliers) if self.settings.outliers else None
+                beside = identifiers_of(part, self.encoding)
+                write(assignment_columns(part, numbers, probabilities, beside, outlier, labels))
+                outliers += 0 if outlier is None else int(outlier.sum())
                 rows += np.bincount(labels, minlength=len(rows))
                 confidence += np.bincount(labels, probabilities.max(1), minlength=len(rows))
                 entropy += conditional_entropy(probabilities) * len(probabilities)
-                if column_names(self.encoding):
+                if is_embedded:
+                    # Numbers of an encoder mean nothing to people; the texts that they stand for do.
+                    every = slice(0, None, max(1, len(self) // _NAMED_TEXTS))
+                    labelled += labels[every].tolist()
+                    texts += _texts_of(part, self.encoding, every)
+                elif column_names(self.encoding):
                     some = np.arange(len(part)) % max(1, len(self) // _NAMED_ROWS) == 0
                     named.append((labels[some], self.encoding.raw(part.kept(some).rows)))
                 classes = classes_of(part, self.settings.label)
@@ -173,7 +261,11 @@ class RunData:
             scores = {name: metric(*pair) for name, metric in LABEL_METRICS.items()}
             scores["rows_with_a_class"] = int(has_class.sum())
         names: dict[int, str] = {}
-        if named:
+        if texts:
+            from pollux.embedding.topics import name_clusters as name_topics
+
+            names = {topic.cluster: topic.name for topic in name_topics(labelled, texts)}
+        elif named:
             labels, columns = map(np.concatenate, zip(*named, strict=True))
             with Stage("naming clusters"):
                 names = name_clusters(labels, columns, column_names(self.encoding))
@@ -193,26 +285,49 @@ class RunData:
                 if rows[k]
             ],
             "entropy": entropy / max(1, int(rows.sum())),
+            **({"outliers": outliers} if self.settings.outliers else {}),
             "scores": scores,
         }
+
+
+def _texts_of(part: Part, encoding: Encoding, rows: slice) -> list[str]:
+    """The texts of an identifier that are sentences; none where no identifier is."""
+    for name in identifiers_of(part, encoding):
+        values = part.column(name)[rows].tolist()
+        found = [value for value in values if isinstance(value, str)]
+        if found and np.mean([len(text.split()) for text in found[:_NAMED_ROWS]]) >= _SENTENCE:
+            return [value if isinstance(value, str) else "" for value in values]
+    return []
 
 
 # How a file is opened
 
 
-def copy_standard_input() -> Path:
+@cache
+def _copy_to_file(stream: TextIO) -> Path:
     """What standard input holds, in a file that is gone when the process ends; its first bytes tell the format."""
     folder = tempfile.TemporaryDirectory(prefix="pollux-")
     atexit.register(folder.cleanup)
     path = Path(folder.name) / "stdin"
     with path.open("wb") as file:
-        shutil.copyfileobj(sys.stdin.buffer, file)
+        shutil.copyfileobj(stream.buffer, file)
     with path.open("rb") as file:
-        head = file.read(64).lstrip()
-    suffixes = {b"PAR1": ".parquet", b"ARROW1": ".arrow", b"\x93NUMPY": ".npy", b"PK": ".xlsx"}
+        head = file.read(64).lstrip(codecs.BOM_UTF8 + b" \t\r\n")
+    suffixes = {b"PAR1": ".parquet", b"ARROW1": ".arrow", b"\x93NUMPY": ".npy", b"\xd0\xcf\x11\xe0": ".xls"}
+    suffixes |= {b"\x1f\x8b": ".csv.gz", b"BZh": ".csv.bz2", b"\x28\xb5\x2f\xfd": ".csv.zst"}
     suffixes |= {b"[": ".json", b"{": ".json"}
     suffix = next((suffix for first, suffix in suffixes.items() if head.startswith(first)), ".csv")
-    return path.rename(path.with_suffix(suffix))
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as packed:
+            members = packed.namelist()
+        is_sheet = any(name in ("[Content_Types].xml", "mimetype") for name in members)
+        suffix = (".ods" if "mimetype" in members else ".xlsx") if is_sheet else ".npz"
+    return path.rename(path.with_name(path.name + suffix))
+
+
+def data_file(data: str | Path) -> Path:
+    """Where data are: what comes from standard input, which can be read once, is copied to a file."""
+    return _copy_to_file(sys.stdin) if data == STANDARD_INPUT else Path(data)
 
 
 def open_run_data(
@@ -222,15 +337,20 @@ def open_run_data(
 ) -> RunData:
     """The rows of the data file: in memory, unless they are to be streamed, and may be."""
     if not is_streamed(settings):
-        return _read(settings)
-    # Before any row is read, because to look at all rows of a large file takes long.
-    check_streamable(settings)
-    return _stream(settings, ranks)
+        data = _read(settings)
+    else:
+        # Before any row is read, because to look at all rows of a large file takes long.
+        check_streamable(settings)
+        data = _stream(settings, ranks)
+    if settings.scaling == "auto" and len(set(data.encoding.scales)) > 1 and data.recipe == "embeddings":
+        # Dimensions of an encoder share one unit, whatever their ranges.
+        return open_run_data(replace(settings, scaling="global"), ranks, check_streamable)
+    return data
 
 
 def is_streamed(settings: Settings) -> bool:
     """Whether rows are read as they are needed: if it was asked for, or they would take much memory."""
-    path = Path(settings.data)
+    path = data_file(settings.data)
     if settings.stream == "no" or not (path.is_file() or path.is_dir()):
         return False
     if settings.stream == "yes":
@@ -239,8 +359,8 @@ def is_streamed(settings: Settings) -> bool:
 
 
 def _read(settings: Settings) -> RunData:
-    source = open_data(settings.data, reading_of(settings))
-    with Stage(f"reading {Path(settings.data).name}"):
+    source = open_data(data_file(settings.data), reading_of(settings))
+    with Stage(f"reading {source.path.name}"):
         part = source.read()
     choices = choices_of(settings)
     if part.names:
@@ -261,7 +381,7 @@ def _stream(settings: Settings, ranks: Ranks | None) -> RunData:
     """How the rows are read is decided by reading them once, which several processes share."""
     from pollux.data.streams import Stream
 
-    source = open_data(settings.data, reading_of(settings))
+    source = open_data(data_file(settings.data), reading_of(settings))
     blocks, choices = source.blocks(), choices_of(settings)
     if blocks.shape is None:
         choices = choices.among(blocks.names)
@@ -281,22 +401,14 @@ def _stream(settings: Settings, ranks: Ranks | None) -> RunData:
     return RunData(settings, encoding, n_dropped, stream=stream, source=source, notes=source.notes())
 
 
-def _chosen_rows(stream: Stream, chosen: NDArray[np.int64]) -> Iterator[NDArray[Any]]:
-    """The chosen rows of a stream; chunks without any are not read."""
-    chunks = stream.chunks
-    ends = np.cumsum(chunks.lengths)
-    for number, (end, length) in enumerate(zip(ends, chunks.lengths, strict=True)):
-        wanted = chosen[(chosen >= end - length) & (chosen < end)] - (end - length)
-        if len(wanted):
-            yield np.asarray(chunks.read(number))[wanted]
-
-
 # What training, prediction and reports share
 
 
 def choices_of(settings: Settings) -> Choices:
     """What the settings say of columns."""
-    columns = (settings.columns, settings.drop, settings.use, settings.kinds, settings.label or None)
+    # What is known of clusters is not what they are found by.
+    drop = (*settings.drop, *([settings.known] if settings.known and settings.known != settings.label else []))
+    columns = (settings.columns, drop, settings.use, settings.kinds, settings.label or None)
     return Choices(*columns, settings.missing, settings.scaling)
 
 
@@ -336,6 +448,25 @@ def classes_of(part: Part, label: str) -> NDArray[np.str_] | None:
     return classes
 
 
+def read_pairs(path: str, given: str) -> NDArray[np.int64]:
+    """Pairs (m, 2) of row numbers in a CSV file; a first line of names is passed over."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} ({given}) cannot be read: {error}") from error
+    pairs = [[word.strip() for word in line.replace(";", ",").replace("\t", ",").split(",")] for line in lines if line]
+    if pairs and not any(word.isdecimal() for word in pairs[0]):
+        del pairs[0]
+    bad = [pair for pair in pairs if len(pair) != 2 or not all(word.isdecimal() and len(word) < 16 for word in pair)]
+    if bad:
+        raise InputError(f"{path} ({given}) has two row numbers in each line, as in 3,17; not {','.join(bad[0])!r}.")
+    return np.array(pairs, dtype=np.int64).reshape(-1, 2)
+
+
+def _by_number(text: str) -> tuple[int, str]:
+    return (int(text), "") if text.isdecimal() and len(text) < 16 else (2**60, text)
+
+
 def identifiers_of(part: Part, encoding: Encoding) -> list[str]:
     """The columns that tell rows apart: identifiers of a table, names of images."""
     return [*encoding.identifiers, *(["file"] if "file" in part.beside else [])]
@@ -364,18 +495,24 @@ def column_names(encoding: Encoding) -> list[str]:
 
 
 def assignment_columns(
-    part: Part, numbers: NDArray[np.int64], probabilities: NDArray[Any], identifiers: Sequence[str]
+    part: Part,
+    numbers: NDArray[np.int64],
+    probabilities: NDArray[Any],
+    identifiers: Sequence[str],
+    outlier: NDArray[np.bool_] | None = None,
+    labels: NDArray[np.int64] | None = None,
 ) -> dict[str, Any]:
-    """Columns by name: row, identifiers, cluster, p_0 … p_{K−1}, entropy (in nats).
+    """Columns by name: row, identifiers, cluster, p_0 … p_{K−1}, entropy (in nats), and outlier, where it is asked for.
 
     ``numbers`` (n,) are those of the rows in the file, from 0; ``probabilities`` are (n, K).
     """
-    results = {"cluster": probabilities.argmax(1)}
+    results = {"cluster": probabilities.argmax(1) if labels is None else labels}
     results |= {f"p_{k}": probabilities[:, k] for k in range(probabilities.shape[1])}
     # Imported late: it takes as long as all that reads a file.
     from scipy.special import entr
 
     results["entropy"] = entr(probabilities).sum(1)
+    results |= {} if outlier is None else {"outlier": outlier}
     columns: dict[str, Any] = {"row": numbers}
     taken = {"row", *results, *identifiers}
     for name in identifiers:

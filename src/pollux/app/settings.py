@@ -27,6 +27,12 @@ The other is n_clusters, 10 in Python: a command looks for the number.
 
 _WIDEST, _MOST_RESTARTS = 100_000, 1_000
 # Of files of settings.
+MADE_BY = "# Made by pollux"
+"""How the settings of a run begin."""
+
+STANDARD_INPUT = "-"
+"""What stands for the data that a command is piped."""
+
 _MOST_BYTES = 2_000_000
 _LONG_KEY = re.compile(r"""(?<![\w"'.-])(?:[\w"'-]+[ \t]*\.[ \t]*){30}""")
 
@@ -84,6 +90,13 @@ class Settings:
         flag="as",
     )
     label: str = setting("", COLUMNS, "known classes: never used for training, only to score it", metavar="COLUMN")
+    known: str = setting(
+        "",
+        COLUMNS,
+        "clusters that are known of some rows, empty where not: training keeps to them, and clusters are numbered in "
+        "the order of these values (or by them, where they are numbers below --clusters)",
+        metavar="COLUMN",
+    )
     missing: str = setting(
         "mean",
         READING,
@@ -206,6 +219,20 @@ class Settings:
     penalties: Mapping[str, float] = setting(
         {}, TRAINING, f"added to the loss; {_of(names.PENALTIES)} (plain: none)", metavar="NAME=X", short="penalty"
     )
+    must_link: str = setting(
+        "",
+        TRAINING,
+        "pairs of rows of one cluster: a CSV file with two row numbers, from 0, in each line",
+        metavar="FILE",
+    )
+    cannot_link: str = setting("", TRAINING, "pairs of rows of different clusters, likewise", metavar="FILE")
+    hint_weight: float = setting(10.0, TRAINING, "how much --known and linked rows count beside the objective", least=0)
+    min_size: float = setting(
+        0.0, TRAINING, "rows that each cluster has at least: a number, or a share such as 0.05 (default: 0)", least=0
+    )
+    max_size: float = setting(
+        0.0, TRAINING, "rows that each cluster has at most: a number, or a share such as 0.5 (default: 0, all)", least=0
+    )
     random_state: int = setting(SEED, TRAINING, "seed of all randomness", least=0, short="seed")
     device: str = setting("cpu", TRAINING, "cpu or cuda")
     dtype: str = setting(
@@ -229,6 +256,12 @@ class Settings:
         "how often all that the training needs to go on is written: 5 minutes, 1 epoch, 100 steps",
         metavar="T",
     )
+    outliers: float = setting(
+        0.0,
+        OUTPUT,
+        "flag rows that fit in nowhere, the share X of them such as 0.02, in a column outlier (default: 0, no column)",
+        least=0,
+    )
     raw: bool = setting(
         False, OUTPUT, "write texts of CSV files as they are, also those that a spreadsheet would run as formulas"
     )
@@ -250,6 +283,8 @@ class Settings:
             from pollux.training.checkpoints import parse_every
 
             parse_every(self.checkpoint_every)
+        if not self.outliers < 1:
+            raise InputError(f"{_spelled('outliers')} is a share of the rows, such as 0.02; not {self.outliers}.")
         epochs, trial = self.max_epochs, self.trial_epochs
         if isinstance(trial, float) and not 0 < trial < 1:
             raise InputError(f"{_spelled('trial_epochs')} is a number of epochs, or a share such as 0.25; not {trial}.")
@@ -303,7 +338,8 @@ class Settings:
     def command(self) -> str:
         """The command that repeats the run."""
         # A name that begins with a dash would be read as an option.
-        words = ["pollux", "fit", *([] if self.data.startswith("-") else [self.data])]
+        is_last = self.data.startswith("-") and self.data != STANDARD_INPUT
+        words = ["pollux", "fit", *([] if is_last else [self.data])]
         words += [] if self.recipe is None else ["--preset", self.recipe]
         for name, value in self.changed().items():
             spelled = f"--{OPTIONS[name].flag or name.replace('_', '-')}"
@@ -319,7 +355,7 @@ class Settings:
                 value = [f"{key}={weight}" for key, weight in value.items()]
             for item in map(str, value if isinstance(value, list | tuple) else [value]):
                 words += [f"{spelled}={item}"] if item.startswith("-") else [spelled, item]
-        return shlex.join([*words, *(["--", self.data] if self.data.startswith("-") else [])])
+        return shlex.join([*words, *(["--", self.data] if is_last else [])])
 
     def to_toml(self) -> str:
         """A file for ``pollux fit --config``."""
@@ -405,6 +441,11 @@ def _whole_numbers(text: str) -> list[int]:
         raise argparse.ArgumentTypeError(f"whole numbers such as 200,100, not {text!r}") from None
 
 
+def resolve_data(data: str) -> str:
+    """Data as they are called wherever the command is given."""
+    return data if data == STANDARD_INPUT else str(Path(data).resolve())
+
+
 def resolve_settings(given: Mapping[str, Any]) -> Settings:
     """The settings that were given; where a "preset" is among them, the others come from its recipe."""
     own = {name: value for name, value in given.items() if name != "preset"}
@@ -437,6 +478,9 @@ def from_toml(path: str | Path, over: Mapping[str, Any]) -> Settings:
     except (ValueError, RecursionError, OSError) as error:
         raise InputError(f"{path} is not a TOML file of settings: {error}") from error
     values = {OLD_KEYS.get(name, name): value for name, value in values.items()}
+    if text.startswith(MADE_BY) and values.get("trial_epochs") == "auto":
+        # Runs spell out all that was left to us; older versions wrote this for a quarter.
+        values["trial_epochs"] = 0.25
     for key, kind in (("categories", "text"), ("id", "id")):
         # As older versions wrote it.
         named = values.pop(key, ())
@@ -448,8 +492,8 @@ def from_toml(path: str | Path, over: Mapping[str, Any]) -> Settings:
     unknown = [name for name in values if name not in known]
     if unknown:
         raise InputError(f"{path} has settings that are not known: {', '.join(unknown)}. Known are {', '.join(known)}.")
-    if isinstance(values.get("data"), str) and not Path(values["data"]).is_absolute():
-        # As everywhere in such files: beside the file, wherever the command is given.
+    if isinstance(values.get("data"), str) and values["data"] != STANDARD_INPUT:
+        # As everywhere in such files: beside the file, wherever the command is given. One that is absolute stays so.
         values["data"] = str(path.parent / values["data"])
     return resolve_settings({**values, **over})
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from sklearn.cluster import kmeans_plusplus
 from sklearn.metrics import pairwise_distances_argmin
 from torch import Tensor, nn
@@ -21,6 +23,7 @@ from pollux.spec import Spec
 from pollux.threads import DrawFrom
 from pollux.training.batches import RowBatches
 from pollux.training.checkpoints import as_checkpoints
+from pollux.training.hints import BoundHints
 from pollux.training.loop import NotFiniteError, train
 from pollux.training.problem import MemoryProblem, StreamProblem, resolve_batch_size
 from pollux.training.session import Session
@@ -30,18 +33,24 @@ from pollux.training.trainable import DenseModels, SingleModel, Trainable, has_c
 # Of k-means; restarts are further ones.
 _RUNS = 4
 _FEWEST_STEPS = 100
+_WIDE, _PROJECTED = 1_024, 256
 # Labels of k-means are often wrong: a model that is sure of them has little left to learn.
 _LABEL_SMOOTHING = 0.1
 
 
 def start(
-    spec: Spec, problem: MemoryProblem | StreamProblem, run: Session, count: int, *, resumes: bool = True
+    spec: Spec,
+    problem: MemoryProblem | StreamProblem,
+    run: Session,
+    count: int,
+    *,
+    resumes: bool = True,
+    hints: BoundHints | None = None,
 ) -> list[nn.Module]:
     """So many modules at the place where training starts: at random, or near the clusters that ``init`` names.
 
-    Where k-means finds the same clusters every time, one module stands for all.
-
-    ``resumes`` says that the training continues from its checkpoints, where there are some.
+    Where k-means finds the same clusters every time, one module stands for all. ``resumes`` says that the training
+    continues from its checkpoints, where there are some; ``hints`` are what is known of clusters.
     """
     if isinstance(problem, StreamProblem):
         shape = tuple(problem.source.shape)
@@ -57,17 +66,20 @@ def start(
     if spec.is_free and spec.init in ("auto", "kmeans++"):
         random = np.random.RandomState(run.seed)
         for module in modules:
-            _lean(module, _nearest_seeds(rows.flat(), spec.n_clusters, random))
+            labels = _nearest_seeds(rows.flat(), spec.n_clusters, random)
+            _lean(module, labels if hints is None else hints.adapt_start(labels, problem))
     if spec.init not in ("kmeans", "graph"):
         return modules
     checkpoints = as_checkpoints(spec.training.checkpoint) if resumes else None
     # A single restart that is resumed gets the weights of its checkpoint. Of several some may not have begun, and of
     # several processes some may not see the folder.
     is_resumed = checkpoints is not None and count == 1 and run.ranks is None and checkpoints.exist()
-    return modules if is_resumed else _start_at_labels(modules, spec, problem, run)
+    return modules if is_resumed else _start_at_labels(modules, spec, problem, run, hints)
 
 
-def _start_at_labels(modules: list[nn.Module], spec: Spec, problem: MemoryProblem, run: Session) -> list[nn.Module]:
+def _start_at_labels(
+    modules: list[nn.Module], spec: Spec, problem: MemoryProblem, run: Session, hints: BoundHints | None
+) -> list[nn.Module]:
     """The modules, which have learned their labels; of several that start at the same ones the first for all."""
     count = len(modules)
     labels = initial_labels(
@@ -82,6 +94,8 @@ def _start_at_labels(modules: list[nn.Module], spec: Spec, problem: MemoryProble
     )
     if all(own is labels[0] for own in labels):
         del modules[1:], labels[1:]
+    if hints is not None:
+        labels = [hints.adapt_start(own, problem) for own in labels]
     if spec.is_free:
         for module, own in zip(modules, labels, strict=True):
             _lean(module, own)
@@ -158,7 +172,7 @@ def initial_labels(
     else:
         everything = block(torch.arange(len(rows)))
         assert isinstance(everything, Features)
-        features = everything.values.cpu().numpy()
+        features = _narrow(everything.values.cpu().numpy())
     # Of unit size, squares can be summed whatever the units.
     features = features / (max(float(features.max()), -float(features.min())) or 1.0)
     labels: list[Tensor] = []
@@ -170,6 +184,17 @@ def initial_labels(
             # All runs have found the same clusters, and further ones would.
             return labels * count
     return labels
+
+
+def _narrow(features: NDArray[Any]) -> NDArray[Any]:
+    """Features (n, r) as they are, or of hundreds of clusters a random projection, which keeps distances to a few
+    percent: k-means in thousands of dimensions takes minutes."""
+    r = features.shape[1]
+    if r <= _WIDE:
+        return features
+    directions = np.random.default_rng(0).standard_normal((r, _PROJECTED)).astype(features.dtype)
+    projected: NDArray[Any] = features @ directions / math.sqrt(_PROJECTED)
+    return projected
 
 
 def learn_labels(
