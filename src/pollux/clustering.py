@@ -18,7 +18,6 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from pollux.data.arrow import quoted
 from pollux.data.samples import (
     ArraySamples,
     Samples,
@@ -31,7 +30,7 @@ from pollux.data.samples import (
     validate_samples,
 )
 from pollux.errors import warn
-from pollux.fitted import Fitted
+from pollux.fitted import Fitted, say_outside
 from pollux.geometry import Geometry, Precomputed
 from pollux.io import model_files, tensors
 from pollux.objectives import Divergence, Gemini
@@ -65,7 +64,6 @@ class OutsideWarning(UserWarning):
     """Samples lie far outside those of the training, so that their clusters are guesses."""
 
 
-_FEW_OUTSIDE = 0.01
 COLLAPSED = (
     "Everything fell into one cluster. Scale X (for instance with StandardScaler), try more restarts (n_init=10), a "
     "smaller learning_rate or another objective; or the data hold no clusters that this model can see."
@@ -492,13 +490,8 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         check_is_fitted(self)
         X = self._validate(X)
         probabilities = self.fitted_.probabilities(X)
-        count, features = self.fitted_.far_outside(X)
-        if count > _FEW_OUTSIDE * X.shape[0]:
-            warn(
-                f"{count / X.shape[0]:.0%} of the samples lie far outside the data of the training, in "
-                f"{quoted(features, 5)}: their clusters are guesses.",
-                OutsideWarning,
-            )
+        for message in say_outside(*self.fitted_.far_outside(X), X.shape[0]):
+            warn(f"{message}.", OutsideWarning)
         return probabilities
 
     @property

@@ -53,7 +53,7 @@ def test_prices_are_numbers_and_that_is_said() -> None:
     column = plan(prices).columns[1]
     assert isinstance(column, Number)
     table = pa.table({"size": np.arange(3.0), "x": ["$1,000", "2000", "$37"]})
-    np.testing.assert_array_equal(plan(prices).raw(table)[:, 1], [1_000, 2_000, 37])
+    np.testing.assert_array_equal(plan(prices).readable(table)[0][:, 1], [1_000, 2_000, 37])
     # A table of the same column in numbers is read alike.
     as_floats = pa.table({"size": np.arange(3.0), "x": [1_000.0, 2_000.0, 37.0]})
     np.testing.assert_array_equal(plan(prices).encode(as_floats), plan(prices).encode(table))
@@ -246,7 +246,7 @@ def test_frequent_values_are_kept_and_the_others_together() -> None:
     found = plan(states)
     assert found.feature_names[1:] == ["x=CA", "x=NY", "x=other"]
     new = pa.table({"size": [1.0, 1.0, 1.0], "x": ["CA", "S3", "elsewhere"]})
-    np.testing.assert_array_equal(found.raw(new)[:, 1:], [[1, 0, 0], [0, 0, 1], [0, 0, 1]])
+    np.testing.assert_array_equal(found.readable(new)[0][:, 1:], [[1, 0, 0], [0, 0, 1], [0, 0, 1]])
     encoded = found.encode(new)
     np.testing.assert_array_equal(encoded[1], encoded[2])
 

@@ -111,6 +111,9 @@ class Settings:
     delimiter: str = setting("", READING, "between values of a CSV file (default: guessed)", metavar="C")
     header: bool = setting(True, READING, "whether a CSV file begins with a line of names (default: yes)")
     encoding: str = setting("", READING, "of a text file (default: UTF-8, or cp1252 where it cannot be that)")
+    sql: str = setting(
+        "", READING, "read what this query gives, where DATA is a database of SQLite or DuckDB", metavar="QUERY"
+    )
     array: str = setting("", READING, "which array of an .npz file to cluster")
     image_size: int = setting(0, READING, "scale images to N × N", least=0, most=10_000)
     strict: bool = setting(False, READING, "stop at a picture that cannot be read, which is left out otherwise")
@@ -228,6 +231,9 @@ class Settings:
         OUTPUT,
         "how often all that the training needs to go on is written: 5 minutes, 1 epoch, 100 steps",
         metavar="T",
+    )
+    with_data: bool = setting(
+        False, OUTPUT, "write the columns of DATA, and the names of clusters, beside the cluster of each row"
     )
     raw: bool = setting(
         False, OUTPUT, "write texts of CSV files as they are, also those that a spreadsheet would run as formulas"

@@ -58,10 +58,10 @@ class TableFiles(Source):
                 return ParquetFile(file)
             if suffix in FORMATS["Feather/Arrow"]:
                 return ArrowFile(file)
-            if suffix in (*FORMATS["JSON"], *FORMATS["Excel"]):
+            if suffix in (*FORMATS["JSON"], *FORMATS["Excel"], *FORMATS["database"]):
                 from pollux.data.documents import DocumentFile
 
-                return DocumentFile(file)
+                return DocumentFile(file, self.reading.sql)
             from pollux.data.delimited import CsvFile
 
             reading = self.reading
@@ -215,7 +215,7 @@ class TableBlocks(Blocks):
         reading = self.source.reading
         files = [(str(version.path.relative_to(root)), version.digest) for version in self.source.versions]
         how = [reading.delimiter, reading.header, list(reading.na)]
-        return [files, how if reading.encoding is None else [*how, reading.encoding]]
+        return [files, [*how, *filter(None, [reading.encoding, reading.sql])]]
 
     def __reduce__(self) -> Any:
         """Without what is open: files are opened again where they are needed."""
