@@ -35,7 +35,11 @@ def run(options: argparse.Namespace) -> int:
     """Print the rules of the clusters of a run."""
     import numpy as np
 
-    from pollux.app import run_data, run_folder
+    from pollux.app import run_folder
+
+    # Complaints come before torch is imported, which takes seconds.
+    run_folder.model_path(options.run_folder)
+    from pollux.app import run_data
     from pollux.data.sources import open_data
     from pollux.trees.explanation import explain_labels, named_clusters
 

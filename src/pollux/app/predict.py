@@ -48,7 +48,11 @@ def run(options: argparse.Namespace) -> int:
     """Write the cluster, the probabilities and the entropy of each row, some rows at a time."""
     import numpy as np
 
-    from pollux.app import run_data, run_folder
+    from pollux.app import run_folder
+
+    # Complaints come before torch is imported, which takes seconds.
+    run_folder.model_path(options.run_folder)
+    from pollux.app import run_data
     from pollux.app.settings import Settings
     from pollux.data.arrow import no_column
     from pollux.data.sources import open_data

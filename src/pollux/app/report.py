@@ -116,6 +116,9 @@ def gather_findings(
     row_names = None if len(part) == total else [f"row {number}" for number in numbers[kept]]
     if named:
         row_names = ["" if value is None else str(value) for value in part.column(named)]
+        if all(name.isdecimal() for name in row_names[:100]):
+            called = "row" if named.startswith("unnamed") else named
+            row_names = [f"{called} {name}" for name in row_names]
     scaling = {"global": "divided by one number", "none": "as they are"}.get(settings.scaling, "")
     if settings.scaling == "auto" and len(encoding.scales) > 1:
         scaling = run_data.describe_scaling(encoding)

@@ -139,7 +139,7 @@ def page_content(findings: Findings) -> dict[str, Any]:
         "metrics": _metrics(findings, scores),
         "means": {
             "confidence": percent(float(summary.confidence.mean()), 1),
-            "entropy": number(float(summary.entropy.mean())),
+            "entropy": number(float(summary.entropy.mean()), summary.highest_entropy or 1.0),
         },
         "space": "" if findings.places is None else findings.places.space,
         "explanation": explanation,
@@ -226,12 +226,14 @@ def _metrics(findings: Findings, scores: Mapping[str, str]) -> list[tuple[str, s
         ("Clusters", integer(len(summary.clusters)), limit),
         ("Largest", percent(summary.sizes[first] / n), f"cluster {first}"),
         ("Smallest", percent(summary.sizes[last] / n), f"cluster {last}"),
-        ("Sure of", percent(float((summary.confidence >= DOUBT).mean())), f"given at least {percent(DOUBT)}"),
+        ("Sure of", percent(float((summary.confidence >= DOUBT).mean())), f"at a probability of {percent(DOUBT)}"),
     ]
     if findings.explanation is not None:
         leading = next(iter(findings.explanation.importances.items()), ("", 0.0))
         if leading[1] > 0:
-            metrics.append(("Set apart most by", shortened(leading[0], 40), f"{percent(leading[1])} of the tree"))
+            metrics.append(
+                ("Set apart most by", shortened(leading[0], 40), f"{percent(leading[1])} of what tells them apart")
+            )
     labelled = ""
     if classes is not None and not classes.known.all():
         labelled = f"of {integer(classes.known.sum())} samples"
@@ -262,11 +264,13 @@ def _between(findings: Findings) -> list[dict[str, Any]]:
     longest = float(np.nanmax(apart))
     if not longest > 0:
         return []
+    # The nearest two have the darkest shade.
+    least = min(0.9, float(apart[~np.eye(len(clusters), dtype=bool)].min()) / longest)
     rows = []
     for row, cluster in enumerate(clusters):
         others = np.where(np.arange(len(clusters)) == row, np.inf, apart[row])
         cells = [
-            (other, "" if other == cluster else f"{100 * share:.0f}", f"{1 - share:.3g}")
+            (other, "" if other == cluster else f"{100 * share:.0f}", f"{0.9 * (1 - share) / (1 - least):.3g}")
             for other, share in zip(clusters, (apart[row] / longest).tolist(), strict=True)
         ]
         rows.append({"cluster": cluster, "cells": cells, "nearest": clusters[int(np.nanargmin(others))]})
