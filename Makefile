@@ -3,6 +3,7 @@
 # make test-faults     all tests of kills, signals, damaged files, full disks, lost processes, and others that take long
 # make test-portable   all tests twice, as on other machines: processors, threads, order, user, busy cores
 # make test-laws       the laws that hold for any data, on random data that no run has tried before
+# make test-lowest     all tests with the oldest releases that pyproject.toml allows, in an environment of their own
 # make test-browser    installs Chromium (Debian, Ubuntu) and runs those
 # make fuzz            the compiled part under sanitizers, with arrays of every kind; needs g++
 # make check           style, types
@@ -16,7 +17,7 @@
 # make bench-explain   trees beside GemClus's, and how true the rules of clusters are
 # make bench-selection numbers of clusters that are known, side by side with silhouette, BIC and HDBSCAN
 # make docs            builds the site of documentation into docs/_build/html, its gallery included
-# make reproduction    puts what results/ records of the paper's experiments into docs/reproduction.md
+# make pages           puts what results/ records of experiments, quality and speed into docs/ and README.md
 # Each builds its own environment in .venv; nothing needs to be installed first but Python 3.11+ and make.
 
 PYTHON ?= python3
@@ -25,7 +26,7 @@ BIN := .venv/bin
 # Bytecode is kept, whatever the environment says: the tests start many processes, and each would compile everything.
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n 2 --dist loadgroup -q
 
-.PHONY: demo test test-faults test-portable test-laws test-browser fuzz check bench bench-speed bench-transport bench-files bench-scale bench-accuracy bench-quality bench-selection docs reproduction clean
+.PHONY: demo test test-faults test-portable test-laws test-lowest test-browser fuzz check bench bench-speed bench-transport bench-files bench-scale bench-accuracy bench-quality bench-explain bench-selection docs pages clean
 
 NATIVE := $(wildcard src/pollux/transport/native/*)
 
@@ -48,6 +49,13 @@ test-portable: .venv/installed-dev
 
 test-laws: .venv/installed-dev
 	$(PYTEST) -m hypothesis --hypothesis-profile=new_examples
+
+# pip has no way to ask for the oldest releases; uv has.
+test-lowest:
+	test -x .venv-lowest/bin/python || $(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/python -m pip install --quiet uv
+	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest/bin/python --resolution lowest-direct --editable ".[test]"
+	$(subst $(BIN),.venv-lowest/bin,$(PYTEST))
 
 test-browser: .venv/installed-dev
 	command -v chromium || (apt-get update && apt-get install --yes chromium)
@@ -94,8 +102,10 @@ bench-explain: .venv/installed-bench
 bench-selection: .venv/installed-bench
 	$(BIN)/python benchmarks/selection.py
 
-reproduction: .venv/installed-report
+pages: .venv/installed-report
 	$(BIN)/python benchmarks/reproduction.py
+	$(BIN)/python benchmarks/quality.py
+	$(BIN)/python benchmarks/measure.py
 
 clean:
-	rm -rf .venv build dist demo docs/_build docs/gallery docs/reference/generated docs/reference/*.rst src/pollux/transport/_native*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-lowest build dist demo docs/_build docs/gallery docs/reference/generated docs/reference/*.rst src/pollux/transport/_native*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis

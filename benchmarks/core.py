@@ -1,6 +1,6 @@
 """The speed and memory of Pollux, side by side with its peers in one run.
 
-python benchmarks/core.py [--only NAME ...] [--quick] [--markdown FILE] [--json FILE]
+python benchmarks/core.py [--only NAME ...] [--quick] [--threads N]
 
 The peer is GemClus, called through its public interface, unless a row names another. Ratios are of
 medians over alternating calls with equal thread counts; the long epoch of the peer runs once. Both
@@ -14,7 +14,6 @@ import argparse
 import os
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import gemclus.gemini
 import gemclus.linear
@@ -31,8 +30,9 @@ from measure import (
     alternate,
     environment,
     limit_threads,
-    publish,
+    record,
     significant,
+    text_table,
 )
 from pollux.geometry.affinity import Affinity, Features
 from probes import in_own_process, linear_clustering
@@ -249,8 +249,6 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=BENCHMARKS, default=list(BENCHMARKS), metavar="NAME")
     parser.add_argument("--quick", action="store_true", help="small sizes: does it run? The goals are not meant")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="for both sides (default: all cores)")
-    parser.add_argument("--markdown", type=Path, metavar="FILE")
-    parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
     limit_threads(options.threads)
     where = environment(options.threads) + ("; quick: too small for the goals" if options.quick else "")
@@ -259,10 +257,12 @@ def main() -> None:
     for number, name in enumerate(options.only, 1):
         print(f"[{number}/{len(options.only)}] {name} ...", flush=True)
         torch.manual_seed(0)
-        for row in BENCHMARKS[name](options.quick):
-            rows.append(row)
-            print("    " + "  ".join(row.cells()), flush=True)
-    publish(rows, where, options.markdown, options.json)
+        made = BENCHMARKS[name](options.quick)
+        print("\n".join("    " + "  ".join(row.cells()) for row in made), flush=True)
+        if not options.quick:
+            record("core", name, made, where)
+        rows += made
+    print("\n" + text_table(rows))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The command line on real files: how soon it answers, what a fit spends besides training, how fast rows are predicted.
 
-python benchmarks/files.py [--quick] [--markdown FILE] [--json FILE]
+python benchmarks/files.py [--quick]
 
 Each command runs as users run it, in a process of its own, so that imports count. The peer of a row is a limit that we
 set ourselves. Files are made in a temporary folder: 100,000 rows of CSV, and 5 million rows of Parquet (900 MB).
@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from measure import Row, environment, publish
+from measure import Row, environment, record, text_table
 
 POLLUX = Path(sys.executable).with_name("pollux")
 FEATURES = 20
@@ -83,14 +83,15 @@ def rows(folder: Path, millions: int) -> list[Row]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one million rows in place of five")
-    parser.add_argument("--markdown", type=Path, help="write the table there too")
-    parser.add_argument("--json", type=Path, help="write the figures there too")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         millions = 1 if options.quick else 5
         make_files(folder, millions)
-        publish(rows(folder, millions), environment(2), options.markdown, options.json)
+        made = rows(folder, millions)
+    print("\n" + text_table(made))
+    if not options.quick:
+        record("files", "all", made, environment(2))
 
 
 if __name__ == "__main__":

@@ -1,14 +1,23 @@
-"""Fair timing, peak memory and the table of results: what every benchmark shares."""
+"""Fair timing, peak memory, records and tables of results: what every benchmark shares.
+
+python benchmarks/measure.py puts what results/speed records into docs/speed.md and README.md.
+
+Each part of a benchmark is recorded as it ends, with the commit, the day and the machine, in place of what was recorded
+of it before; a test compares the pages with the records.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
+import re
 import statistics
+import subprocess
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -20,6 +29,8 @@ Work = Callable[[], object]
 Run = Callable[[], float]  # does a work once and says how many seconds it took
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results" / "speed"
 HEADER = ("work", "ours", "peer", "ratio", "goal", "reached")
 
 
@@ -53,20 +64,6 @@ class Row:
             f"{'>=' if self.faster else '<='} {self.goal:.4g}x",
             "yes" if self.reached else "NO",
         )
-
-    def record(self) -> dict[str, object]:
-        """The row as plain data, for JSON."""
-        return {
-            "work": self.work,
-            "ours": self.ours,
-            "peer": self.peer,
-            "unit": self.unit,
-            "ratio": self.ratio,
-            "goal": self.goal,
-            "goal_is": "peer / ours at least" if self.faster else "ours / peer at most",
-            "reached": self.reached,
-            "note": self.note,
-        }
 
 
 def significant(value: float) -> str:
@@ -176,21 +173,90 @@ def text_table(rows: Sequence[Row]) -> str:
     return "\n".join([table, "", *notes(rows)]).rstrip()
 
 
-def markdown_table(rows: Sequence[Row], where: str) -> str:
-    """The same table in Markdown."""
-    table = piped([HEADER, *(row.cells() for row in rows)], left=(0, len(HEADER) - 1))
-    return "\n".join([table, "", where, "", *(f"- {note}" for note in notes(rows))]).rstrip() + "\n"
+def record(benchmark: str, part: str, rows: Sequence[Row], where: str) -> None:
+    """Keep the rows of a part of a benchmark in place of what was recorded of it before."""
+    path = RESULTS / f"{benchmark}.json"
+    parts = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    day = datetime.now(UTC).date().isoformat()
+    parts[part] = {"commit": _commit(), "day": day, "environment": where, "rows": [asdict(row) for row in rows]}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(parts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def json_text(rows: Sequence[Row], where: str) -> str:
-    """The same table as JSON, with unrounded figures."""
-    return json.dumps({"environment": where, "rows": [row.record() for row in rows]}, indent=2) + "\n"
+def _commit() -> str:
+    """The commit that is checked out, with a + where its files were changed."""
+    told = [["git", "rev-parse", "--short", "HEAD"], ["git", "status", "--porcelain", "--", "src"]]
+    head, changed = (subprocess.run(one, cwd=ROOT, capture_output=True, text=True).stdout.strip() for one in told)
+    return head + "+" * bool(changed)
 
 
-def publish(rows: Sequence[Row], where: str, markdown: Path | None, json: Path | None) -> None:
-    """Print the table, and write it where it was asked for."""
-    print("\n" + text_table(rows))
-    if markdown:
-        markdown.write_text(markdown_table(rows, where))
-    if json:
-        json.write_text(json_text(rows, where))
+def recorded(benchmark: str, folder: Path = RESULTS) -> list[Row]:
+    """All rows that are recorded of a benchmark."""
+    path = folder / f"{benchmark}.json"
+    parts = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return [Row(**row) for part in parts.values() for row in part["rows"]]
+
+
+def details(benchmark: str, folder: Path = RESULTS) -> str:
+    """The table of a benchmark, and when and where each of its parts was measured, in Markdown."""
+    table = piped([HEADER, *(row.cells() for row in recorded(benchmark, folder))], left=(0, len(HEADER) - 1))
+    parts = json.loads((folder / f"{benchmark}.json").read_text(encoding="utf-8"))
+    stamps: dict[str, list[str]] = {}
+    for name, part in parts.items():
+        at = f" at commit {part['commit']}" if part["commit"] else ""
+        stamps.setdefault(f"{part['day']}{at}: {part['environment']}", []).append(name)
+    lines = [f"- {'all' if len(stamps) == 1 else ', '.join(names)}: {stamp}" for stamp, names in stamps.items()]
+    return "\n".join([table, "", *lines])
+
+
+# The rows of README.md: what they are called there, the benchmark and the beginning of the row's own name, the peer.
+SUMMARY = (
+    ("value and gradient, MMD, 8,000 rows, dense kernel", "core", "value + gradient, mmd_ova, N=8000", "GemClus"),
+    ("value and gradient, Wasserstein, mean of 72 problems", "transport", "value + gradient, cold, mean", "GemClus"),
+    ("fit, digits, linear, MMD, 200 epochs", "core", "fit, digits", "GemClus"),
+    ("one epoch, 40,000 rows, linear, MMD", "core", "one epoch, n=40000", "GemClus"),
+    ("predict 5,000,000 × 20, Parquet to Parquet", "files", "predict, 5,000,000 × 20", ""),
+)
+
+
+def summary(folder: Path = RESULTS) -> str:
+    """The table of README.md."""
+    lines = [("Work", "Pollux", "Peer")]
+    for title, benchmark, beginning, peer in SUMMARY:
+        row = next(row for row in recorded(benchmark, folder) if row.work.startswith(beginning))
+        _, ours, theirs, *_ = row.cells()
+        lines.append((title, ours, f"{peer} {theirs}" if peer else ""))
+    return piped(lines)
+
+
+PAGES: dict[str, dict[str, Callable[[Path], str]]] = {
+    "docs/speed.md": {name: partial(details, name) for name in ("core", "transport", "files", "scale")},
+    "README.md": {"speed": summary},
+}
+
+
+def fill(text: str, parts: Mapping[str, str]) -> str:
+    """A page with the parts between its marks made anew; a part without marks is an error."""
+    for name, part in parts.items():
+        pattern = rf"<!-- {name}:begin -->\n.*?<!-- {name}:end -->"
+        made = f"<!-- {name}:begin -->\n{part.rstrip()}\n<!-- {name}:end -->"
+        text, count = re.subn(pattern, made.replace("\\", r"\\"), text, flags=re.DOTALL)
+        if count != 1:
+            raise ValueError(f"the page has {count} places between <!-- {name}:begin --> and <!-- {name}:end -->")
+    return text
+
+
+def filled(text: str, page: str, folder: Path = RESULTS) -> str:
+    """A page with what is recorded."""
+    return fill(text, {name: table(folder) for name, table in PAGES[page].items()})
+
+
+def main() -> None:
+    for page in PAGES:
+        path = ROOT / page
+        path.write_text(filled(path.read_text(encoding="utf-8"), page), encoding="utf-8")
+        print(f"written: {page}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,6 @@
 """Many rows and several processes: what an epoch costs as rows grow, and what to plan with.
 
-python benchmarks/scale.py [--only NAME ...] [--quick] [--threads N] [--json FILE] [--docs FILE]
+python benchmarks/scale.py [--only NAME ...] [--quick] [--threads N] [--docs FILE]
 
 Every figure is taken in processes of its own; memory is the peak of such a process. Rows are Gaussian blobs of 20
 columns in float32, made once in a folder below the system's temporary one: 2.1 GB. The time of an epoch is that
@@ -11,9 +11,7 @@ Sides that are compared take turns. With --docs the tables replace what is betwe
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import re
 import statistics
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
-from measure import Row, aligned, environment, markdown_table, piped, significant, text_table
+from measure import Row, aligned, environment, fill, piped, record, significant, text_table
 from pollux.data.shuffling import WINDOW_BYTES
 from pollux.objectives.divergences import DIVERGENCES
 from scale_probes import CLUSTERS, Found, in_own_process
@@ -279,24 +277,17 @@ def cost_facts(found: dict[str, Any]) -> list[str]:
     ]
 
 
-def filled(text: str, parts: dict[str, str]) -> str:
-    """A page with the parts between its marks made anew; a part without marks is an error."""
-    for name, part in parts.items():
-        pattern = rf"<!-- {name}:begin -->\n.*?<!-- {name}:end -->"
-        made = f"<!-- {name}:begin -->\n{part.rstrip()}\n<!-- {name}:end -->"
-        text, count = re.subn(pattern, lambda _, made=made: made, text, flags=re.DOTALL)  # type: ignore[misc]
-        if count != 1:
-            raise ValueError(f"the page has {count} places between <!-- {name}:begin --> and <!-- {name}:end -->")
-    return text
-
-
-def measure(names: Sequence[str], sizes: Sizes, threads: int) -> list[Row]:
-    rows = []
+def measure(names: Sequence[str], sizes: Sizes, threads: int, where: str) -> list[Row]:
+    rows: list[Row] = []
     for number, name in enumerate(names, 1):
         print(f"[{number}/{len(names)}] {name} ...", flush=True)
+        made = []
         for row in BENCHMARKS[name](sizes, threads):
-            rows.append(row)
+            made.append(row)
             print("    " + "  ".join(row.cells()), flush=True)
+        if sizes is FULL:
+            record("scale", name, made, where)
+        rows += made
     return rows
 
 
@@ -306,30 +297,23 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME", help=", ".join(names))
     parser.add_argument("--quick", action="store_true", help="few rows: does it run? The goals are not meant")
     parser.add_argument("--threads", type=int, default=1, help="of torch, where a row does not name them (default 1)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
-    parser.add_argument("--docs", type=Path, metavar="FILE", help="put the tables between the marks of that page")
+    parser.add_argument("--docs", type=Path, metavar="FILE", help="put the costs between the marks of that page")
     options = parser.parse_args()
     sizes = QUICK if options.quick else FULL
-    parts: dict[str, str] = {}
-    record: dict[str, Any] = {}
     where = environment(options.threads) + ("; quick: too small for the goals" if options.quick else "")
     print(where, flush=True)
-    rows = measure([name for name in options.only if name != "cost"], sizes, options.threads)
+    rows = measure([name for name in options.only if name != "cost"], sizes, options.threads, where)
     if rows:
         print("\n" + text_table(rows))
-        parts["scale"], record["rows"] = markdown_table(rows, where), [row.record() for row in rows]
     if "cost" in options.only:
         found = cost(sizes)
         table, facts = cost_cells(found), cost_facts(found)
         print("\n" + "\n".join([aligned(table), "", *facts]))
-        shape = f"MLP {FEATURES}-{HIDDEN}-{CLUSTERS}"
-        how = f"{shape}: steps on rows in memory, shuffled anew each epoch; messages of 2 processes that stream"
-        told = [*facts, how, where]
-        parts["cost"], record["cost"] = "\n".join([piped(table), "", *(f"- {fact}" for fact in told)]), found
-    if options.json:
-        options.json.write_text(json.dumps({"environment": where, **record}, indent=2) + "\n")
-    if options.docs:
-        options.docs.write_text(filled(options.docs.read_text(encoding="utf-8"), parts), encoding="utf-8")
+        if options.docs:
+            shape = f"MLP {FEATURES}-{HIDDEN}-{CLUSTERS}"
+            how = f"{shape}: steps on rows in memory, shuffled anew each epoch; messages of 2 processes that stream"
+            made = "\n".join([piped(table), "", *(f"- {fact}" for fact in (*facts, how, where))])
+            options.docs.write_text(fill(options.docs.read_text(encoding="utf-8"), {"cost": made}), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Wasserstein objectives: the speed of exact optimal transport, side by side with GemClus in one run.
 
-python benchmarks/transport.py [--only NAME ...] [--quick] [--verbose] [--cells FILE] [--markdown FILE] [--json FILE]
+python benchmarks/transport.py [--only NAME ...] [--quick] [--verbose] [--cells FILE]
 python benchmarks/transport.py --plot FILE
 
 The peer is GemClus, called through its public interface, unless a row names another; it solves each transport
@@ -44,9 +44,10 @@ from measure import (
     alternate,
     environment,
     limit_threads,
-    publish,
+    record,
     significant,
     take_turns,
+    text_table,
 )
 from pollux import Gemini
 from pollux.geometry import ShortestPath, resolve
@@ -499,7 +500,7 @@ def first_calls() -> None:
         Peer(task, time.thread_time)()
 
 
-def measure(names: Sequence[str], quick: bool, verbose: bool) -> tuple[list[Row], list[tuple[str, Cell]]]:
+def measure(names: Sequence[str], quick: bool, verbose: bool, where: str) -> tuple[list[Row], list[tuple[str, Cell]]]:
     """The rows of the table, and the cells behind them."""
     rows, every = [], []
     for number, name in enumerate(names, 1):
@@ -513,9 +514,11 @@ def measure(names: Sequence[str], quick: bool, verbose: bool) -> tuple[list[Row]
             cells.append(cell)
             if verbose:
                 print(f"        {cell.name}: {significant(cell.ratio)}x", flush=True)
-        for row in benchmark.rows(cells, size):
-            rows.append(row)
-            print("    " + "  ".join(row.cells()), flush=True)
+        made = benchmark.rows(cells, size)
+        print("\n".join("    " + "  ".join(row.cells()) for row in made), flush=True)
+        if not quick:
+            record("transport", name, made, where)
+        rows += made
         every += [(name, cell) for cell in cells]
     return rows, every
 
@@ -526,8 +529,6 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="small sizes: does it run? The goals are not meant")
     parser.add_argument("--verbose", action="store_true", help="print every cell of every grid")
     parser.add_argument("--cells", type=Path, metavar="FILE", help="where to write every cell")
-    parser.add_argument("--markdown", type=Path, metavar="FILE")
-    parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="only draw time against the number of clusters")
     options = parser.parse_args()
     limit_threads(1)
@@ -538,10 +539,10 @@ def main() -> None:
     where = f"{environment(1)}, pot {version('pot')}; engine: {engine()}"
     where += "; quick: too small for the goals" if options.quick else ""
     print(where, flush=True)
-    rows, cells = measure(options.only, options.quick, options.verbose)
+    rows, cells = measure(options.only, options.quick, options.verbose, where)
     if options.verbose:
         print("\n" + listing(cells))
-    publish(rows, where, options.markdown, options.json)
+    print("\n" + text_table(rows))
     if options.cells:
         options.cells.write_text(listing(cells) + "\n")
 

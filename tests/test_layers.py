@@ -15,6 +15,7 @@ ARCHITECTURE = TESTS.parent / "docs" / "architecture.md"
 
 # From the lowest to the highest; a module belongs to the longest name that it begins with.
 LAYERS = [
+    "progress",
     *("errors", "names", "recipes", "threads", "io.atomic", "io.locks", "io.parsing", "io.tensors", "ranks", "metrics"),
     *("models", "data", "geometry", "transport", "objectives", "spec", "training", "fitted", "io.model_files"),
     *("trees", "clustering", "io.onnx_graph", "io.onnx", "report", "selection", "app", "lab", "__main__"),

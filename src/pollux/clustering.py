@@ -35,6 +35,8 @@ from pollux.geometry import Geometry, Precomputed
 from pollux.io import model_files, tensors
 from pollux.objectives import Divergence, Gemini
 from pollux.objectives.penalties import Penalty
+from pollux.progress import Stage, show_progress
+from pollux.ranks import is_first
 from pollux.recipes import IMAGES, TABLES, UNKNOWN, DataKind, apply_recipe
 from pollux.spec import (
     GROUPS,
@@ -135,7 +137,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     random_state : int, RandomState or None
         Seed; the same seed gives the same bits on the same machine.
     verbose : bool
-        Whether to show a progress bar.
+        Whether to show what is done, how far it is and how long it will take, on standard error.
     callbacks : sequence of callable
         Called with the metrics of each epoch; one that returns True ends the training.
 
@@ -303,8 +305,8 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         """
         is_given = affinity is not None
         spec = Spec.of(self, UNKNOWN)
-        with session(self.random_state, spec.device) as run:
-            with DrawFrom(run.default_generator):
+        with session(self.random_state, spec.device) as run, show_progress(self.verbose and is_first(run.ranks)):
+            with DrawFrom(run.default_generator), Stage("reading samples"):
                 in_memory = is_given or spec.is_free
                 samples = self._open(X, spec, sample_weight, in_memory=in_memory, has_affinity=is_given)
             kind = recognise_samples(samples)
@@ -320,7 +322,8 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             # A fit without a seed that is resumed learns from the same samples.
             seed = 0 if self.random_state is None and spec.training.checkpoint is not None else run.seed
             chosen = samples if given is not None else draw_samples(samples, spec.max_samples, seed)
-            scaling = spec.preprocessing.fit(chosen)
+            with Stage("scaling"):
+                scaling = spec.preprocessing.fit(chosen)
             geometry = spec.resolve_geometry(given)
             problem = pose_problem(spec, chosen, scaling, geometry, run.ranks, default_generator=run.default_generator)
             best = train_restarts(start(spec, problem, run, spec.n_init), problem, spec, run, samples)
@@ -334,7 +337,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         """
         # Samples that come a few at a time show too little of themselves for a recipe.
         spec = Spec.of(self, DataKind(None), self.fitted_.chosen if self.__sklearn_is_fitted__() else None)
-        with session(self.random_state, spec.device, distributed=False) as run:
+        with session(self.random_state, spec.device, distributed=False) as run, show_progress(self.verbose):
             if not self.__sklearn_is_fitted__():
                 samples = self._open(X, spec, sample_weight, fewest=1, in_memory=True)
                 scaling = spec.preprocessing.fit(samples)

@@ -19,6 +19,7 @@ from pollux.data.scaling import FittedScaling, FittedTransformer, prepared
 from pollux.geometry import Geometry
 from pollux.metrics import agreement
 from pollux.models import FreeTable
+from pollux.progress import track
 from pollux.spec import Spec
 from pollux.threads import iterate_drawing
 from pollux.training.problem import Evaluation, MemoryProblem, StreamProblem, log_probabilities
@@ -160,7 +161,9 @@ class Fitted:
         # The order of a loader's samples does not matter, and its random numbers are not the caller's.
         parts: Iterable[Any]
         parts = iterate_drawing(samples, torch.Generator()) if isinstance(samples, Loader) else samples.in_order()
-        for rows in parts:
+        for rows in track(
+            parts, "labelling rows, part", None if isinstance(samples, Loader) else len(samples.chunks.lengths)
+        ):
             sizes += torch.bincount(self.log_probabilities(rows).argmax(1), minlength=K)
         return Evaluation(self.objective, sizes, None)
 
@@ -220,7 +223,7 @@ class Fitted:
         rows = prepared(X, self.scaling, torch.int64 if self.takes_integers else self.dtype, self.device)
         parts = [
             log_probabilities(self.module, rows[index], len(self.order)).cpu()[:, self.order]
-            for index in torch.split(torch.arange(len(rows)), _PREDICTED_ROWS)
+            for index in track(torch.split(torch.arange(len(rows)), _PREDICTED_ROWS), "labelling rows, part")
         ]
         return torch.cat(parts)
 

@@ -68,11 +68,35 @@ def test_fits_are_compared(scale: ModuleType, tmp_path: Path, monkeypatch: pytes
     assert sorted(path.name for path in (tmp_path / "pollux-scale").iterdir()) == ["3000-500.npy", "3000-500.parquet"]
 
 
-def test_tables_are_put_between_their_marks(scale: ModuleType) -> None:
+@pytest.fixture(scope="module")
+def measure() -> ModuleType:
+    return benchmark_script("measure")
+
+
+def test_tables_are_put_between_their_marks(measure: ModuleType) -> None:
     page = "# Title\n<!-- cost:begin -->\nold\n<!-- cost:end -->\nrest\n"
-    assert scale.filled(page, {"cost": "new\n"}) == "# Title\n<!-- cost:begin -->\nnew\n<!-- cost:end -->\nrest\n"
+    assert measure.fill(page, {"cost": "new\n"}) == "# Title\n<!-- cost:begin -->\nnew\n<!-- cost:end -->\nrest\n"
     with pytest.raises(ValueError, match="the page has 0 places between <!-- scale:begin"):
-        scale.filled(page, {"scale": "new"})
+        measure.fill(page, {"scale": "new"})
+
+
+@pytest.mark.parametrize("page", ["docs/speed.md", "README.md"])
+def test_pages_show_the_recorded_speed(measure: ModuleType, page: str) -> None:
+    text = (measure.ROOT / page).read_text(encoding="utf-8")
+    assert measure.filled(text, page) == text, "run python benchmarks/measure.py"
+
+
+def test_a_part_of_a_benchmark_is_recorded_in_place_of_what_was_recorded_before(
+    measure: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measure, "RESULTS", tmp_path / "speed")
+    row = measure.Row("fit", 1.0, 8.0, 4)
+    for part, rows in (("a", [row]), ("b", [row, row]), ("a", [measure.Row("fit, worst", 2.0, 8.0, 4)])):
+        measure.record("core", part, rows, "here")
+    assert [one.work for one in measure.recorded("core", tmp_path / "speed")] == ["fit, worst", "fit", "fit"]
+    table = measure.details("core", tmp_path / "speed")
+    assert "| fit, worst | 2.00 s | 8.00 s | 4.00x | >= 4x | yes |" in table
+    assert table.endswith(": here")
 
 
 def test_numbers_of_clusters_are_told_and_counted() -> None:

@@ -29,7 +29,7 @@ from pollux.lab.paper import (
     outliers,
 )
 from pollux.lab.paper.comparisons import Comparison, ComparisonTable
-from pollux.lab.paper.experiment import OBJECTIVES, Protocol
+from pollux.lab.paper.experiment import AUTHORS_CLIP, OBJECTIVES, Protocol
 from pollux.lab.paper.reproduction import choose
 from pollux.lab.records import Record, Run
 
@@ -228,7 +228,7 @@ def test_runs_of_other_settings_have_other_seeds_which_records_name(tmp_path: Pa
 
 def test_outliers_run_with_baselines(tmp_path: Path) -> None:
     common = {"degrees_of_freedom": 1, "clusters": 4}
-    for objective, clip in (("mmd_ova", 0.0), ("kl_ovo", outliers.AUTHORS_CLIP)):
+    for objective, clip in (("mmd_ova", 0.0), ("kl_ovo", AUTHORS_CLIP)):
         run = Run("outliers", {"objective": objective, **common, "clip": clip, "epochs": 1}, 0)
         metrics = perform_run(run, tmp_path).metrics
         assert good_score(metrics)

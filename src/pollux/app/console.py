@@ -9,11 +9,12 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from pollux.errors import InputError
+from pollux.progress import show_progress
 
 GOOD, OUR_FAULT, BAD_INPUT, DIVERGED, STOPPED = 0, 1, 2, 3, 130
 
@@ -73,22 +74,9 @@ class Console:
         if not self.quiet:
             say(f"note: {line}")
 
-    @contextmanager
-    def live_line(self) -> Iterator[Callable[[str], None]]:
-        """A function that writes one line of a terminal anew; elsewhere it does nothing."""
-        shown = False
-
-        def show(line: str) -> None:
-            nonlocal shown
-            if self.shows_progress:
-                shown = True
-                print(f"\r{printable(line)} ", end="", file=sys.stderr, flush=True)
-
-        try:
-            yield show
-        finally:
-            if shown:
-                say("")
+    def progress(self) -> AbstractContextManager[None]:
+        """A context in which a terminal shows what is done."""
+        return show_progress(self.shows_progress)
 
 
 SILENT = Console(quiet=True)

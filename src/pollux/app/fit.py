@@ -19,6 +19,7 @@ from pollux.app.console import DIVERGED, FORMATS, GOOD, SILENT, STOPPED, Console
 from pollux.app.settings import GROUPS, NAMES, OUTPUT, TRAINING, Settings, add_options, from_toml, resolve_settings
 from pollux.app.signals import on_stop, stop_on_signals
 from pollux.errors import InputError, NothingLearnedError, did_you_mean, option
+from pollux.progress import Stage
 
 if TYPE_CHECKING:
     from pollux.app.run_data import RunData
@@ -70,9 +71,9 @@ def run(options: argparse.Namespace) -> int:
         if others:
             refused = others[0].replace("_", "-")
             raise InputError(f"A run goes on with its own settings: only --epochs may be given too, not --{refused}.")
-        outcome = resume_run(
-            options.resume, max_epochs=given.get("max_epochs"), overwrite=hasattr(options, "overwrite"), console=console
-        )
+        epochs, overwrite = given.get("max_epochs"), hasattr(options, "overwrite")
+        with console.progress():
+            outcome = resume_run(options.resume, max_epochs=epochs, overwrite=overwrite, console=console)
     else:
         settings = from_toml(options.config, given) if hasattr(options, "config") else resolve_settings(given)
         if not settings.data:
@@ -82,7 +83,8 @@ def run(options: argparse.Namespace) -> int:
 
             settings = replace(settings, data=str(copy_standard_input()))
         out, overwrite = getattr(options, "out", None), getattr(options, "overwrite", False)
-        outcome = start_run(settings, out, overwrite=overwrite, console=console)
+        with console.progress():
+            outcome = start_run(settings, out, overwrite=overwrite, console=console)
     # The first of several processes reports on the run.
     return GOOD if outcome is None else _report(outcome.folder, outcome.summary, console)
 
@@ -250,7 +252,8 @@ def _run_training(
     resumed_after: Sequence[int] = (),
 ) -> Outcome | None:
     """Read, train and write. Only the first process has a folder; ``resumed_after`` are epochs of earlier breaks."""
-    from pollux.app.run_data import open_run_data
+    with Stage("loading libraries"):
+        from pollux.app.run_data import open_run_data
 
     seconds, last = {}, perf_counter()
 
@@ -259,9 +262,7 @@ def _run_training(
         seconds[name], last = perf_counter() - last, perf_counter()
 
     try:
-        with console.live_line() as show:
-            progress = lambda done, of: show(f"reading rows: {done:,} of {of:,} parts")  # noqa: E731
-            data = open_run_data(settings, ranks, progress, check_streamable)
+        data = open_run_data(settings, ranks, check_streamable)
         lap("reading")
         for line in data.describe():
             console.echo(line)
@@ -269,7 +270,8 @@ def _run_training(
         if settings.n_clusters == "auto":
             settings = replace(settings, n_clusters=_find_number(data, ranks, console))
         data = replace(data, settings=settings)
-        clustering = make_estimator(settings, len(data))
+        with Stage("loading libraries"):
+            clustering = make_estimator(settings, len(data))
         lap("importing")
         if settings.recipe is not None:
             console.echo(f"method: the recipe for {settings.recipe} ({option('preset', settings.recipe)})")
@@ -302,7 +304,7 @@ def _run_training(
         clustering.set_params(training__checkpoint=checkpoints)
         with stop_on_signals(checkpoints):
             with at_most(settings.threads):
-                notes = _fit(clustering, samples, console)
+                notes = _fit(clustering, samples)
             lap("training")
             if folder is None:
                 return None
@@ -318,13 +320,14 @@ def _find_number(data: RunData, ranks: Ranks | None, console: Console) -> int:
     """How many clusters to look for, where nobody has said; the first of several processes decides."""
     import numpy as np
 
-    from pollux.selection.search import MOST_ROWS, select_quickly
+    with Stage("loading libraries"):
+        from pollux.selection.search import MOST_ROWS, select_quickly
 
     number = 0
     if ranks is None or ranks.rank == 0:
         seed = data.settings.random_state
         X, _ = data.sample(MOST_ROWS, seed, with_classes=False)
-        found = select_quickly(X, np.random.RandomState(seed), console.shows_progress)
+        found = select_quickly(X, np.random.RandomState(seed))
         number = found.best.n_clusters
         sets = f"{option('n_clusters')} N sets it, pollux select tells more"
         console.echo(
@@ -335,12 +338,11 @@ def _find_number(data: RunData, ranks: Ranks | None, console: Console) -> int:
     return number if ranks is None else int(ranks.broadcast_object(number))
 
 
-def _fit(clustering: GeminiClustering, samples: Any, console: Console) -> list[str]:
+def _fit(clustering: GeminiClustering, samples: Any) -> list[str]:
     """Fit the estimator; what the user should know of it."""
     from pollux.clustering import CollapseWarning
-    from pollux.training import NotFiniteError, ProgressBar
+    from pollux.training import NotFiniteError
 
-    clustering.callbacks = [ProgressBar()] if console.shows_progress else []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
@@ -349,7 +351,6 @@ def _fit(clustering: GeminiClustering, samples: Any, console: Console) -> list[s
             raise NothingLearnedError(str(error)) from error
         except (ValueError, TypeError) as error:
             raise error if isinstance(error, InputError) else InputError(str(error)) from error
-    clustering.callbacks = ()
     # Each once, in the words of the command line.
     notes = [COLLAPSED if warning.category is CollapseWarning else str(warning.message) for warning in caught]
     return list(dict.fromkeys(notes))

@@ -13,6 +13,7 @@ from typing import Any
 from pollux.app.console import FORMATS, GOOD, Console
 from pollux.errors import InputError
 from pollux.names import MISSING_IN_FILES
+from pollux.progress import Stage
 
 
 def add(commands: Any) -> None:
@@ -78,7 +79,8 @@ def run(options: argparse.Namespace) -> int:
     console, start, done, left_out = Console(as_json=options.json), perf_counter(), 0, 0
     unseen: Counter[str] = Counter()
     outside, far = 0, dict[str, None]()
-    with console.live_line() as show, run_data.open_writer(out, options.raw) as write:
+    stage = Stage("predicting", is_kept=True)
+    with console.progress(), stage, run_data.open_writer(out, options.raw) as write:
         for whole in source.stream(encoding, wanted):
             part, kept = run_data.drop_incomplete(whole, encoding)
             asked = split_names(options.id, part.names)
@@ -100,7 +102,7 @@ def run(options: argparse.Namespace) -> int:
             write(run_data.assignment_columns(part, numbers, probabilities, beside, names))
             left_out += len(whole) - len(part)
             done += len(part)
-            show(f"{done:,} rows, {done / max(perf_counter() - start, 1e-9):,.0f} a second")
+            stage.update(done, detail=f"{done:,} rows, {done / max(perf_counter() - start, 1e-9):,.0f} a second")
     notes = source.notes()
     notes += say_outside(outside, list(far), done)
     if options.json:

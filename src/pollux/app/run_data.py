@@ -29,6 +29,7 @@ from pollux.data.streams import FileChunks
 from pollux.data.survey import Choices, learn_encoding, split_names
 from pollux.errors import InputError, option
 from pollux.io.atomic import in_place
+from pollux.progress import Stage
 from pollux.recipes import recognise_kind
 
 if TYPE_CHECKING:
@@ -43,9 +44,6 @@ _MOST_LISTED = 60
 """Columns that are listed on the terminal; summary.json has all."""
 _NAMED_ROWS = 2_000
 _SCORED_ROWS = 1_000_000
-
-Progress = Callable[[int, int], None]
-"""Called with the chunks of a file that have been read, and those there are."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +164,7 @@ class RunData:
 
         # Scores are those of every so-manieth row.
         stride = max(1, len(self) // _SCORED_ROWS)
-        with open_writer(path, self.settings.raw) as write:
+        with open_writer(path, self.settings.raw) as write, Stage("writing clusters, row", len(self)) as shown:
             for part, numbers, X in self.parts():
                 probabilities = fitted.free_probabilities() if fitted.is_free else fitted.probabilities(X)
                 labels = probabilities.argmax(1)
@@ -187,13 +185,15 @@ class RunData:
                 if classes is not None:
                     known.append(classes[::stride])
                     found.append(labels[::stride])
+                shown.update(rows.sum())
         scores, has_class = None, (classes := np.concatenate(known)) != ""
         if has_class.any():
             pair = classes[has_class], np.concatenate(found)[has_class]
             scores = {name: metric(*pair) for name, metric in LABEL_METRICS.items()}
             scores["rows_with_a_class"] = int(has_class.sum())
         if self.is_streamed and named:
-            find_names()
+            with Stage("naming clusters"):
+                find_names()
         return {
             "rows": len(self),
             "rows_dropped": self.n_dropped,
@@ -236,7 +236,6 @@ def copy_standard_input() -> Path:
 def open_run_data(
     settings: Settings,
     ranks: Ranks | None = None,
-    progress: Progress | None = None,
     check_streamable: Callable[[Settings], None] = lambda settings: None,
 ) -> RunData:
     """The rows of the data file: in memory, unless they are to be streamed, and may be."""
@@ -244,7 +243,7 @@ def open_run_data(
         return _read(settings)
     # Before any row is read, because to look at all rows of a large file takes long.
     check_streamable(settings)
-    return _stream(settings, ranks, progress)
+    return _stream(settings, ranks)
 
 
 def is_streamed(settings: Settings) -> bool:
@@ -259,7 +258,8 @@ def is_streamed(settings: Settings) -> bool:
 
 def _read(settings: Settings) -> RunData:
     source = open_data(settings.data, reading_of(settings))
-    part = source.read()
+    with Stage(f"reading {Path(settings.data).name}"):
+        part = source.read()
     choices = choices_of(settings)
     if part.names:
         kinds = {name: kind for given, kind in choices.kinds.items() for name in split_names([given], part.names)}
@@ -275,7 +275,7 @@ def _read(settings: Settings) -> RunData:
     return RunData(settings, encoding, int((~kept).sum()), part=part, numbers=numbers, notes=source.notes())
 
 
-def _stream(settings: Settings, ranks: Ranks | None, progress: Progress | None) -> RunData:
+def _stream(settings: Settings, ranks: Ranks | None) -> RunData:
     """How the rows are read is decided by reading them once, which several processes share."""
     from pollux.data.streams import Stream
 
@@ -291,7 +291,7 @@ def _stream(settings: Settings, ranks: Ranks | None, progress: Progress | None) 
         raise InputError(
             f"An .npy file has no columns beside its rows: leave out {option('label')} and {option('as', 'id')}."
         )
-    encoding, lengths = learn_encoding(blocks, choices, progress, ranks)
+    encoding, lengths = learn_encoding(blocks, choices, ranks)
     dtype = "float64" if settings.dtype == "float64" else "float32"
     chunks = FileChunks(blocks, encoding=encoding, dtype=dtype, lengths=lengths)
     stream = Stream(chunks, encoding, WINDOW_BYTES, settings.data)

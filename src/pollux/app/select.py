@@ -12,6 +12,7 @@ from typing import Any
 from pollux.app.console import FORMATS, GOOD, Console
 from pollux.app.settings import COLUMNS, NAMES, READING, Settings, add_options
 from pollux.errors import InputError
+from pollux.progress import Stage
 
 FIGURE = "selection.png"
 
@@ -68,39 +69,40 @@ def run(options: argparse.Namespace) -> int:
     if given.data == "-":
         given = replace(given, data=str(copy_standard_input()))
     settings, console = replace(given, data=str(Path(given.data).resolve())), Console(options.quiet, options.json)
-    data = open_run_data(settings)
-    for line in data.describe():
-        console.echo(line)
-    for note in data.notes:
-        console.note(note)
-    # Imported late, because it brings torch.
-    from pollux.selection import search
+    with console.progress():
+        data = open_run_data(settings)
+        for line in data.describe():
+            console.echo(line)
+        for note in data.notes:
+            console.note(note)
+        # Imported late, because it brings torch.
+        with Stage("loading libraries"):
+            from pollux.selection import search
 
-    try:
-        new = (place for place in run_folder.candidates(settings.data, "selections") if not place.exists())
-        folder = next(new) if options.out is None else Path(options.out)
-        X, classes = data.sample(search.MOST_ROWS, settings.random_state)
-        with run_folder.create_run_folder(folder, settings.data, options.overwrite):
-            selection = search.search(
-                X,
-                range(options.first, options.last + 1),
-                estimator=None,
-                classes=classes,
-                n_subsamples=options.subsamples,
-                subsample=0.8,
-                random=np.random.RandomState(settings.random_state),
-                n_jobs=options.jobs,
-                verbose=console.shows_progress,
-            )
-            selection, can_draw = replace(selection, rows=len(data)), find_spec("matplotlib") is not None
-            with run_folder.replace_results(folder, outdated=() if can_draw else (FIGURE,)) as place:
-                (place / "selection.json").write_text(selection.as_json() + "\n", encoding="utf-8")
-                (place / "selection.csv").write_text(selection.as_csv(), encoding="utf-8")
-                (place / "selection.md").write_text(selection.as_markdown(), encoding="utf-8")
-                if can_draw:
-                    selection.plot(place / FIGURE)
-    except (ValueError, TypeError) as error:
-        raise error if isinstance(error, InputError) else InputError(str(error)) from error
+        try:
+            new = (place for place in run_folder.candidates(settings.data, "selections") if not place.exists())
+            folder = next(new) if options.out is None else Path(options.out)
+            X, classes = data.sample(search.MOST_ROWS, settings.random_state)
+            with run_folder.create_run_folder(folder, settings.data, options.overwrite):
+                selection = search.search(
+                    X,
+                    range(options.first, options.last + 1),
+                    estimator=None,
+                    classes=classes,
+                    n_subsamples=options.subsamples,
+                    subsample=0.8,
+                    random=np.random.RandomState(settings.random_state),
+                    n_jobs=options.jobs,
+                )
+                selection, can_draw = replace(selection, rows=len(data)), find_spec("matplotlib") is not None
+                with run_folder.replace_results(folder, outdated=() if can_draw else (FIGURE,)) as place:
+                    (place / "selection.json").write_text(selection.as_json() + "\n", encoding="utf-8")
+                    (place / "selection.csv").write_text(selection.as_csv(), encoding="utf-8")
+                    (place / "selection.md").write_text(selection.as_markdown(), encoding="utf-8")
+                    if can_draw:
+                        selection.plot(place / FIGURE)
+        except (ValueError, TypeError) as error:
+            raise error if isinstance(error, InputError) else InputError(str(error)) from error
     command = replace(given, n_clusters=selection.n_clusters).command()
     found = {"folder": str(folder), "next_command": command if selection.is_clear else None}
     console.print_json(json.dumps({**found, **json.loads(selection.as_json())}, ensure_ascii=False))

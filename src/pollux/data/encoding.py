@@ -31,6 +31,7 @@ from pollux.data.spellings import CYCLES, DAY, YEAR, comparable_units, read_time
 from pollux.errors import InputError, did_you_mean, option, warn
 from pollux.io.parsing import Count, Finite, Positive, Share, Size, parse
 from pollux.names import MISSING_IN_FILES
+from pollux.progress import track
 
 Matrix = NDArray[np.float32]
 
@@ -499,7 +500,7 @@ class TableEncoding(Encoding):
         lacking: dict[str, int] = {}
         others: Counter[str] = Counter()
         first = 0
-        for column in self.columns:
+        for column in track(self.columns, "encoding column"):
             width = len(column.feature_names)
             absent, strange = column.encode(table.column(column.name), X[:, first : first + width])
             if absent:

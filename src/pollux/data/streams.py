@@ -18,6 +18,7 @@ from pollux.data.shuffling import WINDOW_BYTES, Array, Lengths, in_order, shards
 from pollux.data.sources import Blocks, open_data
 from pollux.data.survey import Choices, learn_encoding
 from pollux.errors import InputError
+from pollux.progress import Stage, listen
 
 if TYPE_CHECKING:
     from torch.utils.data import Dataset
@@ -134,9 +135,20 @@ def open_stream(
         raise InputError("Columns are chosen by name from tables; of an array save those that are to be read.")
     if not standardise:
         return Stream(FileChunks(blocks, columns=columns, dtype=dtype), None, window_bytes, str(blocks.path))
-    encoding, lengths = learn_encoding(blocks, Choices(columns=columns or (), missing=missing), progress)
+    with listen(None if progress is None else _tell_parts(progress)):
+        encoding, lengths = learn_encoding(blocks, Choices(columns=columns or (), missing=missing))
     chunks = FileChunks(blocks, encoding=encoding, dtype=dtype, lengths=lengths)
     return Stream(chunks, encoding, window_bytes, str(blocks.path))
+
+
+def _tell_parts(progress: Callable[[int, int], None]) -> Callable[[list[Stage]], None]:
+    """A listener that tells how far the outermost stage is."""
+
+    def tell(stages: list[Stage]) -> None:
+        if len(stages) == 1 and stages[0].done and stages[0].total:
+            progress(int(stages[0].done), int(stages[0].total))
+
+    return tell
 
 
 class Chunks(ABC):

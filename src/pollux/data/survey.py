@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, cast
@@ -57,6 +57,7 @@ from pollux.data.spellings import (
     written_numbers,
 )
 from pollux.errors import InputError, option
+from pollux.progress import track
 
 if TYPE_CHECKING:
     from pollux.ranks import Ranks
@@ -65,8 +66,6 @@ MOST_VALUES, MOST_VALUES_OF_TEXT = 20, 200
 """Text of at most so many different values is read; of more than the first number, the frequent values are."""
 MOST_VALUES_COUNTED = 1_000
 """Columns of more different values are not counted further; nothing is done with the counts."""
-Progress = Callable[[int, int], None]
-"""Called with the blocks that have been read and those there are."""
 
 _MOST_ROWS_COMPARED = 1_000_000
 _FEWEST_ROWS_OF_IDENTIFIERS = 5
@@ -149,7 +148,7 @@ def names_rows(name: str) -> bool:
 
 
 def learn_encoding(
-    blocks: Blocks, choices: Choices | None = None, progress: Progress | None = None, ranks: Ranks | None = None
+    blocks: Blocks, choices: Choices | None = None, ranks: Ranks | None = None
 ) -> tuple[Encoding, NDArray[np.int64]]:
     """How to read rows, in memory or in files, and how many of each block are read. Several processes share the work.
 
@@ -157,11 +156,11 @@ def learn_encoding(
     is it known which columns must be complete.
     """
     choices = choices or Choices()
-    encoding = _survey_all(blocks, choices, None, progress, ranks)[0].plan()
+    encoding = _survey_all(blocks, choices, None, ranks)[0].plan()
     if choices.missing != "drop":
         return encoding, blocks.lengths
     while True:
-        survey, lengths = _survey_all(blocks, _narrowed(choices, encoding, blocks), encoding, progress, ranks)
+        survey, lengths = _survey_all(blocks, _narrowed(choices, encoding, blocks), encoding, ranks)
         if not lengths.sum():
             instead = option("missing", "mean")
             raise InputError(
@@ -181,7 +180,6 @@ def survey_blocks(
     *,
     own: Sequence[int] | NDArray[np.int64] | None = None,
     complete: Encoding | None = None,
-    progress: Progress | None = None,
 ) -> tuple[Survey, NDArray[np.int64]]:
     """A survey of these blocks, all by default, to be merged with those of others; and the rows of each that it saw.
 
@@ -194,28 +192,26 @@ def survey_blocks(
     starts = np.cumsum(blocks.lengths) - blocks.lengths
     numbers = range(len(starts)) if own is None else own
     seen = np.zeros(len(starts), dtype=np.int64)
-    for done, block in enumerate(numbers, 1):
+    for block in track(numbers, "looking at columns, part"):
         rows = blocks.read_block(int(block), names)
         if complete is not None:
             mask = complete.complete(rows)
             rows = rows[mask] if isinstance(rows, np.ndarray) else rows.filter(mask)
         survey.add(rows, int(starts[block]))
         seen[block] = rows.shape[0]
-        if progress is not None:
-            progress(done, len(numbers))
     return survey, seen
 
 
 def _survey_all(
-    blocks: Blocks, choices: Choices, complete: Encoding | None, progress: Progress | None, ranks: Ranks | None
+    blocks: Blocks, choices: Choices, complete: Encoding | None, ranks: Ranks | None
 ) -> tuple[Survey, NDArray[np.int64]]:
     """A survey of all blocks, of which each process reads its own."""
     if ranks is None:
-        return survey_blocks(blocks, choices, complete=complete, progress=progress)
+        return survey_blocks(blocks, choices, complete=complete)
     own = shards(blocks.lengths, ranks.size)[ranks.rank]
     found, problem = None, None
     try:
-        found = survey_blocks(blocks, choices, own=own, complete=complete, progress=progress)
+        found = survey_blocks(blocks, choices, own=own, complete=complete)
     except InputError as error:
         problem = error
     ranks.raise_together(problem)
@@ -383,7 +379,7 @@ class TableSurvey(Survey):
         self.names = list(self._columns)
 
     def add(self, rows: Any, first: int | None = None) -> None:
-        for name, column in self._columns.items():
+        for name, column in track(self._columns.items(), "looking at column"):
             column.add(rows.column(name), self.rows if first is None else first)
         self.rows += rows.num_rows
 

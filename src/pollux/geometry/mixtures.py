@@ -22,6 +22,7 @@ from pollux.geometry.centres import k_means
 from pollux.geometry.neighbours import SEARCHED_COMPONENTS
 from pollux.geometry.pairwise import Geometry, Kind
 from pollux.geometry.spectral import WEIGHTS, NeighbourGraph, block_of, distinct, eigenvectors, unit_rows
+from pollux.progress import track
 
 _COMPONENTS = 10
 _REGULARISATION, _OF_FEW_VALUES = 0.05, 0.3
@@ -106,7 +107,8 @@ class Mixtures(Geometry):
         count = min(self.components or _COMPONENTS, len(points))
         # A start needs fewer samples than a mixture: the graph of its samples takes the longest.
         starting = _some(Rows(points), max(_MOST_STARTING, _STARTING_OF_A_CLUSTER * count)).flat()
-        starts = [_renumber(labels) for labels in self._starts(starting, count)]
+        found = track(self._starts(starting, count), "where mixtures start", 1 + len(self.neighbours) * len(WEIGHTS))
+        starts = [_renumber(labels) for labels in found]
         # Half of the weight is that of the first, from the compact start. Equal starts are one, with the weight of all.
         weights = dict.fromkeys(map(bytes, starts), 0.0)
         for i, start in enumerate(starts):
@@ -114,9 +116,11 @@ class Mixtures(Geometry):
         once = {bytes(start): start for start in starts}
         fitted = [
             (math.sqrt(weight), fit_mixture(points, starting, once[key], regularisation))
-            for key, weight in weights.items()
+            for key, weight in track(weights.items(), "fitting mixture")
         ]
-        parts = [points] if sample is rows else (to_points(Rows(part)) for part in rows.parts())
+        parts = (
+            [points] if sample is rows else track((to_points(Rows(part)) for part in rows.parts()), "mixtures of rows")
+        )
         return np.concatenate(
             [np.concatenate([weight * mixture.predict_proba(part) for weight, mixture in fitted], 1) for part in parts]
         )

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from pollux.data.rows import Rows, as_rows
 from pollux.data.scaling import principal_axes
+from pollux.progress import Stage, track
 
 EXACT_UP_TO = 20_000
 """Samples among which neighbours are found exactly, from all pairs; of more, those of the nearest cells are."""
@@ -64,8 +65,9 @@ def _nearest(rows: Rows, k: int, components: int | None) -> Neighbours:
     n, k = len(rows), min(k, len(rows) - 1)
     if k < 1:
         return Neighbours(np.zeros((n, 0)), np.zeros((n, 0), dtype=np.int64))
-    points = _points(rows, components)
-    return _measured(rows, _compare_all(points, k) if n <= EXACT_UP_TO else _search(points, k))
+    with Stage(f"neighbours of {n:,} rows"):
+        points = _points(rows, components)
+        return _measured(rows, _compare_all(points, k) if n <= EXACT_UP_TO else _search(points, k))
 
 
 def _points(rows: Rows, components: int | None) -> Tensor:
@@ -90,7 +92,8 @@ def _compare_all(points: Tensor, k: int) -> Tensor:
     """The numbers (n, k) of what is nearest, from all pairs, a tile at a time."""
     squares = points.square().sum(1)
     found = []
-    for own in torch.split(torch.arange(len(points)), max(1, _TILE_ELEMENTS // len(points))):
+    tiles = torch.split(torch.arange(len(points)), max(1, _TILE_ELEMENTS // len(points)))
+    for own in track(tiles, "comparing all, part"):
         # ‖x‖² is the same for all candidates of a row, and left out.
         tile = torch.addmm(squares, points[own], points.T, alpha=-2)
         tile[torch.arange(len(own)), own] = torch.inf
@@ -125,7 +128,7 @@ def _search(points: Tensor, k: int) -> Tensor:
     squares = points.square().sum(1)
     count = min(k + _SPARE, n - 1)
     index = torch.empty(n, count, dtype=torch.int64)
-    for number, own in enumerate(pieces):
+    for number, own in enumerate(track(pieces, "searching cell")):
         distance = (centres - centres[number]).square().sum(1)
         # Its own points come first, so that none of them is its own neighbour.
         distance[number] = -1
@@ -150,7 +153,8 @@ def _measured(rows: Rows, index: Tensor) -> Neighbours:
     n, k = index.shape
     size = max(1, _MEASURED_ELEMENTS // (k * math.prod(rows.shape)))
     parts = zip(torch.split(torch.arange(n), size), torch.split(index, size), strict=True)
-    distances = torch.cat([_lengths(rows[part], rows[others.flatten()]) for part, others in parts])
+    found = track(parts, "measuring distances, part", -(-n // size))
+    distances = torch.cat([_lengths(rows[part], rows[others.flatten()]) for part, others in found])
     order = distances.argsort(dim=1, stable=True)
     return Neighbours(distances.gather(1, order).numpy(), index.gather(1, order).numpy())
 

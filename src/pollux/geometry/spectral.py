@@ -19,6 +19,7 @@ from pollux.geometry.affinity import Affinity, Block, Features
 from pollux.geometry.centres import k_means
 from pollux.geometry.neighbours import SEARCHED_COMPONENTS, Neighbours, nearest
 from pollux.geometry.pairwise import Geometry, Kind
+from pollux.progress import Stage
 
 _DENSE_UP_TO = 500
 _BISECTIONS = 40
@@ -81,7 +82,8 @@ def eigenvectors(weights: scipy.sparse.csr_array, count: int) -> tuple[NDArray[n
     graph = scipy.sparse.csr_array(root @ weights @ root)
     n = len(degree)
     count = min(count, n)
-    values, vectors = _by_parts(graph, count)
+    with Stage(f"{count} eigenvectors of the graph of {n:,} rows"):
+        values, vectors = _by_parts(graph, count)
     order = np.argsort(values)[::-1]
     return values[order], vectors[:, order]
 
@@ -247,18 +249,21 @@ class NeighbourGraph(Geometry):
         graph = self.graph(once)
         fewer = replace(self, neighbours=max(_FEWEST, self.neighbours // _FEWER)).graph(once)
         widths = sorted({min(len(once), max(2, round(share * n_clusters))) for share in _OF_A_CLUSTER})
-        found = []
-        for each in (graph, fewer):
-            vectors = eigenvectors(each, widths[-1])[1].astype(np.float32)
-            for width in widths:
-                features = unit_rows(vectors[:, :width])[which]
-                for run in range(max(_RUNS, -(-count // len(widths)))):
-                    own_seed = (seed + run) % 2**32
-                    labels = k_means(features, min(n_clusters, len(rows)), own_seed, sample_weight, runs=1)
-                    of_once = np.zeros(len(once), dtype=np.int64)
-                    of_once[which] = labels
-                    # The same clusters, found again, differ by rounding alone: the first of them counts.
-                    found.append((round(edge_information(graph, of_once), 4), labels))
+        runs = max(_RUNS, -(-count // len(widths)))
+        found: list[tuple[float, NDArray[np.int64]]] = []
+        with Stage("clusterings of neighbour graphs", 2 * len(widths) * runs) as shown:
+            for each in (graph, fewer):
+                vectors = eigenvectors(each, widths[-1])[1].astype(np.float32)
+                for width in widths:
+                    features = unit_rows(vectors[:, :width])[which]
+                    for run in range(runs):
+                        own_seed = (seed + run) % 2**32
+                        labels = k_means(features, min(n_clusters, len(rows)), own_seed, sample_weight, runs=1)
+                        of_once = np.zeros(len(once), dtype=np.int64)
+                        of_once[which] = labels
+                        # The same clusters, found again, differ by rounding alone: the first of them counts.
+                        found.append((round(edge_information(graph, of_once), 4), labels))
+                        shown.update(len(found))
         return [labels for _, labels in sorted(found, key=lambda pair: -pair[0])[:count]]
 
     def bind(self, X: Any) -> Block:

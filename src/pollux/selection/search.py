@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -22,6 +21,7 @@ from pollux.clustering import CollapseWarning, GeminiClustering
 from pollux.data.samples import select_samples
 from pollux.data.scaling import FittedScaling, FittedTransformer, prepared
 from pollux.metrics import adjusted_rand_index, pairwise_agreement
+from pollux.progress import Stage, show_progress
 from pollux.selection.criteria import (
     Edges,
     Labels,
@@ -88,7 +88,7 @@ def select_n_clusters(
     n_jobs : int or None
         Processes; None: this one only, −1: one a core.
     verbose : bool
-        Whether to show a progress bar.
+        Whether to show how far it is.
 
     Returns
     -------
@@ -125,21 +125,21 @@ def select_n_clusters(
     random = check_random_state(random_state)
     drawn = np.arange(n) if n <= max_rows else np.sort(random.permutation(n)[:max_rows])
     seen, estimator = _apply_scaling(_dense(samples[drawn]), estimator)
-    selection = search(
-        seen,
-        numbers,
-        estimator=estimator,
-        classes=None if classes is None else classes[drawn],
-        n_subsamples=n_subsamples,
-        subsample=subsample,
-        random=random,
-        n_jobs=n_jobs,
-        verbose=verbose,
-    )
+    with show_progress(verbose):
+        selection = search(
+            seen,
+            numbers,
+            estimator=estimator,
+            classes=None if classes is None else classes[drawn],
+            n_subsamples=n_subsamples,
+            subsample=subsample,
+            random=random,
+            n_jobs=n_jobs,
+        )
     return replace(selection, rows=int(n))
 
 
-def select_quickly(X: NDArray[np.floating], random: np.random.RandomState, verbose: bool = False) -> Selection:
+def select_quickly(X: NDArray[np.floating], random: np.random.RandomState) -> Selection:
     """The same in a few seconds, for samples (n, d) that nobody has given a number of clusters for.
 
     A thousand samples are looked at, and three subsamples; they need not be all that ``select_n_clusters`` would say.
@@ -149,7 +149,7 @@ def select_quickly(X: NDArray[np.floating], random: np.random.RandomState, verbo
     # Of fewer samples a cluster would hold hardly any.
     most = max(2, min(_QUICK_CLUSTERS, len(drawn) // 5))
     how: dict[str, Any] = {"estimator": None, "classes": None, "subsample": 0.8, "surplus_restarts": 0}
-    found = search(drawn, range(2, most + 1), n_subsamples=3, random=random, verbose=verbose, **how)
+    found = search(drawn, range(2, most + 1), n_subsamples=3, random=random, **how)
     return replace(found, rows=n)
 
 
@@ -163,7 +163,6 @@ def search(
     subsample: float,
     random: np.random.RandomState,
     n_jobs: int | None = None,
-    verbose: bool = False,
     surplus_restarts: int = 5,
 ) -> Selection:
     """The same for validated samples (n, …), few enough, and scaled if there is an estimator."""
@@ -183,14 +182,16 @@ def search(
     tasks = [Task(own, n_clusters, _seed(random), size) for n_clusters in candidates for _ in range(n_subsamples)]
     in_use: Counter[int] = Counter()
     ensembles: dict[int, list[Member]] = defaultdict(list)
-    with show_progress(len(too_many) + len(tasks), verbose) as report:
+    with Stage("clusterings", len(too_many) + len(tasks)) as shown:
         for count in run_all(count_in_use, too_many, n_jobs, X):
             in_use[count] += 1
-            report(f"{largest} clusters: what stays in use")
-        for task, member in zip(tasks, run_all(fit_member, tasks, n_jobs, X, edges), strict=True):
+            shown.update(in_use.total(), detail=f"{largest} clusters: what stays in use")
+        for done, (task, member) in enumerate(
+            zip(tasks, run_all(fit_member, tasks, n_jobs, X, edges), strict=True), len(too_many) + 1
+        ):
             ensembles[task.n_clusters].append(member)
-            if verbose:
-                report(_describe_progress(task.n_clusters, ensembles[task.n_clusters]))
+            if shown.is_shown:
+                shown.update(done, detail=_describe_progress(task.n_clusters, ensembles[task.n_clusters]))
     measured = _measure(ensembles, classes, random)
     return Selection(*decide(measured), tuple(measured), dict(sorted(in_use.items())), largest, len(X), len(X))
 
@@ -356,24 +357,6 @@ def run_all(function: Callable[..., Result], tasks: Sequence[Task], n_jobs: int 
     results: Any = parallel(delayed(function)(task, *data) for task in tasks)
     with closing(results):
         yield from results
-
-
-@contextmanager
-def show_progress(total: int, verbose: bool) -> Iterator[Callable[[str], None]]:
-    """A live line; call the function after each clustering, with what is known by then."""
-    if not verbose:
-        yield lambda metrics: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        *(TextColumn("clusterings"), MofNCompleteColumn(), BarColumn(bar_width=24)),
-        *(TextColumn("{task.fields[metrics]}"), TimeRemainingColumn()),
-    )
-    with Progress(*columns, console=Console(file=sys.stderr)) as progress:
-        task = progress.add_task("", total=total, metrics="")
-        yield lambda metrics: progress.update(task, advance=1, metrics=metrics)
 
 
 def default_estimator() -> GeminiClustering:

@@ -8,17 +8,13 @@ exception, training ends there with the weights of the last whole epoch.
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-_SECONDS_BETWEEN_UPDATES = 0.2
+from pollux.progress import annotate, show_progress
 
 
 class Epoch(NamedTuple):
@@ -55,50 +51,31 @@ def describe_metrics(epoch: Epoch) -> str:
 
 
 class ProgressBar:
-    """A live line on the terminal: epochs, their metrics, time left.
+    """Shows a training on standard error: its epochs, their metrics, the time left.
 
     Parameters
     ----------
     describe : callable, optional
         From an :class:`Epoch` to the text that is shown; by default all metrics by name.
-    title : str
-        Stands before the number of the epoch.
     """
 
-    def __init__(self, describe: Callable[[Epoch], str] = describe_metrics, title: str = "epoch") -> None:
-        self._describe, self._title = describe, title
+    def __init__(self, describe: Callable[[Epoch], str] = describe_metrics) -> None:
+        self._describe = describe
 
     def __enter__(self) -> ProgressBar:
-        self._progress = Progress(
-            TextColumn(self._title),
-            MofNCompleteColumn(),
-            BarColumn(bar_width=24),
-            TextColumn("{task.fields[metrics]}"),
-            TimeRemainingColumn(),
-            console=Console(file=sys.stderr),
-        )
-        self._progress.start()
-        self._task = self._progress.add_task("", total=None, metrics="")
-        self._shown = time.monotonic()
+        self._shown = ExitStack()
+        self._shown.enter_context(show_progress())
         return self
 
-    def after_step(self, epochs: float, max_epochs: int) -> None:
-        """Move the bar within an epoch, a few times a second."""
-        now = time.monotonic()
-        if now - self._shown >= _SECONDS_BETWEEN_UPDATES:
-            self._shown = now
-            self._progress.update(self._task, completed=epochs, total=max_epochs)
-
     def __call__(self, epoch: Epoch) -> None:
-        metrics = self._describe(epoch)
-        self._progress.update(self._task, completed=epoch.number, total=epoch.max_epochs, metrics=metrics)
+        annotate(self._describe(epoch))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._progress.stop()
-        # Neither can be copied, and an estimator that is cloned copies its callbacks.
-        del self._progress, self._task
+        self._shown.close()
+        # It cannot be copied, and an estimator that is cloned copies its callbacks.
+        del self._shown
 
 
 class Interruptible:

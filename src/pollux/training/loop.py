@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 
 from pollux.errors import InputError, warn
+from pollux.progress import Stage
 from pollux.ranks import Ranks
 from pollux.threads import DrawFrom, threads_for
 from pollux.training.batches import Batches
-from pollux.training.callbacks import Callback, Epoch
+from pollux.training.callbacks import Callback, Epoch, describe_metrics
 from pollux.training.checkpoints import Checkpoints, CheckpointSchedule
 from pollux.training.session import load_random_states, random_states
 from pollux.training.steps import Step
@@ -107,6 +108,7 @@ def train(
     checkpoints: Checkpoints | None = None,
     schedule: str | Schedule = "constant",
     before: int = 0,
+    title: str = "training",
 ) -> TrainingResult:
     """Train the model by steps on batches, for at most ``max_epochs``.
 
@@ -133,6 +135,8 @@ def train(
         The share of the learning rate, see :data:`SCHEDULES`.
     before : int
         Epochs that the model has had in earlier rounds; callbacks see them counted.
+    title : str
+        What is shown of it, before the number of the epoch.
     """
     generators = {"generator": generator, "noise": noise, "torch": default_generator}
     state = TrainingState(model, step, batches, tol, patience, generators, ranks, before)
@@ -156,13 +160,16 @@ def train(
         for callback in callbacks:
             if isinstance(callback, contextlib.AbstractContextManager):
                 stack.enter_context(callback)
+        shown = stack.enter_context(Stage(f"{title}, epoch", before + max_epochs, is_kept=True))
+        shown.first = before + state.epochs
         while state.epochs < max_epochs and not (state.is_over or diverged or stopped or ended):
-            diverged, stopped = _run_epoch(state, draws, max_epochs, generator, saving, factor, watchers)
+            diverged, stopped = _run_epoch(state, draws, max_epochs, generator, saving, factor, watchers, shown)
             if diverged or stopped:
                 break
             answers = []
-            if callbacks:
+            if callbacks or shown.is_shown:
                 epoch = Epoch(before + state.epochs, before + max_epochs, state.history.best_of_last())
+                shown.update(epoch.number, detail=describe_metrics(epoch))
                 # Each is called, also when an earlier one asks to stop.
                 answers = [bool(callback(epoch)) for callback in callbacks]
             # What ends one process ends all.
@@ -191,6 +198,7 @@ def _run_epoch(
     saving: CheckpointSchedule | None,
     factor: Schedule | None,
     watchers: Sequence[Callable[[float, int], None]],
+    shown: Stage,
 ) -> tuple[bool, bool]:
     """The rest of an epoch; whether it has diverged, and whether it was asked to stop."""
     step, metrics, n_batches = state.step, state.metrics, state.batches.n_batches
@@ -206,9 +214,11 @@ def _run_epoch(
             result = step(batch)
         metrics.update(*result)
         state.position += steps
-        if watchers and n_batches is not None:
+        if n_batches is not None and (watchers or shown.is_shown):
+            epochs = state.before + state.epochs + state.position / n_batches
+            shown.update(epochs)
             for watcher in watchers:
-                watcher(state.before + state.epochs + state.position / n_batches, state.before + max_epochs)
+                watcher(epochs, state.before + max_epochs)
         if state.position % _CHECKED_EVERY == 0 and not state.guard.passes(metrics.mean_since_last()):
             return state.give_up(), False
         if saving is not None and saving.after_step():

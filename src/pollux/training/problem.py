@@ -20,6 +20,7 @@ from pollux.geometry import Geometry, Mixtures, NeighbourGraph, Pairwise, neares
 from pollux.geometry.affinity import Affinity, Block, Features
 from pollux.geometry.spectral import block_of
 from pollux.objectives import Gemini
+from pollux.progress import track
 from pollux.ranks import Ranks
 from pollux.spec import Spec
 from pollux.threads import iterate_drawing, threads_for
@@ -216,7 +217,7 @@ class MemoryProblem:
             affinity = None if self.block is None else self.block(index)
             return Batch(self.inputs(index), affinity, None if weight is None else weight[index])
 
-        batches = ((batch(index), float(shares[index].sum())) for index in parts)
+        batches = ((batch(index), float(shares[index].sum())) for index in track(parts, "evaluating, part"))
         value, choices = evaluate(module, n_clusters, objective, batches, self.ranks)
         choice = torch.zeros(self.n, dtype=torch.long)
         for index, chosen in zip(parts, choices, strict=True):

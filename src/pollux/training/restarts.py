@@ -18,11 +18,9 @@ from pollux.data.samples import Samples
 from pollux.errors import InputError, option
 from pollux.geometry import Precomputed
 from pollux.objectives import Gemini
-from pollux.ranks import is_first
 from pollux.spec import Spec, as_plain_data, digest_weights
 from pollux.threads import DrawFrom
 from pollux.training.batches import Batches
-from pollux.training.callbacks import Callback, ProgressBar
 from pollux.training.checkpoints import Checkpoints, Stopped, as_checkpoints
 from pollux.training.loop import History, NotFiniteError, TrainingResult, train, warn_not_finite
 from pollux.training.problem import Evaluation, Problem
@@ -104,7 +102,7 @@ def train_one_epoch(
         step,
         batches,
         max_epochs=1,
-        callbacks=_callbacks(spec, run),
+        callbacks=spec.callbacks,
         generator=run.generator,
         default_generator=run.default_generator if spec.is_own else None,
     )
@@ -177,7 +175,8 @@ class _Restarts:
         for number, (model, step) in enumerate(plan):
             evaluations: list[Evaluation] = []
             try:
-                result = self._train_stage(model, step, each)
+                of = f"restart {number + 1} of {len(plan)}" if len(plan) > 1 else ""
+                result = self._train_stage(model, step, each, of)
                 if (result.interrupted or result.stopped) and not len(result.history) and self._have_learned:
                     # It has learned nothing, and others have, or it has in an earlier round.
                     self._is_over = True
@@ -210,8 +209,8 @@ class _Restarts:
             raise failure
         return results
 
-    def _train_stage(self, model: Trainable, step: Step, each: Round) -> TrainingResult:
-        """Train a model, unless an earlier process has done so."""
+    def _train_stage(self, model: Trainable, step: Step, each: Round, of: str) -> TrainingResult:
+        """Train a model, which is one ``of`` several, unless an earlier process has done so."""
         checkpoints, spec, run = self._checkpoints, self._spec, self._run
         if checkpoints is not None and self._stage < len(checkpoints.finished):
             done = checkpoints.finished[self._stage]
@@ -231,7 +230,7 @@ class _Restarts:
             max_epochs=each.epochs,
             tol=spec.training.tol,
             patience=spec.training.patience,
-            callbacks=_callbacks(spec, run),
+            callbacks=spec.callbacks,
             generator=run.generator,
             noise=run.noise,
             default_generator=run.default_generator if spec.is_own else None,
@@ -239,6 +238,7 @@ class _Restarts:
             checkpoints=checkpoints,
             schedule=each.schedule,
             before=each.before,
+            title=f"training, {of}".rstrip(", "),
         )
         if checkpoints is not None and result.stopped:
             epochs = len(result.history)
@@ -341,10 +341,6 @@ def explain_memory_error(
 def is_lack_of_memory(error: BaseException) -> bool:
     """Whether an error says that there is no memory left; torch has no type of its own for that on a CPU."""
     return isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)) is not None
-
-
-def _callbacks(spec: Spec, run: Session) -> tuple[Callback, ...]:
-    return (*([ProgressBar()] if spec.verbose and is_first(run.ranks) else []), *spec.callbacks)
 
 
 def _identity(

@@ -16,11 +16,9 @@ from pollux.data.rows import Rows
 from pollux.geometry import KERNELS, Geometry, NeighbourGraph, k_means
 from pollux.geometry.affinity import Block, Features
 from pollux.models import FreeTable
-from pollux.ranks import is_first
 from pollux.spec import Spec
 from pollux.threads import DrawFrom
 from pollux.training.batches import RowBatches
-from pollux.training.callbacks import ProgressBar
 from pollux.training.checkpoints import as_checkpoints
 from pollux.training.loop import NotFiniteError, train
 from pollux.training.problem import MemoryProblem, StreamProblem, resolve_batch_size
@@ -93,7 +91,6 @@ def _start_at_labels(modules: list[nn.Module], spec: Spec, problem: MemoryProble
             problem.sample_weight,
             torch.Generator().manual_seed(run.seed),
             run.default_generator if spec.is_own else None,
-            show_progress=spec.verbose and is_first(run.ranks),
             is_own_network=not isinstance(spec.model, str),
         )
     if run.ranks is not None:
@@ -176,7 +173,6 @@ def learn_labels(
     sample_weight: Tensor | None = None,
     generator: torch.Generator | None = None,
     default_generator: torch.Generator | None = None,
-    show_progress: bool = False,
     is_own_network: bool = True,
 ) -> None:
     """Train each module to predict its own labels (n,), by cross-entropy: an epoch, or 100 steps where it has fewer.
@@ -203,9 +199,9 @@ def learn_labels(
                 step,
                 batches,
                 max_epochs=max(1, -(-_FEWEST_STEPS // batches.n_batches)),
-                callbacks=[ProgressBar(title="start at labels, epoch")] if show_progress else [],
                 generator=generator,
                 default_generator=default_generator,
+                title="learning the start",
             )
         _restore_spoilt(model.modules, before)
 

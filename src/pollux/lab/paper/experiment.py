@@ -17,6 +17,7 @@ from pollux.lab.paper.comparisons import ComparisonTable
 from pollux.lab.records import Record, Run, Settings
 from pollux.metrics import LABEL_METRICS, conditional_entropy
 from pollux.objectives import Gemini
+from pollux.objectives.gemini import DEFAULT_CLIPS
 from pollux.spec import Training
 
 if TYPE_CHECKING:
@@ -103,8 +104,14 @@ OBJECTIVES = {
 }
 """The ten GEMINIs of the paper, and how tables name them."""
 
-# The authors compute with probabilities of at least this; the objectives here need no such limit.
+# The authors compute with probabilities of at least this.
 AUTHORS_CLIP = 1e-12
+
+
+def clips(objective: str) -> dict[str, float]:
+    """The smallest probabilities of an objective, by what tables add to its name: first ours, 0 where it has none."""
+    ours = {"": DEFAULT_CLIPS.get(objective, 0.0)}
+    return {**ours, ", unbounded": 0.0, ", clipped at 1e-12": AUTHORS_CLIP} if objective in DEFAULT_CLIPS else ours
 
 
 def fit_run(

@@ -25,7 +25,7 @@ from pollux.lab.paper.comparisons import (
     draw_bars,
     estimate,
 )
-from pollux.lab.paper.experiment import AUTHORS_CLIP, OBJECTIVES, Experiment, Protocol, fit_run, score, score_clustering
+from pollux.lab.paper.experiment import OBJECTIVES, Experiment, Protocol, clips, fit_run, score, score_clustering
 from pollux.lab.records import Record, Settings
 from pollux.models import lenet5
 from pollux.report.canvas import INK, QUIET, new_figure
@@ -102,11 +102,11 @@ def variants(objective: str) -> dict[str, Mapping[str, Any]]:
     """Further settings of an objective, by what tables add to its name.
 
     The authors used the squared distance in the Wasserstein objectives, and clipped probabilities, which matters where
-    an objective never ceases to push them towards zero.
+    an objective never ceases to push them towards zero. A setting without a clip is unbounded.
     """
     if objective.startswith("wasserstein"):
         return {", ℓ2²": {"distance": "sqeuclidean"}, ", ℓ2": {"distance": "euclidean"}}
-    return {"": {}, ", clipped at 1e-12": {"clip": AUTHORS_CLIP}} if objective == "kl_ovo" else {"": {}}
+    return {addition: {"clip": clip} if clip else {} for addition, clip in clips(objective).items()}
 
 
 def grid(epochs: int, models: Sequence[str], clusters: Sequence[int]) -> Iterator[Settings]:
@@ -141,7 +141,7 @@ def _table(records: Sequence[Record], vat: float, network: str) -> ComparisonTab
                 wanted["network"] = network or None
                 published = Estimate(ari, clusters=used) if is_published else None
                 cells.append(compare(records, {**wanted, **variant}, published))
-            rows.append(ComparisonRow(name + addition, cells, further="clip" in variant))
+            rows.append(ComparisonRow(name + addition, cells, further=bool(addition) and "distance" not in variant))
     kmeans = [
         # It has no network: its figure stands under the first of the two.
         compare(records, {"baseline": "kmeans", "clusters": clusters}, PUBLISHED_KMEANS[clusters])
