@@ -470,6 +470,13 @@ def in_words(path: Path, names: Sequence[str] = ()) -> Iterator[None]:
         raise
     except (pa.ArrowException, EOFError, OSError, UnicodeDecodeError) as error:
         reason = re.sub(r"CSV column #(\d+)", called, str(error))
+        wrong = re.search(
+            r"In (column .*?): (?:Row #(\d+): )?CSV conversion error to (\w+)[^:]*: invalid value (.*)", reason
+        )
+        if wrong:
+            kind = "a number" if wrong[3] in ("double", "float", "int64") else f"of the kind that was read ({wrong[3]})"
+            where = f" in line {wrong[2]}" if wrong[2] else ""
+            reason = f"{wrong[1]} holds {wrong[4]}{where}, which is not {kind}. Correct it, or leave those rows out."
         if "straddl" in reason:
             reason = f"a row is longer than 4 MB. {_OPEN_QUOTE} If a text is so long, leave out its column."
         if re.search(r"Expected \d+ columns", reason):

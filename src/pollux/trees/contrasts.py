@@ -104,7 +104,7 @@ def of_sources(features: Sequence[Feature]) -> dict[str, list[int]]:
 
 def opposites(features: Sequence[Feature]) -> dict[int, str]:
     """What a zero stands for, of the features of columns that have two values."""
-    found = {}
+    found: dict[int, str] = {}
     for own in of_sources(features).values():
         values = [features[at].value for at in own]
         if len(own) == 2 and all(values):
@@ -178,7 +178,7 @@ def _move_together(values: Array, one: int, other: int) -> bool:
     if len(some) < 3 or (np.ptp(some, axis=0) == 0).any():
         return False
     with np.errstate(all="ignore"):
-        return bool(abs(np.corrcoef(some.T)[0, 1]) >= _TOGETHER)
+        return bool(abs(np.corrcoef(some[:, 0], some[:, 1])[0, 1]) >= _TOGETHER)
 
 
 def _nearest(contrasts: Contrasts, cluster: int, clusters: Sequence[int], every: Sequence[Sequence[int]]) -> int | None:
@@ -205,11 +205,11 @@ def _say(contrasts: Contrasts, cluster: int, at: int, feature: Feature, opposite
         # Of two values, less of one is more of the other.
         inside, outside, size = 1 - inside, 1 - outside, -size
         name = Feature(feature.source, opposite, feature.column).name
-    here, there = round(inside, 12), f"elsewhere {percent(outside)}"
-    if here in (0, 1):
-        return f"{'all' if here else 'no'} {name} ({there})"
-    amount = ("mostly" if here > 0.5 else "more") if size > 0 else ("hardly any" if here <= 0.1 else "less")
-    return f"{amount} {name} ({percent(inside)}; {there})"
+    share, elsewhere = round(inside, 12), f"elsewhere {percent(outside)}"
+    if share in (0, 1):
+        return f"{'all' if share else 'no'} {name} ({elsewhere})"
+    amount = ("mostly" if share > 0.5 else "more") if size > 0 else ("hardly any" if share <= 0.1 else "less")
+    return f"{amount} {name} ({percent(inside)}; {elsewhere})"
 
 
 def _say_unlike(contrasts: Contrasts, cluster: int, nearest: int, at: int, feature: Feature) -> str:
