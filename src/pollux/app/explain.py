@@ -40,6 +40,7 @@ def run(options: argparse.Namespace) -> int:
     # Complaints come before torch is imported, which takes seconds.
     run_folder.model_path(options.run_folder)
     from pollux.app import run_data
+    from pollux.data.encoding import Feature
     from pollux.data.sources import open_data
     from pollux.trees.explanation import explain_labels, named_clusters
 
@@ -52,7 +53,8 @@ def run(options: argparse.Namespace) -> int:
         raise InputError(f"{file} is no longer there: say where the data are, pollux explain RUN DATA.")
     if len(encoding.encoded_shape) != 1:
         raise InputError("Rules are about columns of a table, and images have none: look at them, pollux report.")
-    columns, labels, features, n = [], [], (), 0
+    columns, labels, n = [], [], 0
+    features: tuple[Feature, ...] = ()
     for whole in open_data(file, run_data.reading_of(settings or Settings())).stream(encoding, []):
         part, _ = run_data.drop_incomplete(whole, encoding)
         if len(part):

@@ -512,7 +512,7 @@ def _open_sheet(path: Path) -> Iterator[Callable[[dict[str, Any]], None]]:
 
     with in_place(path) as place:
         # Rows go to the disk as they come, and no text is a formula or an address.
-        how = {"constant_memory": True, "strings_to_formulas": False, "strings_to_urls": False}
+        how: dict[str, Any] = {"constant_memory": True, "strings_to_formulas": False, "strings_to_urls": False}
         how |= {"nan_inf_to_errors": True, "default_date_format": "yyyy-mm-dd hh:mm", "remove_timezone": True}
         book = xlsxwriter.Workbook(str(place), how)
         sheet, done = book.add_worksheet("clusters"), 0

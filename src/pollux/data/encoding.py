@@ -359,15 +359,16 @@ class Date(msgspec.Struct, frozen=True, tag="date", tag_field="kind"):
             if facet == "year":
                 columns.append(1970 + times / YEAR)
                 continue
-            # Where in its cycle a time lies, from 0 to 1.
-            place = (times - BEGINNINGS.get(facet, 0.0)) / CYCLES[facet] % 1.0
             if facet == "time of day":
-                columns.append(24 * place)
+                columns.append(times % DAY / 3600)
                 continue
-            # The first season begins a month before the year.
-            shifted = (place + 1 / 12) % 1.0 if facet == "season" else place
-            parts = len(PARTS[facet])
-            columns += [np.where(np.isnan(shifted), np.nan, np.floor(shifted * parts) == part) for part in range(parts)]
+            if facet == "season":
+                months = np.nan_to_num(times).astype("datetime64[s]").astype("datetime64[M]").astype(np.int64)
+                # The first season begins with December.
+                part = (months + 1) % 12 // 3
+            else:
+                part = (times - BEGINNINGS[facet]) // DAY % 7
+            columns += [np.where(np.isnan(times), np.nan, part == each) for each in range(len(PARTS[facet]))]
         return np.stack(columns, axis=1)
 
     def is_missing(self, values: Any) -> NDArray[np.bool_]:

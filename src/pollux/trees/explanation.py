@@ -403,7 +403,7 @@ def _read_frame(X: Any, feature_names: Sequence[str] | None) -> tuple[Array, Fea
             unit, length = next(((unit, size) for unit, size in _UNITS.items() if usual >= size), ("seconds", 1.0))
             name, values = f"{name} ({unit})", values / length
         columns.append(values)
-        features.append(Feature(*readable_names([name])))
+        features.append(Feature(readable_names([name])[0]))
     return np.stack(columns, axis=1) if columns else np.empty((len(table), 0)), tuple(features)
 
 
