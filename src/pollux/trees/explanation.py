@@ -257,8 +257,8 @@ def explain_labels(
             f"{' and '.join(conditions)}: an estimated {precision:.0%} of such rows are in the cluster, and an "
             f"estimated {coverage:.0%} of it are such rows."
         )
-        if _f1(held[row], inside) < _TELLING:
-            said = f"No short rule tells this cluster. The best is {said}"
+        if not found or _f1(held[row], inside) < _TELLING:
+            said = f"No short rule tells this cluster.{f' The best is {said}' if found else ''}"
         said = "All rows are in this cluster." if sizes[cluster] == n else said
         bounds = tuple((some_features[column].name, low, high) for column, low, high in found)
         name = names.get(cluster, "few rows")
