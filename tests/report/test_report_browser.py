@@ -514,7 +514,7 @@ def test_tables_are_read_without_javascript(visit: Open) -> None:
     assert page.locator(".settings").is_visible()
     assert page.locator(".profile:visible").count() == 3
     assert page.locator("#map canvas").is_hidden()
-    assert "needs JavaScript" in page.locator("noscript").inner_text()
+    assert "needs JavaScript" in page.locator("#map noscript").inner_text()
 
 
 def test_fifty_thousand_samples_stay_fluid(visit: Open) -> None:
