@@ -202,11 +202,14 @@ def _lead(findings: Findings) -> str:
     if used < 2:
         return words
 
+    def in_words(share: float) -> str:
+        return percent(share).replace("<", "less than ").replace(">", "more than ")
+
     def told(cluster: int) -> str:
         name = findings.cluster_name(cluster)
-        return percent(summary.sizes[cluster] / n) + (f", is “{shortened(name, 80)}”" if name else f", is {cluster}")
+        return in_words(summary.sizes[cluster] / n) + (f", is “{shortened(name, 80)}”" if name else f", is {cluster}")
 
-    sure = percent(float((summary.confidence >= DOUBT).mean()))
+    sure = in_words(float((summary.confidence >= DOUBT).mean()))
     smallest = f", the smallest, {told(clusters[-1])}" if used > 2 else ""
     words += f" The largest, {told(clusters[0])}{smallest}. The model is sure of {sure} of the samples."
     if findings.explanation is not None:

@@ -276,8 +276,8 @@ def explain_labels(
 
 def say_restated(column: str) -> str:
     """That the clusters are little more than one column, and what to do."""
-    instead = advised("leave it out", option("drop", column))
-    return f"The clusters are little more than the column {column!r}; {instead} to see what else there is."
+    instead = advised("leave it out", f"leave it out ({option('drop', column)})")
+    return f"The clusters are little more than the column {column!r}: {instead} to see what else there is."
 
 
 def name_clusters(labels: Labels, columns: Array, features: Features) -> dict[int, str]:

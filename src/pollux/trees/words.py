@@ -21,7 +21,7 @@ def number(value: float, extent: float | None = None) -> str:
     """
     if not math.isfinite(value):
         return "–"
-    if extent is not None and 0 < extent < math.inf and abs(value) < 1e-3 * extent:
+    if extent is not None and 0 < extent < math.inf and abs(value) < 1e-6 * extent:
         # What rounding has left of zero.
         value = 0.0
     size = abs(value)
