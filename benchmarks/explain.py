@@ -110,18 +110,23 @@ def rules() -> list[Line]:
         for rule in told.rules:
             inside, holds = labels == rule.cluster, np.ones(len(other), dtype=bool)
             for column, low, high in rule.bounds:
-                values = other[:, int(column[1:])]
+                values = other[:, number_of(column)]
                 holds &= (values > low) & (values <= high)
             if holds.any() and inside.any():
                 off.append([(holds & inside).sum() / part.sum() for part in (holds, inside)])
                 off[-1] = [rule.precision - off[-1][0], rule.coverage - off[-1][1]]
                 weight.append(rule.size)
         truth = np.average(off, axis=0, weights=weight)
-        columns = [int(column[1:]) for column in told.feature_names]
+        columns = [number_of(column) for column in told.feature_names]
         true_fidelity = float((told.tree.predict(other[:, columns]) == labels).mean())
         found.append([told.fidelity, true_fidelity, *truth])
         lines.append((name, str(K), *(f"{value:.3f}" for value in found[-1]), f"{seconds:.1f}"))
     return [*lines, ("mean", "", *(f"{value:.3f}" for value in np.mean(found, axis=0)), "")]
+
+
+def number_of(column: str) -> int:
+    """That of a column of an array, by its name: "column 3", or "column 3=1" where it holds zeros and ones."""
+    return int(column.partition("=")[0].removeprefix("column "))
 
 
 TABLES = {"trees": trees, "size": sizes, "rules": rules}

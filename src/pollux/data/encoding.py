@@ -365,7 +365,7 @@ class Date(msgspec.Struct, frozen=True, tag="date", tag_field="kind"):
             if facet == "season":
                 months = np.nan_to_num(times).astype("datetime64[s]").astype("datetime64[M]").astype(np.int64)
                 # The first season begins with December.
-                part = (months + 1) % 12 // 3
+                part: NDArray[Any] = (months + 1) % 12 // 3
             else:
                 part = (times - BEGINNINGS[facet]) // DAY % 7
             columns += [np.where(np.isnan(times), np.nan, part == each) for each in range(len(PARTS[facet]))]
