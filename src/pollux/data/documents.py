@@ -157,9 +157,12 @@ def _query_duckdb(path: Path, sql: str | None) -> Any:
         with duckdb.connect(str(path), read_only=True, config=how) as connection:
             listed = "SELECT table_name FROM information_schema.tables WHERE table_schema = 'main'"
             sql = sql or _only_table(path, [name for (name,) in connection.execute(listed).fetchall()])
-            return connection.execute(sql).to_arrow_table()
+            found = connection.sql(sql)
+            if found is None:
+                raise InputError(f"{path}: the query gives no rows, it must be a SELECT: {sql}")
+            return found.to_arrow_table()
     except duckdb.Error as error:
-        raise InputError(f"{path} cannot be read by {sql!r}: {error}.") from error
+        raise InputError(f"{path} cannot be read by {sql!r}: {str(error).splitlines()[0]}.") from error
 
 
 def _as_column(values: list[Any]) -> Any:
