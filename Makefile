@@ -9,6 +9,7 @@
 # make check           style, types
 # make bench           the table of speed and memory, side by side with GemClus
 # make bench-speed     the recipes beside k-means: process time and memory
+# make bench-embeddings  clusters of embedded texts and photographs beside peers; encoders; a million rows
 # make bench-transport the same for Wasserstein objectives and their solver
 # make bench-files     the command line on large files: time and memory
 # make bench-scale     many rows and several processes: time, memory, messages
@@ -26,7 +27,7 @@ BIN := .venv/bin
 # Bytecode is kept, whatever the environment says: the tests start many processes, and each would compile everything.
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n 2 --dist loadgroup -q
 
-.PHONY: demo test test-faults test-portable test-laws test-lowest test-browser fuzz check bench bench-speed bench-transport bench-files bench-scale bench-accuracy bench-quality bench-explain bench-selection docs pages clean
+.PHONY: demo test test-faults test-portable test-laws test-lowest test-browser fuzz check bench bench-speed bench-embeddings bench-transport bench-files bench-scale bench-accuracy bench-quality bench-explain bench-selection docs pages clean
 
 NATIVE := $(wildcard src/pollux/transport/native/*)
 
@@ -77,6 +78,9 @@ bench: .venv/installed-bench
 
 bench-speed: .venv/installed-bench .venv/installed-files
 	$(BIN)/python benchmarks/speed.py
+
+bench-embeddings: .venv/installed-bench .venv/installed-files
+	$(BIN)/python benchmarks/embeddings.py
 
 bench-transport: .venv/installed-bench .venv/installed-report
 	$(BIN)/python benchmarks/transport.py

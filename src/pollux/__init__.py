@@ -7,6 +7,7 @@ if typing.TYPE_CHECKING:
     from pollux import data, geometry, io, metrics, models, objectives, ranks, report, training, transport
     from pollux.clustering import GeminiClustering, load
     from pollux.data.streams import open_stream
+    from pollux.embedding import embed, name_clusters
     from pollux.objectives import Divergence, Gemini, f_divergence
     from pollux.selection import Selection, select_n_clusters
     from pollux.spec import MLP, Scaling, Training
@@ -23,6 +24,7 @@ __all__ = [
     "Selection",
     "Training",
     "data",
+    "embed",
     "explain",
     "f_divergence",
     "geometry",
@@ -30,6 +32,7 @@ __all__ = [
     "load",
     "metrics",
     "models",
+    "name_clusters",
     "objectives",
     "open_stream",
     "ranks",
@@ -47,6 +50,7 @@ _HOMES = {
     "GeminiClustering": "pollux.clustering",
     "Explanation": "pollux.trees",
     "GeminiTree": "pollux.trees",
+    "embed": "pollux.embedding",
     "explain": "pollux.trees",
     "MLP": "pollux.spec",
     "Scaling": "pollux.spec",
@@ -54,6 +58,7 @@ _HOMES = {
     "Training": "pollux.spec",
     "f_divergence": "pollux.objectives",
     "load": "pollux.clustering",
+    "name_clusters": "pollux.embedding",
     "open_stream": "pollux.data.streams",
     "select_n_clusters": "pollux.selection",
 }

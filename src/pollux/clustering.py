@@ -37,7 +37,7 @@ from pollux.objectives import Divergence, Gemini
 from pollux.objectives.penalties import Penalty
 from pollux.progress import Stage, show_progress
 from pollux.ranks import is_first
-from pollux.recipes import IMAGES, TABLES, UNKNOWN, DataKind, apply_recipe
+from pollux.recipes import EMBEDDINGS, IMAGES, TABLES, UNKNOWN, DataKind, apply_recipe
 from pollux.spec import (
     GROUPS,
     MLP,
@@ -88,9 +88,10 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     0 … ``n_clusters_`` − 1 without holes, and columns of probabilities agree with them.
 
     ``GeminiClustering(K).fit(X)`` uses the recipe for the kind of data, whole: that of :meth:`for_tables`, or that of
-    :meth:`for_images` for images (n, C, H, W) and for many wide rows of one kind, such as pixels or embeddings. Whoever
-    names one of ``model``, ``objective``, ``geometry``, ``init`` and ``penalties`` composes the method: what they do
-    not name takes its plain value, and only scaling, restarts, epochs and the batch size are automatic.
+    :meth:`for_images` for images (n, C, H, W) and for many wide rows of one kind, such as pixels, or that of
+    :meth:`for_embeddings` for at least 64 columns that look like the vectors of an encoder. Whoever names one of
+    ``model``, ``objective``, ``geometry``, ``init`` and ``penalties`` composes the method: what they do not name takes
+    its plain value, and only scaling, restarts, epochs and the batch size are automatic.
 
     Parameters of groups are reached by their names: ``set_params(training__patience=5, model__hidden=(50,))``, and in
     ``GridSearchCV`` too, also where a group is None or ``model`` is ``"mlp"``.
@@ -145,7 +146,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     ----------
     fitted_ : Fitted
         All that is known after the fit, as one object; ``fitted_.chosen`` says what "auto" stood for.
-    recipe_ : {"tables", "images"} or None
+    recipe_ : {"tables", "images", "embeddings"} or None
         The recipe that was used for this kind of data; None where the method was composed.
     labels_ : array of shape (n,)
         Cluster of each row; −1 for rows of weight zero that a free table has not seen.
@@ -240,15 +241,11 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         >>> GeminiClustering.for_tables(3, random_state=0).fit(load_wine().data).n_clusters_
         3
         """
-        recipe = dict(TABLES)
-        if resolve_objective(overrides.get("objective", "mmd_ovo")).needs != "kernel":
-            # Other objectives do not take the kernel of the recipe.
-            del recipe["geometry"]
-        return cls(n_clusters).set_params(**apply_recipe(recipe, overrides))
+        return cls._of_recipe(n_clusters, TABLES, overrides)
 
     @classmethod
     def for_images(cls, n_clusters: int = 10, **overrides: Any) -> Self:
-        """A clustering of raw images (n, C, H, W), or (n, d) of pixels, or of other features of one kind.
+        """A clustering of raw images (n, C, H, W), or (n, d) of pixels.
 
         Parameters
         ----------
@@ -257,7 +254,37 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         **overrides
             Parameters that are to differ from the recipe's.
         """
-        return cls(n_clusters).set_params(**apply_recipe(copy.deepcopy(IMAGES), overrides))
+        return cls._of_recipe(n_clusters, IMAGES, overrides)
+
+    @classmethod
+    def for_embeddings(cls, n_clusters: int = 10, **overrides: Any) -> Self:
+        """A clustering of embeddings (n, d): vectors of texts, photographs or other things by an encoder.
+
+        Parameters
+        ----------
+        n_clusters : int
+            Most clusters to find.
+        **overrides
+            Parameters that are to differ from the recipe's, such as ``training__max_samples=50_000``.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from pollux import GeminiClustering
+        >>> random = np.random.default_rng(0)
+        >>> X = np.repeat(np.eye(3, 64), 30, axis=0) + random.normal(scale=0.02, size=(90, 64))
+        >>> GeminiClustering.for_embeddings(3, random_state=0).fit(X).n_clusters_
+        3
+        """
+        return cls._of_recipe(n_clusters, EMBEDDINGS, overrides)
+
+    @classmethod
+    def _of_recipe(cls, n_clusters: int, recipe: Mapping[str, Any], overrides: Mapping[str, Any]) -> Self:
+        """A clustering by a recipe, without its kernel where another objective does not take it."""
+        kept = copy.deepcopy(dict(recipe))
+        if resolve_objective(overrides.get("objective", kept["objective"])).needs != "kernel":
+            kept.pop("geometry", None)
+        return cls(n_clusters).set_params(**apply_recipe(kept, dict(overrides)))
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The parameters by name; ``deep``: those of groups too, also of a group that stands for its defaults."""

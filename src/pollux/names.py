@@ -8,7 +8,7 @@ OBJECTIVES = (
 )
 KERNELS = ("linear", "polynomial", "rbf", "fourier", "laplacian", "cosine", "sigmoid", "chi2")
 DISTANCES = ("euclidean", "sqeuclidean", "manhattan", "cosine")
-KERNELS_OF_ALL_SAMPLES = ("graph", "mixed", "mixtures")
+KERNELS_OF_ALL_SAMPLES = ("graph", "mixed", "cosine_graph", "mixtures")
 DISTANCES_OF_ALL_SAMPLES = ("shortest_path",)
 MODELS = ("free", "linear", "mlp", "lenet5", "resnet18")
 ACTIVATIONS = ("relu", "tanh", "sigmoid", "gelu", "silu", "leaky_relu", "elu", "identity")
@@ -26,4 +26,4 @@ MISSING_IN_FILES = (*MISSING, "drop")
 """Rows of a file can be left out, too; those of an array cannot, as each has a label."""
 KINDS = ("text", "number", "date", "id")
 """What a column can be said to be."""
-RECIPES = ("tables", "images")
+RECIPES = ("tables", "images", "embeddings")

@@ -65,7 +65,25 @@ IMAGES: dict[str, Any] = {
 }
 """Pixels, or other features of one kind."""
 
-RECIPES = {"tables": TABLES, "images": IMAGES}
+EMBEDDINGS: dict[str, Any] = {
+    "preprocessing__scaling": "global",
+    "preprocessing__missing": "mean",
+    "model": "mlp",
+    "model__hidden": (100,),
+    "objective": "mmd_ova",
+    "geometry": "cosine_graph",
+    "init": "graph",
+    "n_init": 1,
+    "max_epochs": "auto",
+    "batch_size": 500,
+    "learning_rate": 1e-2,
+    "training__schedule": "cosine",
+    "training__max_samples": 10_000,
+    "training__dtype": "float32",
+}
+"""Vectors of texts, photographs or other things by an encoder: only the angles between them count."""
+
+RECIPES = {"tables": TABLES, "images": IMAGES, "embeddings": EMBEDDINGS}
 
 VISION = ("lenet5", "resnet18")
 """Models that see images as they are."""
@@ -86,9 +104,14 @@ _FEW_ROWS = 10_000
 _WIDE, _MANY_ROWS = 64, 1_000
 
 
-def recognise_kind(n: int | None, shape: tuple[int, ...], is_of_one_kind: bool) -> str:
-    """The recipe for n samples of a shape: that of images for these, and for many wide rows of one kind."""
+def recognise_kind(n: int | None, shape: tuple[int, ...], is_of_one_kind: bool, is_embedded: bool = False) -> str:
+    """The recipe for n samples of a shape: that of images for these, and for many wide rows of one kind.
+
+    ``is_embedded`` says that wide rows look like the vectors of an encoder.
+    """
     is_wide = shape[0] >= _WIDE and (n is None or n >= _MANY_ROWS)
+    if len(shape) == 1 and shape[0] >= _WIDE and is_embedded:
+        return "embeddings"
     return "images" if len(shape) > 1 or (is_wide and is_of_one_kind) else "tables"
 
 

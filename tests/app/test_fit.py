@@ -276,7 +276,12 @@ def test_the_preset_for_images_is_for_pixels_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "preset"), [("tables", GeminiClustering.for_tables), ("images", GeminiClustering.for_images)]
+    ("name", "preset"),
+    [
+        ("tables", GeminiClustering.for_tables),
+        ("images", GeminiClustering.for_images),
+        ("embeddings", GeminiClustering.for_embeddings),
+    ],
 )
 def test_presets_are_those_of_python(name: str, preset: Any) -> None:
     """But for what is done to numbers before an estimator sees them."""
@@ -490,6 +495,23 @@ def test_wide_rows_of_one_kind_are_recognised() -> None:
     for n, shape, is_of_one_kind in [(999, (64,), True), (1_000, (63,), True), (1_000, (64,), False)]:
         assert recipes.recognise_kind(n, shape, is_of_one_kind) == "tables"
     assert recipes.recognise_kind(10, (1, 8, 8), False) == "images"
+    assert recipes.recognise_kind(20, (64,), False, True) == "embeddings"
+    assert recipes.recognise_kind(20, (63,), False, True) == "tables"
+
+
+@pytest.mark.parametrize("name", ["vectors.npy", "vectors.parquet"])
+@pytest.mark.parametrize("stream", ["no", "yes"])
+def test_embeddings_in_files_are_recognised(name: str, stream: str) -> None:
+    vectors = np.random.default_rng(0).normal(size=(60, 64)) + np.repeat(np.eye(3, 64) * 20, 20, axis=0)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    if name.endswith("npy"):
+        np.save(name, vectors)
+    else:
+        pd.DataFrame(vectors, columns=[f"d{i}" for i in range(64)]).to_parquet(name)
+    answer = good("fit", name, "--stream", stream, "--clusters", 3, "--epochs", 2, "--out", "run")
+    assert "method: the recipe for embeddings (--preset embeddings)" in answer.out
+    assert summary_of("run")["recipe"] == "embeddings"
+    assert [cluster["rows"] for cluster in summary_of("run")["clusters"]] == [20, 20, 20]
 
 
 def test_a_stored_run_is_that_of_settings_which_left_it_to_us() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import torch
+from numpy.typing import NDArray
 from sklearn.base import clone
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -45,6 +46,42 @@ def test_a_bare_clustering_is_the_recipe_of_its_kind() -> None:
     images, named = bare(n_init=1).fit(pixels), GeminiClustering.for_images(3, max_epochs=2, n_init=1, random_state=0)
     assert images.recipe_ == "images"
     np.testing.assert_array_equal(images.predict_proba(pixels), named.fit(pixels).predict_proba(pixels))
+
+
+def encoded_like(n: int, d: int = 64, lengths: tuple[float, float] = (1.0, 1.0)) -> NDArray[np.float64]:
+    """Vectors in all directions, of lengths from the first to the second."""
+    drawn = np.random.default_rng(1).normal(size=(n, d))
+    return drawn / np.linalg.norm(drawn, axis=1, keepdims=True) * np.linspace(*lengths, n)[:, None]
+
+
+EMBEDDED: dict[str, tuple[NDArray[Any], str]] = {
+    "of length one": (encoded_like(30), "embeddings"),
+    "of length one, narrow": (encoded_like(30, 63), "tables"),
+    "of length one, too few": (encoded_like(19), "tables"),
+    "of other lengths": (encoded_like(600, lengths=(2.0, 5.0)), "embeddings"),
+    "of other lengths, too few": (encoded_like(400, lengths=(2.0, 5.0)), "tables"),
+    "of several kinds": (encoded_like(600, lengths=(2.0, 5.0)) * np.logspace(-1, 2, 64), "tables"),
+    "of one sign": (np.abs(encoded_like(600, lengths=(2.0, 5.0))), "tables"),
+    "with few values": (np.round(encoded_like(1_000, lengths=(2.0, 5.0)), 1), "images"),
+}
+
+
+@pytest.mark.parametrize("case", EMBEDDED)
+@pytest.mark.parametrize("make", [np.asarray, scipy.sparse.csr_array])
+def test_embeddings_are_recognised(case: str, make: Any) -> None:
+    values, expected = EMBEDDED[case]
+    assert recognise_samples(select_samples(make(values), None, "cpu")).recipe == expected
+
+
+def test_vectors_of_length_one_are_clustered_by_their_angles() -> None:
+    directions = np.repeat(np.eye(3, 64), 20, axis=0) + random.normal(scale=0.02, size=(60, 64))
+    found = bare().fit(directions / np.linalg.norm(directions, axis=1, keepdims=True))
+    assert found.recipe_ == "embeddings"
+    named = GeminiClustering.for_embeddings(3, max_epochs=2, random_state=0)
+    # Lengths, which angles do not know, change nothing that the graph sees.
+    longer = named.fit(directions * random.uniform(1, 9, size=(60, 1)))
+    assert (found.labels_.reshape(3, 20) == found.labels_[::20, None]).all()
+    assert (longer.labels_.reshape(3, 20) == longer.labels_[::20, None]).all()
 
 
 @pytest.mark.parametrize("recipe", RECIPES)

@@ -24,7 +24,7 @@ from flat_parameters import nested
 from pollux import GeminiClustering, load
 from pollux import recipes as presets
 from pollux.errors import InputError
-from pollux.geometry import Mixed, Mixtures, NeighbourGraph
+from pollux.geometry import CosineGraph, Mixed, Mixtures, NeighbourGraph
 from pollux.metrics import adjusted_rand_index
 from pollux.spec import Spec, flatten_params
 from pollux.training import starting
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::pollux.clustering.CollapseWarni
 WINE, VARIETIES = load_wine(return_X_y=True)
 DIGITS, NUMBERS = load_digits(return_X_y=True)
 PIXELS = DIGITS[:120].astype(np.float32)
-RECIPES = {"for_tables": presets.TABLES, "for_images": presets.IMAGES}
+RECIPES = {"for_tables": presets.TABLES, "for_images": presets.IMAGES, "for_embeddings": presets.EMBEDDINGS}
 
 every_recipe = pytest.mark.parametrize("name", RECIPES)
 
@@ -245,6 +245,7 @@ SAVED: dict[str, tuple[str, dict[str, Any], NDArray[Any]]] = {
     ),
     "mixed": ("for_tables", {"geometry": Mixed(share=0.2), "model": "linear"}, WINE),
     "mixtures": ("for_tables", {"geometry": Mixtures(neighbours=(5,), components=4)}, WINE),
+    "embeddings": ("for_embeddings", {"geometry": CosineGraph(neighbours=5)}, PIXELS),
     "gaps only": ("for_tables", {"scaling": "none", "n_init": 1}, with_gaps(load_iris().data)),
     "a free table": ("for_tables", {"model": "free"}, WINE),
 }

@@ -49,7 +49,7 @@ def add(commands: Any) -> None:
     groups[TRAINING].add_argument(
         "--preset",
         choices=names.RECIPES,
-        help="the recipe for rows of numbers in any units, or for pixels and other features of one kind (default: that "
+        help="the recipe for rows of numbers in any units, for pixels, or for vectors of an encoder (default: that "
         "of what DATA are): what is not given comes from it, and run.toml spells it out",
     )
     output = groups[OUTPUT]

@@ -23,6 +23,7 @@ from pollux.app.console import PrintedRows
 from pollux.app.settings import Settings
 from pollux.data.arrow import as_text
 from pollux.data.encoding import Encoding, Feature, TableEncoding
+from pollux.data.moments import looks_embedded
 from pollux.data.shuffling import WINDOW_BYTES
 from pollux.data.sources import InMemory, Part, Reading, Source, open_data
 from pollux.data.streams import FileChunks
@@ -40,9 +41,13 @@ if TYPE_CHECKING:
 _MOST_BYTES = 1_000_000_000
 """Encoded rows that take more memory than this are streamed."""
 _MOST_CLASSES = 1_000
+_LOOKED_AT = 1_000
 _MOST_LISTED = 60
 """Columns that are listed on the terminal; summary.json has all."""
 _NAMED_ROWS = 2_000
+_NAMED_TEXTS = 20_000
+# Words of a text, on average, from which on it is about something.
+_SENTENCE = 3
 _SCORED_ROWS = 1_000_000
 
 
@@ -89,7 +94,13 @@ class RunData:
         """The recipe for rows of this kind."""
         is_scaled = self.settings.scaling in ("auto", "global") and not self.encoding.shares
         is_of_one_kind = is_scaled and len(set(self.encoding.scales)) == 1
-        return recognise_kind(len(self), self.encoding.encoded_shape, is_of_one_kind)
+        shape = self.encoding.encoded_shape
+        is_embedded = recognise_kind(len(self), shape, False, True) == "embeddings"
+        if is_embedded:
+            every = max(1, len(self) // _LOOKED_AT)
+            some = self.stream.sample(_LOOKED_AT) if self.stream is not None else self.samples[::every]
+            is_embedded = looks_embedded(self.encoding.decode_numbers(some))
+        return recognise_kind(len(self), shape, is_of_one_kind, is_embedded)
 
     def fingerprint(self) -> str:
         """Of the rows and their order."""
@@ -153,14 +164,20 @@ class RunData:
         has_columns, with_data = len(self.encoding.encoded_shape) == 1, self.settings.with_data
         named: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []
         features: tuple[Feature, ...] = ()
+        is_embedded, labelled, texts = self.recipe == "embeddings", list[int](), list[str]()
         names: dict[int, str] = {}
         restates = ""
 
         def find_names() -> None:
             nonlocal names, restates
-            labels, columns = map(np.concatenate, zip(*named, strict=True))
-            names = name_clusters(labels, columns, features)
-            restates = restated_column(columns, labels, features)
+            if texts:
+                from pollux.embedding.topics import name_clusters as name_topics
+
+                names = {topic.cluster: topic.name for topic in name_topics(labelled, texts)}
+            elif named:
+                labels, columns = map(np.concatenate, zip(*named, strict=True))
+                names = name_clusters(labels, columns, features)
+                restates = restated_column(columns, labels, features)
 
         # Scores are those of every so-manieth row.
         stride = max(1, len(self) // _SCORED_ROWS)
@@ -168,12 +185,17 @@ class RunData:
             for part, numbers, X in self.parts():
                 probabilities = fitted.free_probabilities() if fitted.is_free else fitted.probabilities(X)
                 labels = probabilities.argmax(1)
-                if has_columns:
+                if is_embedded:
+                    # Numbers of an encoder mean nothing to people; the texts that they stand for do.
+                    every = slice(0, None, max(1, len(self) // _NAMED_TEXTS))
+                    labelled += labels[every].tolist()
+                    texts += _texts_of(part, self.encoding, every)
+                elif has_columns:
                     some = np.arange(len(part)) % max(1, len(self) // _NAMED_ROWS) == 0
                     columns, features = self.encoding.readable(part.kept(some).rows)
                     named.append((labels[some], columns))
-                    if not self.is_streamed:
-                        find_names()
+                if not self.is_streamed:
+                    find_names()
                 beside = [*identifiers_of(part, self.encoding), *(part.names if with_data else ())]
                 # Those of streamed rows are known when all have been read.
                 given = names if with_data and not self.is_streamed else {}
@@ -191,7 +213,7 @@ class RunData:
             pair = classes[has_class], np.concatenate(found)[has_class]
             scores = {name: metric(*pair) for name, metric in LABEL_METRICS.items()}
             scores["rows_with_a_class"] = int(has_class.sum())
-        if self.is_streamed and named:
+        if self.is_streamed:
             with Stage("naming clusters"):
                 find_names()
         return {
@@ -213,6 +235,16 @@ class RunData:
             "entropy": entropy / max(1, int(rows.sum())),
             "scores": scores,
         }
+
+
+def _texts_of(part: Part, encoding: Encoding, rows: slice) -> list[str]:
+    """The texts of an identifier that are sentences; none where no identifier is."""
+    for name in identifiers_of(part, encoding):
+        values = part.column(name)[rows].tolist()
+        found = [value for value in values if isinstance(value, str)]
+        if found and np.mean([len(text.split()) for text in found[:_NAMED_ROWS]]) >= _SENTENCE:
+            return [value if isinstance(value, str) else "" for value in values]
+    return []
 
 
 # How a file is opened
@@ -240,10 +272,15 @@ def open_run_data(
 ) -> RunData:
     """The rows of the data file: in memory, unless they are to be streamed, and may be."""
     if not is_streamed(settings):
-        return _read(settings)
-    # Before any row is read, because to look at all rows of a large file takes long.
-    check_streamable(settings)
-    return _stream(settings, ranks)
+        data = _read(settings)
+    else:
+        # Before any row is read, because to look at all rows of a large file takes long.
+        check_streamable(settings)
+        data = _stream(settings, ranks)
+    if settings.scaling == "auto" and len(set(data.encoding.scales)) > 1 and data.recipe == "embeddings":
+        # Dimensions of an encoder share one unit, whatever their ranges.
+        return open_run_data(replace(settings, scaling="global"), ranks, check_streamable)
+    return data
 
 
 def is_streamed(settings: Settings) -> bool:

@@ -90,9 +90,20 @@ class Encoding(ABC):
         """What columns of numbers, or channels, are divided by."""
 
     @property
+    @abstractmethod
+    def means(self) -> tuple[float, ...]:
+        """What is subtracted from them before."""
+
+    @property
     def shares(self) -> frozenset[str]:
         """The features that are zeros and ones."""
         return frozenset()
+
+    def decode_numbers(self, encoded: NDArray[Any]) -> NDArray[np.float64]:
+        """Encoded rows (n, d) as they were read; those of other columns than numbers, (n, 0)."""
+        encoded = encoded.astype(np.float64)
+        means, scales = (np.asarray(values, dtype=np.float64) for values in (self.means, self.scales))
+        return encoded * scales + means if len(scales) == encoded.shape[1] else encoded[:, :0]
 
     @abstractmethod
     def encode(self, rows: Any, unseen: Counter[str] | None = None) -> Matrix:
@@ -485,6 +496,10 @@ class TableEncoding(Encoding):
         return tuple(column.scale for column in self.columns if isinstance(column, Number))
 
     @property
+    def means(self) -> tuple[float, ...]:
+        return tuple(column.mean for column in self.columns if isinstance(column, Number))
+
+    @property
     def shares(self) -> frozenset[str]:
         return frozenset(
             name for column in self.columns if isinstance(column, Category) for name in column.feature_names
@@ -593,6 +608,10 @@ class ArrayEncoding(Encoding):
     @property
     def scales(self) -> tuple[float, ...]:
         return self.scale
+
+    @property
+    def means(self) -> tuple[float, ...]:
+        return self.mean
 
     @property
     def is_image(self) -> bool:

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from pollux.data.arrow import as_arrow, check_frame, is_missing, kind_of
 from pollux.data.encoding import Encoding
-from pollux.data.moments import Moments
+from pollux.data.moments import Moments, looks_embedded
 from pollux.data.rows import Several
 from pollux.data.shuffling import WINDOW_BYTES
 from pollux.data.sources import InMemory, check_columns
@@ -281,11 +281,15 @@ def recognise_samples(samples: Samples) -> DataKind:
         return DataKind(None, n)
     # Columns that are encoded have been of several kinds.
     is_of_one_kind = samples.encoding is None and recognise_kind(n, shape, True) != recognise_kind(n, shape, False)
-    if is_of_one_kind:
+    is_embedded = recognise_kind(n, shape, False, True) == "embeddings" and not isinstance(samples, Loader)
+    if is_of_one_kind or is_embedded:
         some = some if isinstance(samples, ArraySamples) else samples.sample(_LOOKED_AT)
         some = some.toarray() if scipy.sparse.issparse(some) else some
-        is_of_one_kind = Moments.of(np.asarray(some, dtype=np.float64)).ranges_are_alike
-    return DataKind(recognise_kind(n, shape, is_of_one_kind), n, not isinstance(samples, ArraySamples))
+        is_of_one_kind = is_of_one_kind and Moments.of(np.asarray(some, dtype=np.float64)).ranges_are_alike
+        some = some if samples.encoding is None else samples.encoding.decode_numbers(some)
+        is_embedded = is_embedded and looks_embedded(some)
+    recipe = recognise_kind(n, shape, is_of_one_kind, is_embedded)
+    return DataKind(recipe, n, not isinstance(samples, ArraySamples))
 
 
 def draw_samples(samples: Samples, most: int | None, seed: int = 0) -> Samples:

@@ -9,13 +9,14 @@ from pollux.geometry.kernels import KERNELS
 from pollux.geometry.mixtures import Mixtures
 from pollux.geometry.neighbours import Neighbours, nearest
 from pollux.geometry.pairwise import Encoded, Geometry, Kind, Pairwise
-from pollux.geometry.spectral import Mixed, NeighbourGraph, eigenvectors, unit_rows
+from pollux.geometry.spectral import CosineGraph, Mixed, NeighbourGraph, eigenvectors, unit_rows
 
 __all__ = [
     "DISTANCES",
     "KERNELS",
     "OF_ALL_SAMPLES",
     "Affinity",
+    "CosineGraph",
     "Encoded",
     "Features",
     "Geometry",

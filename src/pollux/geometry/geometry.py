@@ -19,10 +19,10 @@ from pollux.geometry.graphs import ShortestPath
 from pollux.geometry.kernels import KERNELS
 from pollux.geometry.mixtures import Mixtures
 from pollux.geometry.pairwise import Encoded, Geometry, Kind, Pairwise, is_whole
-from pollux.geometry.spectral import Mixed, NeighbourGraph
+from pollux.geometry.spectral import CosineGraph, Mixed, NeighbourGraph
 
 OF_ALL_SAMPLES: dict[Kind, dict[str, type[ShortestPath | NeighbourGraph | Mixed | Mixtures]]] = {
-    "kernel": {"graph": NeighbourGraph, "mixed": Mixed, "mixtures": Mixtures},
+    "kernel": {"graph": NeighbourGraph, "mixed": Mixed, "cosine_graph": CosineGraph, "mixtures": Mixtures},
     "distance": {"shortest_path": ShortestPath},
 }
 """Geometries that need all samples in memory, by kind and name."""

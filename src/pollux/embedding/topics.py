@@ -1,0 +1,114 @@
+"""Names of clusters of texts: the words that tell each apart from the others, and its most typical texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+from sklearn.feature_extraction.text import CountVectorizer
+
+from pollux.errors import InputError
+
+# Words of at least three letters of any alphabet; texts that are looked at; words and pairs that are known of them.
+_WORD, _MOST_TEXTS, _MOST_TERMS = r"(?u)\b[^\W\d_]{3,}\b", 50_000, 50_000
+
+
+@dataclass(frozen=True)
+class Topic:
+    """What the texts of a cluster are about: its number, the terms that tell it apart, and typical texts."""
+
+    cluster: int
+    terms: tuple[str, ...]
+    texts: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The terms in a line."""
+        return ", ".join(self.terms)
+
+
+def name_clusters(labels: Any, texts: Sequence[str], *, n_terms: int = 4, n_texts: int = 3) -> list[Topic]:
+    """The topic of each cluster of texts, by their words: which are frequent in it, and rare elsewhere.
+
+    A term is a word or a pair of words; its weight in a cluster is tf · log(1 + A / f), where tf is its share of the
+    terms of the cluster, f how often all clusters have it, and A how many terms a cluster has on average. Typical are
+    the texts whose words weigh most. Of more than 50,000 texts so many are looked at.
+
+    Parameters
+    ----------
+    labels : array of shape (n,)
+        The cluster of each text; negative ones have none.
+    texts : sequence of n str
+        The texts.
+    n_terms, n_texts : int
+        At most so many terms and texts of each.
+
+    Examples
+    --------
+    >>> import pollux
+    >>> texts = ["the cat sat", "a cat and a dog", "rates of the bank", "the bank raised rates"]
+    >>> [topic.name for topic in pollux.name_clusters([0, 0, 1, 1], texts, n_terms=1)]
+    ['cat', 'bank']
+    """
+    found = np.asarray(labels)
+    if found.shape != (len(texts),):
+        raise InputError(f"labels is of shape {found.shape}, and there are {len(texts)} texts: one label for each.")
+    every = np.arange(0, len(found), max(1, -(-len(found) // _MOST_TEXTS)))
+    every = every[found[every] >= 0]
+    clusters, member = np.unique(found[every], return_inverse=True)
+    chosen = [texts[index] for index in every.tolist()]
+    counts, terms = _count(chosen)
+    n, K = len(chosen), len(clusters)
+    of_cluster = scipy.sparse.csr_array((np.ones(n), (member, np.arange(n))), shape=(K, n))
+    sums = np.asarray((of_cluster @ counts).todense(), dtype=np.float64)
+    # In how many texts of the cluster: a word that one text repeats names no cluster.
+    spread = np.asarray((of_cluster @ (counts > 0)).todense())
+    total = sums.sum()
+    weights = (
+        sums / np.maximum(sums.sum(1, keepdims=True), 1) * np.log1p(total / max(K, 1) / np.maximum(sums.sum(0), 1))
+    )
+    sizes = np.bincount(member, minlength=K)
+    weights[spread < np.minimum(2, sizes)[:, None]] = 0
+    lengths = np.sqrt(np.maximum(np.asarray(counts.multiply(counts).sum(1)).ravel(), 1))
+    topics = []
+    for k, cluster in enumerate(clusters):
+        own = np.flatnonzero(member == k)
+        typical = np.argsort(-(counts[own] @ weights[k]) / lengths[own], kind="stable")
+        distinct = dict.fromkeys(chosen[own[index]] for index in typical[: 10 * n_texts])
+        topics.append(Topic(int(cluster), _choose_terms(terms, weights[k], n_terms), tuple(distinct)[:n_texts]))
+    return topics
+
+
+def _count(texts: Sequence[str]) -> tuple[scipy.sparse.csr_array, NDArray[Any]]:
+    """How often each text (n) has each term (t), and the terms."""
+    counter = CountVectorizer(
+        token_pattern=_WORD, stop_words="english", ngram_range=(1, 2), max_features=_MOST_TERMS, dtype=np.float32
+    )
+    try:
+        counts = counter.fit_transform(texts)
+    except ValueError:
+        # No text has a word that is not a stop word.
+        return scipy.sparse.csr_array((len(texts), 0), dtype=np.float32), np.empty(0, dtype=object)
+    return scipy.sparse.csr_array(counts), counter.get_feature_names_out()
+
+
+def _choose_terms(terms: NDArray[Any], weights: NDArray[np.float64], most: int) -> tuple[str, ...]:
+    """The heaviest terms, none of which says what another does."""
+    chosen: list[str] = []
+    for index in np.argsort(-weights, kind="stable")[: 5 * most]:
+        words = set(terms[index].split())
+        if weights[index] <= 0 or len(chosen) == most:
+            break
+        if not any(words & set(other.split()) or _is_form(terms[index], other) for other in chosen):
+            chosen.append(str(terms[index]))
+    return tuple(chosen)
+
+
+def _is_form(term: str, other: str) -> bool:
+    """Whether one word is the beginning of the other, as that of its plural is."""
+    short, long = sorted((term, other), key=len)
+    return len(short) > 3 and long.startswith(short) and len(long) - len(short) <= 2

@@ -1,0 +1,113 @@
+"""``pollux embed``: vectors of a column or a folder, in a file that ``pollux fit`` reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from commands import good, refused, summary_of
+from pollux.embedding import ENCODERS, Encoder
+from pollux.embedding import encoders as own_encoders
+
+random = np.random.default_rng(0)
+WORDS = ("apples", "trains", "banks")
+TOPICS = random.normal(size=(3, 64))
+
+
+@pytest.fixture(autouse=True)
+def letters(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[int]:
+    """An encoder of texts by their topic, and one of pictures by their colour; how many each call had."""
+    calls: list[int] = []
+
+    def encode(texts: list[str]) -> np.ndarray:
+        calls.append(len(texts))
+        return np.array([TOPICS[int(text[:1] or 0)] + 0.1 * np.cos(np.arange(64) * len(text)) for text in texts])
+
+    def colour(pictures: list[np.ndarray]) -> np.ndarray:
+        calls.append(len(pictures))
+        assert pictures[0].shape == (3, 224, 224)
+        return np.array([picture.reshape(3, -1).mean(1) + 1 for picture in pictures])
+
+    monkeypatch.setitem(ENCODERS, "wordllama", lambda: Encoder("wordllama", encode, "texts", 64, "topics"))
+    monkeypatch.setitem(
+        ENCODERS, "efficientnet-lite0", lambda: Encoder("efficientnet-lite0", colour, "pictures", 64, "colours")
+    )
+    monkeypatch.setattr(own_encoders, "cache_folder", lambda: tmp_path / "cache")
+    return calls
+
+
+def reviews(n: int = 60) -> pd.DataFrame:
+    texts = [f"{i % 3} about {WORDS[i % 3]}, and {'again ' * (1 + i // 3)}" for i in range(n)]
+    return pd.DataFrame({"stars": np.arange(n), "review": texts})
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_column_of_texts_becomes_vectors_that_are_clustered(suffix: str, letters: list[int]) -> None:
+    table = reviews()
+    table.to_csv("r.csv", index=False) if suffix == "csv" else table.to_parquet("r.parquet")
+    answer = good("embed", f"r.{suffix}", "--keep", "stars", "--out", "e.parquet")
+    assert "60 vectors written to e.parquet" in answer.out
+    written = pq.read_table("e.parquet").to_pandas()
+    assert list(written.columns[:4]) == ["review", "stars", "e00", "e01"]
+    assert written["review"].tolist() == table["review"].tolist()
+    np.testing.assert_allclose(np.linalg.norm(written.iloc[:, 2:], axis=1), 1, atol=1e-5)
+    again = len(letters)
+    good("embed", f"r.{suffix}", "--text", "review", "--out", "again.parquet")
+    assert len(letters) == again
+    good("embed", f"r.{suffix}", "--text", "review", "--no-cache", "--out", "again.parquet")
+    assert len(letters) > again
+    good("fit", "e.parquet", "--drop", "stars", "--clusters", 3, "--epochs", 2, "--out", "run")
+    assert summary_of("run")["recipe"] == "embeddings"
+    clusters = summary_of("run")["clusters"]
+    assert [cluster["rows"] for cluster in clusters] == [20, 20, 20]
+    # Words of the texts, which the file has beside their vectors, name clusters.
+    assert {cluster["name"].split(", ")[0].split()[0] for cluster in clusters} == set(WORDS)
+
+
+def test_a_gap_is_an_empty_text() -> None:
+    table = reviews(4)
+    table.loc[1, "review"] = None
+    table.to_parquet("r.parquet")
+    good("embed", "r.parquet", "--out", "e.csv")
+    assert len(pd.read_csv("e.csv")) == 4
+
+
+def test_pictures_of_a_folder_become_vectors() -> None:
+    Path("photos/a").mkdir(parents=True)
+    for name, colour in (("a/red.png", (255, 0, 0)), ("blue.png", (0, 0, 255)), ("grey.png", (90, 90, 90))):
+        Image.new("RGB", (30, 20), colour).save(Path("photos") / name)
+    (Path("photos") / "broken.png").write_bytes(b"no picture")
+    answer = good("embed", "photos", "--out", "e.parquet")
+    assert "broken.png" in answer.out + answer.err
+    written = pq.read_table("e.parquet").to_pandas().set_index("file")
+    assert sorted(written.index) == ["a/red.png", "blue.png", "grey.png"]
+    assert written.loc["a/red.png"].to_numpy().argmax() == 0
+    assert written.loc["blue.png"].to_numpy().argmax() == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["r.csv", "--text", "reviews"], "review"),
+        (["r.csv", "--text", "review", "--keep", "star"], "stars"),
+        (["two.csv"], "several columns of text (review, title): name the one to encode, --text COLUMN"),
+        (["numbers.csv"], "no column of text"),
+        (["a.npy"], "array of numbers, which has no texts"),
+        (["r.csv", "--encoder", "efficientnet-lite0"], "efficientnet-lite0 is for pictures"),
+        (["r.csv", "--encoder", "nobody"], "Unknown encoder 'nobody'"),
+        (["r.csv", "--batch-size", "0"], "positive number of samples"),
+        (["no.csv"], "There is no file no.csv"),
+    ],
+)
+def test_what_cannot_be_embedded_is_refused(words: list[str], message: str) -> None:
+    reviews(6).to_csv("r.csv", index=False)
+    reviews(6).assign(title=list("abcdef")).to_csv("two.csv", index=False)
+    pd.DataFrame({"x": [1.0, 2.0]}).to_csv("numbers.csv", index=False)
+    np.save("a.npy", np.zeros((4, 3)))
+    assert message in refused("embed", *words, "--out", "e.parquet")
+    assert not Path("e.parquet").exists()
