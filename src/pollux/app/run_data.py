@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import hashlib
 import math
+import re
 import shutil
 import sys
 import tempfile
@@ -524,13 +525,13 @@ def open_writer(path: Path | None, raw: bool = False) -> Iterator[Callable[[dict
 
 
 def _rounded(columns: dict[str, Any]) -> dict[str, Any]:
-    """The columns with probabilities and entropies, which are the last ones, to a few decimals."""
-    first = list(columns).index("cluster")
+    """The columns of assignments with probabilities and entropies, which come last, to a few decimals."""
+    names = list(columns)
+    after = names[names.index("cluster") :] if "cluster" in columns else []
+    results = {name for name in after if re.fullmatch(r"p_\d+|entropy", name)}
     return {
-        name: np.round(values.astype(np.float64), _DECIMALS) + 0.0
-        if at > first and getattr(values, "dtype", np.dtype(object)).kind == "f"
-        else values
-        for at, (name, values) in enumerate(columns.items())
+        name: np.round(np.asarray(values, dtype=np.float64), _DECIMALS) + 0.0 if name in results else values
+        for name, values in columns.items()
     }
 
 
