@@ -9,11 +9,12 @@ from pollux.report.figures import (
     plot_profiles,
     plot_training,
 )
-from pollux.report.findings import Findings, as_pictures, describe, describe_training, principal_map
+from pollux.report.findings import Findings, Places, as_pictures, describe, describe_training, principal_map
 from pollux.report.page import render_page, write_page
 
 __all__ = [
     "Findings",
+    "Places",
     "as_pictures",
     "describe",
     "describe_training",
