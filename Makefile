@@ -16,6 +16,7 @@
 # make bench-accuracy  the table of adjusted Rand indices: k-means, GemClus, Pollux
 # make bench-quality   clusters against known classes, side by side with scikit-learn and GemClus
 # make bench-explain   trees beside GemClus's, and how true the rules of clusters are
+# make bench-guide     outliers, hints and sizes, side by side with scikit-learn and, where it is installed, hdbscan
 # make bench-selection numbers of clusters that are known, side by side with silhouette, BIC and HDBSCAN
 # make docs            builds the site of documentation into docs/_build/html, its gallery included
 # make pages           puts what results/ records of experiments, quality and speed into docs/ and README.md
@@ -27,7 +28,7 @@ BIN := .venv/bin
 # Bytecode is kept, whatever the environment says: the tests start many processes, and each would compile everything.
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n 2 --dist loadgroup -q
 
-.PHONY: demo test test-faults test-portable test-laws test-lowest test-browser fuzz check bench bench-speed bench-embeddings bench-transport bench-files bench-scale bench-accuracy bench-quality bench-explain bench-selection docs pages clean
+.PHONY: demo test test-faults test-portable test-laws test-lowest test-browser fuzz check bench bench-speed bench-embeddings bench-transport bench-files bench-scale bench-accuracy bench-quality bench-explain bench-guide bench-selection docs pages clean
 
 NATIVE := $(wildcard src/pollux/transport/native/*)
 
@@ -102,6 +103,9 @@ bench-quality: .venv/installed-bench .venv/installed-report
 
 bench-explain: .venv/installed-bench
 	$(BIN)/python benchmarks/explain.py
+
+bench-guide: .venv/installed-bench
+	$(BIN)/python benchmarks/guide.py
 
 bench-selection: .venv/installed-bench
 	$(BIN)/python benchmarks/selection.py

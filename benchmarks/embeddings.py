@@ -69,7 +69,7 @@ def read_docstrings(package: str, modules: str) -> tuple[list[str], list[str]]:
             if "test" not in found.name:
                 try:
                     every.append(importlib.import_module(found.name))
-                except ImportError:
+                except (ImportError, RuntimeError):
                     # It needs what is not installed.
                     continue
         for one in every:

@@ -17,12 +17,22 @@ ARCHITECTURE = TESTS.parent / "docs" / "architecture.md"
 LAYERS = [
     "progress",
     *("errors", "names", "recipes", "threads", "io.atomic", "io.locks", "io.parsing", "io.tensors", "ranks", "metrics"),
-    *("models", "data", "geometry", "transport", "objectives", "spec", "embedding", "training", "fitted"),
-    *("io.model_files", "trees", "clustering", "io.onnx_graph", "io.onnx", "report", "selection", "app", "lab"),
-    "__main__",
+    *("models", "data", "geometry", "transport", "objectives", "spec", "embedding", "training", "inspection.outliers"),
+    *(
+        "inspection.hierarchy",
+        "fitted",
+        "io.model_files",
+        "trees",
+        "clustering",
+        "io.onnx_graph",
+        "io.onnx",
+        "report",
+        "selection",
+    ),
+    *("app", "lab", "__main__"),
 ]
 # Packages that only gather modules of several layers.
-GATHERING = {"", "io"}
+GATHERING = {"", "io", "inspection"}
 
 
 def layer_of(module: str) -> str:

@@ -102,9 +102,10 @@ def test_the_estimator_has_its_signature() -> None:
         parameter.kind is parameter.KEYWORD_ONLY for name, parameter in parameters.items() if name != "n_clusters"
     )
     fit = inspect.signature(GeminiClustering.fit).parameters
-    assert list(fit) == ["self", "X", "y", "sample_weight", "affinity"]
-    assert fit["y"].default is fit["sample_weight"].default is fit["affinity"].default is None
-    assert fit["sample_weight"].kind is fit["affinity"].kind is inspect.Parameter.KEYWORD_ONLY
+    optional = ["sample_weight", "affinity", "known", "must_link", "cannot_link", "min_size", "max_size"]
+    assert list(fit) == ["self", "X", "y", *optional[:5], "hint_weight", *optional[5:]]
+    assert all(fit[name].default is None for name in ("y", *optional))
+    assert all(fit[name].kind is inspect.Parameter.KEYWORD_ONLY for name in (*optional, "hint_weight"))
     assert next(iter(inspect.signature(pollux.load).parameters)) == "path"
 
 

@@ -8,8 +8,9 @@ if typing.TYPE_CHECKING:
     from pollux.clustering import GeminiClustering, load
     from pollux.data.streams import open_stream
     from pollux.embedding import embed, name_clusters
+    from pollux.inspection.hierarchy import Hierarchy
     from pollux.objectives import Divergence, Gemini, f_divergence
-    from pollux.selection import Selection, select_n_clusters
+    from pollux.selection import FeaturePath, Selection, select_features, select_n_clusters
     from pollux.spec import MLP, Scaling, Training
     from pollux.trees import Explanation, GeminiTree, explain
 
@@ -17,9 +18,11 @@ __all__ = [
     "MLP",
     "Divergence",
     "Explanation",
+    "FeaturePath",
     "Gemini",
     "GeminiClustering",
     "GeminiTree",
+    "Hierarchy",
     "Scaling",
     "Selection",
     "Training",
@@ -37,6 +40,7 @@ __all__ = [
     "open_stream",
     "ranks",
     "report",
+    "select_features",
     "select_n_clusters",
     "training",
     "transport",
@@ -49,7 +53,9 @@ _HOMES = {
     "Gemini": "pollux.objectives",
     "GeminiClustering": "pollux.clustering",
     "Explanation": "pollux.trees",
+    "FeaturePath": "pollux.selection",
     "GeminiTree": "pollux.trees",
+    "Hierarchy": "pollux.inspection.hierarchy",
     "embed": "pollux.embedding",
     "explain": "pollux.trees",
     "MLP": "pollux.spec",
@@ -60,6 +66,7 @@ _HOMES = {
     "load": "pollux.clustering",
     "name_clusters": "pollux.embedding",
     "open_stream": "pollux.data.streams",
+    "select_features": "pollux.selection",
     "select_n_clusters": "pollux.selection",
 }
 

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 import scipy.sparse
+import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.utils.metaestimators import available_if
@@ -29,9 +30,10 @@ from pollux.data.samples import (
     select_samples,
     validate_samples,
 )
-from pollux.errors import warn
+from pollux.errors import InputError, warn
 from pollux.fitted import Fitted, say_outside
 from pollux.geometry import Geometry, Precomputed
+from pollux.inspection.hierarchy import Hierarchy, build_hierarchy
 from pollux.io import model_files, tensors
 from pollux.objectives import Divergence, Gemini
 from pollux.objectives.penalties import Penalty
@@ -52,8 +54,10 @@ from pollux.spec import (
 )
 from pollux.threads import DrawFrom
 from pollux.training import Callback, NotFiniteError, start, train_one_epoch, train_restarts
+from pollux.training.hints import Hints
 from pollux.training.problem import MemoryProblem, pose_problem
 from pollux.training.session import session
+from pollux.transport.assignment import assign, resolve_sizes
 from pollux.trees import GeminiTree
 from pollux.trees.tree import FORMAT as TREE_FORMAT
 
@@ -163,6 +167,8 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         Epochs run.
     diverged_ : bool
         Whether training ended because its numbers were no longer finite; the last good weights were kept.
+    hint_violations_ : dict or None
+        How many hints of each kind (``"known"``, ``"must_link"``, ``"cannot_link"``) do not hold, where there are some.
     module_ : nn.Module
         The trained module.
     geometry_ : Geometry or None
@@ -309,7 +315,20 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         super().set_params(**parameters)
         return self
 
-    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, affinity: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        sample_weight: Any = None,
+        affinity: Any = None,
+        known: Any = None,
+        must_link: Any = None,
+        cannot_link: Any = None,
+        hint_weight: float = 10.0,
+        min_size: float | None = None,
+        max_size: float | None = None,
+    ) -> Self:
         """Find the clusters of X.
 
         Where torch's process group is initialised (``torchrun``), all its processes train one model on batches that
@@ -329,6 +348,16 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             samples alike, but for those of weight 0.
         affinity : array of shape (n, n) or Features, optional
             The kernel or the distances of the samples, if they are known already.
+        known : array of shape (n,), optional
+            The number of the cluster of each sample, −1 where it is not known. Clusters keep these numbers.
+        must_link, cannot_link : arrays of shapes (a, 2), (b, 2), optional
+            Pairs of row numbers, from 0, that are of one cluster, or are not. ``hint_violations_`` says how many hints
+            do not hold in the end. Hints on rows of weight 0 are not heeded.
+        hint_weight : float
+            How much hints count beside the objective.
+        min_size, max_size : int or float, optional
+            Rows that each of the ``n_clusters`` has at least or at most, or their share of all. ``labels_`` are then
+            the likeliest that have such sizes; probabilities stay what they are.
         """
         is_given = affinity is not None
         spec = Spec.of(self, UNKNOWN)
@@ -346,6 +375,15 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
                 given = Precomputed.of_selected(affinity, spec.objective.needs, samples.selected)
             if run.ranks is not None:
                 run.ranks.agree(samples.summary(None if given is None else given.values), "have different rows")
+            is_bounded = not (min_size is None and max_size is None)
+            if is_bounded:
+                if not isinstance(samples, ArraySamples):
+                    raise InputError("Sizes are those of rows in memory: fit without them, and assign rows afterwards.")
+                resolve_sizes(min_size, max_size, int(samples.selected.sum()), spec.n_clusters)
+            hints, joined = None, None
+            if not (known is None and must_link is None and cannot_link is None):
+                n = Hints.count_rows(samples)
+                hints = Hints.gather(n, spec.n_clusters, must_link, cannot_link, known, hint_weight)
             # A fit without a seed that is resumed learns from the same samples.
             seed = 0 if self.random_state is None and spec.training.checkpoint is not None else run.seed
             chosen = samples if given is not None else draw_samples(samples, spec.max_samples, seed)
@@ -353,8 +391,13 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
                 scaling = spec.preprocessing.fit(chosen)
             geometry = spec.resolve_geometry(given)
             problem = pose_problem(spec, chosen, scaling, geometry, run.ranks, default_generator=run.default_generator)
-            best = train_restarts(start(spec, problem, run, spec.n_init), problem, spec, run, samples)
-            fitted = Fitted.of(spec, samples, scaling, problem, best)
+            if hints is not None:
+                spec, joined = hints.join(spec, samples, problem, scaling)
+            modules = start(spec, problem, run, spec.n_init, hints=joined)
+            best = train_restarts(modules, problem, spec, run, samples)
+            fitted = Fitted.of(spec, samples, scaling, problem, best, joined)
+            if is_bounded and isinstance(samples, ArraySamples):
+                fitted = fitted.with_sizes(samples, min_size, max_size, keeps_numbers=hints is not None)
         return self._take(fitted)
 
     def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
@@ -394,6 +437,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         self.history_, self.n_iter_ = fitted.history, len(fitted.history["objective"])
         self.n_clusters_, self.objective_ = fitted.n_clusters, fitted.objective
         self.stability_, self.diverged_ = fitted.stability, fitted.diverged
+        self.hint_violations_ = fitted.hint_violations
         if isinstance(fitted.shape[0], int):
             # Several inputs have no such number.
             self.n_features_in_ = len(fitted.feature_names) or fitted.shape[0]
@@ -413,6 +457,16 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     def predict(self, X: Any) -> NDArray[np.int64]:
         """The cluster of each sample, (n,)."""
         return np.asarray(self._probabilities(X).argmax(1), dtype=np.int64)
+
+    def assign(self, X: Any, *, min_size: float | None = None, max_size: float | None = None) -> NDArray[np.int64]:
+        """The likeliest clusters (n,) of samples for which the sizes of clusters lie between these.
+
+        Sizes are numbers of rows, or shares of them; the sum of log p(y|x) is the greatest that they allow, exactly.
+        """
+        check_is_fitted(self)
+        X = self._validate(X)
+        sizes = resolve_sizes(min_size, max_size, X.shape[0], self.n_clusters)
+        return assign(self.fitted_.log_probabilities(X).numpy(), *sizes)
 
     def predict_proba(self, X: Any) -> NDArray[np.floating[Any]]:
         """p(y|x) of each sample, (n, n_clusters); of sparse samples, ask :meth:`transform`."""
@@ -443,6 +497,40 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         if not math.isfinite(value):
             raise NotFiniteError(value)
         return value
+
+    def hierarchy(self, X: Any, *, max_samples: int = 2_000) -> Hierarchy:
+        """How clusters group into larger ones: a tree by what each merge costs of the objective on samples such as X.
+
+        Parameters
+        ----------
+        X : array (n, …)
+            Samples such as those of the fit, whose labels ``cut`` gives.
+        max_samples : int
+            At most so many of them decide on the tree; a transport objective needs fewer, and takes longer.
+        """
+        check_is_fitted(self)
+        spec = Spec.of(self, DataKind(None), self.fitted_.chosen)
+        X = self._validate(X)
+        some = np.sort(np.random.default_rng(0).permutation(X.shape[0])[:max_samples])
+        _, problem = self._pose(X[some], spec, None)
+        affinity = None if problem.block is None else problem.block(torch.arange(problem.n))
+        log_p = self.fitted_.log_probabilities(X[some]).to(problem.device)
+        labels = self.fitted_.probabilities(X).argmax(1)
+        return build_hierarchy(log_p, affinity, spec.objective, labels)
+
+    def score_samples(self, X: Any) -> NDArray[np.float64]:
+        """How well each sample fits in with those of the fit, (n,): −1 is typical, and lower is more abnormal.
+
+        Minus the mean distance to the five nearest of up to 128 prototypes, which are means of small groups of the
+        samples that were learned from, as the network sees them; over the distance that is typical of these samples.
+        """
+        check_is_fitted(self)
+        return self.fitted_.scores(self._validate(X))
+
+    def find_outliers(self, X: Any, share: float = 0.02) -> NDArray[np.bool_]:
+        """Which samples, (n,), fit in less well than this share of the samples of the fit does."""
+        check_is_fitted(self)
+        return self.fitted_.find_outliers(self._validate(X), share)
 
     def save(self, path: str | Path) -> None:
         """Write the model to one file, for :func:`pollux.load`; of a network of your own, its weights."""
@@ -542,7 +630,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
 
 
 # Here rather than as decorators, because scikit-learn wraps transform when the class is made.
-for _name in ("predict", "predict_proba", "transform", "score", "partial_fit"):
+for _name in ("predict", "predict_proba", "transform", "score", "partial_fit", "assign", "hierarchy"):
     setattr(GeminiClustering, _name, available_if(_predicts_new_samples)(getattr(GeminiClustering, _name)))
 
 

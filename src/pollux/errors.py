@@ -25,6 +25,10 @@ class InputError(ValueError):
     """A file, column or option that cannot be used; its message says what to do."""
 
 
+class NoColumnError(InputError):
+    """A table none of whose columns can be clustered by."""
+
+
 class NothingLearnedError(InputError):
     """A training whose numbers were not finite from the start."""
 

@@ -14,16 +14,20 @@ from torch import Tensor, nn
 
 from pollux.data.arrow import quoted
 from pollux.data.encoding import Decision, Decisions, Encoding
+from pollux.data.rows import Rows, Several
 from pollux.data.samples import ArraySamples, Loader, Samples, StreamSamples
 from pollux.data.scaling import FittedScaling, FittedTransformer, prepared
 from pollux.geometry import Geometry
+from pollux.inspection.outliers import SAMPLED, Prototypes
 from pollux.metrics import agreement
 from pollux.models import FreeTable
 from pollux.progress import track
 from pollux.spec import Spec
 from pollux.threads import iterate_drawing
+from pollux.training.hints import BoundHints
 from pollux.training.problem import Evaluation, MemoryProblem, StreamProblem, log_probabilities
 from pollux.training.restarts import BestRestart
+from pollux.transport.assignment import assign, resolve_sizes
 
 _PREDICTED_ROWS = 10_000
 # Fewer samples say little of where others may lie.
@@ -39,7 +43,7 @@ class Fitted:
     module : nn.Module
         The network, from samples as it sees them to logits (n, K).
     order : Tensor of shape (K,)
-        Which output of the network is cluster k: by decreasing size, empty ones last.
+        Which output of the network is cluster k: by decreasing size, empty ones last; known clusters by their numbers.
     shape, dtype, device : tuple, torch.dtype, str
         The shape of a sample before scaling, of several inputs that of each; the arithmetic and place of the network.
     history : dict of lists
@@ -76,6 +80,10 @@ class Fitted:
         Short names of the clusters, where they were given any: ``pollux fit`` does.
     range : Tensor of shape (2, d), optional
         The least and the greatest value of each feature that was learned from, where samples are vectors in memory.
+    prototypes : Prototypes, optional
+        What tells how well a sample fits in with those that were learned from; files of old versions lack it.
+    hint_violations : dict, optional
+        How many hints of each kind do not hold, where some were given.
     """
 
     module: nn.Module
@@ -101,6 +109,8 @@ class Fitted:
     optimiser_state: dict[str, Any] | None = field(default=None, repr=False)
     cluster_names: tuple[str, ...] = ()
     range: Tensor | None = field(default=None, repr=False)
+    prototypes: Prototypes | None = field(default=None, repr=False)
+    hint_violations: dict[str, int] | None = None
 
     @staticmethod
     def of(
@@ -109,6 +119,7 @@ class Fitted:
         scaling: FittedScaling | FittedTransformer | None,
         problem: MemoryProblem | StreamProblem,
         best: BestRestart,
+        hints: BoundHints | None = None,
     ) -> Fitted:
         """The best model of a fit to samples, or to some of them, its clusters in order of all samples."""
         evaluation = best.evaluation
@@ -132,10 +143,14 @@ class Fitted:
             recipe=spec.recipe,
             chosen=spec.chosen,
             range=_range_of(problem.samples if isinstance(problem, MemoryProblem) else samples),
+            prototypes=_prototypes_of(problem),
         )
         if isinstance(problem, MemoryProblem) and problem.samples is not samples:
             evaluation = fitted._evaluate_all(samples)
         order = torch.argsort(evaluation.sizes, descending=True, stable=True)
+        if hints is not None:
+            order = hints.order(evaluation.sizes)
+            fitted = replace(fitted, hint_violations=hints.violations(best.module))
         fitted = replace(fitted, order=order, n_clusters=int((evaluation.sizes > 0).sum()))
         if len(best.choices) > 1 and len(order) > 1:
             # One cluster is found by every restart.
@@ -179,6 +194,7 @@ class Fitted:
             missing=earlier.missing,
             recipe=earlier.recipe,
             chosen=earlier.chosen,
+            prototypes=earlier.prototypes,
             range=earlier.range
             if self.range is None or earlier.range is None
             else torch.stack(
@@ -237,6 +253,22 @@ class Fitted:
             )
         return probabilities
 
+    def scores(self, X: Any) -> NDArray[np.float64]:
+        """How well validated samples X (n, …) fit in with those of the training, (n,): −1 is typical, less is worse."""
+        if self.prototypes is None:
+            raise ValueError(
+                "The model does not know how far its samples lay apart: it is from a file of an older version, or has "
+                "several inputs. Fit it anew to score samples."
+            )
+        rows = prepared(X, self.scaling, self.dtype, self.device)
+        return torch.cat([self.prototypes.score(part) for part in rows.parts()]).numpy()
+
+    def find_outliers(self, X: Any, share: float) -> NDArray[np.bool_]:
+        """Which of validated samples X (n, …) fit in less than this share of the samples of the training does."""
+        scores = self.scores(X)
+        assert self.prototypes is not None
+        return scores < self.prototypes.threshold(share)
+
     @cached_property
     def labels(self) -> NDArray[np.int64]:
         """Clusters of the samples of the fit; those of streamed samples are predicted when they are first asked for."""
@@ -245,6 +277,29 @@ class Fitted:
         if self.source is None:
             raise AttributeError("The labels of streamed samples are not kept in files: predict those that you need.")
         return np.concatenate([self.probabilities(rows).argmax(1) for rows in self.source.in_order()])
+
+    def with_sizes(self, samples: ArraySamples, min_size: Any, max_size: Any, keeps_numbers: bool = False) -> Fitted:
+        """The same with other labels: the likeliest for which the sizes of clusters lie between these.
+
+        Clusters are numbered by these sizes, unless they keep their numbers.
+        """
+        n, K = int(samples.selected.sum()), len(self.order)
+        if isinstance(self.module, FreeTable):
+            log_p = self.module.logits.detach().cpu().log_softmax(1)[:, self.order]
+        else:
+            log_p = self.log_probabilities(samples.X)
+        chosen = assign(log_p.numpy(), *resolve_sizes(min_size, max_size, n, K))
+        sizes = np.bincount(chosen, minlength=K)
+        order = np.arange(K) if keeps_numbers else np.argsort(-sizes, kind="stable")
+        number = np.argsort(order)
+        labels = np.full(len(samples.selected), -1, dtype=np.int64)
+        labels[samples.selected] = number[chosen]
+        if not self.is_free:
+            # Those of weight zero are predicted.
+            labels[~samples.selected] = number[self.labels[~samples.selected]]
+        return replace(
+            self, order=self.order[torch.from_numpy(order)], n_clusters=int((sizes > 0).sum()), given_labels=labels
+        )
 
     def free_probabilities(self) -> NDArray[np.floating[Any]]:
         """p(y|x) (n, K) of the samples of a free table; even for those that it has not seen."""
@@ -270,3 +325,9 @@ def _range_of(samples: Samples) -> Tensor | None:
         return None
     ends = [end.reduce(samples.X, axis=0) for end in (np.fmin, np.fmax)]
     return torch.from_numpy(np.stack(ends).astype(np.float64))
+
+
+def _prototypes_of(problem: MemoryProblem | StreamProblem) -> Prototypes | None:
+    if isinstance(problem, StreamProblem):
+        return Prototypes.learn(Rows(problem.source.sample(SAMPLED), problem.dtype))
+    return None if isinstance(problem.samples.X, Several) else Prototypes.learn(problem.rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -111,3 +112,50 @@ def test_what_cannot_be_embedded_is_refused(words: list[str], message: str) -> N
     np.save("a.npy", np.zeros((4, 3)))
     assert message in refused("embed", *words, "--out", "e.parquet")
     assert not Path("e.parquet").exists()
+
+
+def test_a_table_of_texts_is_clustered_by_the_shortest_command() -> None:
+    table = reviews().assign(id=np.arange(100, 160), topic=[WORDS[i % 3] for i in range(60)])[["id", "review", "topic"]]
+    table[["id", "review"]].to_csv("r.csv", index=False)
+    table.to_csv("classes.csv", index=False)
+    answer = good("fit", "r.csv", "--clusters", 3, "--epochs", 2)
+    assert (
+        "texts of 'review' are clustered by the vectors of wordllama, which go to runs/r.vectors.parquet" in answer.out
+    )
+    assert "pollux embed NEW_DATA --text review --out new.parquet" in answer.out
+    summary = summary_of("runs/r")
+    assert summary["recipe"] == "embeddings"
+    assert {cluster["name"].split(", ")[0].split()[0] for cluster in summary["clusters"]} == set(WORDS)
+    good("embed", "r.csv", "--text", "review", "--out", "new.parquet")
+    good("predict", "runs/r", "new.parquet", "--out", "p.csv")
+    assert sorted(pd.read_csv("p.csv")["cluster"].value_counts()) == [20, 20, 20]
+    # Columns that are named stay beside the vectors; vectors of an earlier run stay where they are.
+    good(
+        "fit", "classes.csv", "--text", "review", "--label", "topic", "--clusters", 3, "--epochs", 2, "--out", "runs/r2"
+    )
+    assert summary_of("runs/r2")["scores"]["adjusted_rand_index"] == 1
+    good("fit", "r.csv", "--text", "review", "--clusters", 3, "--epochs", 2)
+    assert Path("runs/r-2.vectors.parquet").exists()
+
+
+def test_without_an_encoder_the_command_that_installs_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ENCODERS, "wordllama", own_encoders._wordllama)
+    monkeypatch.setitem(sys.modules, "wordllama", None)
+    reviews()[["review"]].to_csv("r.csv", index=False)
+    message = refused("fit", "r.csv", "--clusters", 3)
+    assert "The column 'review' holds texts, which must become vectors." in message
+    assert "pip install 'pollux[texts]'" in message
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["r.csv", "--text", "review", "--drop", "stars"], "leave out other columns"),
+        (["r.csv", "--encoder", "minilm"], "name their column too, --text COLUMN"),
+        (["codes.csv"], "No column is left to cluster by"),
+    ],
+)
+def test_texts_that_cannot_be_clustered_are_refused(words: list[str], message: str) -> None:
+    reviews(6).to_csv("r.csv", index=False)
+    pd.DataFrame({"code": [f"k{i}" for i in range(40)]}).to_csv("codes.csv", index=False)
+    assert message in refused("fit", *words)

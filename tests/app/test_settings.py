@@ -120,7 +120,8 @@ def test_every_option_is_a_setting_and_every_setting_an_option() -> None:
         ._actions
     )
     options = {action.dest for action in actions} - {"help"}
-    assert options - {"out", "overwrite", "config", "preset", "resume", "json", "quiet"} == {
+    # The last two are of what makes the data, which are the data of the run.
+    assert options - {"out", "overwrite", "config", "preset", "resume", "json", "quiet", "text", "encoder"} == {
         field.name for field in dataclasses.fields(Settings)
     }
     for action in actions:

@@ -213,3 +213,13 @@ def test_advice_is_what_python_has() -> None:
         clustering(preprocessing=None).fit(guests())
     with pytest.raises(InputError, match=r"correct them, or leave the column out\.$"):
         clustering().fit(guests().assign(age=[np.inf, *range(N - 1)]))
+
+
+def test_frames_of_narwhals_are_read_as_what_they_hold() -> None:
+    narwhals = pytest.importorskip("narwhals")
+    frame = pd.DataFrame({"kind": ["a", "b"] * 30, "size": np.arange(60.0) % 7})
+    model = {"model": "linear", "objective": "mmd_ova", "init": "kmeans", "n_init": 1, "max_epochs": 2}
+    plain = GeminiClustering(2, **model, random_state=0).fit(frame)
+    other = GeminiClustering(2, **model, random_state=0).fit(narwhals.from_native(frame))
+    assert [each.name for each in other.columns_] == ["kind", "size"]
+    assert (other.predict(narwhals.from_native(frame)) == plain.labels_).all()

@@ -23,6 +23,7 @@ from pollux.errors import InputError, command_line, did_you_mean
 COMMANDS = {
     "fit": ("pollux.app.fit", "find clusters in a file and save the model"),
     "select": ("pollux.app.select", "find how many clusters a file has"),
+    "features": ("pollux.app.features", "find the columns that the clusters of a file need"),
     "embed": ("pollux.app.embed", "make vectors of texts or pictures, to cluster them by"),
     "predict": ("pollux.app.predict", "write the cluster of each row of a file"),
     "explain": ("pollux.app.explain", "say what tells each cluster apart"),

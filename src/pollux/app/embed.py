@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pollux.app.console import GOOD, Console
-from pollux.errors import InputError
+from pollux.app.settings import Settings
+from pollux.errors import InputError, option
 
 if TYPE_CHECKING:
     from pollux.embedding.encoders import Encoder
+
+# Words of a text, on average, from which on a column holds sentences.
+_SENTENCE = 4
 
 
 def add(commands: Any) -> None:
@@ -48,13 +55,10 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the vectors, some rows at a time."""
-    from pollux.app.run_data import open_writer
+    """Write the vectors of a file or a folder."""
     from pollux.app.run_folder import check_not_input
     from pollux.data.array_files import ImageFolder
     from pollux.data.sources import open_data
-    from pollux.embedding.encoders import cache_folder
-    from pollux.embedding.vectors import embed_chunks
 
     console, out = Console(options.quiet), Path(options.out)
     source = open_data(options.data)
@@ -68,6 +72,77 @@ def run(options: argparse.Namespace) -> int:
     encoder = _load_encoder(options.encoder, of_texts=not is_folder)
     console.echo(f"encoder: {encoder.name}")
     chunks = _pictures(source, options.image_size) if is_folder else _texts(source, options.text, options.keep)
+    with console.progress():
+        n = _write_vectors(chunks, encoder, out, options.batch_size, caches=not options.no_cache)
+    for note in source.notes():
+        console.note(note)
+    console.echo(f"{n:,} vectors written to {out}; next: pollux fit {out}")
+    return GOOD
+
+
+def embed_texts(settings: Settings, text: str, encoder: str, out: str | Path | None, console: Console) -> Settings:
+    """The settings of a run on the vectors of a column, which are written beside the folder of the run.
+
+    They are in a file of their own, with the texts, the known classes and the identifiers.
+    """
+    from pollux.app.run_data import reading_of
+    from pollux.app.run_folder import candidates
+    from pollux.data.sources import open_data
+
+    if os.environ.get("WORLD_SIZE", "1") != "1":
+        raise InputError("Several processes cannot share the encoding of texts: pollux embed first.")
+    if settings.columns or settings.use or settings.drop:
+        raise InputError(f"Texts are clustered by their vectors alone ({option('text')}): leave out other columns.")
+    identifiers = [name for name, kind in settings.kinds.items() if kind == "id" and name != text]
+    run = next(iter(candidates(settings.data))) if out is None else Path(out)
+    names = chain([run.name], (f"{run.name}-{number}" for number in count(2)))
+    paths = (run.parent / f"{name}.vectors.parquet" for name in names)
+    path = next(path for path in paths if not path.exists())
+    try:
+        found = _load_encoder(encoder, of_texts=True)
+    except ImportError as error:
+        raise InputError(f"The column {text!r} holds texts, which must become vectors. {error}") from error
+    console.echo(f"texts of {text!r} are clustered by the vectors of {found.name}, which go to {path}")
+    beside = [*filter(None, [settings.label]), *identifiers]
+    chunks = _texts(open_data(settings.data, reading_of(settings)), text, beside)
+    # Whatever is wrong with them is said before anything is written.
+    first = next(chunks)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _write_vectors(chain([first], chunks), found, path)
+    return replace(settings, data=str(path), kinds=dict.fromkeys([*identifiers, text], "id"))
+
+
+def find_texts(settings: Settings) -> str | None:
+    """The only column of a table that holds sentences, by its first rows."""
+    from pollux.app.run_data import reading_of
+    from pollux.data.sources import open_data
+    from pollux.data.table_files import TableFiles
+
+    source = open_data(settings.data, reading_of(settings))
+    if not isinstance(source, TableFiles):
+        return None
+    blocks = source.blocks()
+    names = [name for name, kind in blocks.kinds.items() if kind == "text" and name != settings.label]
+    found = []
+    for name in names:
+        texts = [str(text) for text in blocks.read_block(0, [name]).column(name).slice(0, 1000).to_pylist() if text]
+        words = sum(len(text.split()) for text in texts)
+        found += [name] if texts and words >= _SENTENCE * len(texts) and 2 * len(set(texts)) >= len(texts) else []
+    return found[0] if len(found) == 1 else None
+
+
+def _write_vectors(
+    chunks: Iterable[tuple[Any, dict[str, Any]]],
+    encoder: Encoder,
+    out: Path,
+    batch_size: int | None = None,
+    caches: bool = True,
+) -> int:
+    """Write the vectors of samples below what stands beside them, some at a time; how many there were."""
+    from pollux.app.run_data import open_writer
+    from pollux.embedding.encoders import cache_folder
+    from pollux.embedding.vectors import embed_chunks
+
     beside: deque[dict[str, Any]] = deque()
 
     def samples() -> Iterator[Any]:
@@ -75,14 +150,9 @@ def run(options: argparse.Namespace) -> int:
             beside.append(own)
             yield some
 
-    n = 0
-    with console.progress(), open_writer(out) as write:
-        for vectors in embed_chunks(
-            samples(),
-            encoder,
-            batch_size=options.batch_size,
-            cache=None if options.no_cache else cache_folder(),
-        ):
+    n, cache = 0, cache_folder() if caches else None
+    with open_writer(out) as write:
+        for vectors in embed_chunks(samples(), encoder, batch_size=batch_size, cache=cache):
             width = len(str(vectors.shape[1] - 1))
             columns = {f"e{index:0{width}}": vectors[:, index] for index in range(vectors.shape[1])}
             own = beside.popleft()
@@ -91,10 +161,7 @@ def run(options: argparse.Namespace) -> int:
                 raise InputError(f"The column {twice[0]!r} has the name of a number of the vectors: rename it first.")
             write({**own, **columns})
             n += len(vectors)
-    for note in source.notes():
-        console.note(note)
-    console.echo(f"{n:,} vectors written to {out}; next: pollux fit {out}")
-    return GOOD
+    return n
 
 
 def _texts(source: Any, name: str | None, keep: Sequence[str]) -> Iterator[tuple[list[str], dict[str, Any]]]:

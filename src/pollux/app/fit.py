@@ -16,9 +16,20 @@ from typing import TYPE_CHECKING, Any
 
 from pollux import names
 from pollux.app.console import DIVERGED, FORMATS, GOOD, SILENT, STOPPED, Console, counted, say
-from pollux.app.settings import GROUPS, NAMES, OUTPUT, TRAINING, Settings, add_options, from_toml, resolve_settings
+from pollux.app.embed import embed_texts, find_texts
+from pollux.app.settings import (
+    COLUMNS,
+    GROUPS,
+    NAMES,
+    OUTPUT,
+    TRAINING,
+    Settings,
+    add_options,
+    from_toml,
+    resolve_settings,
+)
 from pollux.app.signals import on_stop, stop_on_signals
-from pollux.errors import InputError, NothingLearnedError, did_you_mean, option
+from pollux.errors import InputError, NoColumnError, NothingLearnedError, did_you_mean, option
 from pollux.progress import Stage
 
 if TYPE_CHECKING:
@@ -52,6 +63,13 @@ def add(commands: Any) -> None:
         help="the recipe for rows of numbers in any units, for pixels, or for vectors of an encoder (default: that "
         "of what DATA are): what is not given comes from it, and run.toml spells it out",
     )
+    groups[COLUMNS].add_argument(
+        "--text",
+        metavar="COLUMN",
+        help="cluster by vectors of the texts of this column, as pollux embed makes them (default: a column of "
+        "sentences, where no other can be used)",
+    )
+    groups[COLUMNS].add_argument("--encoder", help="of texts: wordllama, minilm, a folder (see pollux embed)")
     output = groups[OUTPUT]
     output.add_argument("--out", metavar="DIR", help="folder of the run (default: runs/NAME, a new one)")
     output.add_argument("--overwrite", action="store_true", help="the folder may hold a run, which is lost")
@@ -83,10 +101,30 @@ def run(options: argparse.Namespace) -> int:
 
             settings = replace(settings, data=str(copy_standard_input()))
         out, overwrite = getattr(options, "out", None), getattr(options, "overwrite", False)
+        text, encoder = getattr(options, "text", None), getattr(options, "encoder", "auto")
+        if encoder != "auto" and text is None:
+            raise InputError("--encoder is that of texts: name their column too, --text COLUMN.")
         with console.progress():
-            outcome = start_run(settings, out, overwrite=overwrite, console=console)
+            if text is None:
+                try:
+                    outcome = start_run(settings, out, overwrite=overwrite, console=console)
+                except NoColumnError:
+                    text = find_texts(settings)
+                    if text is None:
+                        raise
+            if text is not None:
+                options.text = text
+                settings = embed_texts(settings, text, encoder, out, console)
+                outcome = start_run(settings, out, overwrite=overwrite, console=console)
     # The first of several processes reports on the run.
-    return GOOD if outcome is None else _report(outcome.folder, outcome.summary, console)
+    if outcome is None:
+        return GOOD
+    code = _report(outcome.folder, outcome.summary, console)
+    if getattr(options, "text", None) is not None and code == GOOD:
+        console.echo(
+            f"new texts first become vectors too: pollux embed NEW_DATA --text {options.text} --out new.parquet"
+        )
+    return code
 
 
 def _report(folder: Path, summary: dict[str, Any], console: Console) -> int:
@@ -105,6 +143,13 @@ def _report(folder: Path, summary: dict[str, Any], console: Console) -> int:
     # Runs of older versions lack it.
     if summary.get("stability") is not None:
         console.echo(f"agreement of the restarts: {summary['stability']:.2f}")
+    for kind, count in summary.get("hint_violations", {}).items():
+        if count:
+            console.note(
+                f"{counted(count, 'hint')} of {option(kind)} not kept: a greater {option('hint_weight')} helps"
+            )
+    if "outliers" in summary:
+        console.echo(f"rows that fit in nowhere: {summary['outliers']:,}, flagged in the column outlier")
     if summary["scores"]:
         scores = dict(summary["scores"])
         known = scores.pop("rows_with_a_class")
@@ -145,7 +190,10 @@ def start_run(
     """
     from pollux.app import run_folder
 
-    settings = replace(settings, data=str(Path(settings.data).resolve()))
+    # A run goes on wherever the command is given.
+    must_link, cannot_link = (path and str(Path(path).resolve()) for path in (settings.must_link, settings.cannot_link))
+    data = str(Path(settings.data).resolve())
+    settings = replace(settings, data=data, must_link=must_link, cannot_link=cannot_link)
     with _processes(settings.device) as ranks:
         if ranks is not None and ranks.rank:
             return _run_training(settings, nullcontext(None), ranks)
@@ -268,8 +316,10 @@ def _run_training(
             console.echo(line)
         settings = settings.with_recipe(data.recipe)
         if settings.n_clusters == "auto":
-            settings = replace(settings, n_clusters=_find_number(data, ranks, console))
+            number = max(find_number(data, ranks, console), len(data.known_names()))
+            settings = replace(settings, n_clusters=number)
         data = replace(data, settings=settings)
+        wishes = data.hints() | data.sizes()
         with Stage("loading libraries"):
             clustering = make_estimator(settings, len(data))
         lap("importing")
@@ -304,7 +354,7 @@ def _run_training(
         clustering.set_params(training__checkpoint=checkpoints)
         with stop_on_signals(checkpoints):
             with at_most(settings.threads):
-                notes = _fit(clustering, samples)
+                notes = _fit(clustering, samples, wishes)
             lap("training")
             if folder is None:
                 return None
@@ -316,7 +366,7 @@ def _run_training(
             return Outcome(folder, _write_results(folder, data, clustering, training, seconds, lap))
 
 
-def _find_number(data: RunData, ranks: Ranks | None, console: Console) -> int:
+def find_number(data: RunData, ranks: Ranks | None, console: Console) -> int:
     """How many clusters to look for, where nobody has said; the first of several processes decides."""
     import numpy as np
 
@@ -338,7 +388,7 @@ def _find_number(data: RunData, ranks: Ranks | None, console: Console) -> int:
     return number if ranks is None else int(ranks.broadcast_object(number))
 
 
-def _fit(clustering: GeminiClustering, samples: Any) -> list[str]:
+def _fit(clustering: GeminiClustering, samples: Any, wishes: dict[str, Any]) -> list[str]:
     """Fit the estimator; what the user should know of it."""
     from pollux.clustering import CollapseWarning
     from pollux.training import NotFiniteError
@@ -346,7 +396,7 @@ def _fit(clustering: GeminiClustering, samples: Any) -> list[str]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            clustering.fit(samples)
+            clustering.fit(samples, **wishes)
         except NotFiniteError as error:
             raise NothingLearnedError(str(error)) from error
         except (ValueError, TypeError) as error:
@@ -397,6 +447,8 @@ def _write_results(
             "clusters_asked_for": data.settings.n_clusters,
             "objective": clustering.objective_,
             "stability": clustering.stability_,
+            **({"known": data.known_names()} if data.settings.known else {}),
+            **({"hint_violations": clustering.hint_violations_} if clustering.hint_violations_ else {}),
             "epochs": clustering.n_iter_,
             "diverged": clustering.diverged_,
             **training,

@@ -37,6 +37,13 @@ def add(commands: Any) -> None:
     )
     predict.add_argument("--missing", choices=MISSING_IN_FILES, help="default: as in training")
     predict.add_argument(
+        "--outliers",
+        metavar="X",
+        type=float,
+        help="flag rows that fit in less than the share X of the training rows did, in a column outlier; 0: no column "
+        "(default: as in training)",
+    )
+    predict.add_argument(
         "--raw",
         action="store_true",
         help="write texts of CSV files as they are, also those that a spreadsheet would run as formulas",
@@ -73,10 +80,15 @@ def run(options: argparse.Namespace) -> int:
     names = named_clusters(clustering) if options.with_data else {}
     wanted = [*encoding.identifiers, *options.id, *(part for name in options.id for part in name.split(","))]
     # As the data of the run were read, but for what each file says itself.
-    reading = run_data.reading_of(run_folder.read_settings(run) or Settings())
-    source = open_data(options.data, reading if options.sql is None else replace(reading, sql=options.sql))
+    settings = run_folder.read_settings(run) or Settings()
+    if options.outliers is not None:
+        settings = replace(settings, outliers=options.outliers)
+    if options.sql is not None:
+        settings = replace(settings, sql=options.sql)
+    source = open_data(options.data, run_data.reading_of(settings))
     wanted += source.names() if options.with_data else []
     console, start, done, left_out = Console(as_json=options.json), perf_counter(), 0, 0
+    outliers = 0
     unseen: Counter[str] = Counter()
     outside, far = 0, dict[str, None]()
     stage = Stage("predicting", is_kept=True)
@@ -92,6 +104,11 @@ def run(options: argparse.Namespace) -> int:
             try:
                 empty = np.empty((0, clustering.n_clusters), dtype=np.float32)
                 probabilities = clustering.fitted_.probabilities(X) if len(X) else empty
+                outlier = None
+                if settings.outliers:
+                    some = len(X) > 0
+                    outlier = clustering.fitted_.find_outliers(X, settings.outliers) if some else np.empty(0, bool)
+                    outliers += int(outlier.sum())
             except ValueError as error:
                 raise InputError(str(error)) from error
             count, features = clustering.fitted_.far_outside(X)
@@ -99,7 +116,7 @@ def run(options: argparse.Namespace) -> int:
             with_data = part.names if options.with_data else ()
             beside = list(dict.fromkeys([*run_data.identifiers_of(part, encoding), *asked, *with_data]))
             numbers = part.first + np.flatnonzero(kept)
-            write(run_data.assignment_columns(part, numbers, probabilities, beside, names))
+            write(run_data.assignment_columns(part, numbers, probabilities, beside, outlier, names=names))
             left_out += len(whole) - len(part)
             done += len(part)
             stage.update(done, detail=f"{done:,} rows, {done / max(perf_counter() - start, 1e-9):,.0f} a second")
@@ -110,6 +127,7 @@ def run(options: argparse.Namespace) -> int:
             "rows": done,
             "left_out": left_out,
             "unseen": dict(unseen),
+            **({"outliers": outliers} if settings.outliers else {}),
             "notes": notes,
             "out": options.out,
         }
@@ -122,5 +140,6 @@ def run(options: argparse.Namespace) -> int:
     for name, count in unseen.items():
         console.note(f"{count:,} values of column {name!r} were not seen in training; they count as none of its values")
     if out is not None:
-        console.echo(f"{done:,} rows written to {out}")
+        flagged = f", {outliers:,} of them flagged as outliers" if settings.outliers else ""
+        console.echo(f"{done:,} rows written to {out}{flagged}")
     return GOOD

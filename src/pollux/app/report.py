@@ -39,7 +39,12 @@ def add(commands: Any) -> None:
     report.add_argument("data", metavar="DATA", nargs="?", help="other rows than those of the run")
     report.add_argument("--out", metavar="FILE", help="default: report.html in the folder of the run")
     report.add_argument("--label", metavar="COLUMN", help="known classes (default: those of the run)")
-    report.add_argument("--map", metavar="A,B", help="two columns as the axes of the map, or an .npy file (n, 2)")
+    report.add_argument(
+        "--map",
+        metavar="A,B",
+        help="two columns as the axes of the map, an .npy file (n, 2), or neighbours: "
+        "near each other lie rows that are alike, with pip install 'pollux[map]' (default: principal components)",
+    )
     report.add_argument("--missing", choices=MISSING_IN_FILES, help="default: as in training")
     report.set_defaults(run=run)
 
@@ -72,7 +77,8 @@ def gather_findings(
     """What the model of a run, or a model file, says of data: its own, or others.
 
     ``label`` is the column of known classes, "" for none; ``axes`` of the map are two columns, "a,b", or a .npy file
-    (n, 2), else principal components; ``missing`` is what to do with rows that lack values. Else as in the run.
+    (n, 2), "neighbours", else principal components; ``missing`` is what to do with rows that lack values. Else as in
+    the run.
     """
     import numpy as np
 
@@ -124,7 +130,7 @@ def gather_findings(
         scaling = run_data.describe_scaling(encoding)
     described = {"Data": settings.data, **describe_training(clustering, summary.get("rows"))}
     described |= {"Numbers": scaling, "Missing values": settings.missing}
-    points, axis_names = _points(axes, part, kept)
+    points, axis_names = _points(None if axes == "neighbours" else axes, part, kept)
     notes = _notes(summary, data is not None or missing is not None, is_other, total, len(whole), len(part))
     try:
         return describe(
@@ -132,7 +138,7 @@ def gather_findings(
             part.rows,
             title=Path(file).name,
             classes=run_data.classes_of(part, label),
-            points=points,
+            points="neighbours" if axes == "neighbours" else points,
             axes=axis_names,
             row_names=row_names,
             settings={name: value for name, value in described.items() if value},

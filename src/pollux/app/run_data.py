@@ -151,8 +151,66 @@ class RunData:
                 f"{option('stream', 'no')}."
             )
         else:
-            X, classes = np.concatenate(list(_chosen_rows(self.stream, chosen))), None
+            X, classes = self.stream.take(chosen), None
         return X.reshape(len(X), -1), None if classes is None else classes[chosen]
+
+    def hints(self) -> dict[str, Any]:
+        """What the settings say of some rows, as ``fit`` of the estimator takes it; nothing where that is nothing."""
+        settings, found = self.settings, dict[str, Any]()
+        if settings.known:
+            found["known"] = self._number_classes(self._known_classes())
+        for name in ("must_link", "cannot_link"):
+            if path := getattr(settings, name):
+                found[name] = self._places(read_pairs(path, option(name)), option(name))
+        return found | {"hint_weight": settings.hint_weight} if found else {}
+
+    def sizes(self) -> dict[str, Any]:
+        """What the settings say of the sizes of clusters, as ``fit`` of the estimator takes it."""
+        given = {
+            name: getattr(self.settings, name) for name in ("min_size", "max_size") if getattr(self.settings, name)
+        }
+        # A whole number is one of rows: a share of one would be all of them.
+        return {name: int(value) if value == int(value) else value for name, value in given.items()}
+
+    def known_names(self) -> list[str]:
+        """What is known of clusters, in their order; "" where nothing is."""
+        classes = sorted(set(self._known_classes()) - {""}, key=_by_number) if self.settings.known else []
+        K = self.settings.n_clusters
+        if isinstance(K, int) and all(value.isdecimal() and int(value) < K for value in classes):
+            return [str(k) if str(k) in classes else "" for k in range(max(map(int, classes), default=-1) + 1)]
+        return classes
+
+    def _known_classes(self) -> NDArray[np.str_]:
+        column = self.settings.known
+        if self.part is not None:
+            found = [classes_of(self.part, column)]
+        else:
+            assert self.source is not None
+            parts = (drop_incomplete(whole, self.encoding)[0] for whole in self.source.stream(self.encoding, [column]))
+            found = [classes_of(part, column) for part in parts]
+        return np.concatenate([np.empty(0, dtype=str), *(each for each in found if each is not None)])
+
+    def _number_classes(self, classes: NDArray[np.str_]) -> NDArray[np.int64]:
+        names, K = self.known_names(), self.settings.n_clusters
+        if len(names) > int(K):
+            raise InputError(
+                f"Column {self.settings.known!r} ({option('known')}) knows {len(names)} clusters, and {K} are looked "
+                f"for: ask for at least {len(names)} ({option('n_clusters', len(names))})."
+            )
+        number = {name: k for k, name in enumerate(names) if name}
+        return np.array([number.get(value, -1) for value in classes.tolist()], dtype=np.int64)
+
+    def _places(self, rows: NDArray[np.int64], given: str) -> NDArray[np.int64]:
+        """Where rows of the file are among those that are clustered."""
+        if self.numbers is None:
+            if self.n_dropped:
+                raise InputError(f"Rows that lack values were left out, so that {given} cannot name streamed rows.")
+            return rows
+        places = np.searchsorted(self.numbers, rows).clip(max=len(self.numbers) - 1)
+        absent = rows[self.numbers[places] != rows]
+        if len(absent):
+            raise InputError(f"{given} names row {absent[0]}, which is not among the rows that are clustered.")
+        return places
 
     def write_assignments(self, path: Path, fitted: Fitted) -> dict[str, Any]:
         """Write the cluster of each row, and return what the summary says of the rows."""
@@ -161,6 +219,7 @@ class RunData:
         from pollux.trees.explanation import name_clusters
 
         rows, confidence, entropy = np.zeros(len(fitted.order), dtype=np.int64), np.zeros(len(fitted.order)), 0.0
+        outliers = 0
         known, found = [np.empty(0, dtype=str)], [np.empty(0, dtype=np.int64)]
         has_columns, with_data = len(self.encoding.encoded_shape) == 1, self.settings.with_data
         named: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []
@@ -185,7 +244,10 @@ class RunData:
         with open_writer(path, self.settings.raw) as write, Stage("writing clusters, row", len(self)) as shown:
             for part, numbers, X in self.parts():
                 probabilities = fitted.free_probabilities() if fitted.is_free else fitted.probabilities(X)
-                labels = probabilities.argmax(1)
+                # Sizes that are asked for may need others than the likeliest.
+                labels = fitted.labels if self.part is not None else probabilities.argmax(1)
+                outlier = fitted.find_outliers(X, self.settings.outliers) if self.settings.outliers else None
+                outliers += 0 if outlier is None else int(outlier.sum())
                 if is_embedded:
                     # Numbers of an encoder mean nothing to people; the texts that they stand for do.
                     every = slice(0, None, max(1, len(self) // _NAMED_TEXTS))
@@ -200,7 +262,7 @@ class RunData:
                 beside = [*identifiers_of(part, self.encoding), *(part.names if with_data else ())]
                 # Those of streamed rows are known when all have been read.
                 given = names if with_data and not self.is_streamed else {}
-                write(assignment_columns(part, numbers, probabilities, beside, given))
+                write(assignment_columns(part, numbers, probabilities, beside, outlier, labels, given))
                 rows += np.bincount(labels, minlength=len(rows))
                 confidence += np.bincount(labels, probabilities.max(1), minlength=len(rows))
                 entropy += conditional_entropy(probabilities) * len(probabilities)
@@ -234,6 +296,7 @@ class RunData:
             ],
             "restates": restates,
             "entropy": entropy / max(1, int(rows.sum())),
+            **({"outliers": outliers} if self.settings.outliers else {}),
             "scores": scores,
         }
 
@@ -337,22 +400,14 @@ def _stream(settings: Settings, ranks: Ranks | None) -> RunData:
     return RunData(settings, encoding, n_dropped, stream=stream, source=source, notes=source.notes())
 
 
-def _chosen_rows(stream: Stream, chosen: NDArray[np.int64]) -> Iterator[NDArray[Any]]:
-    """The chosen rows of a stream; chunks without any are not read."""
-    chunks = stream.chunks
-    ends = np.cumsum(chunks.lengths)
-    for number, (end, length) in enumerate(zip(ends, chunks.lengths, strict=True)):
-        wanted = chosen[(chosen >= end - length) & (chosen < end)] - (end - length)
-        if len(wanted):
-            yield np.asarray(chunks.read(number))[wanted]
-
-
 # What training, prediction and reports share
 
 
 def choices_of(settings: Settings) -> Choices:
     """What the settings say of columns."""
-    columns = (settings.columns, settings.drop, settings.use, settings.kinds, settings.label or None)
+    # What is known of clusters is not what they are found by.
+    drop = (*settings.drop, *([settings.known] if settings.known and settings.known != settings.label else []))
+    columns = (settings.columns, drop, settings.use, settings.kinds, settings.label or None)
     return Choices(*columns, settings.missing, settings.scaling)
 
 
@@ -393,6 +448,25 @@ def classes_of(part: Part, label: str) -> NDArray[np.str_] | None:
     return classes
 
 
+def read_pairs(path: str, given: str) -> NDArray[np.int64]:
+    """Pairs (m, 2) of row numbers in a CSV file; a first line of names is passed over."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} ({given}) cannot be read: {error}") from error
+    pairs = [[word.strip() for word in line.replace(";", ",").replace("\t", ",").split(",")] for line in lines if line]
+    if pairs and not any(word.isdecimal() for word in pairs[0]):
+        del pairs[0]
+    bad = [pair for pair in pairs if len(pair) != 2 or not all(word.isdecimal() and len(word) < 16 for word in pair)]
+    if bad:
+        raise InputError(f"{path} ({given}) has two row numbers in each line, as in 3,17; not {','.join(bad[0])!r}.")
+    return np.array(pairs, dtype=np.int64).reshape(-1, 2)
+
+
+def _by_number(text: str) -> tuple[int, str]:
+    return (int(text), "") if text.isdecimal() and len(text) < 16 else (2**60, text)
+
+
 def identifiers_of(part: Part, encoding: Encoding) -> list[str]:
     """The columns that tell rows apart: identifiers of a table, names of images."""
     return [*encoding.identifiers, *(["file"] if "file" in part.beside else [])]
@@ -425,13 +499,16 @@ def assignment_columns(
     numbers: NDArray[np.int64],
     probabilities: NDArray[Any],
     identifiers: Sequence[str],
+    outlier: NDArray[np.bool_] | None = None,
+    labels: NDArray[np.int64] | None = None,
     names: Mapping[int, str] | None = None,
 ) -> dict[str, Any]:
-    """Columns by name: row, identifiers, cluster, its name where there are any, p_0 … p_{K−1}, entropy (in nats).
+    """Columns by name: row, identifiers, cluster, its name, p_0 … p_{K−1}, entropy (in nats), and outlier.
 
-    ``numbers`` (n,) are those of the rows in the file, from 0; ``probabilities`` are (n, K).
+    Names and outliers are written where there are any. ``numbers`` (n,) are those of the rows in the file, from 0;
+    ``probabilities`` are (n, K).
     """
-    labels = probabilities.argmax(1)
+    labels = probabilities.argmax(1) if labels is None else labels
     results = {"cluster": labels}
     if names:
         results["cluster_name"] = np.array([names.get(k, "") for k in range(probabilities.shape[1])], object)[labels]
@@ -440,6 +517,7 @@ def assignment_columns(
     from scipy.special import entr
 
     results["entropy"] = entr(probabilities).sum(1)
+    results |= {} if outlier is None else {"outlier": outlier}
     columns: dict[str, Any] = {"row": numbers}
     taken, taken_up = {"row", *results, *identifiers}, set[str]()
     for name in identifiers:

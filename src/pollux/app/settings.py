@@ -84,6 +84,13 @@ class Settings:
         flag="as",
     )
     label: str = setting("", COLUMNS, "known classes: never used for training, only to score it", metavar="COLUMN")
+    known: str = setting(
+        "",
+        COLUMNS,
+        "clusters that are known of some rows, empty where not: training keeps to them, and clusters are numbered in "
+        "the order of these values (or by them, where they are numbers below --clusters)",
+        metavar="COLUMN",
+    )
     missing: str = setting(
         "mean",
         READING,
@@ -209,6 +216,20 @@ class Settings:
     penalties: Mapping[str, float] = setting(
         {}, TRAINING, f"added to the loss; {_of(names.PENALTIES)} (plain: none)", metavar="NAME=X", short="penalty"
     )
+    must_link: str = setting(
+        "",
+        TRAINING,
+        "pairs of rows of one cluster: a CSV file with two row numbers, from 0, in each line",
+        metavar="FILE",
+    )
+    cannot_link: str = setting("", TRAINING, "pairs of rows of different clusters, likewise", metavar="FILE")
+    hint_weight: float = setting(10.0, TRAINING, "how much --known and linked rows count beside the objective", least=0)
+    min_size: float = setting(
+        0.0, TRAINING, "rows that each cluster has at least: a number, or a share such as 0.05 (default: 0)", least=0
+    )
+    max_size: float = setting(
+        0.0, TRAINING, "rows that each cluster has at most: a number, or a share such as 0.5 (default: 0, all)", least=0
+    )
     random_state: int = setting(SEED, TRAINING, "seed of all randomness", least=0, short="seed")
     device: str = setting("cpu", TRAINING, "cpu or cuda")
     dtype: str = setting(
@@ -231,6 +252,12 @@ class Settings:
         OUTPUT,
         "how often all that the training needs to go on is written: 5 minutes, 1 epoch, 100 steps",
         metavar="T",
+    )
+    outliers: float = setting(
+        0.0,
+        OUTPUT,
+        "flag rows that fit in nowhere, the share X of them such as 0.02, in a column outlier (default: 0, no column)",
+        least=0,
     )
     with_data: bool = setting(
         False, OUTPUT, "write the columns of DATA, and the names of clusters, beside the cluster of each row"
@@ -256,6 +283,8 @@ class Settings:
             from pollux.training.checkpoints import parse_every
 
             parse_every(self.checkpoint_every)
+        if not self.outliers < 1:
+            raise InputError(f"{_spelled('outliers')} is a share of the rows, such as 0.02; not {self.outliers}.")
         epochs, trial = self.max_epochs, self.trial_epochs
         if isinstance(trial, float) and not 0 < trial < 1:
             raise InputError(f"{_spelled('trial_epochs')} is a number of epochs, or a share such as 0.25; not {trial}.")

@@ -46,6 +46,17 @@ class Stream:
     def __len__(self) -> int:
         return int(self.chunks.lengths.sum())
 
+    def take(self, rows: NDArray[np.int64]) -> Array:
+        """The samples of these numbers, which rise; chunks without any are not read."""
+        ends = np.cumsum(self.chunks.lengths)
+        first, found = 0, [np.empty((0, *self.shape), self.dtype)]
+        for number, end in enumerate(ends):
+            own = rows[(rows >= first) & (rows < end)] - first
+            if len(own):
+                found.append(np.asarray(self.chunks.read(number))[own])
+            first = int(end)
+        return np.concatenate(found)
+
     def sample(self, most: int = 1_000, seed: int = 0) -> Array:
         """Some of the samples, the same ones for a seed: from several places, or from as many as it takes."""
         chunks = self.chunks

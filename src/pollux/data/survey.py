@@ -56,7 +56,7 @@ from pollux.data.spellings import (
     read_times,
     written_numbers,
 )
-from pollux.errors import InputError, option
+from pollux.errors import InputError, NoColumnError, option
 from pollux.progress import track
 
 if TYPE_CHECKING:
@@ -417,7 +417,7 @@ class TableSurvey(Survey):
         if not plans:
             reasons = [f"{each.name!r}: {each.reason}" for each in found.values()]
             more = f"; and {len(reasons) - 8:,} more" if len(reasons) > 8 else ""
-            raise InputError(f"No column is left to cluster by. {'; '.join(reasons[:8])}{more}")
+            raise NoColumnError(f"No column is left to cluster by. {'; '.join(reasons[:8])}{more}")
         lacking = {name: self._columns[name].missing + plan.strange for name, plan in plans.items()}
         lacking = {name: count for name, count in lacking.items() if count}
         if missing == "error" and lacking:

@@ -10,7 +10,7 @@ import copy
 import functools
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
@@ -36,6 +36,7 @@ from pollux.geometry import (
     ShortestPath,
     resolve,
 )
+from pollux.inspection.outliers import Prototypes
 from pollux.io import tensors as tensor_files
 from pollux.io.parsing import Count, Finite, Size, parse
 from pollux.models import build
@@ -59,7 +60,9 @@ VERSION = "4"
 
 READABLE = ("1", "2", "3", "4")
 _SCALING = ("centre", "scale", "axes", "fill")
+_PROTOTYPES = tuple(field.name for field in fields(Prototypes))
 _TENSORS = ("order", "labels", "range", *(f"scaling.{name}" for name in _SCALING))
+_TENSORS += tuple(f"prototypes.{name}" for name in _PROTOTYPES)
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 # Parameters that act on the world.
 _ACTING = {"callbacks", "checkpoint", "compile", "device"}
@@ -117,6 +120,7 @@ class Description(Struct):
     takes_integers: bool = False
     preprocessing: dict[str, Any] | None = None
     recipe: Literal[names.RECIPES] | None = None  # type: ignore[valid-type]
+    hint_violations: dict[str, Count] | None = None
     # The shapes of several inputs, by position or by name.
     inputs: list[tuple[Size, ...]] | dict[str, tuple[Size, ...]] | None = None
     cluster_names: tuple[str, ...] = ()
@@ -162,6 +166,8 @@ def save(clustering: Any, path: str | Path) -> None:
         tensors["range"] = fitted.range
     if fitted.scaling is not None:
         tensors |= {f"scaling.{name}": value for name, value in fitted.scaling.tensors().items()}
+    if fitted.prototypes is not None:
+        tensors |= {f"prototypes.{name}": value for name, value in fitted.prototypes.tensors().items()}
     given = {name: value for name, value in flatten_params(clustering).items() if name not in _ACTING}
     if isinstance(given["objective"], str) and given["objective"] in DEFAULT_CLIPS:
         # Names alone are those of earlier versions, which knew no default.
@@ -189,6 +195,7 @@ def save(clustering: Any, path: str | Path) -> None:
         "preprocessing": None if fitted.encoding is None else fitted.encoding.as_json(),
         "recipe": fitted.recipe,
         "cluster_names": fitted.cluster_names,
+        "hint_violations": fitted.hint_violations,
     }
     # What could not be loaded is not written.
     description = parse(data, Description, "The model cannot be saved")
@@ -317,8 +324,14 @@ def _fitted(clustering: Any, tensors: dict[str, Tensor], description: Descriptio
         raise ValueError("the columns are not those of the network")
     # Copies of what is kept: a tensor that is mapped into memory goes where the file goes.
     kept = {name: tensor.clone() for name, tensor in tensors.items() if not name.startswith("module.")}
-    own = {name.removeprefix("scaling."): value for name, value in kept.items() if name.startswith("scaling.")}
+    own, of_prototypes = (
+        {name.removeprefix(prefix): value for name, value in kept.items() if name.startswith(prefix)}
+        for prefix in ("scaling.", "prototypes.")
+    )
     scaling = FittedScaling(**own) if own else None
+    prototypes = Prototypes(**of_prototypes) if of_prototypes else None
+    if prototypes is not None:
+        prototypes.check(math.prod(shape if scaling is None else scaling.shape))
     weights = {name.removeprefix("module."): value for name, value in tensors.items() if name not in kept}
     with DrawFrom(torch.Generator()):
         module = _module(clustering, shape if scaling is None else scaling.shape, dtype, weights)
@@ -344,6 +357,8 @@ def _fitted(clustering: Any, tensors: dict[str, Tensor], description: Descriptio
         recipe=description.recipe,
         cluster_names=description.cluster_names,
         range=kept.get("range"),
+        prototypes=prototypes,
+        hint_violations=description.hint_violations,
     )
 
 

@@ -11,6 +11,7 @@ from pollux.report.figures import (
 )
 from pollux.report.findings import Findings, Places, as_pictures, describe, describe_training, principal_map
 from pollux.report.page import render_page, write_page
+from pollux.report.tsne import neighbour_map
 
 __all__ = [
     "Findings",
@@ -18,6 +19,7 @@ __all__ = [
     "as_pictures",
     "describe",
     "describe_training",
+    "neighbour_map",
     "plot_confusion",
     "plot_decision_regions",
     "plot_entropy_map",

@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from pollux.data.encoding import Decision, Feature, UnseenWarning, readable_names
 from pollux.errors import warn
 from pollux.metrics import renyi_entropy
+from pollux.report.tsne import neighbour_map
 from pollux.trees.contrasts import Contrasts, compare_clusters
 from pollux.trees.explanation import Explanation, explain_labels, named_clusters, read_columns
 from pollux.trees.words import mark_shares
@@ -373,7 +374,7 @@ def describe(
     feature_names: Sequence[str] | None = None,
     classes: ArrayLike | None = None,
     images: NDArray[np.uint8] | None = None,
-    points: ArrayLike | None = None,
+    points: ArrayLike | str | None = None,
     axes: tuple[str, str] = ("first coordinate", "second coordinate"),
     row_names: Sequence[str] | None = None,
     settings: Mapping[str, str] | None = None,
@@ -397,9 +398,10 @@ def describe(
         Known classes, to compare with; None, NaN or "" where the class of a sample is not known.
     images : array of shape (n, H, W) or (n, H, W, 3), uint8, optional
         The samples as pictures, where X holds their pixels as rows.
-    points : array of shape (n, 2), optional
-        Where the samples lie on the map; otherwise the principal components of what the model sees. Where it sees
-        columns in units that differ widely, the map shows them standardised.
+    points : array of shape (n, 2) or "neighbours", optional
+        Where the samples lie on the map: by the neighbours that they have in what the model sees
+        (:func:`neighbour_map`, with ``pip install 'pollux[map]'``); by default on its principal components. Where it
+        sees columns in units that differ widely, the map shows them standardised.
     axes : pair of str
         What the coordinates of ``points`` are.
     row_names : sequence of str, optional
@@ -422,6 +424,7 @@ def describe(
     from pollux.clustering import GeminiClustering
     from pollux.data.samples import validate_samples
     from pollux.fitted import say_outside
+    from pollux.geometry import CosineGraph, unit_rows
 
     given, steps = clustering, None
     if isinstance(clustering, Pipeline):
@@ -451,6 +454,11 @@ def describe(
     seen = _as_seen(fitted, samples)
     if points is None:
         points, axes = principal_map(seen)
+    elif isinstance(points, str):
+        if points != "neighbours":
+            raise ValueError(f"points is an array (n, 2) or 'neighbours', not {points!r}.")
+        # Of embeddings only angles count.
+        points, axes = neighbour_map(unit_rows(seen) if isinstance(fitted.geometry, CosineGraph) else seen)
     if images is None and len(fitted.shape) == 3:
         images = as_pictures(np.asarray(samples if steps else X))
     values: NDArray[np.float64] | None = None

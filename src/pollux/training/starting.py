@@ -20,6 +20,7 @@ from pollux.spec import Spec
 from pollux.threads import DrawFrom
 from pollux.training.batches import RowBatches
 from pollux.training.checkpoints import as_checkpoints
+from pollux.training.hints import BoundHints
 from pollux.training.loop import NotFiniteError, train
 from pollux.training.problem import MemoryProblem, StreamProblem, resolve_batch_size
 from pollux.training.session import Session
@@ -34,11 +35,18 @@ _LABEL_SMOOTHING = 0.1
 
 
 def start(
-    spec: Spec, problem: MemoryProblem | StreamProblem, run: Session, count: int, *, resumes: bool = True
+    spec: Spec,
+    problem: MemoryProblem | StreamProblem,
+    run: Session,
+    count: int,
+    *,
+    resumes: bool = True,
+    hints: BoundHints | None = None,
 ) -> list[nn.Module]:
     """So many modules at the place where training starts: at random, or near the clusters that ``init`` names.
 
-    ``resumes`` says that the training continues from its checkpoints, where there are some.
+    ``resumes`` says that the training continues from its checkpoints, where there are some; ``hints`` are what is known
+    of clusters.
     """
     if isinstance(problem, StreamProblem):
         shape = tuple(problem.source.shape)
@@ -54,7 +62,8 @@ def start(
     if spec.is_free and spec.init in ("auto", "kmeans++"):
         random = np.random.RandomState(run.seed)
         for module in modules:
-            _lean(module, _nearest_seeds(rows.flat(), spec.n_clusters, random))
+            labels = _nearest_seeds(rows.flat(), spec.n_clusters, random)
+            _lean(module, labels if hints is None else hints.adapt_start(labels, problem))
     if spec.init not in ("kmeans", "graph"):
         return modules
     checkpoints = as_checkpoints(spec.training.checkpoint) if resumes else None
@@ -62,11 +71,13 @@ def start(
     # several processes some may not see the folder.
     is_resumed = checkpoints is not None and count == 1 and run.ranks is None and checkpoints.exist()
     if not is_resumed:
-        _start_at_labels(modules, spec, problem, run)
+        _start_at_labels(modules, spec, problem, run, hints)
     return modules
 
 
-def _start_at_labels(modules: list[nn.Module], spec: Spec, problem: MemoryProblem, run: Session) -> None:
+def _start_at_labels(
+    modules: list[nn.Module], spec: Spec, problem: MemoryProblem, run: Session, hints: BoundHints | None
+) -> None:
     labels = initial_labels(
         spec.init,
         problem.rows,
@@ -77,6 +88,8 @@ def _start_at_labels(modules: list[nn.Module], spec: Spec, problem: MemoryProble
         run.seed,
         problem.sample_weight,
     )
+    if hints is not None:
+        labels = [hints.adapt_start(own, problem) for own in labels]
     if spec.is_free:
         for module, own in zip(modules, labels, strict=True):
             _lean(module, own)

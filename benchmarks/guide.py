@@ -1,0 +1,201 @@
+"""What users know and want to know, beside what others make of it: rows that fit nowhere, hints, sizes.
+
+python benchmarks/guide.py [--markdown FILE] [--only outliers|hints|pairs|sizes]
+
+Outliers: ROC AUC of ``score_samples`` after the recipe, beside IsolationForest and LocalOutlierFactor on standardised
+columns, and GLOSH where the package hdbscan is installed. In labelled sets one class is made rare, 3 % of the others
+(of a few hundred rows 5 %), and is what is to be found; or uniform noise between the least and the greatest value of
+each column is added. In the paper's mixture it is what its Student-t cluster has beyond the reach of a Gaussian.
+
+Hints: adjusted Rand index on the rows that are not known of the development sets (up to 2,000 rows), where 5 % of the
+rows and at least one of each class are known: the recipe without and with them, LabelSpreading (neighbours) and
+self-training of a logistic regression. Pairs: the share of 100 + 100 random pairs that hold in the end. Sizes: process
+time of assignments of 100,000 rows to 10 clusters.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+import warnings
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import log_softmax
+from sklearn.ensemble import IsolationForest
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import adjusted_rand_score, roc_auc_score
+from sklearn.neighbors import LocalOutlierFactor
+from sklearn.preprocessing import StandardScaler
+from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier
+
+from measure import aligned, environment, limit_threads, piped
+from pollux import GeminiClustering
+from pollux.lab.datasets import gaussian_student_mixture, load_table, table_names
+from pollux.lab.quality.labelled_sets import DEVELOPMENT
+from pollux.transport.assignment import assign, resolve_sizes
+
+Line = tuple[str, ...]
+MOST_ROWS, FEW_ROWS = 3_000, 500
+# The class of each set that is made rare.
+_OF_SETS = (
+    "pendigits 0, optdigits 7, digits 4, breast_cancer 0, wine 2, vehicle 0, glass 5, new_thyroid 1, ionosphere 0"
+)
+_OF_SETS += ", dermatology 4, yeast 4, seeds 1"
+RARE = {name: int(number) for name, number in map(str.split, _OF_SETS.split(", "))}
+NOISY = ("iris", "pendigits", "seeds", "vehicle", "avila")
+
+
+def _numbers(name: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    table = load_table(name)
+    X = np.asarray(table.X, dtype=np.float64)
+    return np.where(np.isnan(X), np.nanmean(X, axis=0), X), table.y
+
+
+def with_rare_class(name: str, rare: int) -> tuple[NDArray[np.float64], NDArray[np.bool_], int]:
+    """Rows, which of them are of the rare class, and how many classes the others have."""
+    (X, y), rng = _numbers(name), np.random.default_rng(0)
+    usual = rng.permutation(np.flatnonzero(y != rare))[:MOST_ROWS]
+    few = max(5, round((0.05 if len(usual) < FEW_ROWS else 0.03) * len(usual)))
+    index = rng.permutation(np.concatenate([usual, rng.permutation(np.flatnonzero(y == rare))[:few]]))
+    return X[index], y[index] == rare, len(np.unique(y[usual]))
+
+
+def with_noise(name: str) -> tuple[NDArray[np.float64], NDArray[np.bool_], int]:
+    """Rows, which of them are noise, and how many classes the others have."""
+    (X, y), rng = _numbers(name), np.random.default_rng(0)
+    X = X[rng.permutation(len(X))[:MOST_ROWS]]
+    few = max(5, round((0.05 if len(X) < FEW_ROWS else 0.03) * len(X)))
+    noise = rng.uniform(X.min(0), X.max(0), (few, X.shape[1]))
+    return np.concatenate([X, noise]), np.arange(len(X) + few) >= len(X), len(np.unique(y))
+
+
+def outlier_sets() -> dict[str, tuple[NDArray[np.float64], NDArray[np.bool_], int]]:
+    """Rows, which of them are outliers, and how many clusters to look for."""
+    X, y = gaussian_student_mixture(random_state=0)
+    # One in a thousand samples of a Gaussian lies as far out.
+    far = (y == 3) & (np.square(X + 5).sum(1) > 2 * np.log(1_000))
+    sets = {"Student-t mixture": (X, far, 4)}
+    sets |= {
+        f"{name}, a rare class": with_rare_class(name, rare) for name, rare in RARE.items() if name in table_names()
+    }
+    return sets | {f"{name}, noise": with_noise(name) for name in NOISY if name in table_names()}
+
+
+def outliers() -> list[Line]:
+    """ROC AUC of each method on each set."""
+    # Not a dependency of the benchmarks: it may be installed beside them.
+    hdbscan: Any = importlib.import_module("hdbscan") if importlib.util.find_spec("hdbscan") else None
+    names = ["Pollux", "IsolationForest", "LOF", *(["GLOSH"] if hdbscan else [])]
+    lines: list[Line] = [("set", "rows", "outliers", *names)]
+    found = []
+    for name, (X, is_outlier, K) in outlier_sets().items():
+        Z = StandardScaler().fit_transform(X)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            scores = [
+                GeminiClustering(max(2, K), random_state=0).fit(X).score_samples(X),
+                IsolationForest(random_state=0).fit(Z).score_samples(Z),
+                LocalOutlierFactor().fit(Z).negative_outlier_factor_,
+                *([-np.nan_to_num(hdbscan.HDBSCAN(min_cluster_size=10).fit(Z).outlier_scores_)] if hdbscan else []),
+            ]
+        found.append([roc_auc_score(is_outlier, -score) for score in scores])
+        lines.append((name, f"{len(X):,}", str(is_outlier.sum()), *(f"{value:.3f}" for value in found[-1])))
+    return [*lines, ("mean", "", "", *(f"{value:.3f}" for value in np.mean(found, axis=0)))]
+
+
+def _development(name: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    X, y = _numbers(name)
+    index = np.random.default_rng(0).permutation(len(X))[:2_000]
+    return X[index], np.unique(y[index], return_inverse=True)[1]
+
+
+def hints() -> list[Line]:
+    """Adjusted Rand indices on rows that are not known."""
+    lines: list[Line] = [("set", "rows", "classes", "no hints", "5 % known", "LabelSpreading", "SelfTraining")]
+    found = []
+    for name in (name for name in DEVELOPMENT if name in table_names()):
+        (X, y), rng = _development(name), np.random.default_rng(0)
+        K, known = len(np.unique(y)), np.full(len(y), -1)
+        some = np.append(
+            rng.permutation(len(y))[: len(y) // 20], [rng.choice(np.flatnonzero(y == k)) for k in range(K)]
+        )
+        known[some] = y[some]
+        Z, rest = StandardScaler().fit_transform(X), known < 0
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            labels = [
+                GeminiClustering(K, random_state=0).fit(X).labels_,
+                GeminiClustering(K, random_state=0).fit(X, known=known).labels_,
+                LabelSpreading(kernel="knn", max_iter=100).fit(Z, known).transduction_,
+                SelfTrainingClassifier(LogisticRegression(max_iter=500)).fit(Z, known).predict(Z),
+            ]
+        found.append([adjusted_rand_score(y[rest], each[rest]) for each in labels])
+        lines.append((name, f"{len(X):,}", str(K), *(f"{value:.3f}" for value in found[-1])))
+    return [*lines, ("mean", "", "", *(f"{value:.3f}" for value in np.mean(found, axis=0)))]
+
+
+def pairs() -> list[Line]:
+    """How many of 100 pairs of each kind hold, and what they change."""
+    lines: list[Line] = [("set", "ARI without", "ARI with", "hold, of 200")]
+    found = []
+    for name in (name for name in DEVELOPMENT if name in table_names()):
+        (X, y), rng = _development(name), np.random.default_rng(0)
+        drawn = rng.integers(0, len(y), (20_000, 2))
+        drawn, K = drawn[drawn[:, 0] != drawn[:, 1]], len(np.unique(y))
+        same = y[drawn[:, 0]] == y[drawn[:, 1]]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            plain = GeminiClustering(K, random_state=0).fit(X).labels_
+            hinted = GeminiClustering(K, random_state=0)
+            hinted.fit(X, must_link=drawn[same][:100], cannot_link=drawn[~same][:100])
+        kept = 200 - sum((hinted.hint_violations_ or {}).values())
+        found.append([*(adjusted_rand_score(y, labels) for labels in (plain, hinted.labels_)), kept])
+        lines.append((name, f"{found[-1][0]:.3f}", f"{found[-1][1]:.3f}", str(kept)))
+    means = np.mean(found, axis=0)
+    return [*lines, ("mean", f"{means[0]:.3f}", f"{means[1]:.3f}", f"{means[2]:.1f}")]
+
+
+def sizes() -> list[Line]:
+    """Seconds of assignments of 100,000 rows to 10 clusters."""
+    lines: list[Line] = [("certainty", "at least", "at most", "seconds")]
+    rng, n, K = np.random.default_rng(0), 100_000, 10
+    for certainty in (1, 8):
+        scores = log_softmax(certainty * rng.normal(size=(n, K)) + np.linspace(0, 3, K), axis=1)
+        for low, high in ((0.1, 0.1), (0.05, 0.15), (0.0, 0.1)):
+            start = process_time()
+            labels = assign(scores, *resolve_sizes(low, high, n, K))
+            seconds = process_time() - start
+            assert low * n <= np.bincount(labels, minlength=K).min()
+            lines.append((str(certainty), f"{low:.0%}", f"{high:.0%}", f"{seconds:.2f}"))
+    return lines
+
+
+TABLES = {"outliers": outliers, "hints": hints, "pairs": pairs, "sizes": sizes}
+
+
+def main() -> int:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables there, too")
+    parser.add_argument("--only", choices=TABLES, help="one of the tables")
+    options = parser.parse_args()
+    limit_threads(1)
+    made = []
+    for name, table in TABLES.items():
+        if options.only in (None, name):
+            made.append(table())
+            print(aligned(made[-1]), flush=True)
+    where = environment(threads=1)
+    print(where)
+    if options.markdown:
+        options.markdown.write_text("\n\n".join([*map(piped, made), where, ""]), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,145 @@
+"""``pollux features``: find the columns that the clusters of a file need, and write a folder with the answer."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import json
+import shlex
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from pollux.app.console import FORMATS, GOOD, Console
+from pollux.app.settings import COLUMNS, NAMES, READING, Settings, add_options
+from pollux.errors import InputError
+from pollux.names import OBJECTIVES
+from pollux.progress import Stage
+
+FIGURE = "features.png"
+_MOST_ROWS = 20_000
+
+
+def add(commands: Any) -> None:
+    features = commands.add_parser(
+        "features",
+        allow_abbrev=False,
+        description=f"Find the columns of DATA ({FORMATS}) that its clusters need: a penalty grows until few are left, "
+        "and the smallest model that keeps most of the objective is chosen. Columns are read as pollux fit reads "
+        "them; the values of a text column stay or leave together.",
+        argument_default=argparse.SUPPRESS,
+    )
+    features.add_argument("data", metavar="DATA", help="the file or folder to look at")
+    add_options(features, COLUMNS, READING)
+    path = features.add_argument_group("selecting")
+    path.add_argument(
+        "--n-clusters", "--clusters", metavar="N", type=int, help="default: what a quick pollux select finds"
+    )
+    path.add_argument("--model", choices=("linear", "mlp"), default="linear", help="default: linear")
+    path.add_argument("--objective", choices=OBJECTIVES, metavar="NAME", default="mmd_ovo", help="default: mmd_ovo")
+    path.add_argument("--min-features", metavar="N", type=int, default=2, help="where the path ends (default: 2)")
+    path.add_argument(
+        "--keep", metavar="SHARE", type=float, default=0.9, help="of the objective, what must be kept (default: 0.9)"
+    )
+    path.add_argument(
+        "--dynamic", action="store_true", default=False, help="the geometry, too, is of the columns that are left"
+    )
+    path.add_argument("--random-state", "--seed", metavar="N", type=int, help="seed of all randomness (default: 0)")
+    output = features.add_argument_group("output")
+    output.add_argument("--out", metavar="DIR", default=None, help="folder (default: features/NAME, a new one)")
+    output.add_argument("--overwrite", action="store_true", default=False, help="the folder may hold an older answer")
+    output.add_argument("--json", action="store_true", default=False, help="print the answer as JSON")
+    output.add_argument("--quiet", action="store_true", default=False, help="print nothing but errors")
+    features.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Find the columns that matter, and write a folder; bad input is refused before anything is written."""
+    given = Settings(**{name: value for name, value in vars(options).items() if name in NAMES})
+    from pollux.app import run_folder
+    from pollux.app.fit import find_number
+    from pollux.app.run_data import copy_standard_input, open_run_data
+    from pollux.data.encoding import TableEncoding
+
+    if options.out is not None:
+        run_folder.check_free(options.out, options.overwrite)
+    if given.data == "-":
+        given = replace(given, data=str(copy_standard_input()))
+    settings, console = replace(given, data=str(Path(given.data).resolve())), Console(options.quiet, options.json)
+    with console.progress():
+        data = open_run_data(settings)
+        for line in data.describe():
+            console.echo(line)
+        for note in data.notes:
+            console.note(note)
+        encoding = data.encoding
+        if len(encoding.encoded_shape) != 1:
+            raise InputError("Features are columns of a table, and images have none.")
+        # Imported late, because it brings torch.
+        with Stage("loading libraries"):
+            from pollux.clustering import GeminiClustering
+            from pollux.selection.features import FeaturePath, Unit, find_path
+
+        try:
+            K = settings.n_clusters if isinstance(settings.n_clusters, int) else find_number(data, None, console)
+            new = (place for place in run_folder.candidates(settings.data, "features") if not place.exists())
+            folder = next(new) if options.out is None else Path(options.out)
+            X, classes = data.sample(_MOST_ROWS, settings.random_state)
+            names, units, first = [str(name) for name in encoding.names], [], 0
+            widths = [1] * X.shape[1]
+            if isinstance(encoding, TableEncoding):
+                widths = [len(column.feature_names) for column in encoding.columns]
+            for at, width in enumerate(widths):
+                units.append(Unit((at,), tuple(range(first, first + width))))
+                first += width
+            clustering = GeminiClustering(
+                K,
+                model=options.model,
+                objective=options.objective,
+                preprocessing=None,
+                random_state=settings.random_state,
+            )
+            with run_folder.create_run_folder(folder, settings.data, options.overwrite):
+                fitted = clustering.fit(X)
+                steps, chosen = find_path(
+                    fitted,
+                    X,
+                    units,
+                    options.min_features,
+                    options.keep,
+                    options.dynamic,
+                    classes,
+                )
+                path, can_draw = FeaturePath(steps, chosen, tuple(names), options.keep, fitted), find_spec("matplotlib")
+                with run_folder.replace_results(folder, outdated=() if can_draw else (FIGURE,)) as place:
+                    text = json.dumps(path.to_dict(), indent=2, ensure_ascii=False)
+                    (place / "features.json").write_text(text + "\n", encoding="utf-8")
+                    (place / "features.csv").write_text(_as_csv(path), encoding="utf-8")
+                    if can_draw:
+                        path.plot(place / FIGURE)
+        except (ValueError, TypeError) as error:
+            raise error if isinstance(error, InputError) else InputError(str(error)) from error
+    command = replace(given, n_clusters=K, columns=path.selected_names).command()
+    console.print_json(
+        json.dumps({"folder": str(folder), "next_command": command, **path.to_dict()}, ensure_ascii=False)
+    )
+    for line in str(path).split("\n"):
+        console.echo(line)
+    if not can_draw:
+        console.note(f"{FIGURE} needs matplotlib: pip install 'pollux[report]'")
+    console.echo(f"saved in {folder}")
+    console.echo(f"next: {command}")
+    return GOOD
+
+
+def _as_csv(path: Any) -> str:
+    """A line for each step of the path."""
+    text = io.StringIO()
+    steps = path.to_dict()["steps"]
+    fields = [name for name in steps[0] if steps[0][name] is not None]
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(fields)
+    writer.writerows([" ".join(map(shlex.quote, s[f])) if f == "columns" else s[f] for f in fields] for s in steps)
+    return text.getvalue()

@@ -1,0 +1,102 @@
+"""How well samples fit in with those of the training: the distance to the nearest of a few prototypes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+from pollux.data.rows import Rows
+
+_MOST_PROTOTYPES, _SAMPLES_OF_A_PROTOTYPE = 128, 10
+# Of fewer samples it may be a handful of outliers that lie together.
+_FEWEST_OF_A_PROTOTYPE = 5
+_NEAREST = 5
+_ITERATIONS = 5
+SAMPLED = 5_000
+"""Samples that prototypes are learned from."""
+_MOST_ELEMENTS = 4_000_000
+_LEVELS = 1_001
+
+
+@dataclass(frozen=True, eq=False)
+class Prototypes:
+    """Means of small groups of samples, as the network sees them, and the scores that samples of the training have.
+
+    The distances to the means of clusters would be the simpler measure. They miss more: clusters are rarely round, and
+    outliers that form a cluster of their own lie near its mean. Dividing by the spread of the own cluster makes it
+    worse, as a cluster that holds outliers is wide (docs/outliers.md has the comparison).
+
+    Parameters
+    ----------
+    centre, unit : Tensors of shapes (d,) and ()
+        x is measured as (x − centre) / unit.
+    means : Tensor of shape (m, d)
+        The prototypes. Each stands for five samples or more, so that none is a row of the data.
+    levels : Tensor of shape (1001,)
+        Quantiles of the scores of the training.
+    """
+
+    centre: Tensor
+    unit: Tensor
+    means: Tensor
+    levels: Tensor
+
+    @staticmethod
+    def learn(rows: Rows) -> Prototypes:
+        """Some steps of k-means from random samples (n, …), always the same ones."""
+        d = max(1, math.prod(rows.shape))
+        samples = rows.sample(min(SAMPLED, max(1, _MOST_ELEMENTS // d))).flatten(1).cpu().double()
+        centre = samples.mean(0)
+        # Of unit size, squares can be summed whatever the units.
+        unit = (samples - centre).abs().max()
+        unit = unit if unit > 0 else torch.ones_like(unit)
+        points = (samples - centre) / unit
+        count = max(1, min(_MOST_PROTOTYPES, len(points) // _SAMPLES_OF_A_PROTOTYPE))
+        means = points[torch.randperm(len(points), generator=torch.Generator().manual_seed(0))[:count]]
+        for _ in range(_ITERATIONS):
+            nearest = torch.cdist(points, means).argmin(1)
+            sizes = torch.bincount(nearest, minlength=len(means))
+            sums = torch.zeros_like(means).index_add_(0, nearest, points)
+            means, sizes = (sums / sizes.clamp(min=1)[:, None])[sizes > 0], sizes[sizes > 0]
+        means = means[sizes >= min(_FEWEST_OF_A_PROTOTYPE, int(sizes.max()))]
+        # In the end a typical sample has the score −1.
+        found = Prototypes(centre, unit, means, torch.zeros(_LEVELS, dtype=torch.float64))
+        typical = -float(found._score(points).median())
+        levels = torch.linspace(0, 1, _LEVELS, dtype=torch.float64)
+        if typical > 0:
+            found = Prototypes(centre, unit * typical, means / typical, levels)
+        return Prototypes(*(found.centre, found.unit, found.means, torch.quantile(found.score(samples), levels)))
+
+    def score(self, samples: Tensor) -> Tensor:
+        """Minus the mean distance (n,) of samples (n, …) to their five nearest prototypes; −1 is typical."""
+        return self._score((samples.flatten(1).cpu().double() - self.centre) / self.unit)
+
+    def _score(self, points: Tensor) -> Tensor:
+        nearest = torch.cdist(points, self.means).topk(min(_NEAREST, len(self.means)), largest=False).values
+        # Of a sample so far away that its square overflows the distance is infinite.
+        return -nearest.mean(1).nan_to_num(torch.inf, posinf=torch.inf)
+
+    def threshold(self, share: float) -> float:
+        """The score that so large a share of the samples of the training lies below."""
+        if not 0 < share < 1:
+            raise ValueError(f"outliers are a share of the samples, between 0 and 1, such as 0.02; not {share!r}.")
+        place = share * (_LEVELS - 1)
+        low = min(int(place), _LEVELS - 2)
+        return float(torch.lerp(self.levels[low], self.levels[low + 1], place - low))
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All of it, by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def check(self, d: int) -> None:
+        """Raise a ValueError where these cannot be prototypes of samples of d numbers."""
+        shapes = {"centre": (d,), "unit": (), "means": (max(1, len(self.means)), d), "levels": (_LEVELS,)}
+        for name, value in self.tensors().items():
+            is_whole = value.dtype == torch.float64 and tuple(value.shape) == shapes[name]
+            if not (is_whole and bool(value.isfinite().all())):
+                raise ValueError(f"the {name} of the prototypes are of other samples, or not finite")
+        if not bool(self.unit > 0) or bool((self.levels.diff() < 0).any()):
+            raise ValueError("the prototypes have no unit, or quantiles that fall")

@@ -1,0 +1,651 @@
+"""``select_features``: the columns that a clustering needs, by a path of penalties that leaves ever fewer of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import OneToOneFeatureMixin, clone
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from pollux.clustering import GeminiClustering
+from pollux.data.encoding import TableEncoding
+from pollux.data.rows import Rows
+from pollux.data.samples import validate_samples
+from pollux.data.scaling import FittedScaling, FittedTransformer, prepared
+from pollux.errors import InputError, option
+from pollux.geometry import Precomputed
+from pollux.geometry.affinity import Affinity
+from pollux.io.atomic import in_place
+from pollux.metrics import adjusted_rand_index
+from pollux.models import mlp
+from pollux.objectives.gradients import value_and_gradient
+from pollux.progress import Stage, show_progress
+from pollux.recipes import DataKind
+from pollux.report.canvas import GRID, QUIET, TITLE, clean_axes, new_figure
+from pollux.spec import Spec
+from pollux.threads import DrawFrom, threads_for
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Samples that the path is found from; fewer where each pair of them has a number of its own.
+_MOST_ROWS, _MOST_OF_MATRIX = 5_000, 1_000
+# The first penalty as a share of the objective, and by how much it grows.
+_FIRST, _GROWTH = 2e-3, 1.25
+# At most this share of the columns leaves at a time, or one: else the penalty grows more slowly, so many times.
+_LEAVING, _HALVINGS = 0.2, 3
+# Where all would leave together, the weakest of so few is found by trial.
+_TRIED, _HARDLY = 12, 0.005
+# The penalty of the start, at which weights are of about unit size.
+_OF_LABELS = 1e-3
+_ITERATIONS, _TOLERANCE, _QUIET_ITERATIONS = 100, 3e-5, 3
+# By how much hidden weights of a column may exceed the norm of its direct ones (LassoNet's M).
+_RATIO = 10.0
+
+Smooth = Callable[[Tensor], tuple[Tensor, Tensor]]
+"""From logits (n, K) to what is to become small, and its gradient (n, K)."""
+
+
+@dataclass(frozen=True)
+class FeatureStep:
+    """A model of the path.
+
+    Parameters
+    ----------
+    penalty : float
+        That at which the last of the other columns has left.
+    objective : float
+        Of the model on these columns alone, in the geometry of all.
+    columns : tuple of int
+        Columns of X that are left.
+    n_clusters : int
+        Clusters in use.
+    adjusted_rand_index : float, optional
+        Agreement with known classes.
+    """
+
+    penalty: float
+    objective: float
+    columns: tuple[int, ...]
+    n_clusters: int
+    adjusted_rand_index: float | None = None
+
+
+@dataclass(frozen=True)
+class FeaturePath:
+    """Models of ever fewer columns, and the smallest that is good enough. ``print`` shows a table.
+
+    Parameters
+    ----------
+    steps : tuple of FeatureStep
+        From all columns to the fewest.
+    chosen : FeatureStep
+        The smallest that keeps enough of the objective.
+    names : tuple of str
+        The columns of X by name.
+    keep : float
+        The share of the objective that is enough.
+    best : GeminiClustering
+        The clustering, fitted to the selected columns of X.
+    """
+
+    steps: tuple[FeatureStep, ...]
+    chosen: FeatureStep
+    names: tuple[str, ...]
+    keep: float
+    best: GeminiClustering = field(repr=False)
+
+    @property
+    def selected(self) -> NDArray[np.int64]:
+        """The numbers of the selected columns."""
+        return np.array(self.chosen.columns, dtype=np.int64)
+
+    @property
+    def selected_names(self) -> tuple[str, ...]:
+        """The names of the selected columns."""
+        return tuple(self.names[column] for column in self.chosen.columns)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, as JSON holds it."""
+        steps = [{**vars(step), "columns": [self.names[column] for column in step.columns]} for step in self.steps]
+        return {"selected": list(self.selected_names), "keep": self.keep, "steps": steps}
+
+    def __str__(self) -> str:
+        scored = self.chosen.adjusted_rand_index is not None
+        header = ["columns", "penalty", "objective", "kept", "clusters", *(["ARI"] if scored else []), "leaves next"]
+        rows = [header]
+        for step, after in zip(self.steps, [*self.steps[1:], None], strict=True):
+            gone = [] if after is None else [self.names[at] for at in step.columns if at not in after.columns]
+            shown = ", ".join(gone[:3]) + (f" and {len(gone) - 3} more" if len(gone) > 3 else "")
+            ari = [f"{step.adjusted_rand_index:.3f}"] if step.adjusted_rand_index is not None else []
+            share = f"{step.objective / self.steps[0].objective:.1%}"
+            cells = [str(len(step.columns)), f"{step.penalty:.3g}", f"{step.objective:.4g}", share]
+            rows.append([*cells, str(step.n_clusters), *ari, shown])
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = [
+            "  ".join(
+                cell.rjust(width) if at < len(row) - 1 else cell
+                for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+            )
+            for row in rows
+        ]
+        marks = ["  ", *("→ " if step is self.chosen else "  " for step in self.steps)]
+        table = [(mark + line).rstrip() for mark, line in zip(marks, lines, strict=True)]
+        few = f"{len(self.selected)} of {len(self.steps[0].columns)} columns keep {self.keep:.0%} of the objective: "
+        return "\n".join([*table, few + ", ".join(self.selected_names) + "."])
+
+    def plot(self, path: str | Path | None = None) -> Figure:
+        """Draw the objective against the number of columns, with matplotlib (``pip install 'pollux[report]'``).
+
+        Parameters
+        ----------
+        path : path, optional
+            Where to write it: PNG, SVG or PDF, by its name.
+        """
+        figure = new_figure(7, 3.6)
+        ax = clean_axes(figure.add_subplot())
+        counts = [len(step.columns) for step in self.steps]
+        shares = [step.objective / self.steps[0].objective for step in self.steps]
+        ax.plot(counts, shares, color="#2b6cb0", linewidth=2.2, marker="o", markersize=4.5, label="objective")
+        if self.chosen.adjusted_rand_index is not None:
+            scores = [step.adjusted_rand_index or 0.0 for step in self.steps]
+            ax.plot(counts, scores, color="#c05621", linewidth=1.6, marker="o", markersize=3.5, label="ARI")
+            ax.legend(frameon=False)
+        ax.axhline(self.keep, color=QUIET, linestyle="--", linewidth=1)
+        ax.axvline(len(self.chosen.columns), color=QUIET, linestyle=":", linewidth=1)
+        ax.set_title(f"{len(self.chosen.columns)} columns keep {self.keep:.0%} of the objective", **TITLE)
+        ax.set_xlabel("columns left", color=QUIET, fontsize=9)
+        ax.set_xscale("log" if counts[0] > 30 else "linear")
+        ax.invert_xaxis()
+        ax.grid(axis="y", color=GRID)
+        if path is not None:
+            with in_place(path) as temporary:
+                figure.savefig(temporary, dpi=160)
+        return figure
+
+
+def select_features(
+    clustering: GeminiClustering,
+    X: Any,
+    *,
+    groups: Mapping[Any, Sequence[Any]] | Iterable[Sequence[Any]] | None = None,
+    min_features: int = 2,
+    keep: float = 0.9,
+    dynamic: bool = False,
+    y: Any = None,
+    verbose: bool = False,
+) -> FeaturePath:
+    """The columns of X that a clustering needs: the smallest model that keeps most of the objective.
+
+    A penalty on the weights of each column grows until few columns are left. That of a linear model is the group lasso;
+    a perceptron also gets direct weights, and hidden weights of a column must vanish with them (LassoNet). Weights are
+    of columns that are standardised. A column that has left does not come back. The objective of each set of columns is
+    that of a model which is trained further on them without a growing penalty.
+
+    Parameters
+    ----------
+    clustering : GeminiClustering
+        The clustering, with a linear model or a perceptron. One that is fitted says where the path begins; one that is
+        not is fitted first.
+    X : array or DataFrame of shape (n, d)
+        The samples; of more than 5,000 so many are drawn for the path, or 1,000 where the geometry needs a matrix.
+    groups : mapping or sequence of sequences, optional
+        Columns, by number or name, that are kept or leave together. The features of one column of a data frame always
+        do.
+    min_features : int
+        The path ends where so many columns or groups are left.
+    keep : float
+        Share of the objective of all columns that the selected ones must keep.
+    dynamic : bool
+        Whether the geometry, too, is of the columns that are left, from one model to the next. What is compared remains
+        the objective in the geometry of all columns.
+    y : array of shape (n,), optional
+        Known classes, to score the models by; they have no influence.
+    verbose : bool
+        Whether to show a progress bar.
+
+    References
+    ----------
+    L. Ohl, P.-A. Mattei, M. Leclercq, A. Droit, F. Precioso, "Sparse and geometry-aware generalised mutual information
+    for feature selection in clustering", 2023. I. Lemhadri, F. Ruan, L. Abraham, R. Tibshirani, "LassoNet: a neural
+    network with feature sparsity", 2021.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pollux import GeminiClustering, select_features
+    >>> X = np.random.default_rng(0).normal(size=(90, 6))
+    >>> X[:, [1, 4]] += np.repeat([[0, 0], [9, 0], [0, 9]], 30, axis=0)
+    >>> clustering = GeminiClustering(3, model="linear", objective="mmd_ovo", random_state=0)
+    >>> select_features(clustering, X).selected
+    array([1, 4])
+    """
+    if not isinstance(clustering, GeminiClustering):
+        raise TypeError(f"select_features takes a GeminiClustering, not {type(clustering).__name__}.")
+    with show_progress(verbose):
+        full = clustering if clustering.__sklearn_is_fitted__() else clone(clustering).fit(X)
+        names, units = _units_of(full, X)
+        units = _join_groups(groups, units, names)
+        samples = validate_samples(X, full, reset=False, missing=full.fitted_.missing, encoding=full.fitted_.encoding)
+        steps, chosen = find_path(full, samples, units, min_features, keep, dynamic, y)
+        best = clone(clustering).fit(_take_columns(X, chosen.columns, names))
+    return FeaturePath(steps, chosen, tuple(names), float(keep), best)
+
+
+def find_path(
+    clustering: GeminiClustering,
+    samples: Any,
+    units: Sequence[Unit],
+    min_features: int,
+    keep: float,
+    dynamic: bool,
+    y: Any,
+) -> tuple[tuple[FeatureStep, ...], FeatureStep]:
+    """All steps and the chosen one, for validated samples (n, d) of a fitted clustering."""
+    if isinstance(min_features, bool) or not isinstance(min_features, int | np.integer) or min_features < 1:
+        raise ValueError(f"{option('min_features')} is a positive number of columns, not {min_features!r}.")
+    if not 0 < keep <= 1:
+        raise ValueError(f"{option('keep')} is a share of the objective, above 0 and at most 1; not {keep!r}.")
+    fitted = clustering.fitted_
+    spec = Spec.of(clustering, DataKind(None), fitted.chosen)
+    if spec.model not in ("linear", "mlp"):
+        raise InputError(
+            f"Columns are selected by the weights of a linear model or a perceptron, and {option('model', spec.model)} "
+            f"is neither: use {option('model', 'linear')} or {option('model', 'mlp')}."
+        )
+    if isinstance(fitted.geometry, Precomputed):
+        raise InputError("The clustering was given the affinity of its samples: no column decides on that.")
+    n, classes = samples.shape[0], None if y is None else np.asarray(y)
+    if classes is not None and classes.shape != (n,):
+        raise ValueError(f"y must hold a class for each of the {n} rows; its shape is {classes.shape}.")
+    most = _MOST_ROWS if fitted.geometry is None or fitted.geometry.gives_features else _MOST_OF_MATRIX
+    if n > most:
+        drawn = np.sort(np.random.default_rng(0).permutation(n)[:most])
+        samples, classes = samples[drawn], None if classes is None else classes[drawn]
+    values = torch.cat(list(prepared(samples, fitted.scaling, torch.float64, "cpu").parts()))
+    labels = fitted.log_probabilities(samples).argmax(1)
+    with threads_for(fitted.module, len(values)):
+        steps, end = _Path(spec, values, labels, units, classes, dynamic).run(int(min_features))
+    return tuple(steps), _choose(steps, end, keep)
+
+
+def _choose(steps: Sequence[FeatureStep], end: float, keep: float) -> FeatureStep:
+    """The smallest that keeps enough; but where some columns leave soon and others late, all that leave late.
+
+    ``end`` is a penalty at which the columns of the last step still stay.
+    """
+    enough = [step for step in steps if step.objective >= keep * steps[0].objective]
+    # How far the penalty rises until the next column leaves.
+    rises = [after - step.penalty for step, after in zip(steps, [*(s.penalty for s in steps[1:]), end], strict=True)]
+    before = steps[int(np.argmax(rises))]
+    if max(rises) > end / 2 and before in enough:
+        return before
+    return min(enough, key=lambda step: len(step.columns))
+
+
+class Unit(NamedTuple):
+    """What is kept or leaves together: columns of X, and the features that a network sees of them."""
+
+    columns: tuple[int, ...]
+    features: tuple[int, ...]
+
+
+class _Network:
+    """Direct weights of all features and, of a perceptron, hidden layers beside them: inputs (n, p) → logits (n, K).
+
+    Its numbers are a list of tensors: direct weights (p, K), biases (K,), weights of the first hidden layer (p, h), and
+    those of the further layers.
+    """
+
+    def __init__(self, hidden: nn.Module | None) -> None:
+        self._hidden = hidden
+        self._names = [] if hidden is None else [name for name, _ in hidden.named_parameters()]
+
+    def start(self, n_features: int, n_clusters: int) -> list[Tensor]:
+        """Direct weights of zero beside the hidden layers as they are."""
+        direct = [torch.zeros(n_features, n_clusters).double(), torch.zeros(n_clusters).double()]
+        if self._hidden is None:
+            return direct
+        first, *further = [parameter.detach().double() for parameter in self._hidden.parameters()]
+        return [*direct, first.T.contiguous(), *further]
+
+    def __call__(self, tensors: Sequence[Tensor], inputs: Tensor) -> Tensor:
+        """Logits (n, K)."""
+        logits = torch.addmm(tensors[1], inputs, tensors[0])
+        if self._hidden is None:
+            return logits
+        layers = dict(zip(self._names, (tensors[2].T, *tensors[3:]), strict=True))
+        beside: Tensor = functional_call(self._hidden, layers, (inputs,))
+        return logits + beside
+
+    def gradient(self, tensors: Sequence[Tensor], inputs: Tensor, smooth: Smooth) -> tuple[float, Sequence[Tensor]]:
+        """A function of the logits, and its gradient by all tensors."""
+        if self._hidden is None:
+            value, by_logits = smooth(self(tensors, inputs))
+            return float(value), [inputs.T @ by_logits, by_logits.sum(0)]
+        with torch.enable_grad():
+            leaves = [tensor.detach().requires_grad_() for tensor in tensors]
+            logits = self(leaves, inputs)
+        value, by_logits = smooth(logits.detach())
+        return float(value), torch.autograd.grad(logits, leaves, by_logits)
+
+
+class _Path:
+    """The models of ever fewer columns of samples ``values`` (n, p), which begin with the clusters ``labels`` (n,)."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        values: Tensor,
+        labels: Tensor,
+        units: Sequence[Unit],
+        classes: NDArray[Any] | None,
+        dynamic: bool,
+    ) -> None:
+        self._spec, self._values, self._classes, self._dynamic = spec, values, classes, dynamic
+        centred = values - values.mean(0)
+        variance = centred.square().mean(0)
+        # Each unit counts as one standardised column does, whatever its units and the number of its features.
+        scales = [math.sqrt(float(variance[list(unit.features)].sum())) for unit in units]
+        smallest = 1e-9 * max(scales, default=0.0)
+        varying = [(unit, scale) for unit, scale in zip(units, scales, strict=True) if scale > smallest]
+        if not varying:
+            raise InputError("No column of X varies: there is nothing to select.")
+        self._units = [unit for unit, _ in varying]
+        self._inputs = torch.cat([centred[:, list(unit.features)] / scale for unit, scale in varying], 1)
+        self._objective = self._negated(self._affinity_of(values))
+        p, K, hidden, layers = self._inputs.shape[1], spec.n_clusters, None, spec.mlp
+        with DrawFrom(torch.Generator().manual_seed(0)):
+            if spec.model == "mlp" and len(layers.hidden):
+                hidden = mlp(p, K, hidden=layers.hidden, activation=layers.activation)
+        self._network = _Network(hidden)
+        # It first learns the clusters of the fit.
+        one_hot = nn.functional.one_hot(labels, K).double()
+
+        def cross_entropy(logits: Tensor) -> tuple[Tensor, Tensor]:
+            log_p = logits.log_softmax(-1)
+            return -(one_hot * log_p).sum(-1).mean(), (log_p.exp() - one_hot) / len(one_hot)
+
+        self._tensors = self._descend(self._network.start(p, K), cross_entropy, _OF_LABELS)[0]
+
+    def _descend(
+        self, tensors: list[Tensor], smooth: Smooth, penalty: float, kept: Tensor | None = None
+    ) -> tuple[list[Tensor], float]:
+        """Numbers of the network that make a function of its logits and the penalty small; only of features kept."""
+        inputs, groups = self._inputs, self._groups()
+        if kept is not None:
+            inputs, groups = inputs[:, kept], torch.unique_consecutive(groups[kept], return_inverse=True)[1]
+        return descend(self._network, tensors, inputs, smooth, penalty, groups)
+
+    def _affinity_of(self, values: Tensor) -> Affinity | None:
+        geometry = self._spec.resolve_geometry()
+        if geometry is None:
+            return None
+        rows = Rows(values)
+        return geometry.adapt(rows).bind(rows)(torch.arange(len(rows)))
+
+    def _negated(self, affinity: Affinity | None) -> Smooth:
+        """The negated objective of logits (n, K), and its gradient."""
+
+        def smooth(logits: Tensor) -> tuple[Tensor, Tensor]:
+            # An objective that draws pairs of clusters always draws the same.
+            generator = torch.Generator().manual_seed(0)
+            value, gradient = value_and_gradient(self._spec.objective, logits, affinity, None, generator)
+            return -value, -gradient
+
+        return smooth
+
+    def _groups(self) -> Tensor:
+        return torch.repeat_interleave(torch.tensor([len(unit.features) for unit in self._units]))
+
+    def run(self, min_features: int) -> tuple[list[FeatureStep], float]:
+        """All steps, until so many units are left, and a penalty at which these still stay."""
+        if min_features > len(self._units):
+            raise InputError(
+                f"{option('min_features', min_features)} is more than the {len(self._units)} columns or groups of X "
+                "that vary."
+            )
+        objective = -float(self._objective(self._network(self._tensors, self._inputs))[0])
+        if not objective > 0:
+            raise InputError("The clustering has found one cluster only: there is nothing that columns could keep.")
+        self._first = penalty = _FIRST * objective / float(group_norms(self._tensors[0], self._groups()).sum())
+        self._tensors, _ = self._descend(self._tensors, self._objective, penalty)
+        self._relaxed = self._tensors
+        steps = [self._measure(penalty)]
+        smooth, factor, halvings = self._objective, _GROWTH, 0
+        with Stage("columns that have left", len(self._units) - min_features) as shown:
+            while len(self._units) > min_features:
+                tensors, _ = self._descend(self._tensors, smooth, penalty * factor)
+                stays = group_norms(tensors[0], self._groups()) > 0
+                left, gone = int(stays.sum()), len(stays) - int(stays.sum())
+                is_many = gone > max(1, _LEAVING * len(stays)) or left < min_features
+                if is_many and halvings < _HALVINGS:
+                    factor, halvings = math.sqrt(factor), halvings + 1
+                    continue
+                if is_many or (gone and self._clusters_of(tensors) < steps[0].n_clusters):
+                    # Clusters merge before the last columns leave: the penalty then tells when, but not which.
+                    weakest = self._without_weakest(len(stays) - min_features)
+                    tensors = tensors if bool((weakest == stays).all()) else self._tensors
+                    stays, left, gone = weakest, int(weakest.sum()), len(stays) - int(weakest.sum())
+                self._tensors, penalty, factor, halvings = tensors, penalty * factor, _GROWTH, 0
+                if not gone:
+                    continue
+                self._select(stays)
+                if self._dynamic:
+                    kept = [feature for unit in self._units for feature in unit.features]
+                    smooth = self._negated(self._affinity_of(self._values[:, kept]))
+                self._relaxed, _ = self._descend(self._relaxed, self._objective, self._first)
+                steps.append(self._measure(penalty))
+                share = f"{left} columns keep {steps[-1].objective / objective:.0%} of the objective"
+                shown.update((shown.total or 0) - left + min_features, detail=share)
+        while True:
+            self._tensors, _ = self._descend(self._tensors, smooth, 2 * penalty)
+            is_over = bool((group_norms(self._tensors[0], self._groups()) == 0).any())
+            if is_over or self._clusters_of(self._tensors) < steps[0].n_clusters:
+                return steps, penalty
+            penalty *= 2
+
+    def _without_weakest(self, most: int) -> Tensor:
+        """Which units stay (G,) if that leaves without which most is left; of many several leave, at most so many."""
+        groups, stays = self._groups(), torch.ones(len(self._units), dtype=torch.bool)
+        norms = group_norms(self._relaxed[0], groups)
+        if len(stays) > _TRIED:
+            stays[norms.argsort()[: min(most, int(_LEAVING * len(stays)))]] = False
+            return stays
+        costs = []
+        for unit in range(len(stays)):
+            kept = torch.nonzero(groups != unit).flatten()
+            costs.append(self._descend(_cut(self._relaxed, kept), self._objective, self._first, kept)[1])
+        # Of several that are hardly missed, that which the penalty leaves least of.
+        hardly = torch.tensor(costs) <= min(costs) + _HARDLY * abs(min(costs))
+        stays[int(torch.where(hardly, group_norms(self._tensors[0], groups), math.inf).argmin())] = False
+        return stays
+
+    def _clusters_of(self, tensors: Sequence[Tensor]) -> int:
+        return int((self._network(tensors, self._inputs).argmax(1).bincount() > 0).sum())
+
+    def _select(self, stays: Tensor) -> None:
+        kept = torch.nonzero(stays[self._groups()]).flatten()
+        self._tensors, self._relaxed = _cut(self._tensors, kept), _cut(self._relaxed, kept)
+        self._inputs = self._inputs[:, kept].contiguous()
+        self._units = [unit for unit, stay in zip(self._units, stays.tolist(), strict=True) if stay]
+
+    def _measure(self, penalty: float) -> FeatureStep:
+        """The model of the columns that are left, which has the first penalty only."""
+        logits = self._network(self._relaxed, self._inputs)
+        labels = logits.argmax(1).numpy()
+        ari = None if self._classes is None else float(adjusted_rand_index(self._classes, labels))
+        columns = tuple(sorted(column for unit in self._units for column in unit.columns))
+        return FeatureStep(penalty, -float(self._objective(logits)[0]), columns, len(np.unique(labels)), ari)
+
+
+def _cut(tensors: Sequence[Tensor], kept: Tensor) -> list[Tensor]:
+    """The numbers of a network that has the features ``kept`` only."""
+    return [tensor[kept] if at in (0, 2) else tensor for at, tensor in enumerate(tensors)]
+
+
+@torch.no_grad()
+def descend(
+    network: _Network, here: list[Tensor], inputs: Tensor, smooth: Smooth, penalty: float, groups: Tensor
+) -> tuple[list[Tensor], float]:
+    """Make ``smooth`` of the logits plus the penalty small, by accelerated proximal gradients: where, and the value.
+
+    Steps are as long as the quadratic that they are made from bounds the function; where momentum leads upwards it is
+    dropped, so that the value never rises.
+    """
+
+    def proximal(tensors: Sequence[Tensor], step: float) -> tuple[list[Tensor], float]:
+        """The point of least quadratic and penalty, and its penalty."""
+        direct, bias, *further = tensors
+        direct, first = shrink_groups(direct, groups, step * penalty, further[0] if further else None)
+        there = [direct, bias, *([] if first is None else [first, *further[1:]])]
+        return there, penalty * float(group_norms(direct, groups).sum())
+
+    # The start must obey the bound on hidden weights, too.
+    here, cost = proximal(here, 0.0)
+    ahead, best = here, float(smooth(network(here, inputs))[0]) + cost
+    step, momentum, quiet = 1.0, 1.0, 0
+    for _ in range(_ITERATIONS):
+        value, gradient = network.gradient(ahead, inputs, smooth)
+        while True:
+            there, cost = proximal([a - step * g for a, g in zip(ahead, gradient, strict=True)], step)
+            moves = [b - a for a, b in zip(ahead, there, strict=True)]
+            reached = float(smooth(network(there, inputs))[0])
+            rise = sum(
+                float((g * m).sum() + m.square().sum() / (2 * step)) for g, m in zip(gradient, moves, strict=True)
+            )
+            # Rounding alone may exceed a bound that is nearly touched.
+            if reached <= value + rise + 1e-12 * abs(value) or step < 1e-12:
+                break
+            step /= 2
+        if not reached + cost < best:
+            if momentum == 1.0:
+                break
+            ahead, momentum = here, 1.0
+            continue
+        following = (1 + math.sqrt(1 + 4 * momentum**2)) / 2
+        ahead = [b + (momentum - 1) / following * (b - a) for a, b in zip(here, there, strict=True)]
+        quiet = quiet + 1 if best - reached - cost < _TOLERANCE * abs(best) else 0
+        here, best, momentum, step = there, reached + cost, following, 1.5 * step
+        if quiet >= _QUIET_ITERATIONS:
+            break
+    return here, best
+
+
+def group_norms(weights: Tensor, groups: Tensor) -> Tensor:
+    """Euclidean norms (G,) of the rows of weights (p, K) in each group; ``groups`` (p,) numbers them from 0."""
+    squares = weights.square().sum(1)
+    return squares.new_zeros(int(groups[-1]) + 1).index_add(0, groups, squares).sqrt()
+
+
+def shrink_groups(
+    direct: Tensor, groups: Tensor, threshold: float, hidden: Tensor | None = None, ratio: float = _RATIO
+) -> tuple[Tensor, Tensor | None]:
+    """The proximal operator of threshold · Σ ‖direct of a group‖, hidden weights being at most ratio times the norm.
+
+    It minimises ½‖θ − direct‖² + ½‖W − hidden‖² + threshold · Σ_g ‖θ_g‖ subject to |W| ≤ ratio · ‖θ_g‖ in each group.
+    For a norm b the best θ points to direct, and the best W is cut off at ratio · b: what is left is a convex function
+    of b, quadratic between the sizes of hidden weights.
+
+    Parameters
+    ----------
+    direct, hidden : Tensor of shape (p, K), (p, h)
+        Rows of features.
+    groups : Tensor of shape (p,)
+        The group of each, from 0, in rising order.
+    threshold, ratio : float
+        See above; without hidden weights this is the group lasso.
+    """
+    norms = group_norms(direct, groups)
+    if hidden is None:
+        wanted = (norms - threshold).clamp_min(0)
+    else:
+        counts = torch.bincount(groups)
+        place = torch.arange(len(groups)) - (counts.cumsum(0) - counts)[groups]
+        sizes = hidden.new_zeros(len(counts), int(counts.max()), hidden.shape[1])
+        sizes[groups, place] = hidden.abs()
+        falling = sizes.flatten(1).sort(1, descending=True).values
+        none = falling.new_zeros(len(falling), 1)
+        # If the s largest are cut off, the norm is this; and s is right where no further one exceeds its bound.
+        sums = torch.cat([none, falling.cumsum(1)], 1)
+        numbers = torch.arange(sums.shape[1], dtype=sums.dtype)
+        candidates = (norms[:, None] + ratio * sums - threshold).clamp_min(0) / (1 + numbers * ratio**2)
+        fits = ratio * candidates >= torch.cat([falling, none], 1)
+        wanted = candidates.gather(1, fits.to(torch.uint8).argmax(1, keepdim=True)).squeeze(1)
+        bound = (ratio * wanted)[groups, None]
+        hidden = hidden.clamp(-bound, bound)
+    # Of weights that are all zero any direction is as good.
+    even = 1 / (torch.bincount(groups).sqrt()[groups, None] * math.sqrt(direct.shape[1]))
+    directions = torch.where(norms[groups, None] > 0, direct / norms.clamp_min(1e-300)[groups, None], even)
+    return directions * wanted[groups, None], hidden
+
+
+def _units_of(clustering: GeminiClustering, X: Any) -> tuple[list[str], list[Unit]]:
+    """Names of the columns of X, and what is selected of them: each column with the features that it has become."""
+    fitted = clustering.fitted_
+    if len(fitted.shape) != 1 or not isinstance(fitted.shape[0], int):
+        raise InputError(f"select_features takes rows of a table; samples of shape {fitted.shape} have no columns.")
+    scaling = fitted.scaling
+    mixes = isinstance(scaling, FittedScaling) and scaling.axes is not None
+    if isinstance(scaling, FittedTransformer):
+        steps = [step for _, step in getattr(scaling.transformer, "steps", [("", scaling.transformer)])]
+        mixes = not all(isinstance(step, OneToOneFeatureMixin) for step in steps)
+    if mixes:
+        raise InputError(
+            "The preprocessing mixes columns, so that none can be left out: use one that keeps them apart "
+            f"({option('n_components', None, group='Scaling')})."
+        )
+    given = getattr(X, "column_names", None) or getattr(X, "columns", None)
+    names = [f"x{at}" for at in range(fitted.shape[0])] if given is None else list(map(str, given))
+    if not isinstance(fitted.encoding, TableEncoding):
+        return names, [Unit((at,), (at,)) for at in range(fitted.shape[0])]
+    units, first = [], 0
+    for column in fitted.encoding.columns:
+        width = len(column.feature_names)
+        units.append(Unit((names.index(column.name),), tuple(range(first, first + width))))
+        first += width
+    return names, units
+
+
+def _join_groups(groups: Any, units: Sequence[Unit], names: Sequence[str]) -> list[Unit]:
+    """The units, those of a group joined."""
+    if groups is None:
+        return list(units)
+    of_column = {unit.columns[0]: unit for unit in units}
+    joined: list[Unit] = []
+    named: set[int] = set()
+    for group in groups.values() if isinstance(groups, Mapping) else groups:
+        if isinstance(group, str) or not isinstance(group, Iterable):
+            raise TypeError(f"groups holds sequences of columns, such as [[0, 1], [4, 5, 6]]; not {group!r}.")
+        columns: list[int] = []
+        for column in group:
+            at = names.index(column) if isinstance(column, str) and column in names else column
+            if isinstance(at, bool) or not isinstance(at, int | np.integer) or not 0 <= at < len(names):
+                raise InputError(f"groups names {column!r}, and X has no such column.")
+            number = int(at)
+            if number in named:
+                raise InputError(f"groups names the column {names[number]!r} twice: a column is in one group at most.")
+            named.add(number)
+            # A column that the clustering does not read decides on nothing.
+            columns += [number] if number in of_column else []
+        if columns:
+            features = tuple(feature for at in columns for feature in of_column[at].features)
+            joined.append(Unit(tuple(columns), features))
+    return joined + [unit for unit in units if unit.columns[0] not in named]
+
+
+def _take_columns(X: Any, columns: Sequence[int], names: Sequence[str]) -> Any:
+    """Some columns of an array, a sparse matrix or a data frame."""
+    if hasattr(X, "iloc"):
+        return X.iloc[:, list(columns)]
+    if hasattr(X, "select") and hasattr(X, "columns"):
+        return X.select([names[at] for at in columns])
+    return (X if hasattr(X, "shape") else np.asarray(X))[:, list(columns)]

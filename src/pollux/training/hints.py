@@ -1,0 +1,347 @@
+"""What the user knows of some samples: their clusters, and pairs that belong together or apart."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+from scipy.sparse.csgraph import connected_components
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from torch import Tensor, nn
+
+from pollux.data.rows import Rows
+from pollux.data.samples import ArraySamples, Samples
+from pollux.data.scaling import FittedScaling, FittedTransformer, prepared
+from pollux.data.streams import Stream
+from pollux.errors import InputError, option
+from pollux.geometry import NeighbourGraph
+from pollux.geometry.spectral import distinct
+from pollux.objectives.penalties import Model
+from pollux.spec import Spec
+from pollux.training.problem import MemoryProblem, Problem, log_probabilities
+
+# Known samples, and pairs of each kind, that join a step.
+_KNOWN_OF_A_STEP, _PAIRS_OF_A_STEP = 256, 128
+_SPREADING, _SPREADING_STEPS = 0.9, 50
+_SPREAD_NEIGHBOURS, _FOLDS, _ITERATIONS = 10, 5, 100
+
+Pairs = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Hints:
+    """What is known of the n samples of a fit, by their numbers, without contradictions.
+
+    Parameters
+    ----------
+    n_clusters : int
+        Clusters to look for.
+    rows, labels : arrays of shape (m,)
+        Samples whose cluster is known, and its number; also of those that must be linked to such a sample.
+    must_link, cannot_link : arrays of shapes (a, 2), (b, 2)
+        Pairs of samples.
+    given_rows, given_labels : arrays
+        The known ones as they were given.
+    weight : float
+        How much they count beside the objective.
+    """
+
+    n_clusters: int
+    rows: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    must_link: Pairs
+    cannot_link: Pairs
+    given_rows: NDArray[np.int64]
+    given_labels: NDArray[np.int64]
+    weight: float = 10.0
+
+    @staticmethod
+    def gather(
+        n: int, n_clusters: int, must_link: Any = None, cannot_link: Any = None, known: Any = None, weight: float = 10.0
+    ) -> Hints | None:
+        """What was given of n samples, checked, and what follows from it; None where nothing was.
+
+        Samples that must be linked, also by way of others, are of one cluster.
+        """
+        if must_link is None and cannot_link is None and known is None:
+            return None
+        if not 0 < weight < np.inf:
+            raise InputError(f"{option('hint_weight')} is a positive number, not {weight!r}.")
+        must, cannot = (_check_pairs(must_link, n, "must_link"), _check_pairs(cannot_link, n, "cannot_link"))
+        labels = np.full(n, -1) if known is None else _check_known(known, n, n_clusters)
+        graph = scipy.sparse.coo_array((np.ones(len(must)), must.T), shape=(n, n))
+        _, part = connected_components(graph, directed=False)
+        given = np.flatnonzero(labels >= 0)
+        # The first known sample of each part speaks for all of it.
+        of_part, speaker = np.full(n, -1), np.full(n, -1)
+        for row in given[::-1]:
+            of_part[part[row]], speaker[part[row]] = labels[row], row
+        differing = given[of_part[part[given]] != labels[given]]
+        if len(differing):
+            one, other = int(speaker[part[differing[0]]]), int(differing[0])
+            raise InputError(
+                f"Rows {one} and {other} are known to be of clusters {labels[one]} and {labels[other]}, and must be "
+                f"linked, perhaps by way of others ({option('must_link')}): take one of the two back."
+            )
+        first, second = part[cannot].T if len(cannot) else np.empty((2, 0), dtype=np.int64)
+        clashing = np.flatnonzero((first == second) | ((of_part[first] == of_part[second]) & (of_part[first] >= 0)))
+        if len(clashing):
+            one, other = cannot[clashing[0]]
+            because = "must be linked, perhaps by way of others" if part[one] == part[other] else "are of one cluster"
+            raise InputError(
+                f"Rows {one} and {other} cannot be linked ({option('cannot_link')}), but {because}: take one of the "
+                "two back."
+            )
+        if n_clusters == 1 and len(cannot):
+            raise InputError(f"Rows cannot be apart ({option('cannot_link')}) in a single cluster.")
+        rows = np.flatnonzero(of_part[part] >= 0)
+        return Hints(n_clusters, rows, of_part[part[rows]], must, cannot, given, labels[given], weight)
+
+    @staticmethod
+    def count_rows(samples: Samples) -> int:
+        """How many samples can be named by their numbers."""
+        if isinstance(samples, ArraySamples):
+            return len(samples.selected)
+        if isinstance(samples, Stream):
+            return len(samples)
+        raise InputError(
+            "Samples of a DataLoader have no numbers, so that nothing can be known of them: give a Dataset."
+        )
+
+    def join(
+        self, spec: Spec, samples: Samples, problem: Problem, scaling: FittedScaling | FittedTransformer | None
+    ) -> tuple[Spec, BoundHints]:
+        """The parameters of a training that heeds them, and how it does."""
+        used = np.unique(np.concatenate([self.rows, self.must_link.ravel(), self.cannot_link.ravel()]))
+        if isinstance(samples, ArraySamples) and not samples.selected.all():
+            # Those of weight zero are not learned from.
+            used = used[samples.selected[used]]
+        bound = BoundHints(self, used, _inputs_of(used, samples, problem, scaling))
+        digest = hashlib.sha256(b"".join(map(bytes, (self.rows, self.labels, self.must_link, self.cannot_link))))
+        names = (*spec.penalty_names, f"hints {digest.hexdigest()[:16]}")
+        return replace(spec, penalties=(*spec.penalties, (bound, self.weight)), penalty_names=names), bound
+
+
+class BoundHints:
+    """Hints on samples that are at hand: a penalty, a start, the order of clusters, and what was violated.
+
+    Output k of a network is cluster k for clusters that are known. ``used`` (u,) are the numbers of the samples, and
+    ``inputs`` gives what the model sees of some of them.
+    """
+
+    def __init__(self, hints: Hints, used: NDArray[np.int64], inputs: Callable[[Tensor], Any]) -> None:
+        self.hints, self._used, self._inputs = hints, used, inputs
+        place = {int(row): i for i, row in enumerate(used)}
+        kept = [i for i, row in enumerate(hints.rows) if int(row) in place]
+        self._known = torch.tensor([place[int(row)] for row in hints.rows[kept]], dtype=torch.long)
+        self._labels = torch.from_numpy(hints.labels[kept])
+        self._must, self._cannot = (
+            torch.tensor(
+                [(place[a], place[b]) for a, b in pairs.tolist() if a in place and b in place and a != b],
+                dtype=torch.long,
+            ).reshape(-1, 2)
+            for pairs in (hints.must_link, hints.cannot_link)
+        )
+
+    def __call__(
+        self,
+        model: Model,
+        inputs: Any,
+        log_p: Tensor,
+        sample_weight: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """What some of the hints, drawn at random, cost each model (…): a mean for each kind of them."""
+        known, must, cannot = (
+            torch.randperm(len(each), generator=generator)[:most]
+            for each, most in (
+                (self._known, _KNOWN_OF_A_STEP),
+                (self._must, _PAIRS_OF_A_STEP),
+                (self._cannot, _PAIRS_OF_A_STEP),
+            )
+        )
+        index = torch.cat([self._known[known], self._must[must].flatten(), self._cannot[cannot].flatten()])
+        if not len(index):
+            return log_p.new_zeros(log_p.shape[:-2])
+        # A layer that looks at a batch as a whole needs two samples.
+        found = model(self._inputs(index if len(index) > 1 else index.repeat(2)))[..., : len(index), :]
+        total = found.new_zeros(found.shape[:-2])
+        if len(known):
+            labels = self._labels[known].to(found.device)
+            total = total - found[..., torch.arange(len(known)), labels].mean(-1)
+        start = len(known)
+        if len(must):
+            first, second = (found[..., start + side : start + 2 * len(must) : 2, :] for side in (0, 1))
+            total = total - (first + second).logsumexp(-1).mean(-1)
+            start += 2 * len(must)
+        if len(cannot):
+            first, second = (found[..., start + side :: 2, :] for side in (0, 1))
+            # log(1 − Σ p q) as the sum over pairs of different clusters: it has a gradient also where both are certain.
+            both = first[..., :, None] + second[..., None, :]
+            same = torch.eye(both.shape[-1], dtype=torch.bool, device=both.device)
+            total = total - both.masked_fill(same, -torch.inf).flatten(-2).logsumexp(-1).mean(-1)
+        return total
+
+    def adapt_start(self, labels: Tensor, problem: MemoryProblem) -> Tensor:
+        """Labels (n,) that a model starts at, with the numbers of known clusters, and known samples in these.
+
+        Where a sample of every cluster is known, labels that spread from these along the neighbour graph, or that a
+        logistic regression finds, take their place, if they clearly tell known samples that were held back better.
+        """
+        if not len(self._known):
+            return labels
+        K, places = self.hints.n_clusters, self._places(problem)
+        table = np.zeros((K, K))
+        np.add.at(table, (labels[places].numpy(), self._labels.numpy()), 1)
+        old, new = linear_sum_assignment(-table)
+        number = np.empty(K, dtype=np.int64)
+        number[old] = new
+        labels = torch.from_numpy(number)[labels]
+        if len(set(self._labels.tolist())) == K > 1:
+            best = float((labels[places] == self._labels).double().mean())
+            for learn in (_spreading(problem.rows, K), _regression(problem.rows)):
+                found, right = _cross_validate(learn, places.numpy(), self._labels.numpy())
+                # By more than chance: a standard error of as many samples.
+                if right > best + math.sqrt(best * (1 - best) / len(places)):
+                    labels, best = torch.where(found >= 0, found, labels), right
+        labels[places] = self._labels
+        return labels
+
+    def _places(self, problem: MemoryProblem) -> Tensor:
+        """Which samples of the problem are the known ones; the nearest, where others were drawn."""
+        if isinstance(self._inputs, _Positions):
+            return self._inputs.positions[self._known]
+        known = self._inputs(self._known).flatten(1)
+        rows = torch.from_numpy(np.asarray(problem.rows.flat())).to(known)
+        return torch.cat([torch.cdist(part, rows).argmin(1) for part in known.split(256)]).cpu()
+
+    def order(self, sizes: Tensor) -> Tensor:
+        """Which output of the network is cluster k: known clusters have their numbers, the others follow by size."""
+        taken = set(self._labels.tolist())
+        others = iter([int(k) for k in torch.argsort(sizes, descending=True, stable=True) if int(k) not in taken])
+        return torch.tensor([k if k in taken else next(others) for k in range(len(sizes))])
+
+    def violations(self, module: nn.Module) -> dict[str, int]:
+        """How many hints of each kind do not hold."""
+        parts = torch.split(torch.arange(len(self._used)), 1_000)
+        K = self.hints.n_clusters
+        found = torch.cat([log_probabilities(module, self._inputs(part), K).argmax(-1).cpu() for part in parts])
+        must, cannot = found[self._must], found[self._cannot]
+        return {
+            "known": int((found[self._known] != self._labels).sum()),
+            "must_link": int((must[:, 0] != must[:, 1]).sum()),
+            "cannot_link": int((cannot[:, 0] == cannot[:, 1]).sum()),
+        }
+
+
+class _Positions:
+    """What the model is given of samples of the problem itself."""
+
+    def __init__(self, problem: MemoryProblem, positions: Tensor) -> None:
+        self._problem, self.positions = problem, positions
+
+    def __call__(self, index: Tensor) -> Any:
+        return self._problem.inputs(self.positions[index])
+
+
+def _inputs_of(
+    used: NDArray[np.int64], samples: Samples, problem: Problem, scaling: FittedScaling | FittedTransformer | None
+) -> Callable[[Tensor], Any]:
+    if isinstance(samples, ArraySamples):
+        positions = (np.cumsum(samples.selected) - 1)[used]
+        if isinstance(problem, MemoryProblem) and problem.samples is samples:
+            return _Positions(problem, torch.from_numpy(positions))
+        X: Any = samples.X[positions]
+    else:
+        assert isinstance(samples, Stream)
+        X = samples.take(used)
+    if problem.takes_integers:
+        return Rows(X, torch.int64, problem.device).__getitem__
+    return prepared(X, scaling, problem.dtype, problem.device).__getitem__
+
+
+def _check_pairs(pairs: Any, n: int, name: str) -> Pairs:
+    found = np.asarray([] if pairs is None else pairs)
+    if not found.size:
+        return np.empty((0, 2), dtype=np.int64)
+    if found.ndim != 2 or found.shape[1] != 2 or found.dtype.kind not in "iu":
+        raise InputError(f"{option(name)} is pairs (m, 2) of row numbers, from 0; not {found.dtype} {found.shape}.")
+    if found.min() < 0 or found.max() >= n:
+        bad = int(found.min() if found.min() < 0 else found.max())
+        raise InputError(f"{option(name)} names row {bad}, and rows are numbered 0 to {n - 1}.")
+    return found.astype(np.int64)
+
+
+def _check_known(known: Any, n: int, n_clusters: int) -> NDArray[np.int64]:
+    found = np.asarray(known)
+    if found.shape != (n,) or found.dtype.kind not in "iuf" or not (np.round(found) == found).all():
+        raise InputError(
+            f"{option('known')} is the number of the cluster of each of the {n} rows, −1 where it is not known; not "
+            f"{found.dtype} {found.shape}."
+        )
+    if found.min() < -1 or found.max() >= n_clusters:
+        raise InputError(
+            f"{option('known')} holds {found.max() if found.max() >= n_clusters else found.min():g}, and the "
+            f"{n_clusters} clusters ({option('n_clusters')}) are numbered from 0; −1 stands for rows not known."
+        )
+    return found.astype(np.int64)
+
+
+Learner = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.int64]]
+"""From the places of known samples and their labels to labels of all (n,), −1 where none is found."""
+
+
+def _cross_validate(learn: Learner, places: NDArray[np.int64], labels: NDArray[np.int64]) -> tuple[Tensor, float]:
+    """The labels (n,) that follow from known ones, and the share of these that follows from the others."""
+    fold, right = np.random.default_rng(0).permutation(len(places)) % _FOLDS, 0
+    for k in range(min(_FOLDS, len(places))):
+        own = fold == k
+        right += int((learn(places[~own], labels[~own])[places[own]] == labels[own]).sum())
+    return torch.from_numpy(learn(places, labels)), right / len(places)
+
+
+def _spreading(rows: Rows, K: int) -> Learner:
+    """Labels spread along the neighbour graph."""
+    once, which = distinct(rows)
+    graph = NeighbourGraph(_SPREAD_NEIGHBOURS).graph(once)
+    degree = np.asarray(graph.sum(1)).ravel()
+    root = scipy.sparse.diags_array(1 / np.sqrt(np.where(degree > 0, degree, 1)))
+    graph = root @ graph @ root
+
+    def learn(places: NDArray[np.int64], labels: NDArray[np.int64]) -> NDArray[np.int64]:
+        source = np.zeros((len(once), K))
+        np.add.at(source, (which[places], labels), 1)
+        # Each cluster sends as much, however many of its samples are known.
+        source /= np.maximum(source.sum(0), 1)
+        found = source
+        for _ in range(_SPREADING_STEPS):
+            found = _SPREADING * (graph @ found) + (1 - _SPREADING) * source
+        return np.where(found.max(1) > 0, found.argmax(1), -1)[which]
+
+    return learn
+
+
+def _regression(rows: Rows) -> Learner:
+    """Labels that a logistic regression finds."""
+    X = rows.flat()
+
+    def learn(places: NDArray[np.int64], labels: NDArray[np.int64]) -> NDArray[np.int64]:
+        if len(np.unique(labels)) == 1:
+            return np.full(X.shape[0], labels[0])
+        with warnings.catch_warnings():
+            # So many iterations are enough, whether or not they converge.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            found = LogisticRegression(max_iter=_ITERATIONS).fit(X[places], labels).predict(X)
+        return np.asarray(found, dtype=np.int64)
+
+    return learn

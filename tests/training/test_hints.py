@@ -1,0 +1,152 @@
+"""What the user knows of some samples."""
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import pollux
+from blobs import blobs
+from commands import good, refused, summary_of
+from pollux import GeminiClustering, Training
+from pollux.errors import InputError
+from pollux.training.hints import BoundHints, Hints
+
+LINEAR: dict[str, Any] = {"model": "linear", "objective": "mmd_ova", "n_init": 2, "random_state": 0}
+LINEAR |= {"max_epochs": 40, "learning_rate": 0.1}
+X, CLASSES = blobs()
+# Clusters would be numbered by size, which is equal: these are not the numbers that come by themselves.
+NUMBERS = np.array([2, 0, 1])[CLASSES]
+KNOWN = np.where(np.arange(len(X)) < 9, NUMBERS, -1)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"init": "kmeans"},
+        {"batch_size": 32},
+        {"objective": "wasserstein_ova", "batch_size": 30},
+        {"objective": "mi", "model": "mlp"},
+        {"model": "free", "init": "kmeans"},
+        {"model": "mlp", "init": "kmeans", "training": Training(max_samples=60), "geometry": "rbf"},
+    ],
+    ids=str,
+)
+def test_known_clusters_keep_their_numbers(changes: dict[str, Any]) -> None:
+    clustering = GeminiClustering(3, **(LINEAR | changes)).fit(X, known=KNOWN, hint_weight=5.0)
+    assert clustering.hint_violations_ == {"known": 0, "must_link": 0, "cannot_link": 0}
+    assert (clustering.labels_ == NUMBERS).mean() > 0.9
+
+
+def test_clusters_that_are_not_known_follow_by_size() -> None:
+    known = np.where(CLASSES == 1, np.where(np.arange(len(X)) < 9, 2, -1), -1)
+    clustering = GeminiClustering(3, **LINEAR, init="kmeans").fit(X, known=known, hint_weight=5.0)
+    assert (clustering.labels_[CLASSES == 1] == 2).all()
+    assert sorted(np.unique(clustering.labels_)) == [0, 1, 2]
+
+
+def test_pairs_are_kept() -> None:
+    rng = np.random.default_rng(0)
+    pairs = rng.integers(0, len(X), (60, 2))
+    same = CLASSES[pairs[:, 0]] == CLASSES[pairs[:, 1]]
+    clustering = GeminiClustering(3, **LINEAR, init="kmeans")
+    clustering.fit(X, must_link=pairs[same], cannot_link=pairs[~same])
+    assert sum(clustering.hint_violations_.values()) <= 1
+
+
+def test_hints_survive_files_and_pickle_and_no_fit_without_them(tmp_path: Path) -> None:
+    clustering = GeminiClustering(3, **LINEAR).fit(X, known=KNOWN)
+    clustering.save(tmp_path / "model")
+    for other in (pollux.load(tmp_path / "model"), pickle.loads(pickle.dumps(clustering))):
+        assert isinstance(other, GeminiClustering)
+        assert other.hint_violations_ == clustering.hint_violations_
+        assert (other.predict(X) == clustering.labels_).all()
+    assert GeminiClustering(3, **LINEAR, init="kmeans").fit(X).hint_violations_ is None
+
+
+def test_streams_have_row_numbers_and_loaders_do_not(tmp_path: Path) -> None:
+    np.save(tmp_path / "rows.npy", X.astype(np.float32))
+    streamed = GeminiClustering(3, **LINEAR, batch_size=30)
+    streamed.fit(pollux.open_stream(tmp_path / "rows.npy"), known=KNOWN, hint_weight=5.0)
+    assert streamed.hint_violations_["known"] == 0
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.from_numpy(X)), 30)
+    with pytest.raises(InputError, match="DataLoader have no numbers"):
+        GeminiClustering(3, **LINEAR).fit(loader, known=KNOWN)
+
+
+@pytest.mark.parametrize(
+    ("hints", "says"),
+    [
+        ({"must_link": [[0, 1], [1, 2]], "cannot_link": [[2, 0]]}, "Rows 2 and 0 cannot be linked"),
+        ({"must_link": [[0, 5], [5, 1]], "known": [0, 1, *[-1] * 8]}, "Rows 0 and 1 are known to be"),
+        ({"cannot_link": [[0, 2]], "known": [1, -1, 1, *[-1] * 7]}, "are of one cluster"),
+        ({"cannot_link": [[3, 3]]}, "Rows 3 and 3"),
+        ({"must_link": [[0, 10]]}, "names row 10"),
+        ({"must_link": [0, 1]}, "is pairs"),
+        ({"known": [3, *[-1] * 9]}, "holds 3"),
+        ({"known": [0, 1]}, "each of the 10 rows"),
+        ({"known": [0, *[-1] * 9], "weight": 0.0}, "positive number"),
+    ],
+)
+def test_contradictions_are_named_before_training(hints: dict[str, Any], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        Hints.gather(10, 3, **hints)
+
+
+def test_what_follows_from_links_is_known() -> None:
+    hints = Hints.gather(6, 3, must_link=[[0, 1], [1, 2]], known=[-1, -1, 2, -1, 0, -1])
+    assert hints is not None
+    assert hints.rows.tolist() == [0, 1, 2, 4]
+    assert hints.labels.tolist() == [2, 2, 2, 0]
+
+
+def test_the_penalty_is_that_of_the_formula() -> None:
+    hints = Hints.gather(4, 3, must_link=[[0, 1]], cannot_link=[[2, 3]], known=[1, -1, -1, -1])
+    assert hints is not None
+    log_p = torch.randn(4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).log_softmax(-1)
+    bound = BoundHints(hints, np.arange(4), lambda index: log_p[index])
+    p = log_p.exp()
+    # Row 1 is of the cluster of row 0.
+    expected = -(log_p[0, 1] + log_p[1, 1]) / 2 - (p[0] @ p[1]).log() - (1 - p[2] @ p[3]).log()
+    assert torch.allclose(bound(lambda found: found, None, log_p), expected)  # type: ignore[arg-type]
+
+
+def test_the_gradient_does_not_vanish_where_a_violation_is_certain() -> None:
+    hints = Hints.gather(2, 2, cannot_link=[[0, 1]])
+    assert hints is not None
+    logits = torch.tensor([[40.0, -40.0], [40.0, -40.0]], requires_grad=True)
+    bound = BoundHints(hints, np.arange(2), lambda index: logits[index].log_softmax(-1))
+    (gradient,) = torch.autograd.grad(bound(lambda found: found, None, logits), logits)  # type: ignore[arg-type]
+    assert gradient.abs().max() > 0.1
+
+
+def test_rows_of_weight_zero_are_not_heeded() -> None:
+    weight = np.ones(len(X))
+    weight[:9:2] = 0
+    clustering = GeminiClustering(3, **LINEAR).fit(X, known=KNOWN, sample_weight=weight, hint_weight=5.0)
+    assert (clustering.labels_ == NUMBERS).mean() > 0.9
+
+
+def test_the_command_line_takes_hints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    frame["kind"] = np.where(KNOWN >= 0, np.array(["north", "south", "west"])[NUMBERS], "")
+    frame.to_csv("rows.csv", index=False)
+    Path("apart.csv").write_text("row,other\n0,1\n1,2\n")
+    fit = ("fit", "rows.csv", "--clusters", 3, "--model", "linear", "--epochs", 40, "--restarts", 1)
+    fit += ("--learning-rate", 0.1)
+    good(*fit, "--known", "kind", "--cannot-link", "apart.csv", "--hint-weight", 5, "--out", "run")
+    summary = summary_of("run")
+    assert summary["known"] == ["north", "south", "west"]
+    assert summary["hint_violations"] == {"known": 0, "must_link": 0, "cannot_link": 0}
+    assert summary["features"] == 2
+    assert (pd.read_csv("run/clusters.csv")["cluster"] == NUMBERS).mean() > 0.9
+    refused(*fit[:2], "--clusters", 2, "--known", "kind", says="knows 3 clusters")
+    Path("bad.csv").write_text("0,1\n0,x\n")
+    refused(*fit, "--must-link", "bad.csv", says="two row numbers in each line")
+    refused(*fit, "--must-link", "apart.csv", "--cannot-link", "apart.csv", says="take one of the two back")
