@@ -1,11 +1,14 @@
 """Clusters that explain themselves, side by side with GemClus, and how true what is said of clusters is.
 
-python benchmarks/explain.py [--markdown FILE] [--only trees|size|rules]
+python benchmarks/explain.py [--markdown FILE] [--only trees|size|rules|columns|many] [--draws N]
 
 Trees: ``GeminiTree`` and GemClus's ``Kauri`` of the same limits on the same standardised columns, the objective being
 Σ σ(C²) / |C| of the exact kernel, in process time. Size: 2,000 × 20 numbers beside Kauri, and 100,000 × 20, where Kauri
 would need 80 GB. Rules: k-means on the standardised columns of the development sets; ``explain`` sees one half of the
-rows, and what it says is compared with what holds in the other half.
+rows, and what it says is compared with what holds in the other half; sets of few rows are halved several times, because
+one half of a hundred rows says little of the other. Columns: ``select_features`` and GemClus's ``SparseLinearMMD`` on
+draws of the Celeux sets, whose informative columns are known, with the columns standardised for both; and breast cancer
+beside 100 columns of noise. Many: 50,000 × 200.
 """
 
 from __future__ import annotations
@@ -14,15 +17,17 @@ import argparse
 import resource
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from time import process_time
 from typing import Any
 
 import numpy as np
+from gemclus.sparse import SparseLinearMMD
 from gemclus.tree import Kauri
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
-from sklearn.datasets import make_blobs
+from sklearn.datasets import load_breast_cancer, make_blobs
 from sklearn.impute import SimpleImputer
 from sklearn.metrics import adjusted_rand_score
 from sklearn.metrics.pairwise import pairwise_kernels
@@ -30,14 +35,17 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from measure import aligned, environment, limit_threads, piped
-from pollux import GeminiTree, explain, geometry
-from pollux.lab.datasets import load_table, table_names
+from pollux import GeminiClustering, GeminiTree, explain, geometry, select_features
+from pollux.lab.datasets import celeux_one, celeux_two, load_table, table_names
 from pollux.lab.quality.labelled_sets import DEVELOPMENT
 
 Line = tuple[str, ...]
 TREES = ("iris", "wine", "breast_cancer", "vehicle", "digits")
 KERNELS = ("linear", "rbf")
 MOST_ROWS = 4_000
+# Halvings of a set of few rows, and how many those are.
+HALVINGS, FEW_ROWS = 8, 2_000
+DRAWS = 20
 
 
 def objective(kernel: NDArray[np.float64], labels: NDArray[np.int64]) -> float:
@@ -92,6 +100,78 @@ def sizes() -> list[Line]:
     return lines
 
 
+def rules_of(seen: NDArray[np.float64], other: NDArray[np.float64], K: int) -> tuple[list[float], float]:
+    """Fidelity, that on other rows, stated minus true precision and coverage; and seconds."""
+    model = make_pipeline(SimpleImputer(), StandardScaler(), KMeans(K, n_init=3, random_state=0)).fit(seen)
+    told, seconds = timed(lambda: explain(model, seen))
+    labels = model.predict(other)
+    off, weight = [], []
+    for rule in told.rules:
+        inside, holds = labels == rule.cluster, np.ones(len(other), dtype=bool)
+        for column, low, high in rule.bounds:
+            values = other[:, number_of(column)]
+            holds &= (values > low) & (values <= high)
+        if holds.any() and inside.any():
+            both = (holds & inside).sum()
+            off.append([rule.precision - both / holds.sum(), rule.coverage - both / inside.sum()])
+            weight.append(rule.size)
+    columns = [number_of(column) for column in told.feature_names]
+    on_others = float((told.tree.predict(other[:, columns]) == labels).mean())
+    return [told.fidelity, on_others, *np.average(off, axis=0, weights=weight)], seconds
+
+
+def f1(selected: Any, informative: int) -> float:
+    """Of the selected columns, where the first ones are informative."""
+    right = sum(int(column) < informative for column in selected)
+    return 2 * right / (len(selected) + informative)
+
+
+def columns(draws: int = DRAWS) -> list[Line]:
+    """Informative columns that are found, agreement with the classes, and times."""
+    lines: list[Line] = [
+        ("set", "draws", "F1", "GemClus's", "ARI", "GemClus's", "seconds", "GemClus's", "columns", "GemClus's")
+    ]
+    for name, draw, informative, K in (("celeux_one", celeux_one, 5, 3), ("celeux_two", celeux_two, 2, 4)):
+        found = []
+        for seed in range(draws):
+            X, y = draw(random_state=seed)
+            X = StandardScaler().fit_transform(X)
+            model = GeminiClustering(K, model="linear", objective="mmd_ovo", random_state=seed)
+            path, seconds = timed(lambda: select_features(model, X))  # noqa: B023
+            peer = SparseLinearMMD(K, ovo=True, random_state=seed)
+            _, others = timed(lambda: peer.path(X))  # noqa: B023
+            theirs = (
+                np.flatnonzero(peer.get_selection()) if peer.get_selection().dtype == bool else peer.get_selection()
+            )
+            scores = [adjusted_rand_score(y, labels) for labels in (path.best.labels_, peer.predict(X))]
+            counts = [len(path.selected), len(theirs)]
+            found.append([f1(path.selected, informative), f1(theirs, informative), *scores, seconds, others, *counts])
+        lines.append((name, str(draws), *(f"{value:.3f}" for value in np.mean(found, axis=0))))
+    return lines
+
+
+def many_columns() -> list[Line]:
+    """Noise beside real columns, and a large table."""
+    lines: list[Line] = [("table", "columns kept", "of noise", "ARI", "ARI of all real columns", "seconds", "GB more")]
+    cancer = load_breast_cancer()
+    noisy = np.hstack([cancer.data, np.random.default_rng(0).normal(size=(len(cancer.data), 100))])
+    X, y = make_blobs(50_000, 10, centers=8, random_state=0, cluster_std=2)
+    large = np.hstack([X, np.random.default_rng(0).normal(size=(50_000, 190))]).astype(np.float32)
+    for name, table, target, real in (
+        ("breast cancer + 100", noisy, cancer.target, 30),
+        ("50,000 × 200", large, y, 10),
+    ):
+        model = GeminiClustering(len(np.unique(target)), model="linear", objective="mmd_ovo", random_state=0)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        path, seconds = timed(lambda: select_features(model, table))  # noqa: B023
+        more = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1e6
+        plain = adjusted_rand_score(target, model.fit(table[:, :real]).labels_)
+        kept, noise = len(path.selected), int((path.selected >= real).sum())
+        ari = adjusted_rand_score(target, path.best.labels_)
+        lines.append((name, str(kept), str(noise), f"{ari:.3f}", f"{plain:.3f}", f"{seconds:.1f}", f"{more:.2f}"))
+    return lines
+
+
 def rules() -> list[Line]:
     """Fidelity, and stated minus true precision and coverage, on rows that were held back."""
     lines: list[Line] = [
@@ -101,25 +181,13 @@ def rules() -> list[Line]:
     for name in (name for name in DEVELOPMENT if name in table_names()):
         table = load_table(name)
         X, K = np.asarray(table.X, dtype=np.float64), len(np.unique(table.y))
-        X = X[np.random.default_rng(0).permutation(len(X))[: 2 * MOST_ROWS]]
-        seen, other = X[::2], X[1::2]
-        model = make_pipeline(SimpleImputer(), StandardScaler(), KMeans(K, n_init=3, random_state=0)).fit(seen)
-        told, seconds = timed(lambda: explain(model, seen))  # noqa: B023
-        labels = model.predict(other)
-        off, weight = [], []
-        for rule in told.rules:
-            inside, holds = labels == rule.cluster, np.ones(len(other), dtype=bool)
-            for column, low, high in rule.bounds:
-                values = other[:, number_of(column)]
-                holds &= (values > low) & (values <= high)
-            if holds.any() and inside.any():
-                off.append([(holds & inside).sum() / part.sum() for part in (holds, inside)])
-                off[-1] = [rule.precision - off[-1][0], rule.coverage - off[-1][1]]
-                weight.append(rule.size)
-        truth = np.average(off, axis=0, weights=weight)
-        columns = [number_of(column) for column in told.feature_names]
-        true_fidelity = float((told.tree.predict(other[:, columns]) == labels).mean())
-        found.append([told.fidelity, true_fidelity, *truth])
+        told_of, seconds = [], 0.0
+        for halving in range(HALVINGS if len(X) < FEW_ROWS else 1):
+            rows = X[np.random.default_rng(halving).permutation(len(X))[: 2 * MOST_ROWS]]
+            numbers, took = rules_of(rows[::2], rows[1::2], K)
+            told_of.append(numbers)
+            seconds += took
+        found.append(np.mean(told_of, axis=0))
         lines.append((name, str(K), *(f"{value:.3f}" for value in found[-1]), f"{seconds:.1f}"))
     return [*lines, ("mean", "", *(f"{value:.3f}" for value in np.mean(found, axis=0)), "")]
 
@@ -129,7 +197,7 @@ def number_of(column: str) -> int:
     return int(column.partition("=")[0].removeprefix("column "))
 
 
-TABLES = {"trees": trees, "size": sizes, "rules": rules}
+TABLES = {"trees": trees, "size": sizes, "rules": rules, "columns": columns, "many": many_columns}
 
 
 def main() -> int:
@@ -137,9 +205,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables there, too")
     parser.add_argument("--only", choices=TABLES, help="one of the tables")
+    parser.add_argument("--draws", type=int, default=DRAWS, help="draws of the Celeux sets (default: %(default)s)")
     options = parser.parse_args()
+    tables = TABLES | {"columns": partial(columns, options.draws)}
     limit_threads(1)
-    made = [table() for name, table in TABLES.items() if options.only in (None, name)]
+    made = [table() for name, table in tables.items() if options.only in (None, name)]
     where = environment(threads=1)
     print(*map(aligned, made), where, sep="\n\n")
     if options.markdown:

@@ -11,7 +11,7 @@ if typing.TYPE_CHECKING:
     from pollux.inspection.hierarchy import Hierarchy
     from pollux.objectives import Divergence, Gemini, f_divergence
     from pollux.selection import FeaturePath, Selection, select_features, select_n_clusters
-    from pollux.spec import MLP, Scaling, Training
+    from pollux.spec import MLP, Scaling, SoftTree, Training
     from pollux.trees import Explanation, GeminiTree, explain
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "Hierarchy",
     "Scaling",
     "Selection",
+    "SoftTree",
     "Training",
     "data",
     "embed",
@@ -61,6 +62,7 @@ _HOMES = {
     "MLP": "pollux.spec",
     "Scaling": "pollux.spec",
     "Selection": "pollux.selection",
+    "SoftTree": "pollux.spec",
     "Training": "pollux.spec",
     "f_divergence": "pollux.objectives",
     "load": "pollux.clustering",

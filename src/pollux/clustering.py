@@ -105,8 +105,9 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     n_clusters : int
         Most clusters to find; too many may be asked for, and the surplus empties.
     model : str, MLP, nn.Module or callable
-        ``"linear"``, ``"mlp"`` (plain), ``"lenet5"``, ``"resnet18"`` or ``"free"`` (a table of probabilities, which
-        cannot predict new samples); :class:`MLP` with its hidden layers; a module that returns logits (n, n_clusters),
+        ``"linear"``, ``"mlp"`` (plain), ``"soft_tree"``, ``"lenet5"``, ``"resnet18"`` or ``"free"`` (a table of
+        probabilities, which cannot predict new samples); :class:`MLP` with its hidden layers, :class:`SoftTree` with
+        its cuts; a module that returns logits (n, n_clusters),
         copied and trained from its weights; or a function (n_features or shape, n_clusters) → module.
     objective : str, Gemini or Divergence
         What is maximised: ``"mmd_ova"`` (plain), ``"wasserstein_ovo"``, ``"mi"``, …

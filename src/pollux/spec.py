@@ -25,7 +25,7 @@ from pollux.data.samples import Samples, StreamSamples
 from pollux.data.scaling import FittedScaling, FittedTransformer
 from pollux.errors import InputError, option, warn
 from pollux.geometry import Geometry, Kind, Precomputed, resolve
-from pollux.models import activations, build
+from pollux.models import activations, build, soft_tree
 from pollux.objectives import DIVERGENCES, PENALTIES, Divergence, Gemini
 from pollux.objectives.penalties import Penalty
 from pollux.recipes import METHOD, PLAIN, RECIPES, UNKNOWN, VISION, DataKind, choose_restarts
@@ -53,6 +53,29 @@ class MLP(BaseEstimator):  # type: ignore[misc]
         self.hidden = hidden
         self.activation = activation
         self.norm = norm
+
+
+class SoftTree(BaseEstimator):  # type: ignore[misc]
+    """A soft decision tree, as a ``model``; :func:`pollux.trees.hard_rules` are the rules that it comes to.
+
+    Parameters
+    ----------
+    cuts : int
+        Cuts of each feature.
+    temperature : float
+        How soft they are, in units of the features that the model sees.
+    features : sequence of int, optional
+        The features that are cut; all by default. There are at most 4,096 leaves, (cuts + 1) to the number of features.
+    """
+
+    def __init__(self, cuts: int = 1, temperature: float = 0.1, features: Sequence[int] | None = None) -> None:
+        self.cuts = cuts
+        self.temperature = temperature
+        self.features = features
+
+    def __call__(self, n_features: int | Sequence[int], n_clusters: int) -> nn.Module:
+        """The network."""
+        return soft_tree(n_features, n_clusters, **self.get_params())
 
 
 class Scaling(BaseEstimator):  # type: ignore[misc]
@@ -242,7 +265,7 @@ def choose_parameters(estimator: Any, kind: DataKind) -> tuple[str | None, dict[
             chosen[name] = copy.copy(value)
     model = MLP(**options["model"]) if is_auto(estimator.model) else estimator.model
     # What is streamed can only be scaled where some of it is drawn, as recipes do; open_stream can standardise.
-    sees_raw = not isinstance(model, str | MLP) or model in VISION or (kind.is_streamed and recipe is None)
+    sees_raw = not isinstance(model, str | MLP | SoftTree) or model in VISION or (kind.is_streamed and recipe is None)
     chosen |= {"model": model, "preprocessing": Scaling() if sees_raw else Scaling(**options["preprocessing"])}
     chosen.setdefault("n_init", choose_restarts("mlp" if isinstance(model, MLP) else model, kind.n))
     given = estimator.get_params(deep=False)

@@ -2,12 +2,13 @@
 
 import inspect
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from pollux.models import ACTIVATIONS, MODELS, FreeTable, build, free, linear, mlp
+from pollux.models import ACTIVATIONS, MODELS, FreeTable, build, free, linear, mlp, soft_tree
 
 
 def output(module: nn.Module, *shape: int) -> Tensor:
@@ -127,6 +128,37 @@ def test_models_are_differentiable_in_all_their_parameters() -> None:
             assert bool(parameter.grad.any())
 
 
+def test_a_soft_tree_is_its_boxes_where_it_is_cold() -> None:
+    torch.manual_seed(0)
+    tree = soft_tree(4, 3, cuts=2, temperature=1e-4, features=[0, 2, 3])
+    inputs = torch.randn(200, 4)
+    chosen = tree(inputs).argmax(1)
+    told = torch.full((200,), -1)
+    for output, box in tree.boxes():
+        inside = torch.ones(200, dtype=torch.bool)
+        for feature, (low, high) in zip(tree.features, box, strict=True):
+            inside &= (inputs[:, feature] > low) & (inputs[:, feature] <= high)
+        assert bool((told[inside] == -1).all())
+        told[inside] = output
+    assert torch.equal(told, chosen)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"cuts": 0}, "cuts is a positive number"),
+        ({"temperature": 0}, "temperature is a positive number"),
+        ({"features": [0, 0]}, "different numbers from 0 to 29"),
+        ({"features": [30]}, "different numbers from 0 to 29"),
+        ({}, r"2\^30 leaves: name at most 12"),
+        ({"cuts": 3}, "name at most 6"),
+    ],
+)
+def test_soft_trees_that_cannot_be_grown_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        soft_tree(30, 3, **options)
+
+
 # --- build --------------------------------------------------------------------------------------------------
 
 
@@ -134,6 +166,7 @@ SHAPES: dict[str, tuple[int, ...]] = {
     "free": (9,),
     "linear": (3,),
     "mlp": (3,),
+    "soft_tree": (3,),
     "lenet5": (1, 32, 32),
     "resnet18": (3, 32, 32),
 }

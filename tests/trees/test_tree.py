@@ -3,23 +3,26 @@
 import itertools
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from numpy.typing import NDArray
 from sklearn.datasets import load_iris, load_wine, make_blobs
 from sklearn.metrics import adjusted_rand_score
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import pollux
-from pollux import GeminiTree, geometry
+from pollux import GeminiClustering, GeminiTree, SoftTree, geometry
 from pollux.errors import InputError
 from pollux.geometry.landmarks import features_of
 from pollux.io import onnx as export
 from pollux.spec import Scaling
 from pollux.trees.growth import Growth, Limits, Nodes
-from pollux.trees.tree import describe_path, describe_side
+from pollux.trees.tree import describe_path, describe_side, hard_rules
 
 Array = NDArray[np.float64]
 WINE = load_wine().data
@@ -344,3 +347,45 @@ def test_a_tree_of_onnx_gives_the_same_clusters(tmp_path: Path) -> None:
         probabilities, cluster = session.run(["probabilities", "cluster"], {"numbers": X})
         np.testing.assert_array_equal(cluster, tree.labels_)
         np.testing.assert_array_equal(probabilities.argmax(1), tree.labels_)
+
+
+@pytest.mark.parametrize("model", ["soft_tree", SoftTree(cuts=2, features=[0, 1])], ids=["name", "group"])
+def test_a_soft_tree_comes_to_rules_in_the_units_of_the_columns(model: Any) -> None:
+    X = np.random.default_rng(0).normal(size=(120, 2)) + 100 * np.repeat([[1, 1], [9, 1], [1, 9]], 40, axis=0)
+    clustering = GeminiClustering(3, model=model, objective="mmd_ovo", max_epochs=150, random_state=0).fit(X)
+    rules = hard_rules(clustering, ["width", "height"])
+    assert set(rules) == set(range(clustering.n_clusters_))
+    assert clustering.n_clusters_ == 3
+    for cluster, boxes in rules.items():
+        holds = np.zeros(len(X), dtype=bool)
+        for box in boxes:
+            names = {"width": X[:, 0], "height": X[:, 1]}
+            inside = [eval(part, {}, names) for part in box.split(" and ") if part.count("<") < 2]
+            holds |= np.all(inside, axis=0) if inside else True
+        assert holds[clustering.labels_ == cluster].mean() > 0.95
+
+
+def test_hard_rules_are_those_of_soft_trees() -> None:
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    clustering = GeminiClustering(2, model="linear", objective="mi", max_epochs=2, random_state=0).fit(X)
+    with pytest.raises(InputError, match="soft_tree"):
+        hard_rules(clustering)
+
+
+def test_a_transformer_prepares_what_the_kernel_sees() -> None:
+    X = WINE.copy()
+    plain = GeminiTree(3, preprocessing="standard", max_leaves=5).fit(X)
+    own = GeminiTree(3, preprocessing=StandardScaler(), max_leaves=5).fit(X)
+    np.testing.assert_array_equal(own.labels_, plain.labels_)
+    X[3, 1] = np.nan
+    assert GeminiTree(3, preprocessing=StandardScaler(), max_leaves=5).fit(X).n_clusters_ == 3
+    with pytest.raises(TypeError, match="preprocessing is None"):
+        GeminiTree(3, preprocessing=3).fit(WINE)
+
+
+def test_columns_of_text_are_refused_with_what_to_do() -> None:
+    frame = pd.DataFrame({"age": np.arange(6.0), "colour": pd.Categorical(["red", "blue"] * 3)})
+    with pytest.raises(InputError, match=r"colour hold text.*get_dummies"):
+        GeminiTree(2).fit(frame)
+    dummies = pd.get_dummies(frame, prefix_sep="=", dtype=float)
+    assert GeminiTree(2).fit(dummies).n_clusters_ == 2

@@ -1,6 +1,7 @@
 """Models p(y|x): factories ``(shape of a sample, n_clusters) → nn.Module`` that returns logits (n, K)."""
 
 from pollux.models.registry import MODELS, build
+from pollux.models.soft_tree import SoftTreeNetwork, soft_tree
 from pollux.models.tabular import ACTIVATIONS, NORMS, FreeTable, activations, free, linear, mlp
 from pollux.models.vision import lenet5, resnet18
 
@@ -9,6 +10,7 @@ __all__ = [
     "MODELS",
     "NORMS",
     "FreeTable",
+    "SoftTreeNetwork",
     "activations",
     "build",
     "free",
@@ -16,4 +18,5 @@ __all__ = [
     "linear",
     "mlp",
     "resnet18",
+    "soft_tree",
 ]

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from pollux.models.soft_tree import soft_tree
 from pollux.models.tabular import free, linear, mlp
 from pollux.models.vision import lenet5, resnet18
 
@@ -15,6 +16,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "free": free,
     "linear": linear,
     "mlp": mlp,
+    "soft_tree": soft_tree,
     "lenet5": lenet5,
     "resnet18": resnet18,
 }

@@ -5,16 +5,16 @@ import typing
 from pollux.trees.explanation import Explanation, Rule, explain
 
 if typing.TYPE_CHECKING:
-    from pollux.trees.tree import GeminiTree
+    from pollux.trees.tree import GeminiTree, hard_rules
 
-__all__ = ["Explanation", "GeminiTree", "Rule", "explain"]
+__all__ = ["Explanation", "GeminiTree", "Rule", "explain", "hard_rules"]
 
 if not typing.TYPE_CHECKING:
 
     def __getattr__(name):
-        # It brings torch, which rules and reports do not need.
-        if name == "GeminiTree":
-            from pollux.trees.tree import GeminiTree
+        # These bring torch, which rules and reports do not need.
+        if name in ("GeminiTree", "hard_rules"):
+            from pollux.trees import tree
 
-            return GeminiTree
+            return getattr(tree, name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -26,7 +26,8 @@ from pollux.geometry.landmarks import features_of, low_rank
 from pollux.geometry.pairwise import is_whole
 from pollux.io import tensors as tensor_files
 from pollux.io.parsing import Finite, Size, parse
-from pollux.spec import Scaling, as_group
+from pollux.models import SoftTreeNetwork
+from pollux.spec import Scaling, Transformer, as_group
 from pollux.trees.growth import NO_CHILD, Array, Growth, Index, Limits, Nodes
 
 FORMAT, VERSION = "pollux-tree", "1"
@@ -132,6 +133,13 @@ class GeminiTree(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             The kernel of the samples, if it is known already.
         """
         limits = self._limits()
+        kinds = X.dtypes.items() if hasattr(X, "iloc") else ()
+        texts = [str(name) for name, kind in kinds if str(kind) in ("category", "string", "str")]
+        if texts:
+            raise InputError(
+                f"GeminiTree splits columns of numbers, and {', '.join(texts)} hold text: make each value a column of "
+                "zeros and ones, such as colour=red (pandas.get_dummies with prefix_sep='=')."
+            )
         X = validate_data(
             self, X, dtype=np.float64, ensure_all_finite="allow-nan", ensure_min_samples=max(2, self.n_clusters)
         )
@@ -203,8 +211,17 @@ class GeminiTree(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             return self._features(X, weight, geometry.affinity, seed)
         X, weight = X[selected], weight[selected]
         samples = ArraySamples(X, np.ones(len(X), dtype=bool), torch.from_numpy(weight))
-        scaling = as_group("preprocessing", self.preprocessing).fit(samples)
-        if scaling is None and np.isnan(X).any():
+        preprocessing = as_group("preprocessing", self.preprocessing)
+        is_scaling, has_gaps = isinstance(preprocessing, Scaling), bool(np.isnan(X).any())
+        if not is_scaling and not hasattr(preprocessing, "transform"):
+            raise TypeError(f"preprocessing is None, a name, Scaling(…) or a transformer, not {preprocessing!r}.")
+        if has_gaps and not is_scaling:
+            # Not every transformer fills gaps, and the kernel needs numbers.
+            filling = FittedScaling.fit(X, "none", sample_weight=samples.sample_weight)
+            X = prepared(X, filling, torch.float64, "cpu").flat() + filling.centre.numpy()
+            samples = replace(samples, X=X)
+        scaling = (preprocessing if is_scaling else Transformer(preprocessing)).fit(samples)
+        if scaling is None and has_gaps:
             scaling = FittedScaling.fit(X, "none", sample_weight=samples.sample_weight)
         return features_of(geometry, prepared(X, scaling, torch.float64, "cpu"), seed=seed)
 
@@ -459,3 +476,64 @@ def describe_path(nodes: Nodes, path: Sequence[tuple[int, bool]], names: Sequenc
         last.pop(key, None)
         last[key] = describe_side(nodes, node, is_left, names)
     return " and ".join(last.values()) or "all samples"
+
+
+def hard_rules(clustering: Any, feature_names: Sequence[str] | None = None) -> dict[int, list[str]]:
+    """The rules that a clustering by a soft tree comes to: of each cluster in use, its boxes of leaves, in units of X.
+
+    Boxes beyond the range of the samples are left out.
+
+    Parameters
+    ----------
+    clustering : GeminiClustering
+        Fitted, with ``model="soft_tree"`` or :class:`pollux.SoftTree`, to numbers.
+    feature_names : sequence of str, optional
+        Names of the columns; those of the data frame by default.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pollux import GeminiClustering
+    >>> from pollux.trees import hard_rules
+    >>> X = np.r_[np.random.default_rng(0).normal(0, 1, (50, 1)), np.random.default_rng(1).normal(9, 1, (50, 1))]
+    >>> rules = hard_rules(GeminiClustering(2, model="soft_tree", random_state=0).fit(X), ["age"])
+    >>> sorted(rule[:6] for own in rules.values() for rule in own)
+    ['age <=', 'age > ']
+    """
+    check_is_fitted(clustering)
+    fitted = clustering.fitted_
+    module, scaling = fitted.module, fitted.scaling
+    if not isinstance(module, SoftTreeNetwork):
+        raise InputError("hard_rules are those of a soft tree: use model='soft_tree', or pollux.explain for any model.")
+    if fitted.encoding is not None or not (
+        scaling is None or (isinstance(scaling, FittedScaling) and scaling.axes is None)
+    ):
+        raise InputError(
+            "The soft tree cuts what columns were made into, not columns: pollux.explain tells its clusters."
+        )
+    d = fitted.shape[0]
+    given = (fitted.feature_names or [f"x{at}" for at in range(d)]) if feature_names is None else feature_names
+    if len(given) != d:
+        raise ValueError(f"There are {d} columns, and {len(given)} feature_names.")
+    centre, scale = torch.zeros(d), torch.ones(d)
+    if scaling is not None:
+        centre, scale = scaling.centre.cpu(), scaling.scale.cpu().expand(d)
+    cluster_of = torch.argsort(fitted.order.cpu()).tolist()
+    found: dict[int, list[str]] = {cluster: [] for cluster in range(fitted.n_clusters)}
+    least, most = ([-math.inf] * d, [math.inf] * d) if fitted.range is None else fitted.range.tolist()
+    for output, box in module.boxes():
+        parts = []
+        for feature, ends in zip(module.features, box, strict=True):
+            low, high = (float(end * scale[feature] + centre[feature]) for end in ends)
+            name, is_bounded_below, is_bounded_above = given[feature], low >= least[feature], high < most[feature]
+            if low >= most[feature] or high < least[feature]:
+                # No sample of the fit lies there.
+                break
+            if is_bounded_below and is_bounded_above:
+                parts.append(f"{low:.4g} < {name} <= {high:.4g}")
+            elif is_bounded_below or is_bounded_above:
+                parts.append(f"{name} > {low:.4g}" if is_bounded_below else f"{name} <= {high:.4g}")
+        else:
+            if cluster_of[output] in found:
+                found[cluster_of[output]].append(" and ".join(parts) or "all rows")
+    return found
