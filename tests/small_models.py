@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,18 @@ X, CLASSES = make_blobs(n_samples=(30, 25, 20), n_features=4, cluster_std=0.7, r
 
 def small(n_clusters: int = 3, **parameters: Any) -> GeminiClustering:
     return make_clustering(n_clusters, **{"model": "linear", "max_epochs": 6, "random_state": 0, **parameters})
+
+
+def spread_of_rounding(train: Callable[[NDArray[Any]], Any], samples: NDArray[Any], roundings: int) -> float:
+    """How far so many roundings may move what a training on the samples gives, whatever machine rounds.
+
+    Adam divides gradients by their size, so a bound by ε alone does not hold: how much the steps amplify a rounding is
+    measured, by a training on samples of which each number is moved by one.
+    """
+    eps = np.finfo(samples.dtype).eps
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], size=samples.shape)
+    exact, moved = (np.asarray(train(each)) for each in (samples, (samples * (1 + eps * signs)).astype(samples.dtype)))
+    return float(roundings * max(np.abs(exact - moved).max(), eps * np.abs(exact).max()))
 
 
 def same_weights(one: GeminiClustering, other: GeminiClustering) -> bool:

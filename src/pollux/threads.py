@@ -14,6 +14,8 @@ import torch
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor, nn
 
+from pollux.errors import warn
+
 # Multiplications that one core does in about a millisecond. On busy cores each operation on several threads waits for
 # the last of them about that long.
 _SMALL = 40_000_000
@@ -79,9 +81,10 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_keep_to_one)
 
 
-# A dispatch key that torch itself does not use: operators without a kernel for it pass it by, at no cost.
+# A dispatch key that torch itself does not use: operators without a kernel for it pass it by, at no cost. Torch has no
+# public way to give dropout a generator: modes of Python see every operator, which makes small steps several times
+# slower, or do not see what is drawn within one. What this relies on is tried before it is used, see _is_redirected.
 _KEY_NAME = "TESTING_ONLY_GenericMode"
-_KEY = torch._C._dispatch_key_parse(_KEY_NAME)
 _drawing, _lock = threading.local(), threading.RLock()
 
 
@@ -98,15 +101,71 @@ class DrawFrom(AbstractContextManager[None]):
 
     def __enter__(self) -> None:
         with _lock:
-            _redirect()
+            self._way = (_Redirected if _is_redirected() else _Swapped)(self._generator)
+        self._way.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        self._way.__exit__(*error)
+
+
+class _Redirected(AbstractContextManager[None]):
+    def __init__(self, generator: torch.Generator) -> None:
+        self._generator = generator
+
+    def __enter__(self) -> None:
         self._before = _current()
         _drawing.generator = self._generator
-        self._guard = torch._C._IncludeDispatchKeyGuard(_KEY)
+        self._guard = torch._C._IncludeDispatchKeyGuard(_key())
         self._guard.__enter__()  # type: ignore[no-untyped-call]
 
     def __exit__(self, *error: object) -> None:
         self._guard.__exit__(*error)
         _drawing.generator = self._before
+
+
+class _Swapped(AbstractContextManager[None]):
+    """Torch's own generator has our state meanwhile, and one thread at a time may have it so."""
+
+    def __init__(self, generator: torch.Generator) -> None:
+        self._generator = generator
+
+    def __enter__(self) -> None:
+        _lock.acquire()
+        self._before = torch.default_generator.get_state()
+        torch.default_generator.set_state(self._generator.get_state())
+
+    def __exit__(self, *error: object) -> None:
+        self._generator.set_state(torch.default_generator.get_state())
+        torch.default_generator.set_state(self._before)
+        _lock.release()
+
+
+@functools.cache
+def _key() -> Any:
+    return torch._C._dispatch_key_parse(_KEY_NAME)
+
+
+@functools.cache
+def _is_redirected() -> bool:
+    """Whether operators can be told to draw from ours: tried once, as nobody promises that torch stays as it is."""
+    own, ones = torch.Generator().manual_seed(1), torch.ones(99)
+    before = torch.default_generator.get_state()
+    try:
+        expected = [torch.rand(9, generator=own), torch.empty(99).bernoulli_(0.5, generator=own)]
+        _redirect()
+        with _Redirected(own.manual_seed(1)):
+            drawn = [torch.rand(9), nn.functional.dropout(ones, 0.5) / 2]
+        if all(map(torch.equal, drawn, expected)) and torch.equal(torch.default_generator.get_state(), before):
+            return True
+    except (AttributeError, RuntimeError, TypeError, ValueError):
+        torch.default_generator.set_state(before)
+    warn(
+        f"With torch {torch.__version__} a fit draws from torch's own generator, whose state it sets and restores: "
+        "fits in several threads wait for each other, and what other threads draw meanwhile is no longer what their "
+        "seed gives. Please report it.",
+        RuntimeWarning,
+    )
+    return False
 
 
 def _current() -> torch.Generator | None:
@@ -158,7 +217,7 @@ def _draw(operator: Any, *args: Any, **kwargs: Any) -> Any:
     is_given = any(isinstance(value, torch.Generator) for value in (*args, *kwargs.values()))
     if not is_given and _is_ours(args, kwargs):
         kwargs["generator"] = _current()
-    with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(_KEY)):
+    with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(_key())):
         return operator(*args, **kwargs)
 
 
@@ -166,12 +225,12 @@ def _draw_within(operator: Any, keys: Any, *args: Any, **kwargs: Any) -> Any:
     """An operator that takes no generator: those that it is made of draw from ours, unless a mode hides them."""
     generator, own = _current(), torch.default_generator
     if generator is None or not torch._C._len_torch_dispatch_stack() or not _is_ours(args, kwargs):
-        return operator.redispatch(keys.remove(_KEY), *args, **kwargs)
+        return operator.redispatch(keys.remove(_key()), *args, **kwargs)
     with _lock:
         before = own.get_state()
         own.set_state(generator.get_state())
         try:
-            return operator.redispatch(keys.remove(_KEY), *args, **kwargs)
+            return operator.redispatch(keys.remove(_key()), *args, **kwargs)
         finally:
             generator.set_state(own.get_state())
             own.set_state(before)

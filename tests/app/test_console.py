@@ -112,9 +112,15 @@ def test_a_closed_output_is_not_taken_for_a_file_that_is_written(run: Path) -> N
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="memory cannot be limited here")
-def test_too_little_memory_to_begin_is_the_limit_of_the_machine(run: Path) -> None:
-    # Enough to read the file, and not enough to map torch.
-    done = shell(f"ulimit -v 900000; pollux fit {run.parent / 'plain.csv'} --out new", OPENBLAS_NUM_THREADS="1")
+@pytest.mark.parametrize(
+    "kilobytes", [300_000, *(pytest.param(size, marks=full) for size in range(600_000, 2_400_000, 200_000))]
+)
+def test_too_little_memory_to_begin_is_the_limit_of_the_machine(run: Path, kilobytes: int) -> None:
+    """Libraries that lack it abort the process, or raise; how much they need is not ours to know."""
+    done = shell(f"ulimit -v {kilobytes}; pollux fit {run.parent / 'plain.csv'} {' '.join(FAST)} --out new")
+    if done.returncode == 0 and kilobytes > 300_000:
+        assert Path("new/clusters.csv").exists()
+        return
     assert done.returncode == 2, done
     assert "not enough memory" in done.stderr
     assert "Traceback" not in done.stderr

@@ -34,6 +34,17 @@ def test_rows_without_a_class_are_not_scored(data: Path) -> None:
     assert outcome.summary["scores"]["adjusted_rand_index"] == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("model", ["linear", "free"])
+def test_rows_in_memory_are_written_some_at_a_time(data: Path, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    how = settings(data, label="class", model=model, kinds={"name": "id"}, missing="mean")
+    whole = start_run(how, "whole").summary
+    monkeypatch.setattr("pollux.app.run_data._ROWS_AT_ONCE", 7)
+    parts = start_run(how, "parts").summary
+    assert Path("parts/clusters.csv").read_bytes() == Path("whole/clusters.csv").read_bytes()
+    assert parts["scores"] == whole["scores"]
+    assert parts["entropy"] == pytest.approx(whole["entropy"])
+
+
 def test_dates_are_classes_as_they_are_written() -> None:
     write_bytes(Path("d.csv"), "x,day\n" + "".join(f"{i * i % 7},2020-01-0{1 + i % 2}\n" for i in range(12)))
     data = open_run_data(Settings(data="d.csv", label="day"))

@@ -107,6 +107,26 @@ def test_data_may_begin_with_a_dash() -> None:
     assert parsed(shlex.split(settings.command())) == settings
 
 
+def test_data_may_come_from_standard_input(tmp_path: Path) -> None:
+    settings = Settings(data="-")
+    assert parsed(shlex.split(settings.command())) == settings
+    assert from_toml(write_bytes(tmp_path / "run.toml", settings.to_toml()), {}) == settings
+
+
+def test_a_link_to_itself_is_refused() -> None:
+    Path("loop.csv").symlink_to("loop.csv")
+    answer = pollux("fit", "loop.csv", *FAST)
+    assert answer.code == 2, answer
+    assert "loop.csv" in answer.err
+
+
+def test_a_trial_of_an_older_version_is_a_quarter(tmp_path: Path) -> None:
+    """Only where a run has spelled out all settings: in a file of the user's it is left to us."""
+    line = 'trial_epochs = "auto"\n'
+    assert from_toml(write_bytes(tmp_path / "run.toml", f"# Made by pollux 0.3.\n{line}"), {}).trial_epochs == 0.25
+    assert from_toml(write_bytes(tmp_path / "own.toml", line), {}).trial_epochs == "auto"
+
+
 def test_settings_of_any_characters_survive_toml(tmp_path: Path) -> None:
     settings = Settings(data="/d.csv", label="delete\x7f")
     write_bytes(tmp_path / "run.toml", settings.to_toml())

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import json
 import sys
+import types
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ import pandas as pd
 import pytest
 
 from data_files import FAST, pollux, write_bytes
+from pollux.app.run_data import data_file
 from pollux.data.sources import open_data
 from pollux.errors import InputError
 
@@ -102,6 +106,50 @@ def test_standard_input_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     assert Path("runs/stdin/model.safetensors").is_file()
     assert pipe("predict", "runs/stdin", "-", "--out", "new.csv").code == 0
     assert len(pd.read_csv("new.csv")) == 12
+    assert pipe("fit", "--config", "runs/stdin/run.toml", "--out", "again").code == 0
+    assert Path("again/clusters.csv").read_bytes() == Path("runs/stdin/clusters.csv").read_bytes()
+    # A file that is gone is not named, and data can be given wherever they are needed again.
+    for words in (("report", "again"), ("explain", "again"), ("fit", "--resume", "again", "--epochs", "3")):
+        answer = pipe(*words)
+        assert answer.code == 2
+        assert "The data of again came from standard input: pass them again" in answer.err
+    assert pipe("explain", "again", "-").code == 0
+    assert pipe("fit", "-", "--resume", "again", "--epochs", "3").code == 0
+    Path(f"moved.{form}").write_text(text)
+    assert pipe("fit", f"moved.{form}", "--resume", "again", "--epochs", "4").code == 0
+    assert json.loads(Path("again/summary.json").read_text())["resumed_after"] == [2, 3]
+    Path(f"moved.{form}").unlink()
+    answer = pipe("fit", "--resume", "again", "--epochs", "5")
+    assert "say where the data are, pollux fit DATA --resume again" in answer.err
+
+
+def test_standard_input_is_known_by_its_first_bytes_and_members(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame, samples = pd.DataFrame(RECORDS), np.random.default_rng(0).normal(size=(20, 3))
+    np.savez(tmp_path / "x.npz", samples)
+    frame.to_csv(tmp_path / "x.csv.gz", index=False)
+    frame.to_parquet(tmp_path / "x.parquet")
+    if importlib.util.find_spec("openpyxl") and importlib.util.find_spec("python_calamine"):
+        frame.to_excel(tmp_path / "x.xlsx", index=False)
+    (tmp_path / "bom.json").write_bytes(b"\xef\xbb\xbf" + json.dumps(RECORDS).encode())
+    for path in tmp_path.glob("*.*"):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(path.read_bytes())))
+        assert data_file("-").name == "stdin" + path.name.removeprefix("x").removeprefix("bom")
+        assert len(open_data(data_file("-")).read()) == (20 if path.suffix == ".npz" else 12)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"PK,b\n1,2\n3,4\n")))
+    assert len(open_data(data_file("-")).read()) == 2
+
+
+def test_a_document_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pollux.data.documents._MOST_BYTES", 100)
+    monkeypatch.setitem(sys.modules, "python_calamine", types.ModuleType("python_calamine"))
+    pd.DataFrame(RECORDS).to_json(tmp_path / "x.json.gz", orient="records")
+    with zipfile.ZipFile(tmp_path / "x.xlsx", "w") as packed:
+        packed.writestr("[Content_Types].xml", " " * 101)
+    for path in tmp_path.glob("x.*"):
+        with pytest.raises(InputError, match=r"more than 0 GB of text, unpacked.*make it a CSV or Parquet file"):
+            open_data(path).read()
 
 
 def test_unknown_formats_name_a_way_out(tmp_path: Path) -> None:

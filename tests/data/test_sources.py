@@ -347,7 +347,11 @@ def test_a_folder_without_images_is_refused(tmp_path: Path) -> None:
         ("twice.csv", b"a,b,a\n1,2,3\n2,3,5\n", "'a'"),
         ("ragged.csv", b"a,b\n1,2\n1,2,3\n", "Expected 2 columns, got 3"),
         ("short.csv", b"a,b\n1,2\n3\n", "Expected 2 columns, got 1"),
-        ("infinite.csv", b"a,b\n1,2\n3,4\ninf,6\n", "'a'"),
+        (
+            "infinite.csv",
+            b"a,b\n1,2\n3,4\ninf,6\n-inf,7\n",
+            "row 2: column 'a' is infinite; of its values 2 are",
+        ),
         ("large.csv", b"a,b\n1,2\n3,4\n1e308,6\n-1e308,7\n", "'a'"),
         ("overflow.csv", b"a,b\n1,2\n3,4\n1e999,6\n", "'a'"),
         ("one.csv", b"a,b\n1,2\n", "one value throughout"),
@@ -760,7 +764,18 @@ def test_a_packed_file_is_as_large_as_what_it_unpacks_to(tmp_path: Path) -> None
     text = "a,b\n" + "1.5,2\n" * 2_000_000
     path = write_bytes(tmp_path / "x.csv.gz", gzip.compress(text.encode(), compresslevel=1))
     size = open_data(path).size_in_memory()
-    assert len(text) / 4 < size < len(text)
+    # Two numbers of four bytes in each row.
+    assert size == pytest.approx(2_000_000 * 8, rel=1e-3)
+
+
+def test_short_numbers_take_more_memory_than_their_text(tmp_path: Path) -> None:
+    """Packed or not, and however unlike the rest the beginning is."""
+    head = "".join(f"{i},{i / 7:.15f}\n" for i in range(1000))
+    text = ("a,b\n" + head + "1,2\n" * 200_000).encode()
+    packed = write_bytes(tmp_path / "x.csv.gz", gzip.compress(text))
+    assert open_data(packed).size_in_memory() == pytest.approx(201_000 * 8, rel=1e-3)
+    plain = write_bytes(tmp_path / "x.csv", b"a,b\n" + b"1,2\n" * 200_000)
+    assert open_data(plain).size_in_memory() == pytest.approx(200_000 * 8, rel=1e-2)
 
 
 @pytest.mark.parametrize(

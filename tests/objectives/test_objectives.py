@@ -118,6 +118,24 @@ def test_features_equal_their_dense_kernel(mode: str, dtype: torch.dtype) -> Non
     torch.testing.assert_close(gradient, dense_gradient, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("mode", ["ova", "ovo"])
+def test_more_features_than_samples_are_as_their_kernel(mode: str) -> None:
+    """Of many clusters the kernel is formed, which is smaller: the same value, gradient and second derivative."""
+    generator = torch.Generator().manual_seed(0)
+    z = torch.randn(6, 20, dtype=torch.float64, generator=generator)
+    logits = torch.randn(2, 6, 8, dtype=torch.float64, generator=generator, requires_grad=True)
+    direction = torch.randn(logits.shape, dtype=torch.float64, generator=generator)
+
+    def derivatives(affinity: Features) -> list[torch.Tensor]:
+        value = Gemini(f"mmd_{mode}")(logits.log_softmax(-1), affinity).sum()
+        (gradient,) = torch.autograd.grad(value, logits, create_graph=True)
+        return [value, gradient, *torch.autograd.grad((gradient * direction).sum(), logits)]
+
+    # Features that are learned are not turned into a kernel.
+    for wide, narrow in zip(derivatives(Features(z)), derivatives(Features(z.clone().requires_grad_())), strict=True):
+        torch.testing.assert_close(wide, narrow, rtol=1e-10, atol=1e-12)
+
+
 @both_modes
 @pytest.mark.parametrize("form", ["features", "dense"])
 def test_mmd_does_not_see_where_the_origin_is(mode: str, form: str) -> None:

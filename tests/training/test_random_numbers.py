@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
-from pollux import GeminiClustering
+from pollux import GeminiClustering, threads
 from pollux.threads import DrawFrom, iterate_drawing
 from pollux.training import starting
 
@@ -158,3 +159,23 @@ def test_who_takes_items_draws_from_elsewhere() -> None:
         assert item != torch.rand(())
     torch.manual_seed(0)
     assert torch.equal(torch.get_rng_state(), torch.Generator().manual_seed(0).get_state())
+
+
+@pytest.mark.parametrize("lost", ["_dispatch_key_parse", "_IncludeDispatchKeyGuard", "_jit_get_all_schemas"])
+def test_a_torch_without_what_redirects_is_warned_of_and_gives_the_same(
+    lost: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody promises these names; without them fits take turns at torch's own generator."""
+    expected = fit("dropout")
+    for cached in (threads._is_redirected, threads._redirect, threads._key):
+        own = cached.__wrapped__
+        monkeypatch.setattr(threads, own.__name__, functools.cache(own))
+    monkeypatch.delattr(torch._C, lost)
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    with pytest.warns(RuntimeWarning, match="fits in several threads wait for each other"):
+        found = fit("dropout")
+    assert same(expected, found)
+    assert torch.equal(torch.get_rng_state(), before)
+    with ThreadPoolExecutor(2) as pool:
+        assert all(same(expected, each) for each in pool.map(fit, ["dropout"] * 4))

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from numpy.typing import NDArray
 from sklearn.datasets import load_iris, load_wine, make_blobs
 from sklearn.metrics import adjusted_rand_score
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import pollux
@@ -368,3 +370,22 @@ def test_hard_rules_are_those_of_soft_trees() -> None:
     clustering = GeminiClustering(2, model="linear", objective="mi", max_epochs=2, random_state=0).fit(X)
     with pytest.raises(InputError, match="soft_tree"):
         hard_rules(clustering)
+
+
+def test_a_transformer_prepares_what_the_kernel_sees() -> None:
+    X = WINE.copy()
+    plain = GeminiTree(3, preprocessing="standard", max_leaves=5).fit(X)
+    own = GeminiTree(3, preprocessing=StandardScaler(), max_leaves=5).fit(X)
+    np.testing.assert_array_equal(own.labels_, plain.labels_)
+    X[3, 1] = np.nan
+    assert GeminiTree(3, preprocessing=StandardScaler(), max_leaves=5).fit(X).n_clusters_ == 3
+    with pytest.raises(TypeError, match="preprocessing is None"):
+        GeminiTree(3, preprocessing=3).fit(WINE)
+
+
+def test_columns_of_text_are_refused_with_what_to_do() -> None:
+    frame = pd.DataFrame({"age": np.arange(6.0), "colour": pd.Categorical(["red", "blue"] * 3)})
+    with pytest.raises(InputError, match=r"colour hold text.*get_dummies"):
+        GeminiTree(2).fit(frame)
+    dummies = pd.get_dummies(frame, prefix_sep="=", dtype=float)
+    assert GeminiTree(2).fit(dummies).n_clusters_ == 2

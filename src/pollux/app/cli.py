@@ -7,10 +7,11 @@ of the command that was given is imported, so that help and complaints come at o
 from __future__ import annotations
 
 import argparse
-import importlib
+import importlib.util
 import os
 import re
 import signal
+import subprocess
 import sys
 import traceback
 from collections.abc import Sequence
@@ -38,6 +39,24 @@ COMMANDS = {
 
 # What torch, numpy and the system's loader say where memory is short.
 _LACKS_MEMORY = re.compile(r"allocate memory|out of memory|not enough memory|failed to map segment", re.I)
+
+# Libraries that lack memory while they are loaded, or while their threads start, end the process without a word. Where
+# memory is limited another process tries that first, with some memory less than this one has.
+_FEWEST_BYTES = 1_000_000_000
+_TRIAL = """
+import importlib.util, resource
+for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
+    soft, hard = resource.getrlimit(kind)
+    if soft != resource.RLIM_INFINITY:
+        resource.setrlimit(kind, (soft - 300_000_000, hard))
+resource.setrlimit(resource.RLIMIT_CPU, (60, 60))  # Some ask again and again, for ever.
+if importlib.util.find_spec("pyarrow"):
+    import pyarrow.dataset
+import numpy, scipy.sparse.linalg, sklearn.mixture, torch
+for ones in (numpy.ones, torch.ones):
+    ones((500, 500)) @ ones((500, 500))
+torch.ones(1_000_000).exp().sum()
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -83,7 +102,28 @@ def _run(words: list[str], named: str | None) -> int:
         commands.print_help(sys.stderr)
         return BAD_INPUT
     with command_line():
+        _check_memory_limit()
         return int(options.run(options))
+
+
+def _check_memory_limit() -> None:
+    """Raise an InputError where the system grants less memory (``ulimit -v``, ``-d``) than the libraries need."""
+    if importlib.util.find_spec("resource") is None:
+        return
+    import resource
+
+    limits = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
+    limit = min((limit for limit in limits if limit != resource.RLIM_INFINITY), default=None)
+    if limit is None:
+        return
+    is_enough = (
+        limit >= _FEWEST_BYTES and not subprocess.run([sys.executable, "-c", _TRIAL], capture_output=True).returncode
+    )
+    if not is_enough:
+        raise InputError(
+            f"There is not enough memory: this process may have {limit / 1e9:.1f} GB of addresses, and the libraries "
+            f"alone take more. Grant it at least 4 GB (ulimit -v 4000000), or set no limit."
+        )
 
 
 def _explain(error: Exception, command: str | None) -> int:

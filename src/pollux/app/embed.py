@@ -85,7 +85,7 @@ def embed_texts(settings: Settings, text: str, encoder: str, out: str | Path | N
 
     They are in a file of their own, with the texts, the known classes and the identifiers.
     """
-    from pollux.app.run_data import reading_of
+    from pollux.app.run_data import data_file, reading_of
     from pollux.app.run_folder import candidates
     from pollux.data.sources import open_data
 
@@ -104,7 +104,7 @@ def embed_texts(settings: Settings, text: str, encoder: str, out: str | Path | N
         raise InputError(f"The column {text!r} holds texts, which must become vectors. {error}") from error
     console.echo(f"texts of {text!r} are clustered by the vectors of {found.name}, which go to {path}")
     beside = [*filter(None, [settings.label]), *identifiers]
-    chunks = _texts(open_data(settings.data, reading_of(settings)), text, beside)
+    chunks = _texts(open_data(data_file(settings.data), reading_of(settings)), text, beside)
     # Whatever is wrong with them is said before anything is written.
     first = next(chunks)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -114,11 +114,11 @@ def embed_texts(settings: Settings, text: str, encoder: str, out: str | Path | N
 
 def find_texts(settings: Settings) -> str | None:
     """The only column of a table that holds sentences, by its first rows."""
-    from pollux.app.run_data import reading_of
+    from pollux.app.run_data import data_file, reading_of
     from pollux.data.sources import open_data
     from pollux.data.table_files import TableFiles
 
-    source = open_data(settings.data, reading_of(settings))
+    source = open_data(data_file(settings.data), reading_of(settings))
     if not isinstance(source, TableFiles):
         return None
     blocks = source.blocks()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 from pollux.app.console import GOOD, Console
@@ -41,15 +40,11 @@ def run(options: argparse.Namespace) -> int:
 
     clustering, encoding = run_folder.load_run(options.run_folder, options.missing)
     settings = run_folder.read_settings(options.run_folder)
-    file = options.data or (settings.data if settings is not None else None)
-    if not file:
-        raise InputError(f"{options.run_folder} does not say which data it was trained on: pollux explain RUN DATA.")
-    if options.data is None and not Path(file).exists():
-        raise InputError(f"{file} is no longer there: say where the data are, pollux explain RUN DATA.")
+    file = run_folder.find_data(options.run_folder, settings, options.data, "pollux explain RUN DATA")
     if len(encoding.encoded_shape) != 1:
         raise InputError("Rules are about columns of a table, and images have none: look at them, pollux report.")
     columns, labels, n = [], [], 0
-    for whole in open_data(file, run_data.reading_of(settings or Settings())).stream(encoding, []):
+    for whole in open_data(run_data.data_file(file), run_data.reading_of(settings or Settings())).stream(encoding, []):
         part, _ = run_data.drop_incomplete(whole, encoding)
         if len(part):
             columns.append(encoding.raw(part.rows))

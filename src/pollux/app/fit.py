@@ -20,12 +20,14 @@ from pollux.app.embed import embed_texts, find_texts
 from pollux.app.settings import (
     COLUMNS,
     GROUPS,
+    MADE_BY,
     NAMES,
     OUTPUT,
     TRAINING,
     Settings,
     add_options,
     from_toml,
+    resolve_data,
     resolve_settings,
 )
 from pollux.app.signals import on_stop, stop_on_signals
@@ -85,21 +87,20 @@ def run(options: argparse.Namespace) -> int:
     console = Console(getattr(options, "quiet", False), getattr(options, "json", False))
     given = {name: value for name, value in vars(options).items() if name in (*NAMES, "preset")}
     if hasattr(options, "resume"):
-        others = [*(name for name in given if name != "max_epochs"), *({"out", "config"} & vars(options).keys())]
+        others = [*(given.keys() - {"data", "max_epochs"}), *({"out", "config"} & vars(options).keys())]
         if others:
-            refused = others[0].replace("_", "-")
-            raise InputError(f"A run goes on with its own settings: only --epochs may be given too, not --{refused}.")
-        epochs, overwrite = given.get("max_epochs"), hasattr(options, "overwrite")
+            refused = min(others).replace("_", "-")
+            raise InputError(
+                f"A run goes on with its own settings: only --epochs, and where its data are now, may be given too, "
+                f"not --{refused}."
+            )
+        data, epochs, overwrite = given.get("data"), given.get("max_epochs"), hasattr(options, "overwrite")
         with console.progress():
-            outcome = resume_run(options.resume, max_epochs=epochs, overwrite=overwrite, console=console)
+            outcome = resume_run(options.resume, data, max_epochs=epochs, overwrite=overwrite, console=console)
     else:
         settings = from_toml(options.config, given) if hasattr(options, "config") else resolve_settings(given)
         if not settings.data:
             raise InputError("Name the file to cluster: pollux fit DATA.")
-        if settings.data == "-":
-            from pollux.app.run_data import copy_standard_input
-
-            settings = replace(settings, data=str(copy_standard_input()))
         out, overwrite = getattr(options, "out", None), getattr(options, "overwrite", False)
         text, encoder = getattr(options, "text", None), getattr(options, "encoder", "auto")
         if encoder != "auto" and text is None:
@@ -192,7 +193,7 @@ def start_run(
 
     # A run goes on wherever the command is given.
     must_link, cannot_link = (path and str(Path(path).resolve()) for path in (settings.must_link, settings.cannot_link))
-    data = str(Path(settings.data).resolve())
+    data = resolve_data(settings.data)
     settings = replace(settings, data=data, must_link=must_link, cannot_link=cannot_link)
     with _processes(settings.device) as ranks:
         if ranks is not None and ranks.rank:
@@ -216,12 +217,17 @@ def start_run(
 
 
 def resume_run(
-    run: str | Path, *, max_epochs: int | str | None = None, overwrite: bool = False, console: Console = SILENT
+    run: str | Path,
+    data: str | None = None,
+    *,
+    max_epochs: int | str | None = None,
+    overwrite: bool = False,
+    console: Console = SILENT,
 ) -> Outcome | None:
     """Train the model of a run further, up to its epochs or ``max_epochs`` in all, and write its folder anew.
 
     It goes on from the last checkpoint as if nothing had happened in between. Where nothing was learned by then, it
-    starts anew, if it may ``overwrite``.
+    starts anew, if it may ``overwrite``. Its data may be in another place, ``data``, by now.
     """
     from pollux.app import run_folder
 
@@ -229,6 +235,8 @@ def resume_run(
     settings = run_folder.read_settings(run / run_folder.UNFINISHED) or run_folder.read_settings(run)
     if settings is None:
         raise InputError(f"{run} has no {run_folder.SETTINGS}: pass the folder of a run.")
+    data = run_folder.find_data(run, settings, data, f"pollux fit DATA --resume {run}")
+    settings = replace(settings, data=resolve_data(data))
     if os.environ.get("RANK", "0") == "0":
         run_folder.check_idle(run)
     if max_epochs is not None and max_epochs != settings.max_epochs:
@@ -454,7 +462,7 @@ def _write_results(
 
 
 def _toml(settings: Settings) -> str:
-    header = f"# Made by pollux {version('pollux')}. To repeat the run: pollux fit --config run.toml\n"
+    header = f"{MADE_BY} {version('pollux')}. To repeat the run: pollux fit --config run.toml\n"
     return header + settings.to_toml()
 
 

@@ -56,8 +56,7 @@ def run(options: argparse.Namespace) -> int:
 
     if options.json and options.out is None:
         raise InputError("--json prints a summary, so the rows must go elsewhere: --out FILE.")
-    if options.data == "-":
-        options.data = str(run_data.copy_standard_input())
+    options.data = str(run_data.data_file(options.data))
     run, out = options.run_folder, None if options.out is None else Path(options.out)
     if out is not None:
         run_folder.check_not_input(out, options.data, run_folder.model_path(run))

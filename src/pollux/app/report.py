@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pollux.app.console import GOOD, Console
-from pollux.app.settings import Settings
+from pollux.app.settings import STANDARD_INPUT, Settings
 from pollux.errors import InputError, option
 from pollux.names import MISSING_IN_FILES
 
@@ -82,10 +82,7 @@ def gather_findings(
     from pollux.app import run_data, run_folder
 
     settings = run_folder.read_settings(run)
-    if data is None and settings is None:
-        raise InputError(f"{run} does not say which data it was trained on: pass them, pollux report RUN DATA.")
-    if data is None and settings is not None and not Path(settings.data).exists():
-        raise InputError(f"{settings.data} is no longer there: say where the data are, pollux report RUN DATA.")
+    file = run_folder.find_data(run, settings, None if data is None else str(data), "pollux report RUN DATA")
     settings, summary = settings or Settings(), run_folder.read_summary(run)
     clustering, encoding = run_folder.load_run(run, missing, with_free=True)
     # Imported late, because they bring torch.
@@ -93,13 +90,12 @@ def gather_findings(
     from pollux.data.sources import gather, open_data
     from pollux.report import describe, describe_training
 
-    file = settings.data if data is None else data
     beside = [*encoding.identifiers, *filter(None, [settings.label, label]), *(axes or "").split(",")]
     trained_on = summary.get("rows", 0) + summary.get("rows_dropped", 0)
     is_long = data is None and trained_on > _MOST_ROWS and summary.get("streamed")
     random, shown, found, total = np.random.default_rng(0), [], [], 0
     # As they are read for prediction: guessing types anew, from other rows, could find others.
-    for part in open_data(file, run_data.reading_of(settings)).stream(encoding, beside):
+    for part in open_data(run_data.data_file(file), run_data.reading_of(settings)).stream(encoding, beside):
         mask = random.random(len(part)) < (_SHOWN_ROWS / trained_on if is_long else 1)
         shown.append(part.kept(mask) if is_long else part)
         found.append(total + np.flatnonzero(mask))
@@ -121,7 +117,11 @@ def gather_findings(
     scaling = {"global": "divided by one number", "none": "as they are"}.get(settings.scaling, "")
     if settings.scaling == "auto" and len(encoding.scales) > 1:
         scaling = run_data.describe_scaling(encoding)
-    described = {"Data": settings.data, **describe_training(clustering, summary.get("rows"))}
+    trained_with = "standard input" if settings.data == STANDARD_INPUT else settings.data
+    described = {
+        "Data": trained_with,
+        **describe_training(clustering, summary.get("rows")),
+    }
     described |= {"Numbers": scaling, "Missing values": settings.missing}
     points, axis_names = _points(None if axes == "neighbours" else axes, part, kept)
     notes = _notes(summary, data is not None or missing is not None, is_other, total, len(whole), len(part))

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import atexit
+import codecs
 import hashlib
 import math
 import shutil
 import sys
 import tempfile
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pollux.app.console import PrintedRows
-from pollux.app.settings import Settings
+from pollux.app.settings import STANDARD_INPUT, Settings
 from pollux.data.arrow import as_text
 from pollux.data.encoding import Encoding, TableEncoding, readable_names
 from pollux.data.moments import looks_embedded
@@ -49,6 +51,8 @@ _NAMED_TEXTS = 20_000
 # Words of a text, on average, from which on it is about something.
 _SENTENCE = 3
 _SCORED_ROWS = 1_000_000
+_ROWS_AT_ONCE = 262_144
+"""Rows in memory that are written together: what is written of a row takes far more memory than the row."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +131,9 @@ class RunData:
     def parts(self) -> Iterator[tuple[Part, NDArray[np.int64], NDArray[np.float32]]]:
         """The rows in the order of the file: as they are there, their numbers, and encoded."""
         if self.part is not None and self.numbers is not None:
-            yield self.part, self.numbers, self.samples
+            for first in range(0, len(self), _ROWS_AT_ONCE):
+                stop = first + _ROWS_AT_ONCE
+                yield self.part.between(first, stop), self.numbers[first:stop], self.samples[first:stop]
             return
         beside = [*self.encoding.identifiers, *filter(None, [self.settings.label])]
         assert self.source is not None
@@ -222,11 +228,13 @@ class RunData:
         is_embedded, labelled, texts = self.recipe == "embeddings", list[int](), list[str]()
         # Scores are those of every so-manieth row.
         stride = max(1, len(self) // _SCORED_ROWS)
+        free = fitted.free_probabilities() if fitted.is_free else None
         with open_writer(path, self.settings.raw) as write, Stage("writing clusters, row", len(self)) as shown:
             for part, numbers, X in self.parts():
-                probabilities = fitted.free_probabilities() if fitted.is_free else fitted.probabilities(X)
+                done = int(rows.sum())
+                probabilities = fitted.probabilities(X) if free is None else free[done : done + len(X)]
                 # Sizes that are asked for may need others than the likeliest.
-                labels = fitted.labels if self.part is not None else probabilities.argmax(1)
+                labels = fitted.labels[done : done + len(X)] if self.part is not None else probabilities.argmax(1)
                 outlier = fitted.find_outliers(X, self.settings.outliers) if self.settings.outliers else None
                 beside = identifiers_of(part, self.encoding)
                 write(assignment_columns(part, numbers, probabilities, beside, outlier, labels))
@@ -295,19 +303,31 @@ def _texts_of(part: Part, encoding: Encoding, rows: slice) -> list[str]:
 # How a file is opened
 
 
-def copy_standard_input() -> Path:
+@cache
+def _copy_to_file(stream: TextIO) -> Path:
     """What standard input holds, in a file that is gone when the process ends; its first bytes tell the format."""
     folder = tempfile.TemporaryDirectory(prefix="pollux-")
     atexit.register(folder.cleanup)
     path = Path(folder.name) / "stdin"
     with path.open("wb") as file:
-        shutil.copyfileobj(sys.stdin.buffer, file)
+        shutil.copyfileobj(stream.buffer, file)
     with path.open("rb") as file:
-        head = file.read(64).lstrip()
-    suffixes = {b"PAR1": ".parquet", b"ARROW1": ".arrow", b"\x93NUMPY": ".npy", b"PK": ".xlsx"}
+        head = file.read(64).lstrip(codecs.BOM_UTF8 + b" \t\r\n")
+    suffixes = {b"PAR1": ".parquet", b"ARROW1": ".arrow", b"\x93NUMPY": ".npy", b"\xd0\xcf\x11\xe0": ".xls"}
+    suffixes |= {b"\x1f\x8b": ".csv.gz", b"BZh": ".csv.bz2", b"\x28\xb5\x2f\xfd": ".csv.zst"}
     suffixes |= {b"[": ".json", b"{": ".json"}
     suffix = next((suffix for first, suffix in suffixes.items() if head.startswith(first)), ".csv")
-    return path.rename(path.with_suffix(suffix))
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as packed:
+            members = packed.namelist()
+        is_sheet = any(name in ("[Content_Types].xml", "mimetype") for name in members)
+        suffix = (".ods" if "mimetype" in members else ".xlsx") if is_sheet else ".npz"
+    return path.rename(path.with_name(path.name + suffix))
+
+
+def data_file(data: str | Path) -> Path:
+    """Where data are: what comes from standard input, which can be read once, is copied to a file."""
+    return _copy_to_file(sys.stdin) if data == STANDARD_INPUT else Path(data)
 
 
 def open_run_data(
@@ -330,7 +350,7 @@ def open_run_data(
 
 def is_streamed(settings: Settings) -> bool:
     """Whether rows are read as they are needed: if it was asked for, or they would take much memory."""
-    path = Path(settings.data)
+    path = data_file(settings.data)
     if settings.stream == "no" or not (path.is_file() or path.is_dir()):
         return False
     if settings.stream == "yes":
@@ -339,8 +359,8 @@ def is_streamed(settings: Settings) -> bool:
 
 
 def _read(settings: Settings) -> RunData:
-    source = open_data(settings.data, reading_of(settings))
-    with Stage(f"reading {Path(settings.data).name}"):
+    source = open_data(data_file(settings.data), reading_of(settings))
+    with Stage(f"reading {source.path.name}"):
         part = source.read()
     choices = choices_of(settings)
     if part.names:
@@ -361,7 +381,7 @@ def _stream(settings: Settings, ranks: Ranks | None) -> RunData:
     """How the rows are read is decided by reading them once, which several processes share."""
     from pollux.data.streams import Stream
 
-    source = open_data(settings.data, reading_of(settings))
+    source = open_data(data_file(settings.data), reading_of(settings))
     blocks, choices = source.blocks(), choices_of(settings)
     if blocks.shape is None:
         choices = choices.among(blocks.names)

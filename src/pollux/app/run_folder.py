@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, TypedDict
 
 from msgspec import Meta
 
-from pollux.app.settings import Settings, from_toml
+from pollux.app.settings import STANDARD_INPUT, Settings, from_toml
 from pollux.app.signals import hold_signals, on_stop
 from pollux.data.sources import FORMATS
 from pollux.errors import InputError, NothingLearnedError, option
@@ -69,7 +69,7 @@ def check_idle(path: str | Path) -> None:
 
 def candidates(data: str | Path, under: str = "runs") -> Iterator[Path]:
     """Folders named after the data: runs/iris, runs/iris-2, …"""
-    name = Path(data).resolve().name.split(".")[0] or "run"
+    name = "stdin" if data == STANDARD_INPUT else Path(data).resolve().name.split(".")[0] or "run"
     yield Path(under) / name
     yield from (Path(under) / f"{name}-{number}" for number in itertools.count(2))
 
@@ -297,6 +297,19 @@ def load_run(
         encoding = encoding.with_missing(missing)
         clustering.fitted_ = replace(clustering.fitted_, encoding=encoding)
     return clustering, encoding
+
+
+def find_data(run: str | Path, settings: Settings | None, given: str | None, how: str) -> str:
+    """Which data a run was trained on, unless others are given; an InputError that says ``how`` to give them."""
+    if given is not None:
+        return given
+    if settings is None or not settings.data:
+        raise InputError(f"{run} does not say which data it was trained on: pass them, {how}.")
+    if settings.data == STANDARD_INPUT:
+        raise InputError(f"The data of {run} came from standard input: pass them again, {how} (- if they still do).")
+    if not Path(settings.data).exists():
+        raise InputError(f"{settings.data} is no longer there: say where the data are, {how}.")
+    return settings.data
 
 
 def read_settings(run: str | Path) -> Settings | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pollux.app.console import FORMATS, GOOD, Console
-from pollux.app.settings import COLUMNS, NAMES, READING, Settings, add_options
+from pollux.app.settings import COLUMNS, NAMES, READING, Settings, add_options, resolve_data
 from pollux.errors import InputError
 from pollux.progress import Stage
 
@@ -62,13 +62,11 @@ def run(options: argparse.Namespace) -> int:
     import numpy as np
 
     from pollux.app import run_folder
-    from pollux.app.run_data import copy_standard_input, open_run_data
+    from pollux.app.run_data import open_run_data
 
     if options.out is not None:
         run_folder.check_free(options.out, options.overwrite)
-    if given.data == "-":
-        given = replace(given, data=str(copy_standard_input()))
-    settings, console = replace(given, data=str(Path(given.data).resolve())), Console(options.quiet, options.json)
+    settings, console = replace(given, data=resolve_data(given.data)), Console(options.quiet, options.json)
     with console.progress():
         data = open_run_data(settings)
         for line in data.describe():

@@ -27,6 +27,12 @@ The other is n_clusters, 10 in Python: a command looks for the number.
 
 _WIDEST, _MOST_RESTARTS = 100_000, 1_000
 # Of files of settings.
+MADE_BY = "# Made by pollux"
+"""How the settings of a run begin."""
+
+STANDARD_INPUT = "-"
+"""What stands for the data that a command is piped."""
+
 _MOST_BYTES = 2_000_000
 _LONG_KEY = re.compile(r"""(?<![\w"'.-])(?:[\w"'-]+[ \t]*\.[ \t]*){30}""")
 
@@ -332,7 +338,8 @@ class Settings:
     def command(self) -> str:
         """The command that repeats the run."""
         # A name that begins with a dash would be read as an option.
-        words = ["pollux", "fit", *([] if self.data.startswith("-") else [self.data])]
+        is_last = self.data.startswith("-") and self.data != STANDARD_INPUT
+        words = ["pollux", "fit", *([] if is_last else [self.data])]
         words += [] if self.recipe is None else ["--preset", self.recipe]
         for name, value in self.changed().items():
             spelled = f"--{OPTIONS[name].flag or name.replace('_', '-')}"
@@ -348,7 +355,7 @@ class Settings:
                 value = [f"{key}={weight}" for key, weight in value.items()]
             for item in map(str, value if isinstance(value, list | tuple) else [value]):
                 words += [f"{spelled}={item}"] if item.startswith("-") else [spelled, item]
-        return shlex.join([*words, *(["--", self.data] if self.data.startswith("-") else [])])
+        return shlex.join([*words, *(["--", self.data] if is_last else [])])
 
     def to_toml(self) -> str:
         """A file for ``pollux fit --config``."""
@@ -434,6 +441,14 @@ def _whole_numbers(text: str) -> list[int]:
         raise argparse.ArgumentTypeError(f"whole numbers such as 200,100, not {text!r}") from None
 
 
+def resolve_data(data: str) -> str:
+    """Data as they are called wherever the command is given."""
+    try:
+        return data if data == STANDARD_INPUT else str(Path(data).resolve())
+    except (RuntimeError, OSError) as error:
+        raise InputError(f"{data} cannot be opened: {error}") from error
+
+
 def resolve_settings(given: Mapping[str, Any]) -> Settings:
     """The settings that were given; where a "preset" is among them, the others come from its recipe."""
     own = {name: value for name, value in given.items() if name != "preset"}
@@ -466,6 +481,9 @@ def from_toml(path: str | Path, over: Mapping[str, Any]) -> Settings:
     except (ValueError, RecursionError, OSError) as error:
         raise InputError(f"{path} is not a TOML file of settings: {error}") from error
     values = {OLD_KEYS.get(name, name): value for name, value in values.items()}
+    if text.startswith(MADE_BY) and values.get("trial_epochs") == "auto":
+        # Runs spell out all that was left to us; older versions wrote this for a quarter.
+        values["trial_epochs"] = 0.25
     for key, kind in (("categories", "text"), ("id", "id")):
         # As older versions wrote it.
         named = values.pop(key, ())
@@ -477,8 +495,8 @@ def from_toml(path: str | Path, over: Mapping[str, Any]) -> Settings:
     unknown = [name for name in values if name not in known]
     if unknown:
         raise InputError(f"{path} has settings that are not known: {', '.join(unknown)}. Known are {', '.join(known)}.")
-    if isinstance(values.get("data"), str) and not Path(values["data"]).is_absolute():
-        # As everywhere in such files: beside the file, wherever the command is given.
+    if isinstance(values.get("data"), str) and values["data"] != STANDARD_INPUT:
+        # As everywhere in such files: beside the file, wherever the command is given. One that is absolute stays so.
         values["data"] = str(path.parent / values["data"])
     return resolve_settings({**values, **over})
 

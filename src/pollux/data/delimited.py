@@ -26,6 +26,7 @@ DELIMITERS = ",;\t|"
 
 _BLOCK_BYTES = 4_000_000
 _FIRST_BYTES, _MOST_BYTES = 65_536, 64_000_000
+_MOST_UNPACKED = 2_000_000_000
 _NUMBER = re.compile(r"[-+]?(\d+([.,]\d*)?|[.,]\d+)([eE][-+]?\d+)?")
 _DECIMAL_COMMA = re.compile(r"(^|;)\"?[-+]?\d+,\d+\"?\r?(;|$)", re.MULTILINE)
 _DECIMAL_POINT = re.compile(r"(^|;)\"?[-+]?\d+\.\d+\"?\r?(;|$)", re.MULTILINE)
@@ -61,7 +62,7 @@ class CsvFile(TableFile):
             ) from error
         decoder, looked_at = codecs.getincrementaldecoder("utf-8")(), 0
         with self._open() as stream:
-            while looked_at < _MOST_BYTES and (piece := stream.read(_BLOCK_BYTES)):
+            while looked_at < _MOST_BYTES and (piece := _read(stream, _BLOCK_BYTES)):
                 if not looked_at and piece.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
                     return "utf-16"
                 looked_at += len(piece)
@@ -135,16 +136,18 @@ class CsvFile(TableFile):
         return f"rows {first} to {first + self.lengths[block] - 1}" if row is None else f"row {first + row}"
 
     def size_in_memory(self) -> int:
-        size = super().size_in_memory()
-        packing = COMPRESSED.get(self.path.suffix.lower())
-        if packing is None:
-            return size
-        # By what the beginning of a packed file unpacks to.
-        with pa.OSFile(str(self.path)) as packed, pa.input_stream(packed, packing) as stream:
-            unpacked = 0
-            while unpacked < _MOST_BYTES and (piece := stream.read(_BLOCK_BYTES)):
-                unpacked += len(piece)
-            return int(size * unpacked // max(1, packed.tell()))
+        size, packing = self.path.stat().st_size, COMPRESSED.get(self.path.suffix.lower())
+        looked_at = lines = 0
+        with self._open() as stream:
+            # A packed file does not say how large it is, and its beginning is no measure of the rest.
+            while looked_at < (_FIRST_BYTES if packing is None else _MOST_UNPACKED) and (
+                piece := _read(stream, _BLOCK_BYTES)
+            ):
+                looked_at += len(piece)
+                lines += piece.count(b"\n")
+        unpacked = size if packing is None else looked_at
+        # Short numbers take more than their text.
+        return max(unpacked // 2, int(4 * len(self.names) * lines * unpacked / max(1, looked_at)))
 
     def _batches(self, types: Mapping[str, Any]) -> Iterator[Any]:
         """Record batches of these columns, of these types."""
@@ -288,10 +291,15 @@ def look(
     return Dialect(chosen, names, "," if comma else ".", blank + int(header), bool(rest.strip()) or not header)
 
 
+def _read(stream: Any, size: int) -> bytes:
+    """At most so many bytes. ``stream.read`` would keep its memory for ever where a packed file is damaged."""
+    return bytes(stream.read_buffer(size).to_pybytes())
+
+
 def _head(path: Path, open_file: Callable[[], Any], size: int, encoding: str) -> tuple[str, bool]:
     """Whole lines from the beginning of a file, of about so many bytes; and whether that is all of it."""
     with open_file() as stream:
-        head = stream.read(size)
+        head = _read(stream, size)
         is_whole = len(head) < size
     if not head.strip():
         raise InputError(f"{path} is empty.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +18,8 @@ from pollux.data.encoding import TableEncoding
 from pollux.data.sources import FORMATS, check_columns, suffix_of
 from pollux.data.table_files import TableFile
 from pollux.errors import InputError
+
+_MOST_BYTES = 1_000_000_000
 
 
 @dataclass(frozen=True)
@@ -53,16 +56,28 @@ class DocumentFile(TableFile):
         return "the table" if row is None else f"row {row}"
 
 
+def _too_large(path: Path) -> InputError:
+    return InputError(
+        f"{path} holds more than {_MOST_BYTES / 1e9:.0f} GB of text, unpacked. Such a file is read as a whole, which "
+        f"takes many times that memory: make it a CSV or Parquet file, which are read in parts."
+    )
+
+
 def _read_json(path: Path) -> dict[str, list[Any]]:
     """Columns of a list of objects, of objects that follow each other, or of one object of lists."""
     try:
         with pa.input_stream(str(path)) as stream:
-            text = stream.read().decode("utf-8-sig")
+            content = stream.read_buffer(_MOST_BYTES + 1).to_pybytes()
+        if len(content) > _MOST_BYTES:
+            raise _too_large(path)
+        text = content.decode("utf-8-sig")
         try:
             found = json.loads(text)
         except json.JSONDecodeError:
             # Some of what splitlines ends a line at may stand within a text.
             found = [json.loads(line) for line in re.split(r"[\r\n]+", text) if line.strip()]
+    except InputError:
+        raise
     except (ValueError, RecursionError, OSError, EOFError) as error:
         raise InputError(f"{path} is not JSON: {error}") from error
     if isinstance(found, dict) and found and all(isinstance(values, list) for values in found.values()):
@@ -85,6 +100,10 @@ def _read_sheet(path: Path) -> dict[str, list[Any]]:
         raise InputError(
             f"{path}: Excel files are read by python-calamine: pip install 'pollux[excel]'; or save the sheet as CSV."
         ) from error
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as packed:
+            if sum(member.file_size for member in packed.infolist()) > _MOST_BYTES:
+                raise _too_large(path)
     try:
         workbook = python_calamine.CalamineWorkbook.from_path(str(path))
         sheets = (workbook.get_sheet_by_name(name).to_python() for name in workbook.sheet_names)

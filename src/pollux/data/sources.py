@@ -107,6 +107,12 @@ class Part:
         rows = rows[mask] if isinstance(rows, np.ndarray) else rows.filter(mask)
         return Part(rows, self.first, beside, self.feature_names)
 
+    def between(self, first: int, stop: int) -> Part:
+        """The rows of these numbers in the part, the last of them excluded."""
+        beside = {name: values[first:stop] for name, values in self.beside.items()}
+        rows = self.rows[first:stop] if isinstance(self.rows, np.ndarray) else self.rows.slice(first, stop - first)
+        return Part(rows, self.first + first, beside, self.feature_names)
+
 
 class Blocks(ABC):
     """Rows in blocks, each of which can be read by itself, in any order, as they are stored.

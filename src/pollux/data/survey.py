@@ -44,7 +44,7 @@ from pollux.data.encoding import (
 )
 from pollux.data.moments import Moments, learn_units, parts_of
 from pollux.data.shuffling import shards
-from pollux.data.sources import Blocks
+from pollux.data.sources import FORMATS, Blocks, suffix_of
 from pollux.data.spellings import (
     DATES,
     DAY,
@@ -156,7 +156,10 @@ def learn_encoding(
     is it known which columns must be complete.
     """
     choices = choices or Choices()
-    encoding = _survey_all(blocks, choices, None, ranks)[0].plan()
+    try:
+        encoding = _survey_all(blocks, choices, None, ranks)[0].plan()
+    except InfiniteColumnError as error:
+        raise _find_infinite(blocks, str(error)) from None
     if choices.missing != "drop":
         return encoding, blocks.lengths
     while True:
@@ -235,6 +238,32 @@ def _narrowed(choices: Choices, encoding: Encoding, blocks: Blocks) -> Choices:
     use = [name for name in choices.use if name in read]
     kinds |= dict.fromkeys(encoding.identifiers, "id")
     return replace(choices, columns=columns, drop=others, use=use, kinds=kinds)
+
+
+class InfiniteColumnError(InputError):
+    """A column, which this names, holds infinite values."""
+
+
+def _find_infinite(blocks: Blocks, name: str) -> InputError:
+    """What to say of the infinite values of a column: where the first is, and how to go on."""
+    first, count = "", 0
+    for block in range(len(blocks.lengths)):
+        part = blocks.read_block(block, [name])
+        if isinstance(part, np.ndarray):
+            values = part[:, (list(blocks.names) or [str(index) for index in range(part.shape[1])]).index(name)]
+        else:
+            values = as_numbers(name, part.column(name))
+        is_infinite = np.isinf(values)
+        if is_infinite.any() and not first:
+            first = blocks.where(block, int(is_infinite.argmax()))
+        count += int(is_infinite.sum())
+    is_text = suffix_of(blocks.path)[0] in (*FORMATS["CSV"], *FORMATS["TSV"])
+    spelled = advised("make them None", f"say so ({option('na', 'inf')})" if is_text else "store them as such")
+    instead = advised("leave the column out", f"leave it out ({option('drop', name)})")
+    return InputError(
+        f"{first}: column {name!r} is infinite; of its values {count:,} are. Correct them; if they stand for missing "
+        f"values, {spelled}; or {instead}."
+    )
 
 
 class LeaveOutError(Exception):
@@ -929,12 +958,13 @@ def _check_number(name: str, moments: Moments, scaling: str) -> None:
         raise LeaveOutError("it has no values", "empty")
     if not moments.low[0] < moments.high[0]:
         raise LeaveOutError("it has one value throughout", "constant")
+    if math.isinf(moments.low[0]) or math.isinf(moments.high[0]):
+        raise InfiniteColumnError(name)
     mean, deviation = float(moments.mean[0]), float(moments.deviation[0])
     if not (math.isfinite(mean) and math.isfinite(deviation) and (deviation > 0 or scaling == "none")):
         instead = advised("leave the column out", f"leave it out ({option('drop')})")
         raise InputError(
-            f"Column {name!r} holds values that are infinite, or too large or small to standardise: correct them, or "
-            f"{instead}."
+            f"Column {name!r} holds values that are too large or small to standardise: correct them, or {instead}."
         )
 
 

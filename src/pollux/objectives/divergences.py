@@ -120,8 +120,19 @@ def mmd(log_p: Tensor, log_q: Tensor, kernel: Tensor | Features, samples: BatchS
     else:
         rows = torch.cat([p, q.expand(*p.shape[:-2], *q.shape[-2:])], -2) - q.mean(-2, keepdim=True)
     if isinstance(kernel, Features):
-        (means,) = samples.sums(rows @ samples.centre(kernel).values.to(p.dtype))
-        gram = means.double() @ means.double().mT
+        values = samples.centre(kernel).values.to(p.dtype)
+        n, r = values.shape
+        if (
+            samples is LOCAL
+            and r > 2 * n
+            and rows.shape[:-1].numel() >= n
+            and not (values.requires_grad or is_traced())
+        ):
+            # Of many clusters, and of more features than samples, the kernel itself is smaller.
+            gram, _ = _Gram.apply(rows, values @ values.mT, samples)  # type: ignore[no-untyped-call]
+        else:
+            (means,) = samples.sums(rows @ values)
+            gram = means.double() @ means.double().mT
     elif is_traced():
         gram = (rows @ centre_kernel(kernel, p.dtype)).double() @ rows.double().mT
     else:

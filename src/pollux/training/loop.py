@@ -347,6 +347,9 @@ class TrainingState:
         own = state["processes"][0 if self._ranks is None else self._ranks.rank]
         self.batches.load_state(own["batches"])
         self.metrics.load_state(own["metrics"], device)
+        rows = [row for rows in self.history.metrics.values() for row in rows] + ([] if best is None else [best])
+        if ({row.numel() for row in rows} | self.metrics.widths()) - {len(self.model.modules)}:
+            raise ValueError("metrics are of another number of models")
         load_random_states(own["random"], self._generators, device)
 
 
@@ -437,6 +440,9 @@ class NanGuard:
             None if state[name] is None else [saved.to(now.device) for saved, now in zip(state[name], own, strict=True)]
             for name in ("candidate", "good")
         )
+        for weights in filter(None, (candidate, good)):
+            if [tensor.shape for tensor in weights] != [tensor.shape for tensor in own]:
+                raise ValueError("good weights are of other shapes")
         self._candidate = candidate or own
         self._good = good or self._candidate
         self.has_good = state["has_good"]

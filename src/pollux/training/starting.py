@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from sklearn.cluster import kmeans_plusplus
 from sklearn.metrics import pairwise_distances_argmin
 from torch import Tensor, nn
@@ -30,6 +32,7 @@ from pollux.training.trainable import DenseModels, SingleModel, Trainable, has_c
 # Of k-means; restarts are further ones.
 _RUNS = 4
 _FEWEST_STEPS = 100
+_WIDE, _PROJECTED = 1_024, 256
 # Labels of k-means are often wrong: a model that is sure of them has little left to learn.
 _LABEL_SMOOTHING = 0.1
 
@@ -165,7 +168,7 @@ def initial_labels(
     else:
         everything = block(torch.arange(len(rows)))
         assert isinstance(everything, Features)
-        features = [everything.values.cpu().numpy()] * count
+        features = [_narrow(everything.values.cpu().numpy())] * count
     labels = []
     for restart, each in enumerate(features):
         # Of unit size, squares can be summed whatever the units.
@@ -174,6 +177,17 @@ def initial_labels(
         found = k_means(scaled, min(n_clusters, scaled.shape[0]), seed_of_restart, weight, runs=_RUNS, in_place=True)
         labels.append(torch.from_numpy(found))
     return labels
+
+
+def _narrow(features: NDArray[Any]) -> NDArray[Any]:
+    """Features (n, r) as they are, or of hundreds of clusters a random projection, which keeps distances to a few
+    percent: k-means in thousands of dimensions takes minutes."""
+    r = features.shape[1]
+    if r <= _WIDE:
+        return features
+    directions = np.random.default_rng(0).standard_normal((r, _PROJECTED)).astype(features.dtype)
+    projected: NDArray[Any] = features @ directions / math.sqrt(_PROJECTED)
+    return projected
 
 
 def learn_labels(

@@ -93,6 +93,10 @@ class EpochMetrics:
         self._earlier = None if earlier is None else earlier.to(device).reshape(-1)
         self._n_earlier = state["n_earlier"]
 
+    def widths(self) -> set[int]:
+        """Of how many models the metrics are that were loaded; empty where there are none."""
+        return {each.shape[-1] for each in (*self._values, self._earlier) if each is not None}
+
 
 def _append(tensors: list[Tensor], rows: Tensor) -> None:
     """Keep rows (steps, R) with those before them: many small tensors would leave holes in memory between them."""
@@ -179,6 +183,11 @@ class ClusterMetrics(EpochMetrics):
         # Earlier versions had one sum for each model.
         self._entropy = [] if entropy is None else [entropy if entropy.ndim == 2 else entropy[None]]
         self._seen = state["seen"]
+
+    def widths(self) -> set[int]:
+        pending = {len(each) if each.ndim == 3 else 1 for each in self._pending}
+        counts = set() if self._counts is None else {len(self._counts)}
+        return super().widths() | pending | counts | {each.shape[-1] for each in self._entropy}
 
 
 class Step(Protocol):

@@ -27,7 +27,7 @@ from pollux.geometry.pairwise import is_whole
 from pollux.io import tensors as tensor_files
 from pollux.io.parsing import Finite, Size, parse
 from pollux.models import SoftTreeNetwork
-from pollux.spec import Scaling, as_group
+from pollux.spec import Scaling, Transformer, as_group
 from pollux.trees.growth import NO_CHILD, Array, Growth, Index, Limits, Nodes
 
 FORMAT, VERSION = "pollux-tree", "1"
@@ -133,6 +133,13 @@ class GeminiTree(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             The kernel of the samples, if it is known already.
         """
         limits = self._limits()
+        kinds = X.dtypes.items() if hasattr(X, "iloc") else ()
+        texts = [str(name) for name, kind in kinds if str(kind) in ("category", "string", "str")]
+        if texts:
+            raise InputError(
+                f"GeminiTree splits columns of numbers, and {', '.join(texts)} hold text: make each value a column of "
+                "zeros and ones, such as colour=red (pandas.get_dummies with prefix_sep='=')."
+            )
         X = validate_data(
             self, X, dtype=np.float64, ensure_all_finite="allow-nan", ensure_min_samples=max(2, self.n_clusters)
         )
@@ -204,8 +211,17 @@ class GeminiTree(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             return self._features(X, weight, geometry.affinity, seed)
         X, weight = X[selected], weight[selected]
         samples = ArraySamples(X, np.ones(len(X), dtype=bool), torch.from_numpy(weight))
-        scaling = as_group("preprocessing", self.preprocessing).fit(samples)
-        if scaling is None and np.isnan(X).any():
+        preprocessing = as_group("preprocessing", self.preprocessing)
+        is_scaling, has_gaps = isinstance(preprocessing, Scaling), bool(np.isnan(X).any())
+        if not is_scaling and not hasattr(preprocessing, "transform"):
+            raise TypeError(f"preprocessing is None, a name, Scaling(…) or a transformer, not {preprocessing!r}.")
+        if has_gaps and not is_scaling:
+            # Not every transformer fills gaps, and the kernel needs numbers.
+            filling = FittedScaling.fit(X, "none", sample_weight=samples.sample_weight)
+            X = prepared(X, filling, torch.float64, "cpu").flat() + filling.centre.numpy()
+            samples = replace(samples, X=X)
+        scaling = (preprocessing if is_scaling else Transformer(preprocessing)).fit(samples)
+        if scaling is None and has_gaps:
             scaling = FittedScaling.fit(X, "none", sample_weight=samples.sample_weight)
         return features_of(geometry, prepared(X, scaling, torch.float64, "cpu"), seed=seed)
 

@@ -86,12 +86,12 @@ const createMap = (canvas, data, told) => {
     if (atEverything) Object.assign(view, everything);
     told.beyond(whole ? [] : beyond());
   };
-  /* Pixels for all of a width and of a height: distances mean the same in both directions, unless one axis would shrink
-     to nothing. */
+  /* Pixels for all of a width and of a height: distances mean the same in both directions, unless the samples would fill
+     less than half of the frame. */
   const fitted = (room, width, height) => {
     const unit = { x: room.x / width, y: room.y / height };
     const least = Math.min(unit.x, unit.y);
-    return Math.max(unit.x, unit.y) < 5 * least ? [least * width, least * height] : [room.x, room.y];
+    return Math.max(unit.x, unit.y) <= 2 * least ? [least * width, least * height] : [room.x, room.y];
   };
   /* The samples that the first view leaves out. */
   const beyond = () => {

@@ -23,9 +23,13 @@ template <int BYTES>
 using Width = std::integral_constant<int, BYTES>;
 
 #if defined(__GNUC__) && defined(__x86_64__)
-static const int REGISTERS = __builtin_cpu_supports("avx512f")                                    ? 64
-                             : __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? 32
-                                                                                               : 16;
+static const int REGISTERS = [] {
+  // Constructors of static objects run in no known order: what tells processors apart may not have been set up yet.
+  __builtin_cpu_init();
+  return __builtin_cpu_supports("avx512f")                                    ? 64
+         : __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? 32
+                                                                             : 16;
+}();
 template <class Work>
 __attribute__((target("avx512f,avx2,fma"), noinline)) void in_widest(const Work& work) {
   work(Width<64>{});
