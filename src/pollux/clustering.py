@@ -15,6 +15,10 @@ import scipy.sparse
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
+from sklearn.impute import SimpleImputer
+from sklearn.kernel_approximation import Nystroem
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
@@ -39,7 +43,7 @@ from pollux.objectives import Divergence, Gemini
 from pollux.objectives.penalties import Penalty
 from pollux.progress import Stage, show_progress
 from pollux.ranks import is_first
-from pollux.recipes import EMBEDDINGS, IMAGES, TABLES, UNKNOWN, DataKind, apply_recipe
+from pollux.recipes import EMBEDDINGS, IMAGES, RIM, TABLES, UNKNOWN, DataKind, apply_recipe
 from pollux.spec import (
     GROUPS,
     MLP,
@@ -292,6 +296,42 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         if resolve_objective(overrides.get("objective", kept["objective"])).needs != "kernel":
             kept.pop("geometry", None)
         return cls(n_clusters).set_params(**apply_recipe(kept, dict(overrides)))
+
+    @classmethod
+    def rim(cls, n_clusters: int = 10, **overrides: Any) -> Self:
+        """Regularised information maximisation (RIM): mutual information, a linear model, and an ℓ2 penalty.
+
+        Parameters
+        ----------
+        n_clusters : int
+            Most clusters to find; the penalty empties those that are not needed.
+        **overrides
+            Parameters that are to differ, such as ``penalties={"weight_decay": 0.1}``.
+
+        References
+        ----------
+        A. Krause, P. Perona, R. Gomes, "Discriminative clustering by regularized information maximization", 2010.
+        """
+        return cls._of_recipe(n_clusters, RIM, overrides)
+
+    @classmethod
+    def kernel_rim(cls, n_clusters: int = 10, *, kernel: str = "rbf", landmarks: int = 100, **overrides: Any) -> Self:
+        """RIM that is linear in features of a kernel at landmarks (Nyström) of the standardised columns.
+
+        Parameters
+        ----------
+        n_clusters : int
+            Most clusters to find.
+        kernel : str or callable
+            A kernel of scikit-learn's :class:`~sklearn.kernel_approximation.Nystroem`.
+        landmarks : int
+            How many samples the features are made from, at most as many as there are. More tell finer shapes.
+        **overrides
+            Parameters that are to differ. A model file cannot hold this preprocessing: keep it with ``joblib``.
+        """
+        features = Nystroem(kernel, n_components=landmarks, random_state=0)
+        preprocessing = make_pipeline(SimpleImputer(), StandardScaler(), features)
+        return cls._of_recipe(n_clusters, {**RIM, "preprocessing": preprocessing}, overrides)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The parameters by name; ``deep``: those of groups too, also of a group that stands for its defaults."""

@@ -449,7 +449,10 @@ def _whole_numbers(text: str) -> list[int]:
 
 def resolve_data(data: str) -> str:
     """Data as they are called wherever the command is given."""
-    return data if data == STANDARD_INPUT else str(Path(data).resolve())
+    try:
+        return data if data == STANDARD_INPUT else str(Path(data).resolve())
+    except (RuntimeError, OSError) as error:
+        raise InputError(f"{data} cannot be opened: {error}") from error
 
 
 def resolve_settings(given: Mapping[str, Any]) -> Settings:
