@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -136,7 +137,8 @@ def forget_peak() -> None:
 
 def environment(threads: int) -> str:
     """One line on where the figures were taken."""
-    packages = ", ".join(f"{name} {version(name)}" for name in ("torch", "numpy", "scikit-learn", "gemclus"))
+    names = ("torch", "numpy", "scikit-learn", *(["gemclus"] if find_spec("gemclus") else []))
+    packages = ", ".join(f"{name} {version(name)}" for name in names)
     cores = f"{os.cpu_count()} cores, {threads} thread{'s' * (threads > 1)}"
     return f"{platform.machine()}, {cores}; python {platform.python_version()}, {packages}"
 

@@ -356,6 +356,9 @@ def validate_samples(
             f"X is a list of arrays of different shapes, such as {shapes[0]} and {shapes[-1]}, but samples must be of "
             "one shape. If they are several inputs of a network, pass a tuple: fit((A, B))."
         )
+    if isinstance(X, np.ma.MaskedArray):
+        # What is masked is missing.
+        X = X.astype(np.result_type(X.dtype, np.float32)).filled(np.nan)
     if encoding is not None:
         encoded = encoding.encode(X)
         _check_count(len(encoded), fewest)
