@@ -358,7 +358,7 @@ def validate_samples(
         )
     if isinstance(X, np.ma.MaskedArray):
         # What is masked is missing.
-        X = X.astype(np.result_type(X.dtype, np.float32)).filled(np.nan)
+        X = np.ma.filled(X.astype(np.result_type(X.dtype, np.float32)), np.nan)
     if encoding is not None:
         encoded = encoding.encode(X)
         _check_count(len(encoded), fewest)
