@@ -137,8 +137,8 @@ def forget_peak() -> None:
 
 def environment(threads: int) -> str:
     """One line on where the figures were taken."""
-    there = [name for name in ("torch", "numpy", "scikit-learn", "gemclus") if find_spec(name.replace("scikit-", "sk"))]
-    packages = ", ".join(f"{name} {version(name)}" for name in there)
+    names = ("torch", "numpy", "scikit-learn", *(["gemclus"] if find_spec("gemclus") else []))
+    packages = ", ".join(f"{name} {version(name)}" for name in names)
     cores = f"{os.cpu_count()} cores, {threads} thread{'s' * (threads > 1)}"
     return f"{platform.machine()}, {cores}; python {platform.python_version()}, {packages}"
 

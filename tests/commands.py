@@ -66,6 +66,6 @@ def same_run(a: Path | str, b: Path | str) -> None:
 
 
 def same_rows(a: Path | str, b: Path | str) -> None:
-    """Clusters are the same, and probabilities but for the order in which sums are rounded."""
+    """Clusters are the same, and probabilities but for the last of the four digits that are written."""
     left, right = (pd.read_csv(path, dtype={"name": str}) for path in (a, b))
-    pd.testing.assert_frame_equal(left, right, rtol=1e-5, atol=1e-7)
+    pd.testing.assert_frame_equal(left, right, rtol=1e-5, atol=1.01e-4)

@@ -34,6 +34,10 @@ X = np.random.default_rng(0).normal(size=(12, 2))
 # What users rely on
 
 
+def test_what_is_listed_is_public() -> None:
+    assert {name for name in dir(pollux) if not name.startswith("__")} == set(pollux.__all__)
+
+
 def test_the_top_level_names_are_these() -> None:
     assert set(pollux.__all__) >= {
         "Gemini",

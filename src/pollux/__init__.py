@@ -86,4 +86,4 @@ if not typing.TYPE_CHECKING:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted([*__all__, "__all__", "__doc__", "__version__"])

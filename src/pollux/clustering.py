@@ -16,11 +16,14 @@ import scipy.sparse
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
+from sklearn.impute import SimpleImputer
+from sklearn.kernel_approximation import Nystroem
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from pollux.data.arrow import quoted
 from pollux.data.samples import (
     ArraySamples,
     Samples,
@@ -34,7 +37,7 @@ from pollux.data.samples import (
 )
 from pollux.data.scaling import prepared
 from pollux.errors import InputError, warn
-from pollux.fitted import Fitted
+from pollux.fitted import Fitted, say_outside
 from pollux.geometry import Geometry, Precomputed
 from pollux.inspection.hierarchy import Hierarchy, build_hierarchy
 from pollux.io import model_files, tensors
@@ -42,7 +45,7 @@ from pollux.objectives import Divergence, Gemini
 from pollux.objectives.penalties import Penalty
 from pollux.progress import Stage, show_progress
 from pollux.ranks import is_first
-from pollux.recipes import EMBEDDINGS, IMAGES, TABLES, UNKNOWN, DataKind, apply_recipe
+from pollux.recipes import EMBEDDINGS, IMAGES, RIM, TABLES, UNKNOWN, DataKind, apply_recipe
 from pollux.spec import (
     GROUPS,
     MLP,
@@ -74,7 +77,6 @@ class OutsideWarning(UserWarning):
     """Samples lie far outside those of the training, so that their clusters are guesses."""
 
 
-_FEW_OUTSIDE = 0.01
 COLLAPSED = (
     "Everything fell into one cluster. Scale X (for instance with StandardScaler), try more restarts (n_init=10), a "
     "smaller learning_rate or another objective; or the data hold no clusters that this model can see."
@@ -300,6 +302,42 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         if resolve_objective(overrides.get("objective", kept["objective"])).needs != "kernel":
             kept.pop("geometry", None)
         return cls(n_clusters).set_params(**apply_recipe(kept, dict(overrides)))
+
+    @classmethod
+    def rim(cls, n_clusters: int = 10, **overrides: Any) -> Self:
+        """Regularised information maximisation (RIM): mutual information, a linear model, and an ℓ2 penalty.
+
+        Parameters
+        ----------
+        n_clusters : int
+            Most clusters to find; the penalty empties those that are not needed.
+        **overrides
+            Parameters that are to differ, such as ``penalties={"weight_decay": 0.1}``.
+
+        References
+        ----------
+        A. Krause, P. Perona, R. Gomes, "Discriminative clustering by regularized information maximization", 2010.
+        """
+        return cls._of_recipe(n_clusters, RIM, overrides)
+
+    @classmethod
+    def kernel_rim(cls, n_clusters: int = 10, *, kernel: str = "rbf", landmarks: int = 100, **overrides: Any) -> Self:
+        """RIM that is linear in features of a kernel at landmarks (Nyström) of the standardised columns.
+
+        Parameters
+        ----------
+        n_clusters : int
+            Most clusters to find.
+        kernel : str or callable
+            A kernel of scikit-learn's :class:`~sklearn.kernel_approximation.Nystroem`.
+        landmarks : int
+            How many samples the features are made from, at most as many as there are. More tell finer shapes.
+        **overrides
+            Parameters that are to differ. A model file cannot hold this preprocessing: keep it with ``joblib``.
+        """
+        features = Nystroem(kernel, n_components=landmarks, random_state=0)
+        preprocessing = make_pipeline(SimpleImputer(), StandardScaler(), features)
+        return cls._of_recipe(n_clusters, {**RIM, "preprocessing": preprocessing}, overrides)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The parameters by name; ``deep``: those of groups too, also of a group that stands for its defaults."""
@@ -628,13 +666,8 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         check_is_fitted(self)
         X = self._validate(X)
         probabilities = self.fitted_.probabilities(X)
-        count, features = self.fitted_.far_outside(X)
-        if count > _FEW_OUTSIDE * X.shape[0]:
-            warn(
-                f"{count / X.shape[0]:.0%} of the samples lie far outside the data of the training, in "
-                f"{quoted(features, 5)}: their clusters are guesses.",
-                OutsideWarning,
-            )
+        for message in say_outside(*self.fitted_.far_outside(X), X.shape[0]):
+            warn(f"{message}.", OutsideWarning)
         return probabilities
 
     @property

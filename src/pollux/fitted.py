@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from pollux.data.arrow import quoted
 from pollux.data.encoding import Decision, Decisions, Encoding
 from pollux.data.rows import Rows, Several
 from pollux.data.samples import ArraySamples, Loader, Samples, StreamSamples
@@ -75,6 +76,8 @@ class Fitted:
         What "auto" stood for, by the names of parameters.
     optimiser_state : dict, optional
         What the next epoch of ``partial_fit`` continues with.
+    cluster_names : tuple of str
+        Short names of the clusters, where they were given any: ``pollux fit`` does.
     range : Tensor of shape (2, d), optional
         The least and the greatest value of each feature that was learned from, where samples are vectors in memory.
     prototypes : Prototypes, optional
@@ -104,6 +107,7 @@ class Fitted:
     recipe: str | None = None
     chosen: Mapping[str, Any] = field(default_factory=dict)
     optimiser_state: dict[str, Any] | None = field(default=None, repr=False)
+    cluster_names: tuple[str, ...] = ()
     range: Tensor | None = field(default=None, repr=False)
     prototypes: Prototypes | None = field(default=None, repr=False)
     hint_violations: dict[str, int] | None = None
@@ -304,6 +308,14 @@ class Fitted:
         probabilities = np.full((len(self.labels), seen.shape[1]), 1 / seen.shape[1], dtype=seen.dtype)
         probabilities[self.labels >= 0] = seen
         return probabilities
+
+
+def say_outside(count: int, features: Sequence[str], n: int) -> list[str]:
+    """What to say of so many of n samples that lie far outside the training, in these features; of few, nothing."""
+    if count <= 0.01 * n:
+        return []
+    where = f"far outside the data of the training, in {quoted(features, 5)}"
+    return [f"{count / n:.0%} of the samples lie {where}: their clusters are guesses"]
 
 
 def _range_of(samples: Samples) -> Tensor | None:

@@ -83,6 +83,9 @@ EMBEDDINGS: dict[str, Any] = {
 }
 """Vectors of texts, photographs or other things by an encoder: only the angles between them count."""
 
+RIM: dict[str, Any] = {"model": "linear", "objective": "mi", "penalties": {"weight_decay": 0.01}}
+"""Regularised information maximisation: the mutual information of a linear model whose weights are kept small."""
+
 RECIPES = {"tables": TABLES, "images": IMAGES, "embeddings": EMBEDDINGS}
 
 VISION = ("lenet5", "resnet18")

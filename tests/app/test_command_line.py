@@ -361,3 +361,16 @@ def test_ctrl_c_while_it_starts_leaves_nothing(run: Path, tmp_path: Path) -> Non
     assert process.returncode == 130
     assert "Traceback" not in complaints
     assert not list(tmp_path.iterdir())
+
+
+def test_an_option_that_is_nearly_known_is_named(data: Path) -> None:
+    assert "Did you mean '--columns'?" in refused("fit", data, "--colums", "size")
+    assert "Did you mean" not in refused("fit", data, "--zzzzzz")
+
+
+@pytest.mark.parametrize("words", [("predict", "nowhere", "x.csv"), ("explain", "nowhere"), ("report", "nowhere")])
+def test_that_there_is_no_run_is_said_before_torch_is_imported(words: tuple[str, ...]) -> None:
+    code = "import sys; from pollux.app import cli; sys.exit(cli.main(sys.argv[1:]) + 10 * ('torch' in sys.modules))"
+    left = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
+    assert left.returncode == 2, left.stderr
+    assert "There is no run nowhere" in left.stderr

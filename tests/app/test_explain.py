@@ -8,8 +8,9 @@ from pathlib import Path
 import pandas as pd
 
 import pollux
-from commands import good, refused
+from commands import good, refused, summary_of
 from data_files import frame
+from report_pages import parse
 
 
 def test_the_clusters_of_a_run_are_told(run: Path) -> None:
@@ -39,3 +40,22 @@ def test_python_says_the_same_of_the_same_rows(run: Path) -> None:
     found = json.loads(good("explain", run, "new.csv", "--json").out)
     model = pollux.load(run / "model.safetensors")
     assert pollux.explain(model, pd.read_csv("new.csv")).to_dict() == found
+
+
+def test_clusters_have_the_same_names_everywhere(run: Path) -> None:
+    data = run.parent / "plain.csv"
+    names = {each["cluster"]: each["name"] for each in summary_of(run)["clusters"]}
+    assert all(names.values())
+    found = json.loads(good("explain", run, "--json").out)
+    assert {rule["cluster"]: rule["name"] for rule in found["rules"]} == names
+    model = pollux.load(run / "model.safetensors")
+    assert pollux.explain(model, pd.read_csv(data)).names == names
+    good("report", run, "--out", "page.html")
+    page = parse(Path("page.html").read_text(encoding="utf-8"))
+    for cluster, name in names.items():
+        assert (
+            page.one("table", kind="clusters").one("tr", data_cluster=str(cluster)).one("b", kind="name").text == name
+        )
+    good("predict", run, data, "--with-data", "--out", "new.csv")
+    new = pd.read_csv("new.csv")
+    assert dict(zip(new["cluster"], new["cluster_name"], strict=True)).items() <= names.items()

@@ -45,9 +45,10 @@ def test_a_run_is_a_model_clusters_settings_and_a_summary(run: Path) -> None:
     assert list(clusters["row"]) == list(range(30))
     assert list(clusters["name"]) == list(frame()["name"])
     p = clusters[PROBABILITIES].to_numpy()
-    np.testing.assert_allclose(p.sum(1), 1, rtol=1e-5)
+    # Each of three is rounded to four decimals.
+    np.testing.assert_allclose(p.sum(1), 1, atol=1.6e-4)
     np.testing.assert_array_equal(p.argmax(1), clusters["cluster"])
-    np.testing.assert_allclose(clusters["entropy"], -(p * np.log(p)).sum(1), rtol=1e-4)
+    np.testing.assert_allclose(clusters["entropy"], -(p * np.log(p)).sum(1), atol=1e-3)
     summary = summary_of(run)
     assert summary["rows"] == 30
     assert summary["clusters_asked_for"] == 3

@@ -113,6 +113,13 @@ def test_data_may_come_from_standard_input(tmp_path: Path) -> None:
     assert from_toml(write_bytes(tmp_path / "run.toml", settings.to_toml()), {}) == settings
 
 
+def test_a_link_to_itself_is_refused() -> None:
+    Path("loop.csv").symlink_to("loop.csv")
+    answer = pollux("fit", "loop.csv", *FAST)
+    assert answer.code == 2, answer
+    assert "loop.csv" in answer.err
+
+
 def test_a_trial_of_an_older_version_is_a_quarter(tmp_path: Path) -> None:
     """Only where a run has spelled out all settings: in a file of the user's it is left to us."""
     line = 'trial_epochs = "auto"\n'

@@ -161,6 +161,9 @@ def test_gaps_are_filled_and_it_is_known() -> None:
         assert one.fit(gaps).fitted_.missing == "mean"
         assert np.isfinite(one.predict_proba(gaps)).all()
         assert one.scaling_ is not None
+        # What is masked is missing, whatever it hides.
+        masked = np.ma.array(np.nan_to_num(gaps, nan=1e6), mask=np.isnan(gaps))
+        np.testing.assert_array_equal(one.predict_proba(masked), one.predict_proba(gaps))
     assert not bare(model=Own()).__sklearn_tags__().input_tags.allow_nan
     assert not bare(preprocessing=None).__sklearn_tags__().input_tags.allow_nan
 

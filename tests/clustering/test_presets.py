@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.datasets import load_digits, load_iris, load_wine
+from sklearn.metrics import adjusted_rand_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
@@ -349,3 +350,17 @@ def test_recipes_share_nothing_that_can_be_changed() -> None:
     made = GeminiClustering.for_images(3)
     made.penalties["vat"] = 1.0
     assert GeminiClustering.for_images(3).penalties == presets.IMAGES["penalties"] != made.penalties
+
+
+@pytest.mark.parametrize("kind", ["rim", "kernel_rim"])
+def test_regularised_information_maximisation_finds_blobs(kind: str) -> None:
+    random, y = np.random.default_rng(0), np.arange(150) % 3
+    X = random.normal(size=(150, 2)) + 8 * np.array([[0, 0], [1, 0], [0, 1]])[y]
+    clustering = getattr(GeminiClustering, kind)(3, n_init=3, max_epochs=150, random_state=0).fit(X)
+    assert adjusted_rand_score(y, clustering.labels_) > 0.95
+    assert clustering.predict(X[:5]).tolist() == clustering.labels_[:5].tolist()
+    # A stronger penalty keeps weights smaller.
+    strong = getattr(GeminiClustering, kind)(
+        3, penalties={"weight_decay": 0.1}, n_init=3, max_epochs=150, random_state=0
+    ).fit(X)
+    assert strong.module_.weight.norm() < clustering.module_.weight.norm()

@@ -792,3 +792,15 @@ def test_samples_are_read_apart_only_for_a_geometry_that_adapts(
     clustering(geometry=geometry, max_epochs=1).fit(in_parquet(tmp_path / "x.parquet"))
     # Twelve row groups: in the one epoch, and in the evaluation.
     assert (len(read) > 24) == sampled
+
+
+def test_gaps_in_a_file_of_numbers_are_filled_as_those_of_a_frame_are(tmp_path: Path) -> None:
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 3)), columns=["a", "b", "c"])
+    frame[::2] += 6
+    frame.loc[5:8, "b"] = np.nan
+    frame.to_csv(tmp_path / "gaps.csv", index=False)
+    how: dict[str, Any] = {"model": "linear", "max_epochs": 10, "random_state": 0, "n_init": 1}
+    clustering = GeminiClustering(2, **how).fit(tmp_path / "gaps.csv")
+    assert clustering.encoding_ is not None
+    assert "4 gaps filled" in str(clustering.columns_)
+    assert clustering.predict(frame).shape == (60,)

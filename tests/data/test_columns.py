@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
@@ -53,7 +54,7 @@ def test_prices_are_numbers_and_that_is_said() -> None:
     column = plan(prices).columns[1]
     assert isinstance(column, Number)
     table = pa.table({"size": np.arange(3.0), "x": ["$1,000", "2000", "$37"]})
-    np.testing.assert_array_equal(plan(prices).raw(table)[:, 1], [1_000, 2_000, 37])
+    np.testing.assert_array_equal(plan(prices).readable(table)[0][:, 1], [1_000, 2_000, 37])
     # A table of the same column in numbers is read alike.
     as_floats = pa.table({"size": np.arange(3.0), "x": [1_000.0, 2_000.0, 37.0]})
     np.testing.assert_array_equal(plan(prices).encode(as_floats), plan(prices).encode(table))
@@ -246,7 +247,7 @@ def test_frequent_values_are_kept_and_the_others_together() -> None:
     found = plan(states)
     assert found.feature_names[1:] == ["x=CA", "x=NY", "x=other"]
     new = pa.table({"size": [1.0, 1.0, 1.0], "x": ["CA", "S3", "elsewhere"]})
-    np.testing.assert_array_equal(found.raw(new)[:, 1:], [[1, 0, 0], [0, 0, 1], [0, 0, 1]])
+    np.testing.assert_array_equal(found.readable(new)[0][:, 1:], [[1, 0, 0], [0, 0, 1], [0, 0, 1]])
     encoded = found.encode(new)
     np.testing.assert_array_equal(encoded[1], encoded[2])
 
@@ -302,3 +303,16 @@ def test_categories_of_a_frame_are_names_also_where_they_are_numbers() -> None:
     values = pa.array([index % 3 for index in range(N)])
     assert decided(values)[0] == "number"
     assert decided(values.dictionary_encode()) == ("text", True, "3 values")
+
+
+def test_dates_are_read_by_people_as_dates_seasons_and_days() -> None:
+    days = pd.date_range("2019-01-01 06:00", periods=1000, freq="29h")
+    found, table = plan(list(days)), pa.table({"size": np.arange(1000.0), "x": pa.array(days)})
+    values, features = found.readable(table)
+    columns = {feature.name: values[:, at] for at, feature in enumerate(features)}
+    assert {feature.source for feature in features} == {"size", "x"}
+    np.testing.assert_allclose(columns["x"], days.year + (days.day_of_year - 1) / 365.25, atol=0.006)
+    np.testing.assert_array_equal(columns["x=Monday"], days.day_name() == "Monday")
+    np.testing.assert_allclose(columns["x: hour"], days.hour, atol=1e-3)
+    np.testing.assert_array_equal(columns["x=June to August"], days.month.isin([6, 7, 8]))
+    np.testing.assert_array_equal(columns["x=December to February"], days.month.isin([12, 1, 2]))

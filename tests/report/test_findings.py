@@ -24,7 +24,7 @@ from flat_parameters import make_clustering
 from pollux import Gemini, GeminiClustering
 from pollux.clustering import CollapseWarning
 from pollux.report import describe, describe_training, render_page
-from report_pages import make_findings
+from report_pages import make_findings, parse
 
 
 def blobs(n: int = 60) -> np.ndarray:
@@ -157,18 +157,62 @@ def test_columns_of_text_before_a_pipeline_are_shares() -> None:
     numbers = make_pipeline(SimpleImputer(), StandardScaler())
     columns = ColumnTransformer([("x", numbers, ["a", "b", "c", "n"]), ("y", OneHotEncoder(), ["city", "open"])])
     findings = describe(pipeline(columns).fit(frame), frame)
-    # Of two values one is enough.
-    assert {"a", "city=Köln", "open=true"} <= set(findings.feature_names)
-    assert not {"city=Bonn", "open=false"} & set(findings.feature_names)
+    assert {"a", "city=Köln", "city=Bonn", "open=true"} <= set(findings.feature_names)
     assert "city=Köln" in findings.shares
-    render_page(findings)
+    # Of two values one is shown.
+    shown = [figure.text for figure in parse(render_page(findings)).every("figure", kind="feature")]
+    assert sum("city=" in text for text in shown) == 2
+    assert sum("open=" in text for text in shown) == 2
 
 
 def test_texts_before_a_pipeline_are_shown_as_the_clustering_sees_them() -> None:
     texts = ["sun and rain", "rain and wind", "bread and butter", "butter and jam"] * 5
     findings = describe(pipeline(TfidfVectorizer()).fit(texts), texts)
     assert set(findings.feature_names) >= {"rain", "butter"}
-    render_page(findings)
+    # Texts are shown themselves.
+    assert findings.row_name(2) == "bread and butter"
+    assert "bread and butter" in render_page(findings)
+
+
+def test_typical_is_near_the_centre_and_not_what_is_most_certain() -> None:
+    # The farther from the boundary, the more certain a linear model is: of outliers most of all.
+    random = np.random.default_rng(0)
+    X = random.normal(size=(200, 2))
+    X[::2, 0] += 8
+    X[:10:2, 0] += 14
+    clustering = fitted(X, max_epochs=100, scaling="none", n_init=1, objective="mmd_ova")
+    findings = describe(clustering, X)
+    far, summary = np.arange(0, 10, 2), findings.summary
+    own = int(findings.labels[0])
+    assert (findings.labels[far] == own).all()
+    most_certain = np.argsort(-findings.probabilities[:, own], kind="stable")[:5]
+    assert set(most_certain) == set(far), "saturated confidence no longer misleads"
+    typical = summary.most_typical(own, 5)
+    assert not set(typical) & set(far)
+    centre = X[findings.labels == own].mean(0)
+    distances = np.linalg.norm(X - centre, axis=1)
+    expected = summary.members(own)[np.argsort(distances[summary.members(own)], kind="stable")[:5]]
+    np.testing.assert_array_equal(typical, expected)
+    # What lies near the other centre is doubtful, however certain the model is.
+    assert findings.places is not None
+    other = X[findings.labels != own].mean(0)
+    doubtful = summary.least_certain(summary.members(own), 5)
+    share = (((X - other) ** 2).sum(1) - distances**2) / ((centre - other) ** 2).sum()
+    np.testing.assert_allclose(findings.places.margin[summary.members(own)], share[summary.members(own)], rtol=1e-6)
+    assert not set(doubtful) & set(far)
+    page = parse(render_page(findings))
+    assert "typical" in page.one("article", data_cluster=str(own)).one("details").text
+    assert page.one(id="between").one("table")
+
+
+def test_values_that_were_not_seen_and_rows_far_outside_are_told() -> None:
+    frame = pandas.DataFrame({"size": blobs()[:, 0], "town": np.where(np.arange(60) % 3, "Bonn", "Köln")})
+    clustering = GeminiClustering(2, model="linear", max_epochs=5, random_state=0).fit(frame)
+    new = frame.assign(size=frame["size"] * 1000)
+    new.loc[:4, "town"] = "Ulm"
+    notes = " ".join(describe(clustering, new).notes)
+    assert "5 values of column 'town' were not seen in training" in notes
+    assert "far outside the data of the training, in 'size'" in notes
 
 
 def test_a_transformer_as_preprocessing_is_described() -> None:

@@ -15,8 +15,8 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 from pollux.report import Findings, render_page, write_page
-from pollux.report.markup import number, percent
 from pollux.report.page import DOUBT
+from pollux.trees.words import percent, write_value
 from report_pages import HOSTILE, PAYLOADS, Node, data_of, iris_findings, make_findings, parse, unpack
 
 
@@ -25,7 +25,11 @@ def test_the_numbers_are_those_of_the_data() -> None:
     tree = parse(render_page(findings))
     sizes = findings.sizes
     assert tree.one("h1").text == "Iris"
-    assert tree.one(kind="lead").text == "150 samples in 3 clusters, of at most 5."
+    lead = tree.one(kind="lead").text
+    share = f"{100 * sizes[0] / 150:.0f}%"
+    assert lead.startswith(f"150 samples in 3 clusters, of at most 5. The largest, {share}, is “")
+    assert findings.cluster_name(0) in lead
+    assert "What sets them apart most: petal" in lead
     assert "2 clusters of the 5 allowed emptied" in tree.one(id="clusters").text
     table = tree.one("table", kind="clusters")
     assert len(sizes) == 3
@@ -38,8 +42,12 @@ def test_the_numbers_are_those_of_the_data() -> None:
     scores = tree.one("dl", kind="scores").text
     assert f"Adjusted Rand index{adjusted_rand_score(findings.classes, findings.labels):.3f}" in scores
     metrics = tree.one("dl", kind="metrics").text
-    assert "Clusters in use3 of at most 5" in metrics
-    assert "Objective0.75 after 3 epochs" in metrics
+    assert "Clusters3 of at most 5" in metrics
+    assert f"Largest{share} cluster 0" in metrics
+    sure = percent(float((findings.probabilities.max(1) >= DOUBT).mean()))
+    assert f"Sure of{sure}" in metrics
+    assert "Objective" not in metrics
+    assert "0.75" in tree.one(id="training").text
 
 
 def test_the_table_of_classes_counts_every_sample() -> None:
@@ -76,7 +84,9 @@ def test_the_page_shows_these_differences() -> None:
         for text, j in zip(shown, order, strict=True):
             assert text.startswith(findings.feature_names[j])
             assert f"{scaled[j]:+.1f} sd".replace("-", "−") in text
-            assert f"{number(inside[j])} here, {number(outside[j])} elsewhere" in text
+            feature, extent = findings.read_features[j], 4 * X[:, j].std()
+            here, there = (write_value(value, feature, extent) for value in (inside[j], outside[j]))
+            assert f"{here} here, {there} elsewhere" in text
 
 
 def test_shares_are_given_in_percent() -> None:

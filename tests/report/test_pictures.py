@@ -32,10 +32,10 @@ def test_certain_and_typical_samples_are_not_called_least_certain() -> None:
         labels = [thumb.attributes["aria-label"] or "" for thumb in strips(tree, cluster)[name].every("i")]
         return [int(label.split(",")[0].removeprefix("Sample ")) for label in labels]
 
-    assert shown(0, "Least certain") == [40, 41, 42, 43]
+    assert shown(0, "Near a boundary") == [40, 41, 42, 43]
     assert not set(shown(0, "Most typical")) & {40, 41, 42, 43}
     for cluster in (1, 2):
-        typical, least = shown(cluster, "Most typical"), shown(cluster, "Least certain")
+        typical, least = shown(cluster, "Most typical"), shown(cluster, "Near a boundary")
         assert not set(typical) & set(least)
         assert least
     rows = tree.one("table", kind="uncertain").one("tbody").every("tr")
@@ -45,7 +45,7 @@ def test_certain_and_typical_samples_are_not_called_least_certain() -> None:
     p[:44] = np.eye(5)[np.arange(44) % 2]
     p[0] = (0.6, 0.4, 0, 0, 0)
     tree = parse(render_page(replace(findings, probabilities=p)))
-    assert strips(tree, 1)["Least certain"].text.endswith("Every sample is certain.")
+    assert strips(tree, 1)["Near a boundary"].text.endswith("Every sample is certain.")
     assert "Every sample of cluster 1 is certain." in tree.one("table", kind="uncertain").text
     tree = parse(render_page(replace(findings, probabilities=np.eye(5)[p.argmax(1)])))
     assert "Every sample is certain" in tree.one(id="confidence").text

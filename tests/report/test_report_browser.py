@@ -276,6 +276,26 @@ def test_picking_a_cluster_marks_and_filters_everything(visit: Open) -> None:
     assert pixels(page) == before
 
 
+def test_members_are_searched_and_downloaded(visit: Open) -> None:
+    page = visit("blobs")
+    listed = page.locator("#listed tr")
+    assert listed.count() == 200
+    assert "300 samples, of which the first 200" in page.locator("#found").inner_text()
+    page.locator("#search").fill("row 12")
+    assert [text.split("\t")[0] for text in listed.all_inner_texts()] == ["row 12", *(f"row 12{j}" for j in range(10))]
+    with page.expect_download() as waiting:
+        page.locator("#download").click()
+    lines = Path(waiting.value.path()).read_text().splitlines()
+    assert lines[0] == "row,name,cluster,cluster_name,probability"
+    assert len(lines) == 12
+    assert lines[1].startswith('12,"row 12",')
+    # A picked cluster is listed alone.
+    page.locator("#search").fill("")
+    page.locator(".picks [data-pick='1']").click()
+    sizes = page.evaluate("JSON.parse(document.getElementById('data').textContent).sizes")
+    assert listed.count() == min(200, sizes[1])
+
+
 def test_a_click_on_a_dot_picks_its_cluster(visit: Open) -> None:
     page, row = visit("blobs"), 5
     page.mouse.click(*locate(page, row))
@@ -494,7 +514,7 @@ def test_tables_are_read_without_javascript(visit: Open) -> None:
     assert page.locator(".settings").is_visible()
     assert page.locator(".profile:visible").count() == 3
     assert page.locator("#map canvas").is_hidden()
-    assert "needs JavaScript" in page.locator("noscript").inner_text()
+    assert "needs JavaScript" in page.locator("#map noscript").inner_text()
 
 
 def test_fifty_thousand_samples_stay_fluid(visit: Open) -> None:

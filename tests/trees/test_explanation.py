@@ -12,8 +12,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from pollux import GeminiClustering, GeminiTree, explain
+from pollux.data.encoding import Feature
 from pollux.errors import InputError
-from pollux.trees.explanation import name_clusters
+from pollux.trees.explanation import explain_labels, name_clusters
 
 IRIS = load_iris(as_frame=True).data
 WINE = load_wine(as_frame=True).data
@@ -91,7 +92,7 @@ def test_of_many_columns_those_that_differ_are_looked_at() -> None:
     X = random.normal(size=(150, 100))
     labels = (X[:, 70] > 0).astype(int)
     found = explain(labels, X)
-    assert found.names == {0: "low x70", 1: "high x70"}
+    assert found.names == {0: "low column 70", 1: "high column 70"}
     assert len(found.importances) == 100
 
 
@@ -132,8 +133,8 @@ def test_one_cluster_is_all_rows() -> None:
 def test_values_of_any_size_are_told() -> None:
     X = np.array([[1e300], [1e300], [-1e300], [-1e300]] * 10)
     labels = (X[:, 0] > 0).astype(int)
-    assert explain(labels, X).names == {0: "low x0", 1: "high x0"}
-    assert name_clusters(labels, X, ["a"]) == {0: "low a", 1: "high a"}
+    assert explain(labels, X).names == {0: "low column 0", 1: "high column 0"}
+    assert name_clusters(labels, X, (Feature("a"),)) == {0: "low a", 1: "high a"}
 
 
 def test_shares_are_said_to_be_estimates() -> None:
@@ -165,9 +166,9 @@ def test_times_are_told_in_days_and_other_units() -> None:
     labels = (np.arange(90) >= 30).astype(int)
     day[89] = pd.NaT
     for column in (day, day.dt.tz_localize("Europe/Berlin"), day.dt.date.astype(object)):
-        (told,) = explain(labels, pd.DataFrame({"day": column})).rules[1].conditions
-        assert told.startswith("day: days since 2020-03-01 > ")
-        assert 29 <= float(told.split(" > ")[1]) <= 30.5
+        found = explain(labels, pd.DataFrame({"day": column}))
+        assert found.rules[1].conditions[0] in ("day after 2020-03-30", "day after 2020-03-31")
+        assert found.names == {0: "early day", 1: "late day"}
     waits = pd.DataFrame({"wait": pd.to_timedelta(np.arange(90), unit="min")})
     assert explain(labels, waits).rules[1].conditions[0].startswith("wait (minutes) > ")
     # Also without any value.
@@ -188,8 +189,10 @@ def test_a_frame_that_is_encoded_is_told_in_the_columns_of_its_encoding() -> Non
     found = explain(model, frame)
     encoding = model.encoding_
     assert encoding is not None
-    assert set(found.feature_names) == set(encoding.feature_names)
-    assert found.to_dict() == explain(model.predict(frame), encoding.raw(frame), encoding.feature_names).to_dict()
+    assert {"kind=small", "kind=large", "day", "day=Monday", "size"} <= set(found.feature_names)
+    assert set(found.importances) == set(encoding.names)
+    values, features = encoding.readable(frame)
+    assert found.to_dict() == explain_labels(model.predict(frame), values, features).to_dict()
     renamed = explain(model, frame, ["sort", "when", "extent"])
     assert {name.replace("=", ":").split(":")[0] for name in renamed.feature_names} <= {"sort", "when", "extent"}
     with pytest.raises(InputError, match="feature_names"):

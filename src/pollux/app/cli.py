@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 from pollux.app.console import BAD_INPUT, GOOD, OUR_FAULT, STOPPED, ReaderLeftError, open_output, printable, say
 from pollux.app.signals import ENDING, handle_signals, hold_signals, interrupt, on_stop
-from pollux.errors import InputError, command_line
+from pollux.errors import InputError, command_line, did_you_mean
 
 COMMANDS = {
     "fit": ("pollux.app.fit", "find clusters in a file and save the model"),
@@ -143,9 +143,15 @@ def _explain(error: Exception, command: str | None) -> int:
 
 
 class Parser(argparse.ArgumentParser):
-    """Complains of words as a terminal can show them."""
+    """Complains of words as a terminal can show them, and names the option that may have been meant."""
+
+    chosen: argparse.ArgumentParser | None = None
 
     def error(self, message: str) -> NoReturn:
+        known = (self.chosen or self)._option_string_actions
+        unknown = [word.partition("=")[0] for word in message.split() if word.startswith("--")]
+        if message.startswith("unrecognized") and unknown:
+            message += f".{did_you_mean(unknown[0], known)}"
         super().error(printable(message))
 
 
@@ -162,6 +168,7 @@ def parser(chosen: str | None = None) -> argparse.ArgumentParser:
     for name, (module, described) in COMMANDS.items():
         if name == chosen:
             importlib.import_module(module).add(commands)
+            top.chosen = commands.choices[name]
         else:
             commands.add_parser(name, help=described)
     return top

@@ -18,7 +18,7 @@ from pollux.progress import show_progress
 
 GOOD, OUR_FAULT, BAD_INPUT, DIVERGED, STOPPED = 0, 1, 2, 3, 130
 
-FORMATS = "CSV, TSV, Parquet, Feather/Arrow, JSON, Excel, .npy, .npz, or a folder of images or of tables"
+FORMATS = "CSV, TSV, Parquet, Feather/Arrow, JSON, Excel, SQLite, .npy, .npz, or a folder of images or of tables"
 
 # What a terminal obeys instead of showing it, what turns the direction of text, and what is no text at all.
 _CONTROL = re.compile("[\0-\x08\x0a-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")

@@ -34,9 +34,14 @@ def run(options: argparse.Namespace) -> int:
     """Print the rules of the clusters of a run."""
     import numpy as np
 
-    from pollux.app import run_data, run_folder
+    from pollux.app import run_folder
+
+    # Complaints come before torch is imported, which takes seconds.
+    run_folder.model_path(options.run_folder)
+    from pollux.app import run_data
+    from pollux.data.encoding import Feature
     from pollux.data.sources import open_data
-    from pollux.trees import explain
+    from pollux.trees.explanation import explain_labels, named_clusters
 
     clustering, encoding = run_folder.load_run(options.run_folder, options.missing)
     settings = run_folder.read_settings(options.run_folder)
@@ -44,17 +49,20 @@ def run(options: argparse.Namespace) -> int:
     if len(encoding.encoded_shape) != 1:
         raise InputError("Rules are about columns of a table, and images have none: look at them, pollux report.")
     columns, labels, n = [], [], 0
+    features: tuple[Feature, ...] = ()
     for whole in open_data(run_data.data_file(file), run_data.reading_of(settings or Settings())).stream(encoding, []):
         part, _ = run_data.drop_incomplete(whole, encoding)
         if len(part):
-            columns.append(encoding.raw(part.rows))
+            values, features = encoding.readable(part.rows)
+            columns.append(values)
             labels.append(clustering.fitted_.probabilities(encoding.encode(part.rows, Counter())).argmax(1))
             n += len(part)
         if n >= _MOST_ROWS:
             break
     if not n:
         raise InputError(f"{file} has no rows to explain.")
-    found = explain(np.concatenate(labels), np.concatenate(columns), run_data.column_names(encoding) or None)
+    named = named_clusters(clustering)
+    found = explain_labels(np.concatenate(labels), np.concatenate(columns), features, named)
     console = Console(as_json=options.json)
     if options.json:
         console.print_json(json.dumps(found.to_dict(), ensure_ascii=False))

@@ -429,9 +429,15 @@ def _write_results(
     clusters, others = (STREAMED_CLUSTERS, CLUSTERS) if data.is_streamed else (CLUSTERS, STREAMED_CLUSTERS)
     with replace_results(folder, outdated=(REPORT, others)) as new:
         write_text(new / SETTINGS, _toml(data.settings))
-        clustering.fitted_ = replace(clustering.fitted_, encoding=data.encoding)
-        clustering.save(new / MODEL)
         of_rows = data.write_assignments(new / clusters, clustering.fitted_)
+        names = {each["cluster"]: each["name"] for each in of_rows["clusters"]}
+        named = tuple(names.get(k, "") for k in range(clustering.n_clusters_)) if any(names.values()) else ()
+        clustering.fitted_ = replace(clustering.fitted_, encoding=data.encoding, cluster_names=named)
+        clustering.save(new / MODEL)
+        if of_rows["restates"]:
+            from pollux.trees.explanation import say_restated
+
+            training["notes"].append(say_restated(of_rows["restates"]))
         lap("writing")
         if (folder / REPORT).exists():
             note = f"{REPORT} showed an older model and was removed: make it again, pollux report."

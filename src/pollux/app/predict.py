@@ -25,8 +25,16 @@ def add(commands: Any) -> None:
     )
     predict.add_argument("run_folder", metavar="RUN", help="folder of a run, or a model file")
     predict.add_argument("data", metavar="DATA", help=FORMATS)
-    predict.add_argument("--out", metavar="FILE", help="CSV, TSV or Parquet, by its name (default: CSV, printed)")
+    predict.add_argument(
+        "--out", metavar="FILE", help="CSV, TSV, Parquet or Excel, by its name (default: CSV, printed)"
+    )
     predict.add_argument("--id", metavar="A,B", action="append", default=[], help="columns to write beside each row")
+    predict.add_argument(
+        "--with-data", action="store_true", help="write the columns of DATA, and the names of clusters, too"
+    )
+    predict.add_argument(
+        "--sql", metavar="QUERY", help="read what this query of a database gives (default: as in training)"
+    )
     predict.add_argument("--missing", choices=MISSING_IN_FILES, help="default: as in training")
     predict.add_argument(
         "--outliers",
@@ -48,11 +56,17 @@ def run(options: argparse.Namespace) -> int:
     """Write the cluster, the probabilities and the entropy of each row, some rows at a time."""
     import numpy as np
 
-    from pollux.app import run_data, run_folder
+    from pollux.app import run_folder
+
+    # Complaints come before torch is imported, which takes seconds.
+    run_folder.model_path(options.run_folder)
+    from pollux.app import run_data
     from pollux.app.settings import Settings
-    from pollux.data.arrow import no_column, quoted
+    from pollux.data.arrow import no_column
     from pollux.data.sources import open_data
     from pollux.data.survey import split_names
+    from pollux.fitted import say_outside
+    from pollux.trees.explanation import named_clusters
 
     if options.json and options.out is None:
         raise InputError("--json prints a summary, so the rows must go elsewhere: --out FILE.")
@@ -62,12 +76,16 @@ def run(options: argparse.Namespace) -> int:
         run_folder.check_not_input(out, options.data, run_folder.model_path(run))
     clustering, encoding = run_folder.load_run(run, options.missing)
     # Which of these are columns is known only once the file is open.
+    names = named_clusters(clustering) if options.with_data else {}
     wanted = [*encoding.identifiers, *options.id, *(part for name in options.id for part in name.split(","))]
     # As the data of the run were read, but for what each file says itself.
     settings = run_folder.read_settings(run) or Settings()
     if options.outliers is not None:
         settings = replace(settings, outliers=options.outliers)
+    if options.sql is not None:
+        settings = replace(settings, sql=options.sql)
     source = open_data(options.data, run_data.reading_of(settings))
+    wanted += source.names() if options.with_data else []
     console, start, done, left_out = Console(as_json=options.json), perf_counter(), 0, 0
     outliers = 0
     unseen: Counter[str] = Counter()
@@ -94,17 +112,15 @@ def run(options: argparse.Namespace) -> int:
                 raise InputError(str(error)) from error
             count, features = clustering.fitted_.far_outside(X)
             outside, far = outside + count, far | dict.fromkeys(features)
-            beside = list(dict.fromkeys([*run_data.identifiers_of(part, encoding), *asked]))
-            write(run_data.assignment_columns(part, part.first + np.flatnonzero(kept), probabilities, beside, outlier))
+            with_data = part.names if options.with_data else ()
+            beside = list(dict.fromkeys([*run_data.identifiers_of(part, encoding), *asked, *with_data]))
+            numbers = part.first + np.flatnonzero(kept)
+            write(run_data.assignment_columns(part, numbers, probabilities, beside, outlier, names=names))
             left_out += len(whole) - len(part)
             done += len(part)
             stage.update(done, detail=f"{done:,} rows, {done / max(perf_counter() - start, 1e-9):,.0f} a second")
     notes = source.notes()
-    if outside > 0.01 * done:
-        notes.append(
-            f"{outside / done:.0%} of the rows lie far outside the data of the training, in {quoted(list(far), 5)}: "
-            "their clusters are guesses"
-        )
+    notes += say_outside(outside, list(far), done)
     if options.json:
         found = {
             "rows": done,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import warnings
+import re
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,9 +18,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pollux.app.run_folder import Summary
+    from pollux.data.encoding import Encoding
     from pollux.data.sources import Part
     from pollux.report import Findings
 
+# Columns that number rows rather than name them.
+_NUMBERED = re.compile(r"(^|[\W_])(id|idx|index|row|nr|no|num|number|unnamed)", re.IGNORECASE)
 # Of files that were streamed, pages show a sample.
 _MOST_ROWS, _SHOWN_ROWS = 200_000, 100_000
 
@@ -86,11 +89,10 @@ def gather_findings(
     settings, summary = settings or Settings(), run_folder.read_summary(run)
     clustering, encoding = run_folder.load_run(run, missing, with_free=True)
     # Imported late, because they bring torch.
-    from pollux.data.encoding import UnseenWarning
     from pollux.data.sources import gather, open_data
     from pollux.report import describe, describe_training
 
-    beside = [*encoding.identifiers, *filter(None, [settings.label, label]), *(axes or "").split(",")]
+    beside = [*_naming(encoding), *filter(None, [settings.label, label]), *(axes or "").split(",")]
     trained_on = summary.get("rows", 0) + summary.get("rows_dropped", 0)
     is_long = data is None and trained_on > _MOST_ROWS and summary.get("streamed")
     random, shown, found, total = np.random.default_rng(0), [], [], 0
@@ -112,8 +114,13 @@ def gather_findings(
     if label is None:
         # Other data may come without the classes of those the run was trained on.
         label = settings.label if settings.label in part.names else ""
-    named = [name for name in run_data.identifiers_of(part, encoding) if name in part.names]
+    named = next((name for name in ["file", *_naming(encoding)] if name in part.names), "")
     row_names = None if len(part) == total else [f"row {number}" for number in numbers[kept]]
+    if named:
+        row_names = ["" if value is None else str(value) for value in part.column(named)]
+        if all(name.isdecimal() for name in row_names[:100]):
+            called = "row" if named.startswith("unnamed") else named
+            row_names = [f"{called} {name}" for name in row_names]
     scaling = {"global": "divided by one number", "none": "as they are"}.get(settings.scaling, "")
     if settings.scaling == "auto" and len(encoding.scales) > 1:
         scaling = run_data.describe_scaling(encoding)
@@ -126,23 +133,26 @@ def gather_findings(
     points, axis_names = _points(None if axes == "neighbours" else axes, part, kept)
     notes = _notes(summary, data is not None or missing is not None, is_other, total, len(whole), len(part))
     try:
-        with warnings.catch_warnings():
-            # Predictions warn of such values; the page need not.
-            warnings.simplefilter("ignore", UnseenWarning)
-            return describe(
-                clustering,
-                part.rows,
-                title=Path(file).name,
-                classes=run_data.classes_of(part, label),
-                points="neighbours" if axes == "neighbours" else points,
-                axes=axis_names,
-                row_names=[str(value) for value in part.column(named[0])] if named else row_names,
-                settings={name: value for name, value in described.items() if value},
-                notes=notes,
-                command=settings.command() if settings.data else "",
-            )
+        return describe(
+            clustering,
+            part.rows,
+            title=Path(file).name,
+            classes=run_data.classes_of(part, label),
+            points="neighbours" if axes == "neighbours" else points,
+            axes=axis_names,
+            row_names=row_names,
+            settings={name: value for name, value in described.items() if value},
+            notes=notes,
+            command=settings.command() if settings.data else "",
+        )
     except ValueError as error:
         raise InputError(str(error)) from error
+
+
+def _naming(encoding: Encoding) -> list[str]:
+    """Columns that may name rows for people, the best first: names before numbers, and texts of many values last."""
+    texts = [each.name for each in encoding.decisions if not each.used and each.kind == "text"]
+    return [*sorted(encoding.identifiers, key=lambda name: _NUMBERED.search(name) is not None), *texts]
 
 
 def _points(

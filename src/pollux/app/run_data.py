@@ -6,12 +6,13 @@ import atexit
 import codecs
 import hashlib
 import math
+import re
 import shutil
 import sys
 import tempfile
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 from pollux.app.console import PrintedRows
 from pollux.app.settings import STANDARD_INPUT, Settings
 from pollux.data.arrow import as_text
-from pollux.data.encoding import Encoding, TableEncoding, readable_names
+from pollux.data.encoding import Encoding, Feature, TableEncoding
 from pollux.data.moments import looks_embedded
 from pollux.data.shuffling import WINDOW_BYTES
 from pollux.data.sources import InMemory, Part, Reading, Source, open_data
@@ -46,7 +47,7 @@ _MOST_CLASSES = 1_000
 _LOOKED_AT = 1_000
 _MOST_LISTED = 60
 """Columns that are listed on the terminal; summary.json has all."""
-_NAMED_ROWS = 1_000
+_NAMED_ROWS = 2_000
 _NAMED_TEXTS = 20_000
 # Words of a text, on average, from which on it is about something.
 _SENTENCE = 3
@@ -135,8 +136,9 @@ class RunData:
                 stop = first + _ROWS_AT_ONCE
                 yield self.part.between(first, stop), self.numbers[first:stop], self.samples[first:stop]
             return
-        beside = [*self.encoding.identifiers, *filter(None, [self.settings.label])]
         assert self.source is not None
+        beside = [*self.encoding.identifiers, *filter(None, [self.settings.label])]
+        beside += self.source.names() if self.settings.with_data else []
         # The files that were opened, which must not have changed since.
         for whole in self.source.stream(self.encoding, beside):
             part, kept = drop_incomplete(whole, self.encoding)
@@ -219,13 +221,30 @@ class RunData:
     def write_assignments(self, path: Path, fitted: Fitted) -> dict[str, Any]:
         """Write the cluster of each row, and return what the summary says of the rows."""
         from pollux.metrics import LABEL_METRICS, conditional_entropy
+        from pollux.trees.contrasts import restated_column
         from pollux.trees.explanation import name_clusters
 
         rows, confidence, entropy = np.zeros(len(fitted.order), dtype=np.int64), np.zeros(len(fitted.order)), 0.0
         outliers = 0
         known, found = [np.empty(0, dtype=str)], [np.empty(0, dtype=np.int64)]
+        has_columns, with_data = len(self.encoding.encoded_shape) == 1, self.settings.with_data
         named: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []
+        features: tuple[Feature, ...] = ()
         is_embedded, labelled, texts = self.recipe == "embeddings", list[int](), list[str]()
+        names: dict[int, str] = {}
+        restates = ""
+
+        def find_names() -> None:
+            nonlocal names, restates
+            if texts:
+                from pollux.embedding.topics import name_clusters as name_topics
+
+                names = {topic.cluster: topic.name for topic in name_topics(labelled, texts)}
+            elif named:
+                labels, columns = map(np.concatenate, zip(*named, strict=True))
+                names = name_clusters(labels, columns, features)
+                restates = restated_column(columns, labels, features)
+
         # Scores are those of every so-manieth row.
         stride = max(1, len(self) // _SCORED_ROWS)
         free = fitted.free_probabilities() if fitted.is_free else None
@@ -236,20 +255,25 @@ class RunData:
                 # Sizes that are asked for may need others than the likeliest.
                 labels = fitted.labels[done : done + len(X)] if self.part is not None else probabilities.argmax(1)
                 outlier = fitted.find_outliers(X, self.settings.outliers) if self.settings.outliers else None
-                beside = identifiers_of(part, self.encoding)
-                write(assignment_columns(part, numbers, probabilities, beside, outlier, labels))
                 outliers += 0 if outlier is None else int(outlier.sum())
-                rows += np.bincount(labels, minlength=len(rows))
-                confidence += np.bincount(labels, probabilities.max(1), minlength=len(rows))
-                entropy += conditional_entropy(probabilities) * len(probabilities)
                 if is_embedded:
                     # Numbers of an encoder mean nothing to people; the texts that they stand for do.
                     every = slice(0, None, max(1, len(self) // _NAMED_TEXTS))
                     labelled += labels[every].tolist()
                     texts += _texts_of(part, self.encoding, every)
-                elif column_names(self.encoding):
+                elif has_columns:
                     some = np.arange(len(part)) % max(1, len(self) // _NAMED_ROWS) == 0
-                    named.append((labels[some], self.encoding.raw(part.kept(some).rows)))
+                    columns, features = self.encoding.readable(part.kept(some).rows)
+                    named.append((labels[some], columns))
+                if not self.is_streamed:
+                    find_names()
+                beside = [*identifiers_of(part, self.encoding), *(part.names if with_data else ())]
+                # Those of streamed rows are known when all have been read.
+                given = names if with_data and not self.is_streamed else {}
+                write(assignment_columns(part, numbers, probabilities, beside, outlier, labels, given))
+                rows += np.bincount(labels, minlength=len(rows))
+                confidence += np.bincount(labels, probabilities.max(1), minlength=len(rows))
+                entropy += conditional_entropy(probabilities) * len(probabilities)
                 classes = classes_of(part, self.settings.label)
                 if classes is not None:
                     known.append(classes[::stride])
@@ -260,15 +284,9 @@ class RunData:
             pair = classes[has_class], np.concatenate(found)[has_class]
             scores = {name: metric(*pair) for name, metric in LABEL_METRICS.items()}
             scores["rows_with_a_class"] = int(has_class.sum())
-        names: dict[int, str] = {}
-        if texts:
-            from pollux.embedding.topics import name_clusters as name_topics
-
-            names = {topic.cluster: topic.name for topic in name_topics(labelled, texts)}
-        elif named:
-            labels, columns = map(np.concatenate, zip(*named, strict=True))
+        if self.is_streamed:
             with Stage("naming clusters"):
-                names = name_clusters(labels, columns, column_names(self.encoding))
+                find_names()
         return {
             "rows": len(self),
             "rows_dropped": self.n_dropped,
@@ -284,6 +302,7 @@ class RunData:
                 for k in range(fitted.n_clusters)
                 if rows[k]
             ],
+            "restates": restates,
             "entropy": entropy / max(1, int(rows.sum())),
             **({"outliers": outliers} if self.settings.outliers else {}),
             "scores": scores,
@@ -415,7 +434,8 @@ def choices_of(settings: Settings) -> Choices:
 def reading_of(settings: Settings) -> Reading:
     """What the settings say of files."""
     delimiter, array, size = settings.delimiter or None, settings.array or None, settings.image_size or None
-    return Reading(delimiter, settings.header, settings.na, array, size, settings.encoding or None, settings.strict)
+    how = (settings.encoding or None, settings.strict, settings.sql or None)
+    return Reading(delimiter, settings.header, settings.na, array, size, *how)
 
 
 def drop_incomplete(part: Part, encoding: Encoding) -> tuple[Part, NDArray[np.bool_]]:
@@ -430,8 +450,8 @@ def check_nameable(part: Part, names: Sequence[str]) -> None:
     """Raise an InputError where a column does not exist, or holds what cannot name rows or classes."""
     for name in names:
         part.column(name)
-        kind = str(getattr(part.written(name), "type", ""))
-        if kind.startswith(("list", "large_list", "fixed_size", "struct", "map", "binary", "large_binary")):
+        if _is_nested(part.written(name)):
+            kind = part.written(name).type
             raise InputError(f"Column {name!r} holds values of type {kind}, which cannot name rows or classes.")
 
 
@@ -486,12 +506,12 @@ def fingerprint(X: NDArray[np.float32]) -> str:
 
 # The rows of clusters.csv and of predictions
 
-WRITTEN = (".csv", ".tsv", ".parquet", ".pq")
-
-
-def column_names(encoding: Encoding) -> list[str]:
-    """The features of a table for people to read; those of an array are numbers. Images have none."""
-    return readable_names(encoding.feature_names)
+WRITTEN = (".csv", ".tsv", ".parquet", ".pq", ".xlsx")
+_DECIMALS = 4
+"""Of probabilities in files for people; those of Parquet have all their digits."""
+# What a cell of text cannot hold.
+_NESTED = ("list", "large_list", "fixed_size", "struct", "map", "binary", "large_binary")
+_MOST_ROWS_OF_A_SHEET = 1_048_575
 
 
 def assignment_columns(
@@ -501,12 +521,17 @@ def assignment_columns(
     identifiers: Sequence[str],
     outlier: NDArray[np.bool_] | None = None,
     labels: NDArray[np.int64] | None = None,
+    names: Mapping[int, str] | None = None,
 ) -> dict[str, Any]:
-    """Columns by name: row, identifiers, cluster, p_0 … p_{K−1}, entropy (in nats), and outlier, where it is asked for.
+    """Columns by name: row, identifiers, cluster, its name, p_0 … p_{K−1}, entropy (in nats), and outlier.
 
-    ``numbers`` (n,) are those of the rows in the file, from 0; ``probabilities`` are (n, K).
+    Names and outliers are written where there are any. ``numbers`` (n,) are those of the rows in the file, from 0;
+    ``probabilities`` are (n, K).
     """
-    results = {"cluster": probabilities.argmax(1) if labels is None else labels}
+    labels = probabilities.argmax(1) if labels is None else labels
+    results = {"cluster": labels}
+    if names:
+        results["cluster_name"] = np.array([names.get(k, "") for k in range(probabilities.shape[1])], object)[labels]
     results |= {f"p_{k}": probabilities[:, k] for k in range(probabilities.shape[1])}
     # Imported late: it takes as long as all that reads a file.
     from scipy.special import entr
@@ -514,9 +539,12 @@ def assignment_columns(
     results["entropy"] = entr(probabilities).sum(1)
     results |= {} if outlier is None else {"outlier": outlier}
     columns: dict[str, Any] = {"row": numbers}
-    taken = {"row", *results, *identifiers}
+    taken, taken_up = {"row", *results, *identifiers}, set[str]()
     for name in identifiers:
-        if name in part.names:
+        if name in part.names and name not in taken_up:
+            taken_up.add(name)
+            if _is_nested(part.written(name)):
+                continue
             spelled = name
             while spelled == "row" or spelled in results or (spelled != name and spelled in taken):
                 # Of another meaning than ours, it gets another name; no two get the same.
@@ -524,6 +552,10 @@ def assignment_columns(
             columns[spelled] = part.written(name)
             taken.add(spelled)
     return columns | results
+
+
+def _is_nested(values: Any) -> bool:
+    return str(getattr(values, "type", "")).startswith(_NESTED)
 
 
 def without_formulas(table: Any) -> Any:
@@ -549,14 +581,19 @@ def without_formulas(table: Any) -> Any:
 
 @contextmanager
 def open_writer(path: Path | None, raw: bool = False) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """A function that takes columns and writes them below the last ones: CSV, TSV or Parquet, by the file's name.
+    """A function that takes columns and writes them below the last: CSV, TSV, Parquet or Excel, by the file's name.
 
     The file appears when all is written, and the first rows decide on the types. Without a path it is CSV on standard
-    output. In CSV and TSV nothing is a formula, unless texts are to be ``raw``.
+    output. In CSV and TSV nothing is a formula, unless texts are to be ``raw``; in Excel no text is one.
     """
     suffix = ".csv" if path is None else path.suffix.lower()
     if suffix not in WRITTEN:
-        raise InputError(f"{path} does not end in one of {', '.join(WRITTEN)}: name a CSV, TSV or Parquet file.")
+        raise InputError(f"{path} does not end in one of {', '.join(WRITTEN)}: name a CSV, TSV, Parquet or Excel file.")
+    if suffix == ".xlsx":
+        assert path is not None
+        with _open_sheet(path) as write_rows:
+            yield write_rows
+        return
     with ExitStack() as stack:
         file: Any = PrintedRows()
         if path is not None:
@@ -568,7 +605,7 @@ def open_writer(path: Path | None, raw: bool = False) -> Iterator[Callable[[dict
             import pyarrow as pa
             import pyarrow.csv as arrow_csv
 
-            table = pa.table(columns)
+            table = pa.table(columns if suffix in (".parquet", ".pq") else _rounded(columns))
             if suffix in (".csv", ".tsv") and not raw:
                 table = without_formulas(table)
             if writer is None and suffix in (".csv", ".tsv"):
@@ -583,3 +620,54 @@ def open_writer(path: Path | None, raw: bool = False) -> Iterator[Callable[[dict
             writer.write_table(table.cast(writer.schema) if hasattr(writer, "schema") else table)
 
         yield write
+
+
+def _rounded(columns: dict[str, Any]) -> dict[str, Any]:
+    """The columns of assignments with probabilities and entropies, which come last, to a few decimals."""
+    names = list(columns)
+    after = names[names.index("cluster") :] if "cluster" in columns else []
+    results = {name for name in after if re.fullmatch(r"p_\d+|entropy", name)}
+    return {
+        name: np.round(np.asarray(values, dtype=np.float64), _DECIMALS) + 0.0 if name in results else values
+        for name, values in columns.items()
+    }
+
+
+@contextmanager
+def _open_sheet(path: Path) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """A function that writes columns into a sheet of Excel, below the last ones."""
+    try:
+        import xlsxwriter
+    except ImportError as error:
+        raise InputError(
+            f"{path}: Excel files are written by XlsxWriter: pip install 'pollux[excel]'; or write a .csv file."
+        ) from error
+    import datetime
+
+    import pyarrow as pa
+
+    with in_place(path) as place:
+        # Rows go to the disk as they come, and no text is a formula or an address.
+        how: dict[str, Any] = {"constant_memory": True, "strings_to_formulas": False, "strings_to_urls": False}
+        how |= {"nan_inf_to_errors": True, "default_date_format": "yyyy-mm-dd hh:mm", "remove_timezone": True}
+        book = xlsxwriter.Workbook(str(place), how)
+        sheet, done = book.add_worksheet("clusters"), 0
+
+        def write(columns: dict[str, Any]) -> None:
+            nonlocal done
+            table = pa.table(_rounded(columns))
+            if done + table.num_rows > _MOST_ROWS_OF_A_SHEET:
+                raise InputError(f"A sheet of Excel has room for {_MOST_ROWS_OF_A_SHEET:,} rows: write a .csv file.")
+            if not done:
+                for column, name in enumerate(table.column_names):
+                    sheet.write_string(0, column, name)
+                sheet.freeze_panes(1, 0)
+            kept = (bool, int, float, str, datetime.date, datetime.time, datetime.timedelta)
+            for values in zip(*(column.to_pylist() for column in table.columns), strict=True):
+                done += 1
+                for column, value in enumerate(values):
+                    if value is not None and value == value:
+                        sheet.write(done, column, value if isinstance(value, kept) else str(value))
+
+        yield write
+        book.close()

@@ -124,6 +124,9 @@ class Settings:
     delimiter: str = setting("", READING, "between values of a CSV file (default: guessed)", metavar="C")
     header: bool = setting(True, READING, "whether a CSV file begins with a line of names (default: yes)")
     encoding: str = setting("", READING, "of a text file (default: UTF-8, or cp1252 where it cannot be that)")
+    sql: str = setting(
+        "", READING, "read what this query gives, where DATA is a database of SQLite or DuckDB", metavar="QUERY"
+    )
     array: str = setting("", READING, "which array of an .npz file to cluster")
     image_size: int = setting(0, READING, "scale images to N × N", least=0, most=10_000)
     strict: bool = setting(False, READING, "stop at a picture that cannot be read, which is left out otherwise")
@@ -261,6 +264,9 @@ class Settings:
         OUTPUT,
         "flag rows that fit in nowhere, the share X of them such as 0.02, in a column outlier (default: 0, no column)",
         least=0,
+    )
+    with_data: bool = setting(
+        False, OUTPUT, "write the columns of DATA, and the names of clusters, beside the cluster of each row"
     )
     raw: bool = setting(
         False, OUTPUT, "write texts of CSV files as they are, also those that a spreadsheet would run as formulas"
@@ -443,7 +449,10 @@ def _whole_numbers(text: str) -> list[int]:
 
 def resolve_data(data: str) -> str:
     """Data as they are called wherever the command is given."""
-    return data if data == STANDARD_INPUT else str(Path(data).resolve())
+    try:
+        return data if data == STANDARD_INPUT else str(Path(data).resolve())
+    except (RuntimeError, OSError) as error:
+        raise InputError(f"{data} cannot be opened: {error}") from error
 
 
 def resolve_settings(given: Mapping[str, Any]) -> Settings:

@@ -204,16 +204,14 @@ class ImageFolder(Source):
             raise InputError(f"The model was not trained on images, but {self.path} is a folder.")
         files = self._files()
         rows = at_once(IMAGES_AT_ONCE, math.prod(encoding.shape))
-        is_empty = True
+        done = 0
         for first in range(0, len(files), rows):
             found = self._load_all(files[first : first + rows], encoding.shape)
-            places = np.array(list(found), dtype=np.int64)
-            # A part ends where a picture was left out, because its rows follow each other among the files.
-            for run in np.split(places, np.flatnonzero(np.diff(places) > 1) + 1) if found else []:
-                some = [files[first + place] for place in run]
-                yield self._part(some, [found[place] for place in run.tolist()], first + int(run[0]))
-                is_empty = False
-        if is_empty:
+            if found:
+                # Rows are the pictures that can be read, as in training; their names tell which they are.
+                yield self._part([files[first + place] for place in found], list(found.values()), done)
+                done += len(found)
+        if not done:
             raise self._nothing_read()
 
     def blocks(self) -> Blocks:

@@ -91,7 +91,9 @@ def as_numbers(name: str, values: Any) -> NDArray[np.float64]:
         # Not safe, because numbers may have more digits than we compute with.
         return np.asarray(values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise InputError(f"Column {name!r} must hold numbers: {error}. Correct it, or leave those rows out.") from error
+        found = re.search(r"Failed to parse string: ('.*') as a scalar", str(error))
+        reason = f", and {found[1]} is not one" if found else f": {error}"
+        raise InputError(f"Column {name!r} must hold numbers{reason}. Correct it, or leave those rows out.") from error
 
 
 def as_text(values: Any) -> Any:

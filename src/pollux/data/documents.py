@@ -1,9 +1,10 @@
-"""Tables in files that are read as a whole: JSON, a record on each line or all in one list, and sheets of Excel."""
+"""Tables that are read as a whole: JSON, a record on each line or all in one list, sheets of Excel, databases."""
 
 from __future__ import annotations
 
 import json
 import re
+import sqlite3
 import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,24 +14,31 @@ from typing import Any
 
 import pyarrow as pa
 
-from pollux.data.arrow import kind_of
+from pollux.data.arrow import kind_of, quoted
 from pollux.data.encoding import TableEncoding
 from pollux.data.sources import FORMATS, check_columns, suffix_of
 from pollux.data.table_files import TableFile
-from pollux.errors import InputError
+from pollux.errors import InputError, option
 
 _MOST_BYTES = 1_000_000_000
 
 
 @dataclass(frozen=True)
 class DocumentFile(TableFile):
-    """A JSON file of records, or the first sheet of a workbook that has rows; all of it is held in memory."""
+    """A JSON file of records, the first sheet of a workbook that has rows, or rows of a database; held in memory.
+
+    ``sql`` is the query of a database; one of a single table needs none.
+    """
 
     path: Path
+    sql: str | None = None
 
     @cached_property
     def _table(self) -> Any:
-        is_sheet = suffix_of(self.path)[0] in FORMATS["Excel"]
+        suffix = suffix_of(self.path)[0]
+        if suffix in FORMATS["database"]:
+            return _read_database(self.path, self.sql)
+        is_sheet = suffix in FORMATS["Excel"]
         columns = _read_sheet(self.path) if is_sheet else _read_json(self.path)
         check_columns(self.path, list(columns))
         return pa.table({name: _as_column(values) for name, values in columns.items()})
@@ -116,6 +124,64 @@ def _read_sheet(path: Path) -> dict[str, list[Any]]:
     names = [str(name).strip() or f"unnamed_{index}" for index, name in enumerate(header)]
     check_columns(path, names)
     return {name: [row[index] if row[index] != "" else None for row in body] for index, name in enumerate(names)}
+
+
+def _read_database(path: Path, sql: str | None) -> Any:
+    """What a query of SQLite or DuckDB gives; nothing can be written by it."""
+    with path.open("rb") as file:
+        is_sqlite = file.read(16) == b"SQLite format 3\0"
+    table = _query_sqlite(path, sql) if is_sqlite else _query_duckdb(path, sql)
+    check_columns(path, table.column_names)
+    return table
+
+
+def _only_table(path: Path, tables: list[str]) -> str:
+    """The query of all rows of the only table there is."""
+    if len(tables) != 1:
+        found = f"has the tables {quoted(tables)}" if tables else "has no tables"
+        raise InputError(f"{path} {found}: say what to read, {option('sql', 'SELECT … FROM …')}.")
+    name = tables[0].replace('"', '""')
+    return f'SELECT * FROM "{name}"'
+
+
+def _query_sqlite(path: Path, sql: str | None) -> Any:
+    connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
+    try:
+        connection.execute("PRAGMA query_only = 1")
+        listed = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite_%'"
+        sql = sql or _only_table(path, [name for (name,) in connection.execute(listed)])
+        cursor = connection.execute(sql)
+        if cursor.description is None:
+            raise InputError(f"{path}: the query gives no rows, it must be a SELECT: {sql}")
+        names = [each[0] for each in cursor.description]
+        check_columns(path, names)
+        columns = list(zip(*cursor, strict=True)) or [()] * len(names)
+    except (sqlite3.Error, sqlite3.Warning) as error:
+        raise InputError(f"{path} cannot be read by {sql!r}: {error}.") from error
+    finally:
+        connection.close()
+    return pa.table({name: _as_column(list(values)) for name, values in zip(names, columns, strict=True)})
+
+
+def _query_duckdb(path: Path, sql: str | None) -> Any:
+    try:
+        import duckdb
+    except ImportError as error:
+        raise InputError(
+            f"{path} is no SQLite database; those of DuckDB are read by duckdb: pip install duckdb."
+        ) from error
+    try:
+        # A query may neither write nor read other files.
+        how = {"enable_external_access": "false"}
+        with duckdb.connect(str(path), read_only=True, config=how) as connection:
+            listed = "SELECT table_name FROM information_schema.tables WHERE table_schema = 'main'"
+            sql = sql or _only_table(path, [name for (name,) in connection.execute(listed).fetchall()])
+            found = connection.sql(sql)
+            if found is None:
+                raise InputError(f"{path}: the query gives no rows, it must be a SELECT: {sql}")
+            return found.to_arrow_table()
+    except duckdb.Error as error:
+        raise InputError(f"{path} cannot be read by {sql!r}: {str(error).splitlines()[0]}.") from error
 
 
 def _as_column(values: list[Any]) -> Any:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
 import numpy as np
@@ -38,6 +38,23 @@ Matrix = NDArray[np.float32]
 
 class UnseenWarning(UserWarning):
     """A text column holds values that training has not seen; each is encoded as zeros."""
+
+
+class Feature(NamedTuple):
+    """A column of numbers as people read it: of text and of seasons whether a row has the ``value``.
+
+    ``source`` is the column of the table that it stems from, which may have another name. Dates are in years.
+    """
+
+    source: str
+    value: str = ""
+    column: str = ""
+    is_date: bool = False
+
+    @property
+    def name(self) -> str:
+        own = self.column or self.source
+        return f"{own}={self.value}" if self.value else own
 
 
 class Encoding(ABC):
@@ -100,8 +117,8 @@ class Encoding(ABC):
         """Which of the n rows lack nothing, (n,)."""
 
     @abstractmethod
-    def raw(self, rows: Any) -> NDArray[np.float64]:
-        """(n, *encoded_shape) in the units of the rows, NaN where a value is missing."""
+    def readable(self, rows: Any) -> tuple[NDArray[np.float64], tuple[Feature, ...]]:
+        """(n, p) in the units of the rows, NaN where a value is missing, and what the p columns are; not of images."""
 
     def with_missing(self, missing: str) -> Encoding:
         """The same with another treatment of rows that lack values."""
@@ -193,7 +210,11 @@ class Number(msgspec.Struct, frozen=True, tag="number", tag_field="kind"):
             out[absent] = self.filled
         return int(absent.sum()), 0
 
-    def raw(self, values: Any) -> NDArray[np.float64]:
+    @property
+    def readable_features(self) -> list[Feature]:
+        return [Feature(self.name)]
+
+    def readable(self, values: Any) -> NDArray[np.float64]:
         return self.read(values)[:, None]
 
     def is_missing(self, values: Any) -> NDArray[np.bool_]:
@@ -255,13 +276,17 @@ class Category(msgspec.Struct, frozen=True, tag="category", tag_field="kind"):
         out[:] = self.codes.astype(np.float32)[np.where(absent, v + 1, np.where(unknown, v, position)).astype(np.int64)]
         return int(absent.sum()), 0 if self.other else int(unknown.sum())
 
-    def raw(self, values: Any) -> NDArray[np.float64]:
+    @property
+    def readable_features(self) -> list[Feature]:
+        return [Feature(self.name, value) for value in (*self.values, *(["other"] if self.other else []))]
+
+    def readable(self, values: Any) -> NDArray[np.float64]:
         absent, position = is_missing(values), self._positions(values)
         if self.other:
             position = np.where(np.isnan(position), len(self.values), position)
         ones: NDArray[np.float64] = (position[:, None] == np.arange(len(self.shares))).astype(np.float64)
         ones[absent] = np.nan
-        return ones[:, 1:] if self.single else ones
+        return ones
 
     def is_missing(self, values: Any) -> NDArray[np.bool_]:
         return is_missing(values)
@@ -320,14 +345,42 @@ class Date(msgspec.Struct, frozen=True, tag="date", tag_field="kind"):
 
     def encode(self, values: Any, out: Matrix) -> tuple[int, int]:
         """Write the column into ``out`` (n, features), and count its values that are missing, and those unseen."""
-        raw, mean, scale = self.raw(values), np.array(self.mean), np.array(self.scale)
-        absent = np.isnan(raw[:, 0])
-        raw[absent] = self.mean if self.fill is None else self.fill
-        out[:] = (raw - mean) / scale
+        facets, mean, scale = facets_of(self.read(values), self.facets), np.array(self.mean), np.array(self.scale)
+        absent = np.isnan(facets[:, 0])
+        facets[absent] = self.mean if self.fill is None else self.fill
+        out[:] = (facets - mean) / scale
         return int(absent.sum()), 0
 
-    def raw(self, values: Any) -> NDArray[np.float64]:
-        return facets_of(self.read(values), self.facets)
+    @property
+    def readable_features(self) -> list[Feature]:
+        features: list[Feature] = []
+        for facet in self.facets:
+            if facet in PARTS:
+                features += [Feature(self.name, part) for part in PARTS[facet]]
+            else:
+                is_year = facet == "year"
+                features.append(Feature(self.name, "", "" if is_year else f"{self.name}: hour", is_year))
+        return features
+
+    def readable(self, values: Any) -> NDArray[np.float64]:
+        """Years and hours as numbers, seasons and days of the week as zeros and ones."""
+        times = self.read(values)
+        columns = []
+        for facet in self.facets:
+            if facet == "year":
+                columns.append(1970 + times / YEAR)
+                continue
+            if facet == "time of day":
+                columns.append(times % DAY / 3600)
+                continue
+            if facet == "season":
+                months = np.nan_to_num(times).astype("datetime64[s]").astype("datetime64[M]").astype(np.int64)
+                # The first season begins with December.
+                part: NDArray[Any] = (months + 1) % 12 // 3
+            else:
+                part = (times - BEGINNINGS[facet]) // DAY % 7
+            columns += [np.where(np.isnan(times), np.nan, part == each) for each in range(len(PARTS[facet]))]
+        return np.stack(columns, axis=1)
 
     def is_missing(self, values: Any) -> NDArray[np.bool_]:
         return np.isnan(self.read(values))
@@ -340,6 +393,12 @@ FACETS = {
     "time of day": ("night", "morning"),
 }
 """What is read of points in time: the year with its fraction, or where in a cycle they lie, as cosine and sine."""
+
+PARTS = {
+    "season": ("December to February", "March to May", "June to August", "September to November"),
+    "weekday": ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"),
+}
+"""What people call the parts of cycles."""
 
 BEGINNINGS = {"weekday": 3 * DAY}
 """Where cycles begin, in seconds: with Sunday, 1970-01-04; else with 1970."""
@@ -482,9 +541,10 @@ class TableEncoding(Encoding):
             complete &= ~column.is_missing(table.column(column.name))
         return complete
 
-    def raw(self, rows: Any) -> NDArray[np.float64]:
+    def readable(self, rows: Any) -> tuple[NDArray[np.float64], tuple[Feature, ...]]:
         table = self._select(rows)
-        return np.concatenate([column.raw(table.column(column.name)) for column in self.columns], axis=1)
+        values = np.concatenate([column.readable(table.column(column.name)) for column in self.columns], axis=1)
+        return values, tuple(feature for column in self.columns for feature in column.readable_features)
 
     def _select(self, rows: Any) -> Any:
         table = as_arrow(rows, self.names)
@@ -574,7 +634,7 @@ class ArrayEncoding(Encoding):
         return X
 
     def _encode(self, rows: Any) -> Matrix:
-        X = self.raw(rows)
+        X = self._chosen(rows)
         lacking = np.isnan(X)
         if lacking.any():
             if self.missing != "mean":
@@ -592,11 +652,15 @@ class ArrayEncoding(Encoding):
         self._check(rows)
         complete = np.ones(len(rows), dtype=bool)
         for part in parts_of(rows) if rows.dtype.kind == "f" else []:
-            X = self.raw(rows[part])
+            X = self._chosen(rows[part])
             complete[part] = ~np.isnan(X.reshape(len(X), -1)).any(1)
         return complete
 
-    def raw(self, rows: Any) -> NDArray[np.float64]:
+    def readable(self, rows: Any) -> tuple[NDArray[np.float64], tuple[Feature, ...]]:
+        return self._chosen(rows), tuple(map(Feature, readable_names(self.names)))
+
+    def _chosen(self, rows: Any) -> NDArray[np.float64]:
+        """The columns, or channels, that are used."""
         self._check(rows)
         return np.asarray(rows if self.kept is None else rows[:, list(self.kept)], dtype=np.float64)
 

@@ -18,7 +18,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from pollux.data.arrow import as_arrow, check_frame, kind_of
+from pollux.data.arrow import as_arrow, check_frame, is_missing, kind_of
 from pollux.data.encoding import Encoding
 from pollux.data.moments import Moments, looks_embedded
 from pollux.data.rows import Several
@@ -199,6 +199,10 @@ def _open_stream(source: Any, dtype: str, choices: Choices) -> Stream:
         return open_stream(source, dtype=dtype)
     blocks = open_blocks(source)
     is_plain = blocks.shape is not None or set(blocks.kinds.values()) <= {"boolean", "integer", "number"}
+    if is_plain and blocks.shape is None and choices.missing == "mean":
+        # Read up to the first gap, for which means of columns stand.
+        tables = (blocks.read_block(block, blocks.names) for block in range(len(blocks.lengths)))
+        is_plain = not any(is_missing(column).any() for table in tables for column in table.columns)
     if is_plain:
         return Stream(FileChunks(blocks, dtype=dtype), None, WINDOW_BYTES, str(blocks.path))
     encoding, lengths = learn_encoding(blocks, choices)
@@ -352,6 +356,9 @@ def validate_samples(
             f"X is a list of arrays of different shapes, such as {shapes[0]} and {shapes[-1]}, but samples must be of "
             "one shape. If they are several inputs of a network, pass a tuple: fit((A, B))."
         )
+    if isinstance(X, np.ma.MaskedArray):
+        # What is masked is missing.
+        X = np.ma.filled(X.astype(np.result_type(X.dtype, np.float32)), np.nan)
     if encoding is not None:
         encoded = encoding.encode(X)
         _check_count(len(encoded), fewest)

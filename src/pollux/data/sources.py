@@ -26,6 +26,7 @@ FORMATS = {
     "Feather/Arrow": (".feather", ".arrow", ".ipc"),
     "JSON": (".json", ".jsonl", ".ndjson"),
     "Excel": (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods"),
+    "database": (".db", ".sqlite", ".sqlite3", ".db3", ".duckdb", ".ddb"),
     "numpy": (".npy", ".npz"),
 }
 """Formats, and how the names of their files end; a folder holds images, or tables of the same columns."""
@@ -49,7 +50,8 @@ class Reading:
 
     ``na`` are texts that stand for a missing value, beside the usual ones; ``array`` names the samples among several
     arrays; ``image_size`` is the side to which images are scaled; ``encoding`` is that of text, UTF-8 or else
-    Windows-1252 if it is not said. A picture that cannot be read is left out, unless reading is ``strict``.
+    Windows-1252 if it is not said. A picture that cannot be read is left out, unless reading is ``strict``. Of a
+    database ``sql`` is the query whose rows are read; one of a single table needs none.
     """
 
     delimiter: str | None = None
@@ -59,6 +61,7 @@ class Reading:
     image_size: int | None = None
     encoding: str | None = None
     strict: bool = False
+    sql: str | None = None
 
 
 @dataclass(frozen=True)
@@ -264,7 +267,7 @@ def open_data(path: str | Path, reading: Reading | None = None) -> Source:
     if suffix in FORMATS["numpy"] and not compressed:
         return _open_arrays(path, how)
     text = (*FORMATS["CSV"], *FORMATS["TSV"], *FORMATS["JSON"])
-    others = (*FORMATS["Parquet"], *FORMATS["Feather/Arrow"], *FORMATS["Excel"])
+    others = (*FORMATS["Parquet"], *FORMATS["Feather/Arrow"], *FORMATS["Excel"], *FORMATS["database"])
     if suffix not in (text if compressed else (*text, *others)):
         known = "; ".join(f"{name} ({', '.join(endings)})" for name, endings in FORMATS.items())
         raise InputError(

@@ -86,7 +86,12 @@ _IDENTIFIER = re.compile(
 )
 # Whole numbers of such columns name rows or what they are of; those of the others name things of some kind.
 _NAMES_ROWS = re.compile(
-    r"(^|[\W_])([pu]?id|ids|uuid|guid|ssn|isbn)\W*$|(?-i:[a-z]I[dD]$|^[A-Z]{1,4}ID$)", re.IGNORECASE
+    r"(^|[\W_])([pu]?id|ids|uuid|guid|ssn|isbn)\W*$|(?-i:[a-z]I[dD]$|^[A-Z]{1,4}ID$)"
+    # Other words that end so, such as acid and grid, name no rows.
+    r"|(^|[\W_])(user|customer|client|member|patient|subject|person|student|employee|household|account|order|product|item"
+    r"|session|device|sensor|station|site|store|shop|school|firm|company|town|city|county|country|state|region|district"
+    r"|village|plot|vehicle|case|record|row|sample|group)ids?\W*$",
+    re.IGNORECASE,
 )
 _NAMES_THINGS = re.compile(
     r"(^|[\W_])(sku|ean|upc|zip|zipcode|postal|postcode|plz|phone|fax|flight|fips|iso|code)"

@@ -58,10 +58,10 @@ class TableFiles(Source):
                 return ParquetFile(file)
             if suffix in FORMATS["Feather/Arrow"]:
                 return ArrowFile(file)
-            if suffix in (*FORMATS["JSON"], *FORMATS["Excel"]):
+            if suffix in (*FORMATS["JSON"], *FORMATS["Excel"], *FORMATS["database"]):
                 from pollux.data.documents import DocumentFile
 
-                return DocumentFile(file)
+                return DocumentFile(file, self.reading.sql)
             from pollux.data.delimited import CsvFile
 
             reading = self.reading
@@ -215,7 +215,7 @@ class TableBlocks(Blocks):
         reading = self.source.reading
         files = [(str(version.path.relative_to(root)), version.digest) for version in self.source.versions]
         how = [reading.delimiter, reading.header, list(reading.na)]
-        return [files, how if reading.encoding is None else [*how, reading.encoding]]
+        return [files, [*how, *filter(None, [reading.encoding, reading.sql])]]
 
     def __reduce__(self) -> Any:
         """Without what is open: files are opened again where they are needed."""
@@ -470,6 +470,13 @@ def in_words(path: Path, names: Sequence[str] = ()) -> Iterator[None]:
         raise
     except (pa.ArrowException, EOFError, OSError, UnicodeDecodeError) as error:
         reason = re.sub(r"CSV column #(\d+)", called, str(error))
+        wrong = re.search(
+            r"In (column .*?): (?:Row #(\d+): )?CSV conversion error to (\w+)[^:]*: invalid value (.*)", reason
+        )
+        if wrong:
+            kind = "a number" if wrong[3] in ("double", "float", "int64") else f"of the kind that was read ({wrong[3]})"
+            where = f" in line {wrong[2]}" if wrong[2] else ""
+            reason = f"{wrong[1]} holds {wrong[4]}{where}, which is not {kind}. Correct it, or leave those rows out."
         if "straddl" in reason:
             reason = f"a row is longer than 4 MB. {_OPEN_QUOTE} If a text is so long, leave out its column."
         if re.search(r"Expected \d+ columns", reason):

@@ -123,6 +123,7 @@ class Description(Struct):
     hint_violations: dict[str, Count] | None = None
     # The shapes of several inputs, by position or by name.
     inputs: list[tuple[Size, ...]] | dict[str, tuple[Size, ...]] | None = None
+    cluster_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if bool(self.shape) == bool(self.inputs):
@@ -193,6 +194,7 @@ def save(clustering: Any, path: str | Path) -> None:
         "takes_integers": fitted.takes_integers,
         "preprocessing": None if fitted.encoding is None else fitted.encoding.as_json(),
         "recipe": fitted.recipe,
+        "cluster_names": fitted.cluster_names,
         "hint_violations": fitted.hint_violations,
     }
     # What could not be loaded is not written.
@@ -353,6 +355,7 @@ def _fitted(clustering: Any, tensors: dict[str, Tensor], description: Descriptio
         takes_integers=description.takes_integers,
         given_labels=None if description.streamed else kept["labels"].numpy(),
         recipe=description.recipe,
+        cluster_names=description.cluster_names,
         range=kept.get("range"),
         prototypes=prototypes,
         hint_violations=description.hint_violations,

@@ -9,12 +9,13 @@ from pollux.report.figures import (
     plot_profiles,
     plot_training,
 )
-from pollux.report.findings import Findings, as_pictures, describe, describe_training, principal_map
+from pollux.report.findings import Findings, Places, as_pictures, describe, describe_training, principal_map
 from pollux.report.page import render_page, write_page
 from pollux.report.tsne import neighbour_map
 
 __all__ = [
     "Findings",
+    "Places",
     "as_pictures",
     "describe",
     "describe_training",

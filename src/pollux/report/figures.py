@@ -36,7 +36,7 @@ from pollux.report.canvas import (
     scatter,
     shortened,
 )
-from pollux.report.profiles import compare_clusters
+from pollux.trees.contrasts import compare_clusters
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
@@ -14,11 +15,15 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 from sklearn.decomposition import PCA
 from sklearn.pipeline import Pipeline
-from sklearn.utils.validation import check_array, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
-from pollux.data.encoding import Decision
+from pollux.data.encoding import Decision, Feature, UnseenWarning, readable_names
+from pollux.errors import warn
 from pollux.metrics import renyi_entropy
 from pollux.report.tsne import neighbour_map
+from pollux.trees.contrasts import Contrasts, compare_clusters
+from pollux.trees.explanation import Explanation, explain_labels, named_clusters, read_columns
+from pollux.trees.words import mark_shares
 
 if TYPE_CHECKING:
     from pollux.clustering import GeminiClustering
@@ -33,6 +38,10 @@ SHOWN = 10
 ROWS_AT_ONCE = 100_000
 MOST_ROWS_OF_PCA = 20_000
 MOST_STREAMED_ROWS = 100_000
+# Samples whose place among the centres of clusters is worked out.
+MOST_PLACED = 20_000
+# A certain sample is near a boundary where it lies less than this share of the way from it to the centre.
+NEAR = 0.3
 # Parameters that are shown by these names where they are not the defaults.
 FURTHER_SETTINGS = {
     "scaling": "Scaling",
@@ -74,6 +83,8 @@ class Findings:
         Names of the d features; ``column=value`` for the zeros and ones of text columns.
     shares : collection of str
         The names among them that are zeros and ones.
+    dates : collection of str
+        The names among them that are points in time, in years.
     images : array of shape (n, H, W) or (n, H, W, 3), uint8, optional
         The samples as pictures.
     row_names : sequence of str, optional
@@ -81,6 +92,10 @@ class Findings:
     classes : array of str of shape (n,), optional
         Known classes, at most 1,000 different ones; ``""`` where the class of a sample is not known. They were not used
         for training.
+    places : Places, optional
+        Where samples lie among the centres of clusters; without it the probabilities say which are typical.
+    cluster_names : mapping of int to str
+        Short names of clusters; :attr:`explanation` finds those that are not given.
     history : mapping
         ``objective``, ``clusters`` and ``entropy`` of each epoch.
     settings : mapping of str
@@ -100,9 +115,12 @@ class Findings:
     features: Array | None = None
     feature_names: Sequence[str] = ()
     shares: frozenset[str] = frozenset()
+    dates: frozenset[str] = frozenset()
     images: NDArray[np.uint8] | None = None
     row_names: Sequence[str] | None = None
     classes: NDArray[np.str_] | None = None
+    places: Places | None = None
+    cluster_names: Mapping[int, str] = field(default_factory=dict)
     history: Mapping[str, Sequence[float]] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
     notes: Sequence[str] = ()
@@ -127,7 +145,40 @@ class Findings:
     @functools.cached_property
     def summary(self) -> Summary:
         """Clusters, confidence and entropy of all samples."""
-        return Summary.of(self.probabilities)
+        return Summary.of(self.probabilities, self.places)
+
+    @functools.cached_property
+    def read_features(self) -> tuple[Feature, ...]:
+        """What the features are, the columns that they stem from among it."""
+        if self.features is None:
+            return ()
+        given = tuple(
+            Feature(name.partition("=")[0], name.partition("=")[2] or "yes")
+            if name in self.shares
+            else Feature(name, is_date=name in self.dates)
+            for name in map(str, self.feature_names)
+        )
+        return mark_shares(np.asarray(self.features), given)
+
+    @functools.cached_property
+    def contrasts(self) -> Contrasts | None:
+        """How the features of clusters differ; None without features."""
+        if self.features is None or not self.features.shape[1]:
+            return None
+        return compare_clusters(self.features, self.summary.labels, len(self.summary.sizes))
+
+    @functools.cached_property
+    def explanation(self) -> Explanation | None:
+        """Names, rules and a tree of the clusters; None without features, or without two clusters."""
+        if self.contrasts is None or len(self.summary.clusters) < 2:
+            return None
+        values = np.asarray(self.features, dtype=np.float64)
+        return explain_labels(self.labels, values, self.read_features, self.cluster_names, self.contrasts)
+
+    def cluster_name(self, cluster: int) -> str:
+        """The short name of a cluster; "" where it has none."""
+        names = self.explanation.names if self.explanation is not None else self.cluster_names
+        return names.get(cluster, "")
 
     @functools.cached_property
     def known_classes(self) -> Classes | None:
@@ -150,6 +201,54 @@ class Findings:
 
 
 @dataclass(frozen=True, eq=False)
+class Places:
+    """Where n samples lie among the centres of K clusters, in the features of the geometry.
+
+    Parameters
+    ----------
+    own : array of shape (n,)
+        The squared distance to the centre of the own cluster; NaN where it was not worked out.
+    margin : array of shape (n,)
+        How far a sample is from the nearest boundary, on the way from there (0) to its centre (1); negative beyond it.
+    other : array of int of shape (n,)
+        The cluster beyond that boundary.
+    between : array of shape (K, K)
+        Distances between centres: maximum mean discrepancies.
+    space : str
+        What the features are.
+    """
+
+    own: Array
+    margin: Array
+    other: NDArray[np.int64]
+    between: Array
+    space: str
+
+    @staticmethod
+    def of(features: Array, labels: NDArray[np.int64], rows: NDArray[np.intp], n: int, space: str) -> Places:
+        """Of features (m, r) of some rows, with their labels, among n samples."""
+        K = int(labels.max()) + 1
+        counts = np.bincount(labels, minlength=K)
+        sums = np.zeros((K, features.shape[1]))
+        np.add.at(sums, labels, features)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            centres = sums / counts[:, None]
+        squared = (features**2).sum(1)[:, None] - 2 * features @ np.nan_to_num(centres).T + (centres**2).sum(1)
+        squared = np.where(np.isnan(squared), np.inf, np.maximum(squared, 0.0))
+        between = np.sqrt(((centres[:, None] - centres) ** 2).sum(2))
+        own, margin = np.full(n, np.nan), np.full(n, np.nan)
+        other = np.zeros(n, dtype=np.int64)
+        every = np.arange(len(labels))
+        own[rows] = squared[every, labels]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            share = (squared - squared[every, labels][:, None]) / between[labels] ** 2
+        share[every, labels] = np.inf
+        share = np.where(np.isnan(share), np.inf, share)
+        other[rows], margin[rows] = share.argmin(1), share.min(1)
+        return Places(own, margin, other, between, space)
+
+
+@dataclass(frozen=True, eq=False)
 class Summary:
     """Cluster, next cluster and their probabilities, entropy in nats: (n,) each.
 
@@ -166,9 +265,10 @@ class Summary:
     confidence: NDArray[np.float64]
     following_probability: NDArray[np.float64]
     entropy: NDArray[np.float64]
+    places: Places | None = None
 
     @staticmethod
-    def of(probabilities: Array) -> Summary:
+    def of(probabilities: Array, places: Places | None = None) -> Summary:
         """Read probabilities (n, K) once, some rows at a time."""
         n, n_allowed = probabilities.shape
         labels = np.asarray(probabilities.argmax(1), dtype=np.int64)
@@ -186,6 +286,10 @@ class Summary:
             if n_allowed > 1:
                 following[part] = rows.argmax(1)
             following_probability[part] = np.maximum(rows[every, following[part]], 0.0)
+        if places is not None:
+            # Where probabilities do not say which cluster is next.
+            unsaid = (following_probability < 1e-6) & np.isfinite(places.margin)
+            following[unsaid] = places.other[unsaid]
         return Summary(
             n_allowed=n_allowed,
             highest_entropy=float(np.log(n_allowed)),
@@ -196,6 +300,7 @@ class Summary:
             confidence=confidence,
             following_probability=following_probability,
             entropy=entropy,
+            places=places,
         )
 
     def members(self, cluster: int) -> NDArray[np.intp]:
@@ -203,17 +308,30 @@ class Summary:
         return np.flatnonzero(self.labels == cluster)
 
     def most_typical(self, cluster: int, most: int = SHOWN) -> NDArray[np.intp]:
-        """Rows of the highest probability, best first; of a small cluster half, if the others are uncertain."""
+        """Rows nearest to the centre, best first; of a small cluster half, if the others are uncertain.
+
+        Without places they are those of the highest probability, which may be the same for nearly all.
+        """
         members = self.members(cluster)
         certain = int((self.confidence[members] >= CERTAIN).sum())
         most = min(most, max(certain, -(-len(members) // 2)))
-        return members[np.argsort(-self.confidence[members], kind="stable")[:most]]
+        # NaN, of what was not placed, comes last.
+        order = -self.confidence[members] if self.places is None else self.places.own[members]
+        return members[np.argsort(order, kind="stable")[:most]]
 
     def least_certain(self, rows: NDArray[np.intp], most: int | None = SHOWN) -> NDArray[np.intp]:
-        """Those of the rows whose next cluster is nearest in probability, worst first; certain ones are left out."""
-        rows = rows[self.confidence[rows] < CERTAIN]
-        margin = self.confidence[rows] - self.following_probability[rows]
-        return rows[np.argsort(margin, kind="stable")[:most]]
+        """Those of the rows whose next cluster is nearest in probability, worst first; then certain ones at a boundary.
+
+        Without places these are left out.
+        """
+        certain = self.confidence[rows] >= CERTAIN
+        unsure, sure = rows[~certain], rows[certain]
+        margin = self.confidence[unsure] - self.following_probability[unsure]
+        unsure = unsure[np.argsort(margin, kind="stable")]
+        if self.places is None:
+            return unsure[:most]
+        sure = sure[self.places.margin[sure] < NEAR]
+        return np.concatenate([unsure, sure[np.argsort(self.places.margin[sure], kind="stable")]])[:most]
 
     def shares(self, values: Array, highest: float, bins: int = 20) -> tuple[Array, dict[int, Array]]:
         """Histograms (bins,) of values (n,) from 0 to the highest: of all samples, and of those of each cluster."""
@@ -305,59 +423,101 @@ def describe(
     # Imported late, because they bring torch, which figures do not need.
     from pollux.clustering import GeminiClustering
     from pollux.data.samples import validate_samples
+    from pollux.fitted import say_outside
     from pollux.geometry import CosineGraph, unit_rows
 
-    steps: Any = None
+    given, steps = clustering, None
     if isinstance(clustering, Pipeline):
         steps, clustering = clustering[:-1], clustering[-1]
     if not isinstance(clustering, GeminiClustering):
         raise TypeError(f"describe takes a GeminiClustering or a pipeline that ends in one, not {clustering!r}.")
     check_is_fitted(clustering)
     fitted = clustering.fitted_
-    X, samples = (X, steps.transform(X)) if steps else _read_streamed(clustering, X)
-    if samples is None:
-        samples = validate_samples(X, clustering, reset=False, missing=fitted.missing, encoding=fitted.encoding)
-    elif steps:
-        samples = validate_samples(samples, clustering, reset=False, missing=fitted.missing)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UnseenWarning)
+        X, samples = (X, steps.transform(X)) if steps else _read_streamed(clustering, X)
+        if samples is None:
+            samples = validate_samples(X, clustering, reset=False, missing=fitted.missing, encoding=fitted.encoding)
+        elif steps:
+            samples = validate_samples(samples, clustering, reset=False, missing=fitted.missing)
+    unseen = [str(each.message) for each in caught if issubclass(each.category, UnseenWarning)]
+    for other in caught:
+        if not issubclass(other.category, UnseenWarning):
+            warn(str(other.message), other.category)
+    notes = [*notes, *unseen, *say_outside(*fitted.far_outside(samples), samples.shape[0])]
     if not fitted.is_free:
         probabilities = fitted.probabilities(samples)
     elif samples.shape[0] == len(fitted.labels):
         probabilities = fitted.free_probabilities()
     else:
         raise ValueError("A free table knows only the samples it was trained on, in their order: pass those.")
+    seen = _as_seen(fitted, samples)
     if points is None:
-        points, axes = principal_map(_as_seen(fitted, samples))
+        points, axes = principal_map(seen)
     elif isinstance(points, str):
         if points != "neighbours":
             raise ValueError(f"points is an array (n, 2) or 'neighbours', not {points!r}.")
-        seen = _as_seen(fitted, samples)
         # Of embeddings only angles count.
         points, axes = neighbour_map(unit_rows(seen) if isinstance(fitted.geometry, CosineGraph) else seen)
     if images is None and len(fitted.shape) == 3:
         images = as_pictures(np.asarray(samples if steps else X))
-    features: NDArray[np.float64] | None = None
-    names: Sequence[str] = ()
-    shares: frozenset[str] = frozenset()
-    if images is None:
-        features, names, shares = _features(fitted, X, samples, steps)
-        names = names if feature_names is None else list(feature_names)
+    values: NDArray[np.float64] | None = None
+    features: tuple[Feature, ...] = ()
+    if images is None and samples is X:
+        # What was streamed has been encoded already.
+        values = np.asarray(_dense(samples), dtype=np.float64)
+        own = fitted.feature_names or (() if fitted.encoding is None else fitted.encoding.feature_names)
+        names = own or [str(index) for index in range(values.shape[1])]
+        features = tuple(map(Feature, readable_names(list(names if feature_names is None else feature_names))))
+    elif images is None:
+        _, values, features = read_columns(given, X, feature_names)
+        # Their names without the columns that they stem from, which figures do not know.
+        features = mark_shares(values, features)
+    if row_names is None and isinstance(X, list | np.ndarray) and all(isinstance(text, str) for text in X[:10]):
+        # Texts are their own names.
+        row_names = [" ".join(str(text).split()) for text in X]
     return Findings(
         title=title,
         probabilities=probabilities,
         points=np.asarray(points, dtype=np.float64),
         axes=axes,
-        features=features,
-        feature_names=names,
-        shares=shares,
+        features=values,
+        feature_names=[feature.name for feature in features],
+        shares=frozenset(feature.name for feature in features if feature.value),
+        dates=frozenset(feature.name for feature in features if feature.is_date),
         images=images,
         row_names=row_names,
         classes=None if classes is None else _as_text(classes),
+        places=_find_places(fitted, samples, seen, probabilities.argmax(1)),
+        cluster_names={k: name for k, name in named_clusters(clustering).items() if name},
         history=fitted.history,
         settings=describe_training(clustering) if settings is None else settings,
         notes=notes,
         columns=fitted.columns if any(each.reason for each in fitted.columns) else (),
         command=command,
     )
+
+
+def _find_places(fitted: Fitted, samples: Any, seen: NDArray[Any], labels: NDArray[np.int64]) -> Places:
+    """Where samples lie among the centres of clusters: in the features of a kernel, or else as the model sees them.
+
+    A mixture knows no centre but its own: its features are nearly the same for all samples of a component.
+    """
+    import torch
+
+    from pollux.data.scaling import prepared
+    from pollux.geometry import Mixtures, Precomputed
+    from pollux.geometry.landmarks import features_of
+
+    n, geometry = len(labels), fitted.geometry
+    rows = np.arange(n)
+    if n > MOST_PLACED:
+        rows = np.sort(np.random.default_rng(0).choice(n, MOST_PLACED, replace=False))
+    if geometry is None or geometry.kind != "kernel" or isinstance(geometry, Mixtures | Precomputed):
+        return Places.of(np.asarray(seen[rows], dtype=np.float64), labels[rows], rows, n, "what the model sees")
+    some = prepared(samples[rows], fitted.scaling, torch.float64, "cpu")
+    name = getattr(geometry, "name", "") or type(geometry).__name__
+    return Places.of(features_of(geometry, some), labels[rows], rows, n, f"the features of the {name} kernel")
 
 
 def _read_streamed(clustering: GeminiClustering, X: Any) -> tuple[Any, Any]:
@@ -390,44 +550,6 @@ def _as_seen(fitted: Fitted, samples: Any) -> NDArray[Any]:
     if not scales and fitted.encoding is None:
         seen = prepared(seen.flat(), FittedScaling.fit(seen.flat(), "auto"), torch.float64, "cpu")
     return _dense(seen.flat())
-
-
-def _features(
-    fitted: Fitted, X: Any, samples: Any, steps: Any
-) -> tuple[NDArray[np.float64], list[str], frozenset[str]]:
-    """Samples (n, d) in their own units, names of the d features, and those that are shares.
-
-    Of true and false, true is enough. What a pipeline takes need not be numbers: columns of text are then shown as
-    shares of their values, and anything else as the clustering sees it.
-    """
-    encoding, names = fitted.encoding, getattr(X, "column_names", None)
-    names = getattr(X, "columns", None) if names is None else names
-    if steps:
-        try:
-            samples = check_array(X, accept_sparse="csr", dtype=np.float64, ensure_all_finite="allow-nan")
-        except (TypeError, ValueError):
-            if names is None:
-                names = steps.get_feature_names_out() if hasattr(steps, "get_feature_names_out") else None
-            else:
-                from pollux.data.arrow import as_arrow
-                from pollux.data.sources import InMemory
-                from pollux.data.survey import Choices, learn_encoding
-
-                encoding, _ = learn_encoding(InMemory(as_arrow(X)), Choices(missing="mean"))
-    elif samples is X:
-        names = fitted.feature_names or (None if encoding is None else encoding.feature_names)
-    if encoding is None or samples is X:
-        features = np.asarray(_dense(samples), dtype=np.float64)
-        given = range(features.shape[1]) if names is None else names
-        found = [f"column {name}" if str(name).isdigit() else str(name) for name in given]
-        return features, found, frozenset()
-    features, found, shares = encoding.raw(X), encoding.feature_names, encoding.shares
-    columns = {name.removesuffix("=true") for name in shares if name.endswith("=true")}
-    values = {column: {name for name in shares if name.startswith(f"{column}=")} for column in columns}
-    opposites = {f"{column}=false" for column, own in values.items() if own == {f"{column}=true", f"{column}=false"}}
-    kept = [index for index, name in enumerate(found) if name not in opposites]
-    named = [f"column {name}" if name.isdigit() else name for name in found]
-    return features[:, kept], [named[index] for index in kept], shares
 
 
 def _dense(samples: Any) -> NDArray[Any]:

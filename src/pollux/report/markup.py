@@ -88,42 +88,6 @@ def counted(value: int, noun: str) -> str:
     return f"{int(value):,} {noun}{'' if value == 1 else 's'}"
 
 
-def number(value: float, extent: float | None = None) -> str:
-    """Three significant digits and a true minus sign; whole numbers up to a million in full.
-
-    Within a range of an extent there are as many digits as matter in it.
-    """
-    if not math.isfinite(value):
-        return "–"
-    size = abs(value)
-    if extent is not None and 1e-3 <= extent < 1e6 and size < 1e6:
-        written = f"{value:,.{max(0, 2 - math.floor(math.log10(extent)))}f}"
-    elif size == 0:
-        written = "0"
-    elif 1e-3 <= size < 1e6:
-        written = f"{value:,.0f}" if size >= 99.95 else f"{value:.3g}"
-    else:
-        mantissa, exponent = f"{value:.2e}".split("e")
-        written = f"{float(mantissa):g}e{int(exponent)}"
-    return written.replace("-", "−")
-
-
-def percent(share: float, decimals: int = 0) -> str:
-    """0.123 → '12%'; only exactly 0 and 1 read as 0% and 100%."""
-    if not math.isfinite(share):
-        return "–"
-    # Means of zeros and ones may miss 0 and 1 by a rounding error.
-    share = round(share, 12) + 0.0
-    if share in (0, 1):
-        return f"{100 * share:.0f}%"
-    least, shown = 10.0**-decimals, 100 * share
-    if 0 < shown < least / 2:
-        return f"<{least:g}%"
-    if 100 - least / 2 < shown < 100:
-        return f">{100 - least:g}%"
-    return f"{shown:.{decimals}f}%"
-
-
 def decimal(value: float, form: str = ".3f") -> str:
     """A number in a form such as '+.1f', with a true minus sign."""
     return f"{value:{form}}".replace("-", "−")

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
+from pollux.data.encoding import Feature
 from pollux.io.atomic import write_text
 from pollux.metrics import adjusted_rand_index, hungarian_accuracy, normalised_mutual_information, purity
 from pollux.report.canvas import both_colours
@@ -25,30 +26,26 @@ from pollux.report.markup import (
     counted,
     decimal,
     integer,
-    number,
     outline,
-    percent,
     plain,
     render,
     script_data,
     shortened,
 )
 from pollux.report.pictures import MOST_THUMBNAILS, Gallery, make_gallery, make_thumbnails
-from pollux.report.profiles import (
-    TAIL,
-    Contrasts,
-    compare_clusters,
-    describe_differences,
-    find_bulk,
-    make_histogram,
-    split_share_name,
-)
+from pollux.report.profiles import TAIL, find_bulk, make_histogram
+from pollux.trees.contrasts import Contrasts, of_sources
+from pollux.trees.explanation import Branch, say_restated
+from pollux.trees.words import counts_years, number, percent, write_value
 
 __all__ = ["render_page", "write_page"]
 
 # A sample is doubtful where its own cluster has less than this probability.
 DOUBT = 0.6
 FEATURES_SHOWN = 8
+# Example rows of a cluster, and the columns that are shown of them.
+EXAMPLES, EXAMPLE_COLUMNS = 3, 6
+MOST_COMPARED = 30
 MOST_EPOCHS = 300
 SCORES = {
     "ARI": adjusted_rand_index,
@@ -100,9 +97,7 @@ def page_content(findings: Findings) -> dict[str, Any]:
     """All that the page shows, as text, with the data of its script."""
     summary, classes = findings.summary, findings.known_classes
     n, n_used, n_allowed = len(summary.labels), len(summary.clusters), summary.n_allowed
-    contrasts = None
-    if findings.features is not None and findings.features.shape[1]:
-        contrasts = compare_clusters(findings.features, summary.labels, len(summary.sizes))
+    contrasts, explanation = findings.contrasts, findings.explanation
     # Without another cluster there is nothing to compare with.
     compared = contrasts if n_used > 1 else None
     rows = choose_rows(findings)
@@ -121,12 +116,15 @@ def page_content(findings: Findings) -> dict[str, Any]:
     history = _thinned(findings.history)
     n_doubtful = int((summary.confidence < DOUBT).sum())
     colours = both_colours(len(summary.sizes))
-    limit = f", of at most {integer(n_allowed)}" if n_allowed > n_used else ""
+    between = _between(findings)
     sections = {
         "map": "Map",
         "clusters": "Clusters",
         "profiles": "Differences" if compared is not None or gallery is not None else "",
+        "rules": "Rules" if explanation is not None else "",
+        "between": "Distances" if between else "",
         "confidence": "Confidence",
+        "members": "Members",
         "classes": "Classes" if classes is not None else "",
         "training": "Training" if history else "",
         "settings": "How it was made"
@@ -136,8 +134,18 @@ def page_content(findings: Findings) -> dict[str, Any]:
     return {
         "findings": findings,
         "sections": {name: title for name, title in sections.items() if title},
-        "lead": f"{counted(n, 'sample')} in {counted(n_used, 'cluster')}{limit}.",
+        "lead": _lead(findings),
+        "restated": say_restated(explanation.restates) if explanation is not None and explanation.restates else "",
         "metrics": _metrics(findings, scores),
+        "means": {
+            "confidence": percent(float(summary.confidence.mean()), 1),
+            "entropy": number(float(summary.entropy.mean()), summary.highest_entropy or 1.0),
+        },
+        "space": "" if findings.places is None else findings.places.space,
+        "explanation": explanation,
+        "branches": [] if explanation is None else _branches(explanation.branches),
+        "fidelity": "" if explanation is None else percent(explanation.fidelity),
+        "between": between,
         "known": known,
         "total": integer(n),
         "n_allowed": integer(n_allowed),
@@ -166,6 +174,7 @@ def page_content(findings: Findings) -> dict[str, Any]:
             {
                 "samples": encode_samples(findings, rows, contrasts),
                 "sizes": summary.sizes.tolist(),
+                "names": [shortened(findings.cluster_name(k), 100) for k in range(len(summary.sizes))],
                 "least": 1 / n_allowed,
                 "highest": summary.highest_entropy or 1.0,
                 "colours": colours,
@@ -184,46 +193,147 @@ def page_content(findings: Findings) -> dict[str, Any]:
     }
 
 
+def _lead(findings: Findings) -> str:
+    """What a manager asks first, in words."""
+    summary = findings.summary
+    n, used, clusters = len(summary.labels), len(summary.clusters), summary.clusters
+    limit = f", of at most {integer(summary.n_allowed)}" if summary.n_allowed > used else ""
+    words = f"{counted(n, 'sample')} in {counted(used, 'cluster')}{limit}."
+    if used < 2:
+        return words
+
+    def in_words(share: float) -> str:
+        return percent(share).replace("<", "less than ").replace(">", "more than ")
+
+    def told(cluster: int) -> str:
+        name = findings.cluster_name(cluster)
+        return in_words(summary.sizes[cluster] / n) + (f", is “{shortened(name, 80)}”" if name else f", is {cluster}")
+
+    sure = in_words(float((summary.confidence >= DOUBT).mean()))
+    smallest = f", the smallest, {told(clusters[-1])}" if used > 2 else ""
+    words += f" The largest, {told(clusters[0])}{smallest}. The model is sure of {sure} of the samples."
+    if findings.explanation is not None:
+        leading = [name for name, share in findings.explanation.importances.items() if share >= 0.1][:3]
+        if leading:
+            words += f" What sets them apart most: {', '.join(shortened(name, 40) for name in leading)}."
+    return words
+
+
 def _metrics(findings: Findings, scores: Mapping[str, str]) -> list[tuple[str, str, str]]:
     """The numbers a reader looks for first: name, value, note."""
-    summary, classes = findings.summary, findings.known_classes
-    highest = f"nats; at most {number(summary.highest_entropy)}"
+    summary, classes, n = findings.summary, findings.known_classes, len(findings.summary.labels)
+    first, last = summary.clusters[0], summary.clusters[-1]
+    limit = f"of at most {integer(summary.n_allowed)}" if summary.n_allowed > len(summary.clusters) else ""
     metrics = [
-        ("Samples", integer(len(summary.labels)), ""),
-        ("Clusters in use", integer(len(summary.clusters)), f"of at most {integer(summary.n_allowed)}"),
-        ("Mean confidence", percent(float(summary.confidence.mean()), 1), "for the own cluster"),
-        ("Mean entropy", number(float(summary.entropy.mean())), highest),
+        ("Samples", integer(n), ""),
+        ("Clusters", integer(len(summary.clusters)), limit),
+        ("Largest", percent(summary.sizes[first] / n), f"cluster {first}"),
+        ("Smallest", percent(summary.sizes[last] / n), f"cluster {last}"),
+        ("Sure of", percent(float((summary.confidence >= DOUBT).mean())), f"at a probability of {percent(DOUBT)}"),
     ]
-    epochs = findings.history.get("objective", ())
-    objective = [value for value in epochs if np.isfinite(value)]
-    if objective:
-        metrics.append(("Objective", number(float(objective[-1])), f"after {counted(len(epochs), 'epoch')}"))
+    if findings.explanation is not None:
+        leading = next(iter(findings.explanation.importances.items()), ("", 0.0))
+        if leading[1] > 0:
+            metrics.append(
+                ("Set apart most by", shortened(leading[0], 40), f"{percent(leading[1])} of what tells them apart")
+            )
     labelled = ""
     if classes is not None and not classes.known.all():
         labelled = f"of {integer(classes.known.sum())} samples"
-    return metrics + [(name, value, labelled) for name, value in list(scores.items())[:3]]
+    return metrics + [(name, value, labelled) for name, value in list(scores.items())[:2]]
+
+
+def _branches(branches: Sequence[Branch], total: int = 0) -> list[dict[str, Any]]:
+    """The nodes of the tree, each with all below it and its share of all rows."""
+    total = total or sum(branch.rows for branch in branches)
+    return [
+        {
+            "condition": branch.condition,
+            "rows": percent(branch.rows / total),
+            "cluster": branch.cluster,
+            "share": percent(branch.share),
+            "branches": _branches(branch.branches, total),
+        }
+        for branch in branches
+    ]
+
+
+def _between(findings: Findings) -> list[dict[str, Any]]:
+    """Distances between the centres of clusters, in percent of the largest; nearest is which comes closest."""
+    clusters = findings.summary.clusters
+    if findings.places is None or not 2 <= len(clusters) <= MOST_COMPARED:
+        return []
+    apart = findings.places.between[np.ix_(clusters, clusters)]
+    longest = float(np.nanmax(apart))
+    if not longest > 0:
+        return []
+    # The nearest two have the darkest shade.
+    least = min(0.9, float(apart[~np.eye(len(clusters), dtype=bool)].min()) / longest)
+    rows = []
+    for row, cluster in enumerate(clusters):
+        others = np.where(np.arange(len(clusters)) == row, np.inf, apart[row])
+        cells = [
+            (other, "" if other == cluster else f"{100 * share:.0f}", f"{0.9 * (1 - share) / (1 - least):.3g}")
+            for other, share in zip(clusters, (apart[row] / longest).tolist(), strict=True)
+        ]
+        rows.append({"cluster": cluster, "cells": cells, "nearest": clusters[int(np.nanargmin(others))]})
+    return rows
+
+
+def _examples(findings: Findings, cluster: int, columns: Sequence[str]) -> list[dict[str, Any]]:
+    """Rows of a cluster near its centre, and near a boundary, with what they have in some columns."""
+    summary = findings.summary
+    typical = summary.most_typical(cluster, EXAMPLES)
+    others = np.setdiff1d(summary.members(cluster), typical)
+    shown = {"Typical": typical, "Near a boundary": summary.least_certain(others, EXAMPLES)}
+    sources = of_sources(findings.read_features)
+    return [
+        {
+            "kind": kind,
+            "name": findings.row_name(int(row)),
+            "values": [_value_of(findings, int(row), sources[column]) for column in columns],
+        }
+        for kind, rows in shown.items()
+        for row in rows
+    ]
+
+
+def _value_of(findings: Findings, row: int, own: Sequence[int]) -> str:
+    """What a row has in a column, of which these are the features."""
+    assert findings.features is not None
+    assert findings.contrasts is not None
+    for at in own:
+        feature, value = findings.read_features[at], float(findings.features[row, at])
+        if not feature.value:
+            return write_value(value, feature, 4 * float(findings.contrasts.deviation[0, at]))
+        if value == 1:
+            return feature.value
+        if feature.value == "1" and value == 0:
+            return "0"
+    return "–"
 
 
 def _clusters(findings: Findings, contrasts: Contrasts | None, gallery: Gallery | None) -> list[dict[str, Any]]:
-    """Each cluster in use: its numbers, its pictures, and the features in which it differs most."""
-    summary, names = findings.summary, findings.feature_names
+    """Each cluster in use: its numbers, its pictures, and the columns in which it differs most."""
+    summary, features = findings.summary, findings.read_features
     _, confidence_shares = summary.shares(summary.confidence, 1.0)
-    ranked = {} if contrasts is None else {k: contrasts.ranked(k, FEATURES_SHOWN) for k in summary.clusters}
+    ranked = {} if contrasts is None else {k: _ranked_columns(contrasts, k, features) for k in summary.clusters}
     values = np.asarray(findings.features)
     histograms = {
         feature: make_histogram(values[:, feature], summary.labels, len(summary.sizes))
         for feature in {feature for own in ranked.values() for feature in own}
-        if names[feature] not in findings.shares
+        if not features[feature].value
     }
 
-    def describe_feature(contrasts: Contrasts, cluster: int, feature: int) -> dict[str, Any]:
+    def describe_feature(contrasts: Contrasts, cluster: int, at: int) -> dict[str, Any]:
+        feature = features[at]
         inside, outside, scaled, missing = (
-            float(values[cluster, feature])
+            float(values[cluster, at])
             for values in (contrasts.inside, contrasts.outside, contrasts.scaled, contrasts.missing)
         )
         deviations = f"{decimal(scaled, '+.1f')} sd"
-        described = {"name": names[feature], "missing": percent(missing) if missing > 0 else ""}
-        if feature not in histograms:
+        described = {"name": feature.name, "missing": percent(missing) if missing > 0 else ""}
+        if at not in histograms:
             bars = [(4, "own-bar", inside), (21, "all", outside)]
             return described | {
                 "gap": f"{decimal(100 * (inside - outside), '+.0f')} points",
@@ -238,7 +348,7 @@ def _clusters(findings: Findings, contrasts: Contrasts | None, gallery: Gallery 
                 "inside": percent(inside),
                 "outside": percent(outside),
             }
-        histogram = histograms[feature]
+        histogram, extent = histograms[at], 4 * float(contrasts.deviation[0, at])
         everyone, own = histogram.everyone, histogram.clusters[cluster]
         highest = max(own.max(), everyone.max(), 1e-9)
         return described | {
@@ -246,21 +356,25 @@ def _clusters(findings: Findings, contrasts: Contrasts | None, gallery: Gallery 
             "deviations": "",
             # The cluster in its colour over all samples in grey, each as shares of its own.
             "paths": [(kind, outline(shares, 120, 36, highest)) for kind, shares in [("all", everyone), ("own", own)]],
-            "ends": [number(histogram.low), number(histogram.high)],
-            "inside": number(inside),
-            "outside": number(outside),
+            "ends": [
+                write_value(end, feature, histogram.high - histogram.low) for end in (histogram.low, histogram.high)
+            ],
+            "inside": write_value(inside, feature, extent),
+            "outside": write_value(outside, feature, extent),
         }
 
+    explanation = findings.explanation
+    rules = {} if explanation is None else {rule.cluster: rule for rule in explanation.rules}
+    columns = [] if explanation is None else list(explanation.importances)[:EXAMPLE_COLUMNS]
     clusters = []
     for cluster in summary.clusters:
         confidence, shares = summary.confidence[summary.members(cluster)], confidence_shares[cluster]
-        size, features, words = len(confidence), [], ""
-        if contrasts is not None:
-            features = [describe_feature(contrasts, cluster, feature) for feature in ranked[cluster]]
-            words = describe_differences(contrasts, cluster, names, findings.shares)
+        size, rule = len(confidence), rules.get(cluster)
+        shown = [] if contrasts is None else [describe_feature(contrasts, cluster, at) for at in ranked[cluster]]
         clusters.append(
             {
                 "number": cluster,
+                "name": findings.cluster_name(cluster),
                 "size": integer(size),
                 "samples": counted(size, "sample"),
                 "share": percent(size / len(summary.labels), 1),
@@ -268,13 +382,26 @@ def _clusters(findings: Findings, contrasts: Contrasts | None, gallery: Gallery 
                 "confidence": percent(float(confidence.mean()), 1),
                 "spread": outline(shares, 60, 16, max(shares.max(), 1e-9)),
                 "doubtful": percent(float((confidence < DOUBT).mean()), 1),
-                "words": words,
-                "features": features,
+                "words": "" if rule is None else rule.description,
+                "rule": "" if rule is None else rule.sentence,
+                "columns": columns,
+                "examples": [] if gallery is not None or rule is None else _examples(findings, cluster, columns),
+                "features": shown,
                 "mean": "" if gallery is None else gallery.sheet.position(gallery.mean[cluster]),
                 "strips": [] if gallery is None else _strips(findings, gallery, cluster, confidence),
             }
         )
     return clusters
+
+
+def _ranked_columns(contrasts: Contrasts, cluster: int, features: Sequence[Feature]) -> list[int]:
+    """The features that differ most, largest first, one for each column."""
+    found: dict[str, int] = {}
+    for at in contrasts.ranked(cluster, len(features)):
+        found.setdefault(features[at].source, at)
+        if len(found) == FEATURES_SHOWN:
+            break
+    return list(found.values())
 
 
 def _strips(findings: Findings, gallery: Gallery, cluster: int, confidence: Array) -> list[dict[str, Any]]:
@@ -283,7 +410,7 @@ def _strips(findings: Findings, gallery: Gallery, cluster: int, confidence: Arra
     shown = {"Most typical": gallery.typical[cluster]}
     # Of a sample that is alone in its cluster there is nothing left to show.
     if gallery.uncertain[cluster] or bool((confidence >= CERTAIN).all()):
-        shown["Least certain"] = gallery.uncertain[cluster]
+        shown["Near a boundary"] = gallery.uncertain[cluster]
     for name, rows in shown.items():
         strips[name] = [
             (
@@ -524,8 +651,8 @@ def _telling_values(findings: Findings, rows: NDArray[np.intp], contrasts: Contr
 
     Of the shares only those are shown that a sample has.
     """
-    summary, features, names = findings.summary, np.asarray(findings.features), findings.feature_names
-    is_share = np.array([name in findings.shares for name in names])
+    summary, features, read = findings.summary, np.asarray(findings.features), findings.read_features
+    is_share = np.array([bool(feature.value) for feature in read])
     width = min(VALUES, features.shape[1])
     telling = {cluster: _most_telling(contrasts, cluster, is_share, width) for cluster in summary.clusters}
     which = np.full((len(rows), width), NOTHING, dtype=np.uint8)
@@ -539,13 +666,19 @@ def _telling_values(findings: Findings, rows: NDArray[np.intp], contrasts: Contr
         order = np.argsort(~shown, axis=1, kind="stable")[:, :width]
         which[own, : order.shape[1]] = np.where(np.take_along_axis(shown, order, axis=1), order, NOTHING)
         values[own, : order.shape[1]] = np.take_along_axis(here, order, axis=1)
+    shown_features = sorted({feature for best in telling.values() for feature in best})
     data = {
         "width": width,
         "columns": [telling.get(cluster, []) for cluster in range(len(summary.sizes))],
         "values": pack(values, "<f4"),
         "features": {
-            feature: [shortened(part, 60) for part in _in_two(names[feature], bool(is_share[feature]))]
-            for feature in sorted({feature for best in telling.values() for feature in best})
+            feature: [shortened(part, 60) for part in filter(None, [read[feature].source, read[feature].value])]
+            for feature in shown_features
+        },
+        "forms": {
+            feature: "date" if read[feature].is_date else "year"
+            for feature in shown_features
+            if read[feature].is_date or counts_years(read[feature])
         },
     }
     # Without shares the features of a sample are the first ones of its cluster.
@@ -560,11 +693,3 @@ def _most_telling(contrasts: Contrasts, cluster: int, is_share: NDArray[np.bool_
     plain = [feature for feature in ranked if not is_share[feature]][:width]
     kept = {*plain, *[feature for feature in ranked if is_share[feature]][: DEEP - len(plain)]}
     return [feature for feature in ranked if feature in kept]
-
-
-def _in_two(name: str, is_share: bool) -> list[str]:
-    """The name of a feature; of a share that of its column, and its value."""
-    if not is_share:
-        return [name]
-    column, value = split_share_name(name)
-    return [column, value or "yes"]

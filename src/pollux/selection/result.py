@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pollux.data.arrow import advised
+from pollux.errors import option
 from pollux.io.atomic import in_place
 from pollux.report.canvas import GRID, INK, QUIET, TITLE, clean_axes, colours, new_figure
 
@@ -133,16 +135,13 @@ class Selection:
 
     def _cells(self) -> tuple[list[str], list[list[str]]]:
         scored = any(candidate.adjusted_rand_index is not None for candidate in self.candidates)
-        header = ["clusters", "stability", "separation", "score", "consensus", "in use", "objective"]
+        header = ["clusters", "stability", "separation", "score"]
         rows = [
             [
                 str(one.n_clusters),
                 f"{one.stability:.3f} ± {one.stability_error:.3f}",
                 f"{one.separation:.3f}",
                 f"{one.score:.3f}",
-                f"{one.consensus:.3f} (#{one.consensus_rank})",
-                f"{one.in_use:.1f}",
-                f"{one.objective:.4g}",
                 *(["–" if one.adjusted_rand_index is None else f"{one.adjusted_rand_index:.3f}"] if scored else []),
             ]
             for one in self.candidates
@@ -263,7 +262,7 @@ def decide(candidates: Sequence[Candidate]) -> Decision:
     best = find_best(filled)
     clear = [candidate for candidate in filled if candidate.score >= max(CLEAR, _SHARE_OF_BEST * best.score)]
     if not clear:
-        return Decision(1, False, f"No clear structure: {_explain_doubt(best)}")
+        return Decision(1, False, f"No clear structure: {_explain_doubt(best)} {_advise(best)}")
     chosen = max(clear, key=lambda candidate: candidate.n_clusters)
     n_clusters = max(2, round(chosen.in_use))
     return Decision(n_clusters, True, _explain_choice(chosen, n_clusters, candidates))
@@ -302,6 +301,15 @@ def _explain_doubt(best: Candidate) -> str:
     return (
         f"even for the best candidate, {best.n_clusters} clusters, subsamples agree on little (adjusted Rand index "
         f"{best.stability:.2f})."
+    )
+
+
+def _advise(best: Candidate) -> str:
+    """What to do where nothing is clear."""
+    columns = advised("leave out columns that tell little", f"leave out columns that tell little ({option('drop')})")
+    return (
+        f"Columns of noise hide clusters: {columns}, or look at {best.n_clusters} clusters all the same, as a way to "
+        f"part the rows rather than as kinds that are there ({option('n_clusters', best.n_clusters)})."
     )
 
 

@@ -2,37 +2,37 @@
 
 from __future__ import annotations
 
-import datetime
 import html
 import math
-import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import KFold
 from sklearn.pipeline import Pipeline
-from sklearn.tree import DecisionTreeClassifier, export_text
+from sklearn.tree import DecisionTreeClassifier
 
-from pollux.data.arrow import as_arrow
-from pollux.data.encoding import Encoding, TableEncoding, readable_names
-from pollux.errors import InputError
+from pollux.data.arrow import advised, as_arrow, as_numbers, kind_of, pyarrow_library
+from pollux.data.encoding import Encoding, Feature, TableEncoding, readable_names
+from pollux.data.sources import InMemory
+from pollux.data.survey import Choices, learn_encoding
+from pollux.errors import InputError, option
+from pollux.trees.contrasts import Contrasts, compare_clusters, describe_clusters, opposites, restated_column
+from pollux.trees.words import as_date, mark_shares
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
+Features = tuple[Feature, ...]
 
-_MOST_ROWS, _MOST_CONDITIONS, _MOST_VALUES = 5_000, 3, 20
+_MOST_ROWS, _MOST_CONDITIONS = 5_000, 3
 # Of more columns the tree, and each rule, looks at those that differ most between clusters.
 _OF_TREE, _OF_RULES = 1_024, 64
 # A further condition must raise the F1 score of a rule by this much.
 _WORTH = 0.02
 # Rules of a lower F1 score do not tell a cluster.
 _TELLING = 0.7
-
-
 # Trees of scikit-learn read float32, and squares of columns are added up.
 _LARGEST = 1e37
 
@@ -62,6 +62,8 @@ class Rule:
         are estimated on rows that the rule was not made from.
     sentence : str
         The same in words, or that no short rule tells the cluster.
+    description : str
+        The columns in which it differs most from all others, and from the cluster nearest to it.
     bounds : tuple of (str, float, float)
         The conditions as numbers: column, low and high, low < value ≤ high. They may be infinite.
     """
@@ -73,7 +75,18 @@ class Rule:
     precision: float
     coverage: float
     sentence: str
+    description: str = ""
     bounds: tuple[tuple[str, float, float], ...] = ()
+
+
+class Branch(NamedTuple):
+    """A node of a tree: the condition that leads to it, its rows, the commonest cluster and the share that is in it."""
+
+    condition: str
+    rows: int
+    cluster: int
+    share: float
+    branches: tuple[Branch, ...]
 
 
 @dataclass(frozen=True)
@@ -92,6 +105,10 @@ class Explanation:
         A tree of at most twice as many leaves as clusters.
     feature_names : tuple of str
         The columns that the tree reads.
+    restates : str
+        The column of which the clusters are little more than the values or ranges; "" where there is none.
+    branches : tuple of Branch
+        The two halves of the tree, in words.
     """
 
     rules: tuple[Rule, ...]
@@ -99,6 +116,8 @@ class Explanation:
     importances: dict[str, float]
     tree: DecisionTreeClassifier = field(repr=False)
     feature_names: tuple[str, ...] = field(repr=False)
+    restates: str = ""
+    branches: tuple[Branch, ...] = field(repr=False, default=())
 
     @property
     def names(self) -> dict[int, str]:
@@ -107,11 +126,17 @@ class Explanation:
 
     def export_text(self) -> str:
         """The tree as text."""
-        text: str = export_text(self.tree, feature_names=list(self.feature_names), decimals=4)
-        # A split between missing values and all others is at infinity.
-        text = re.sub(r" <= inf$", " is known", text, flags=re.MULTILINE)
-        text = re.sub(r" > +inf$", " is missing", text, flags=re.MULTILINE)
-        return text.replace("class: ", "cluster ")
+
+        def lines(branches: tuple[Branch, ...], depth: int) -> Iterator[str]:
+            for branch in branches:
+                yield "|   " * depth + f"|--- {branch.condition}"
+                if branch.branches:
+                    yield from lines(branch.branches, depth + 1)
+                else:
+                    yield "|   " * (depth + 1) + f"|--- cluster {branch.cluster}"
+
+        whole = [f"|--- cluster {self.rules[0].cluster}"] if len(self.rules) == 1 else ["|--- no column tells"]
+        return "\n".join(lines(self.branches, 0) if self.branches else whole)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as JSON holds it."""
@@ -119,18 +144,21 @@ class Explanation:
         for rule in rules:
             # JSON has no infinity: the conditions say the same.
             del rule["bounds"]
-        return {"rules": rules, "fidelity": self.fidelity, "importances": self.importances, "tree": self.export_text()}
+        of_all = {"fidelity": self.fidelity, "importances": self.importances, "restates": self.restates}
+        return {"rules": rules, **of_all, "tree": self.export_text()}
 
     def __str__(self) -> str:
         lines = []
         for rule in self.rules:
             lines += [f"cluster {rule.cluster} ({rule.size:,} rows): {rule.name}", f"    {rule.sentence}"]
+            lines += [f"    {rule.description}"] if len(self.rules) > 1 else []
         leading = ", ".join(f"{name} {share:.0%}" for name, share in list(self.importances.items())[:5] if share > 0)
         leaves = int(self.tree.get_n_leaves())
         if leaves > 1 or self.fidelity < 1:
             counted = f"{leaves} leaves" if leaves > 1 else "1 leaf"
             lines.append(f"A tree of {counted} gives {self.fidelity:.0%} of the rows their cluster.")
-        return "\n".join([*lines, f"Columns that matter: {leading}." if leading else "No column matters."])
+        lines.append(f"Columns that matter: {leading}." if leading else "No column matters.")
+        return "\n".join(lines + ([say_restated(self.restates)] if self.restates else []))
 
     def _repr_html_(self) -> str:
         head = (
@@ -167,78 +195,119 @@ def explain(clustering: Any, X: Any, feature_names: Sequence[str] | None = None)
     >>> explain(KMeans(3, random_state=0, n_init=10).fit(iris), iris).rules[1].name
     'low petal width (cm)'
     """
-    encoding = getattr(clustering, "encoding_", None)
-    if encoding is None:
-        columns, names, groups = _as_columns(X, feature_names)
-    else:
-        X, columns, names, groups = _as_encoded(X, encoding, feature_names)
-    columns = np.clip(columns, -_LARGEST, _LARGEST)
-    labels = _labels_of(clustering, X, len(columns))
-    n = len(columns)
-    if n < 2 or not columns.shape[1]:
+    X, values, features = read_columns(clustering, X, feature_names)
+    return explain_labels(_labels_of(clustering, X, len(values)), values, features, named_clusters(clustering))
+
+
+def named_clusters(clustering: Any) -> dict[int, str]:
+    """The names that clusters were given when they were found, if they were."""
+    last = clustering[-1] if isinstance(clustering, Pipeline) else clustering
+    return dict(enumerate(getattr(getattr(last, "fitted_", None), "cluster_names", ())))
+
+
+def explain_labels(
+    labels: Labels,
+    values: Array,
+    features: Features,
+    given: Mapping[int, str] | None = None,
+    contrasts: Contrasts | None = None,
+) -> Explanation:
+    """Rules that tell clusters (n,) of rows of values (n, p) apart; clusters may have names already."""
+    n = len(values)
+    if n < 2 or not values.shape[1]:
         raise InputError("There is nothing to explain: X needs two rows and a column.")
     clusters = np.unique(labels[labels >= 0])
     if not len(clusters):
         raise InputError("There is nothing to explain: no row is in a cluster.")
+    features = mark_shares(values, features)
+    if contrasts is None:
+        K = int(clusters[-1]) + 1
+        # Rows of no cluster are among the others.
+        contrasts = compare_clusters(values, np.where(labels < 0, K, labels), K + 1)
+    told = describe_clusters(contrasts, values, features, clusters.tolist()) if len(clusters) > 1 else {}
     sizes = {int(cluster): int((labels == cluster).sum()) for cluster in clusters}
-    if n > _MOST_ROWS:
-        drawn = np.sort(np.random.default_rng(0).choice(n, _MOST_ROWS, replace=False))
-        columns, labels = columns[drawn], labels[drawn]
-    every = list(dict.fromkeys(groups))
-    kept = _columns_apart(columns, labels, clusters, _OF_TREE)
-    columns, names, groups = columns[:, kept], [names[at] for at in kept], [groups[at] for at in kept]
-    kept = _columns_apart(columns, labels, clusters, _OF_RULES)
-    some, some_names = columns[:, kept], [names[at] for at in kept]
+    every = list(dict.fromkeys(feature.source for feature in features))
+    columns, labels = _drawn(values, labels)
+    restates = restated_column(columns, labels, features)
+    # What is rare may not have been drawn.
+    drawn = np.unique(labels[labels >= 0])
+    kept = _columns_apart(columns, labels, drawn, _OF_TREE)
+    columns, features = columns[:, kept], tuple(features[at] for at in kept)
+    kept = _columns_apart(columns, labels, drawn, _OF_RULES)
+    some, some_features = columns[:, kept], tuple(features[at] for at in kept)
     # Each row is told by what was learned from the others.
-    told = np.full(len(labels), -2)
+    predicted = np.full(len(labels), -2)
     held = np.zeros((len(clusters), len(labels)), dtype=bool)
     # Of few rows as many as possible.
-    folds = min(len(labels), max(5, min(20, _MOST_ROWS // len(labels))))
+    folds = min(len(labels), max(5, min(10, 4 * _MOST_ROWS // (len(labels) * len(clusters)))))
     for train, test in KFold(folds, shuffle=True, random_state=0).split(columns):
-        told[test] = _surrogate(columns[train], labels[train], len(clusters)).predict(columns[test])
+        predicted[test] = _surrogate(columns[train], labels[train], len(clusters)).predict(columns[test])
         for row, cluster in enumerate(clusters):
             held[row, test] = _holds(_find_rule(some[train], labels[train] == cluster), some[test])
     tree = _surrogate(columns, labels, len(clusters))
+    names = name_clusters(labels, some, some_features) | dict(given or {})
     rules: list[Rule] = []
-    for row, cluster in enumerate(clusters):
+    for row, cluster in enumerate(clusters.tolist()):
         inside = labels == cluster
         found = _find_rule(some, inside)
         both = int((held[row] & inside).sum())
         precision, coverage = both / max(1, held[row].sum()), both / max(1, inside.sum())
-        is_telling = _f1(held[row], inside) >= _TELLING
-        conditions = tuple(_in_words(condition, some, some_names) for condition in found) or ("all rows",)
-        name = _name(found, some, inside, some_names, {rule.name for rule in rules}, is_telling)
+        conditions = tuple(_in_words(condition, some_features) for condition in found) or ("all rows",)
         said = (
             f"{' and '.join(conditions)}: an estimated {precision:.0%} of such rows are in the cluster, and an "
             f"estimated {coverage:.0%} of it are such rows."
         )
-        said = said if is_telling else f"No short rule tells this cluster. The best is {said}"
-        said = "All rows are in this cluster." if sizes[int(cluster)] == n else said
-        bounds = tuple((some_names[column], low, high) for column, low, high in found)
-        rules.append(Rule(int(cluster), sizes[int(cluster)], name, conditions, precision, coverage, said, bounds))
+        if not found or _f1(held[row], inside) < _TELLING:
+            said = f"No short rule tells this cluster.{f' The best is {said}' if found else ''}"
+        said = "All rows are in this cluster." if sizes[cluster] == n else said
+        bounds = tuple((some_features[column].name, low, high) for column, low, high in found)
+        name = names.get(cluster, "few rows")
+        rules.append(
+            Rule(cluster, sizes[cluster], name, conditions, precision, coverage, said, told.get(cluster, ""), bounds)
+        )
     shares = dict.fromkeys(every, 0.0)
-    for group, share in zip(groups, tree.feature_importances_, strict=True):
-        shares[group] += float(share)
+    for feature, share in zip(features, tree.feature_importances_, strict=True):
+        shares[feature.source] += float(share)
     importances = dict(sorted(shares.items(), key=lambda item: -item[1]))
-    return Explanation(tuple(rules), float((told == labels).mean()), importances, tree, tuple(names))
+    fidelity, feature_names = float((predicted == labels).mean()), tuple(feature.name for feature in features)
+    branches = _branches(tree, columns, features)
+    return Explanation(tuple(rules), fidelity, importances, tree, feature_names, restates, branches)
 
 
-def name_clusters(labels: Labels, columns: Array, names: Sequence[str]) -> dict[int, str]:
-    """Short names of the clusters of rows (n, d), as :func:`explain` gives them, and quickly: nothing is held back."""
+def say_restated(column: str) -> str:
+    """That the clusters are little more than one column, and what to do."""
+    instead = advised("leave it out", f"leave it out ({option('drop', column)})")
+    return f"The clusters are little more than the column {column!r}: {instead} to see what else there is."
+
+
+def name_clusters(labels: Labels, columns: Array, features: Features) -> dict[int, str]:
+    """Short names of the clusters of rows (n, p), no two of them the same; nothing is held back for them."""
     found: dict[int, str] = {}
-    clusters, columns = np.unique(labels), np.clip(columns, -_LARGEST, _LARGEST)
+    features = mark_shares(columns, features)
+    columns, labels = _drawn(columns, labels)
+    clusters = np.unique(labels[labels >= 0])
     kept = _columns_apart(columns, labels, clusters, _OF_RULES)
-    columns, names = columns[:, kept], [names[at] for at in kept]
+    columns, features = columns[:, kept], tuple(features[at] for at in kept)
     for cluster in clusters:
         inside = labels == cluster
         rule = _find_rule(columns, inside)
         is_telling = _f1(_holds(rule, columns), inside) >= _TELLING
-        found[int(cluster)] = _name(rule, columns, inside, names, set(found.values()), is_telling)
+        found[int(cluster)] = _name(rule, columns, inside, features, set(found.values()), is_telling)
     return found
+
+
+def _drawn(values: Array, labels: Labels) -> tuple[Array, Labels]:
+    """At most 5,000 of the rows, always the same ones, without what trees cannot read."""
+    if len(values) > _MOST_ROWS:
+        drawn = np.sort(np.random.default_rng(0).choice(len(values), _MOST_ROWS, replace=False))
+        values, labels = values[drawn], labels[drawn]
+    return np.clip(values, -_LARGEST, _LARGEST), labels
 
 
 def _columns_apart(columns: Array, labels: Labels, clusters: Labels, most: int) -> Labels:
     """Which columns differ most between clusters, at most so many, in their order."""
+    if columns.shape[1] <= most:
+        return np.arange(columns.shape[1])
     apart = np.max([np.abs(_contrast(columns, labels == cluster)) for cluster in clusters], axis=0)
     return np.sort(np.argsort(-apart, kind="stable")[:most])
 
@@ -263,109 +332,86 @@ def _labels_of(clustering: Any, X: Any, n: int) -> Labels:
     return labels.astype(np.int64)
 
 
-def _as_encoded(
-    X: Any, encoding: Encoding, feature_names: Sequence[str] | None
-) -> tuple[Any, Array, list[str], list[str]]:
-    """The rows that a clustering can read, and their columns as it reads them; see :func:`_as_columns`."""
+def read_columns(clustering: Any, X: Any, feature_names: Sequence[str] | None = None) -> tuple[Any, Array, Features]:
+    """The rows that a clustering can read, their columns (n, p) as people read them, and what these are.
+
+    A data frame is read by the clustering's encoding, or else as the command line reads a file, unless all of it is
+    numbers. Of what is no table at all, a pipeline says what it becomes.
+    """
+    encoding = getattr(clustering, "encoding_", None)
+    if encoding is not None:
+        return _read_encoded(X, encoding, feature_names)
+    if hasattr(X, "columns") or hasattr(X, "column_names"):
+        return X, *_read_frame(X, feature_names)
+    given: Sequence[str] | None = feature_names
+    values = X.toarray() if hasattr(X, "toarray") else X
+    if isinstance(clustering, Pipeline) and np.asarray(values).ndim == 1:
+        # Texts, and what else only the pipeline can read.
+        steps = clustering[:-1]
+        values = steps.transform(X)
+        values = values.toarray() if hasattr(values, "toarray") else values
+        if given is None and hasattr(steps, "get_feature_names_out"):
+            given = list(steps.get_feature_names_out())
+    try:
+        values = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"explain reads columns of a data frame, or numbers: {error}.") from error
+    if values.ndim != 2:
+        raise InputError(f"explain tells columns of a table apart; X has shape {values.shape}.")
+    names = [str(column) for column in range(values.shape[1])] if given is None else list(map(str, given))
+    return X, values, tuple(map(Feature, readable_names(_checked(names, values.shape[1]))))
+
+
+def _checked(names: Sequence[str], count: int) -> Sequence[str]:
+    if len(names) != count:
+        raise InputError(f"There are {count} columns, and {len(names)} feature_names.")
+    return names
+
+
+def _read_encoded(X: Any, encoding: Encoding, feature_names: Sequence[str] | None) -> tuple[Any, Array, Features]:
     if len(encoding.encoded_shape) != 1:
         raise InputError("Rules are about columns of a table, and images have none.")
-    given = encoding.feature_names
+    called: dict[str, str] = {}
     if isinstance(encoding, TableEncoding):
         X = as_arrow(X, encoding.names)
         if feature_names is not None:
-            if len(feature_names) != X.num_columns:
-                raise InputError(f"There are {X.num_columns} columns, and {len(feature_names)} feature_names.")
-            called = dict(zip(X.column_names, map(str, feature_names), strict=True))
-            renamed = [msgspec.structs.replace(column, name=called[column.name]) for column in encoding.columns]
-            given = [name for column in renamed for name in column.feature_names]
+            names = _checked(list(map(str, feature_names)), X.num_columns)
+            called = dict(zip(X.column_names, names, strict=True))
     if encoding.missing == "drop":
         complete = encoding.complete(X)
         X = X.filter(complete) if isinstance(encoding, TableEncoding) else X[complete]
-    return X, *_as_columns(encoding.raw(X), readable_names(given) or None)
-
-
-def _as_columns(X: Any, feature_names: Sequence[str] | None) -> tuple[Array, list[str], list[str]]:
-    """Numbers (n, p), the names of their columns, and the columns of X that they stem from."""
-    if not hasattr(X, "columns"):
-        values = np.asarray(X.toarray() if hasattr(X, "toarray") else X, dtype=np.float64)
-        if values.ndim != 2:
-            raise InputError(f"explain tells columns of a table apart; X has shape {values.shape}.")
-        names = [f"x{column}" for column in range(values.shape[1])] if feature_names is None else list(feature_names)
-        if len(names) != values.shape[1]:
-            raise InputError(f"There are {values.shape[1]} columns, and {len(names)} feature_names.")
-        names = list(map(str, names))
-        return (
-            values,
-            names,
-            [
-                name.partition("=")[0] if _is_share(column) else name
-                for name, column in zip(names, values.T, strict=True)
-            ],
-        )
-    given = list(map(str, X.columns if feature_names is None else feature_names))
-    if len(given) != len(X.columns):
-        raise InputError(f"There are {len(X.columns)} columns, and {len(given)} feature_names.")
-    parts: list[Array] = []
-    names, groups = [], []
-    for name, column in zip(given, X.columns, strict=True):
-        found = _read_column(X[column], name)
-        parts += found.values()
-        names += found
-        groups += [name] * len(found)
-    return np.stack(parts, axis=1) if parts else np.empty((len(X), 0)), names, groups
-
-
-def _read_column(series: Any, name: str) -> dict[str, Array]:
-    """A column of a data frame as columns of numbers, by name; NaN where a value is missing."""
-    if getattr(getattr(series, "dtype", None), "tz", None) is not None:
-        series = series.dt.tz_localize(None)
-    values = np.asarray(series)
-    absent = _is_missing(series, values)
-    known = values[~absent]
-    if len(known) and all(isinstance(value, datetime.date) for value in known):
-        known = np.array([datetime.datetime(*value.timetuple()[:6]) for value in known], dtype="datetime64[us]")
-    if known.dtype.kind == "M":
-        # Trees of scikit-learn read float32: days since then keep the minutes.
-        first = known.min().astype("datetime64[D]") if len(known) else np.datetime64("1970-01-01")
-        return {f"{name}: days since {first}": _spread((known - first) / np.timedelta64(1, "D"), absent)}
-    if known.dtype.kind == "m":
-        seconds = known / np.timedelta64(1, "s")
-        usual = np.median(np.abs(seconds)) if len(seconds) else 0.0
-        unit, length = next(((unit, length) for unit, length in _UNITS.items() if usual >= length), ("seconds", 1.0))
-        return {f"{name} ({unit})": _spread(seconds / length, absent)}
-    try:
-        return {name: _spread(known.astype(np.float64), absent)}
-    except (TypeError, ValueError):
-        texts = known.astype(str)
-    found, counts = np.unique(texts, return_counts=True)
-    frequent = found[np.argsort(-counts, kind="stable")[:_MOST_VALUES]]
-    return {f"{name}={value}": _spread((texts == value).astype(np.float64), absent) for value in frequent}
+    values, features = encoding.readable(X)
+    return X, values, tuple(feature._replace(source=called.get(feature.source, feature.source)) for feature in features)
 
 
 _UNITS = {"days": 86_400.0, "hours": 3_600.0, "minutes": 60.0}
 
 
-def _spread(known: Array, absent: NDArray[np.bool_]) -> Array:
-    """(n,) of the values that are known, NaN where one is absent."""
-    column = np.full(len(absent), np.nan)
-    column[~absent] = known
-    return column
-
-
-def _is_missing(series: Any, values: NDArray[Any]) -> NDArray[np.bool_]:
-    if values.dtype.kind == "O":
-        # pandas has a value of its own for what is missing, which cannot be compared.
-        own = series.isna() if hasattr(series, "isna") else [value is None or value != value for value in values]
-        return np.asarray(own, dtype=bool)
-    return np.asarray(np.isnat(values) if values.dtype.kind in "mM" else values != values, dtype=bool)
-
-
-def _is_share(column: Array) -> bool:
-    return bool((np.isin(column, (0.0, 1.0)) | np.isnan(column)).all())
+def _read_frame(X: Any, feature_names: Sequence[str] | None) -> tuple[Array, Features]:
+    table = as_arrow(X)
+    names = table.column_names if feature_names is None else list(map(str, feature_names))
+    table = table.rename_columns(_checked(names, table.num_columns))
+    kinds = {kind_of(kind) for kind in table.schema.types}
+    if not kinds <= {"integer", "number", "boolean"}:
+        encoding, _ = learn_encoding(InMemory(table), Choices(missing="mean"))
+        return encoding.readable(table)
+    columns, features = [], []
+    for name, column in zip(names, table.columns, strict=True):
+        values = as_numbers(name, column)
+        if pyarrow_library().types.is_duration(column.type):
+            usual = np.nanmedian(np.abs(values)) if np.isfinite(values).any() else 0.0
+            unit, length = next(((unit, size) for unit, size in _UNITS.items() if usual >= size), ("seconds", 1.0))
+            name, values = f"{name} ({unit})", values / length
+        columns.append(values)
+        features.append(Feature(readable_names([name])[0]))
+    return np.stack(columns, axis=1) if columns else np.empty((len(table), 0)), tuple(features)
 
 
 def _surrogate(columns: Array, labels: Labels, K: int) -> DecisionTreeClassifier:
-    return DecisionTreeClassifier(max_leaf_nodes=max(2, 2 * K), random_state=0).fit(columns, labels)
+    # Leaves of very few rows make a tree longer, and tell nothing of others.
+    least = max(1, len(labels) // 200)
+    made = DecisionTreeClassifier(max_leaf_nodes=max(2, 2 * K), min_samples_leaf=least, random_state=0)
+    return made.fit(columns, labels)
 
 
 def _find_rule(columns: Array, inside: NDArray[np.bool_]) -> list[Condition]:
@@ -425,17 +471,50 @@ def _holds(conditions: Sequence[Condition], columns: Array) -> NDArray[np.bool_]
     return holds
 
 
-def _in_words(condition: Condition, columns: Array, names: Sequence[str]) -> str:
+def _in_words(condition: Condition, features: Features) -> str:
     column, low, high = condition
-    name, value = names[column].rpartition("=")[::2]
-    is_share = bool(name) and _is_share(columns[:, column])
+    feature = features[column]
+    name = feature.column or feature.source
     if low == -math.inf and high == math.inf:
-        return f"{name if is_share else names[column]} is known"
-    if is_share:
-        return f"{name} is {value}" if low > -math.inf else f"{name} is not {value}"
+        return f"{name} is known"
+    if feature.value:
+        opposite = opposites(features).get(column, "")
+        if low > -math.inf:
+            return f"{name} is {feature.value}"
+        return f"{name} is {opposite}" if opposite else f"{name} is not {feature.value}"
+    if feature.is_date:
+        after, until = (as_date(end) if math.isfinite(end) else "" for end in (low, high))
+        return f"{name} " + " and ".join(filter(None, [after and f"after {after}", until and f"up to {until}"]))
     if low > -math.inf and high < math.inf:
-        return f"{low:.12g} < {names[column]} <= {high:.12g}"
-    return f"{names[column]} > {low:.12g}" if low > -math.inf else f"{names[column]} <= {high:.12g}"
+        return f"{low:.12g} < {name} <= {high:.12g}"
+    return f"{name} > {low:.12g}" if low > -math.inf else f"{name} <= {high:.12g}"
+
+
+def _branches(tree: DecisionTreeClassifier, columns: Array, features: Features, node: int = 0) -> tuple[Branch, ...]:
+    """The two branches below a node of a tree that was fitted to columns (n, p); none where they are of one cluster."""
+    nodes = tree.tree_
+    if nodes.children_left[node] < 0:
+        return ()
+    column, threshold = int(nodes.feature[node]), float(nodes.threshold[node])
+    if math.isinf(threshold):
+        # Between missing values and all others.
+        name = features[column].column or features[column].source
+        said = [f"{name} is known", f"{name} is missing"]
+    else:
+        threshold = _rounded(threshold, np.where(np.isnan(columns[:, column]), -np.inf, columns[:, column]))
+        ends = [Condition(column, -math.inf, threshold), Condition(column, threshold, math.inf)]
+        said = [_in_words(end, features) for end in ends]
+    found = []
+    for condition, child in zip(said, (nodes.children_left[node], nodes.children_right[node]), strict=True):
+        shares = nodes.value[child, 0] / nodes.value[child, 0].sum()
+        best = int(shares.argmax())
+        below = _branches(tree, columns, features, int(child))
+        rows = int(nodes.n_node_samples[child])
+        found.append(Branch(condition, rows, int(tree.classes_[best]), float(shares[best]), below))
+    if not any(branch.branches for branch in found) and len({branch.cluster for branch in found}) == 1:
+        # It makes no difference.
+        return ()
+    return tuple(found)
 
 
 def _contrast(columns: Array, inside: NDArray[np.bool_]) -> Array:
@@ -465,31 +544,39 @@ def _name(
     rule: Sequence[Condition],
     columns: Array,
     inside: NDArray[np.bool_],
-    names: Sequence[str],
+    features: Features,
     taken: set[str],
     is_telling: bool,
 ) -> str:
     """A short name that no other cluster has: by the rule, then by the columns whose means differ most."""
     if inside.all():
         return "all rows"
-    words = []
+    words: list[str] = []
+    used: set[str] = set()
     for condition in rule if is_telling else ():
-        told = _in_words(condition, columns, names)
-        if "<=" in told or ">" in told:
-            told = f"{_level(condition, columns[:, condition.column], inside)} {names[condition.column]}"
+        feature = features[condition.column]
+        told = _in_words(condition, features)
+        is_bounded = condition.low > -math.inf or condition.high < math.inf
+        if is_bounded and not feature.value:
+            level = _level(condition, columns[:, condition.column], inside)
+            level = {"high": "late", "low": "early"}.get(level, level) if feature.is_date else level
+            told = f"{level} {feature.name}"
         words.append(told)
+        used.add(feature.source)
     if words and ", ".join(words) not in taken:
         return ", ".join(words)
     contrast = _contrast(columns, inside)
-    used = {condition.column for condition in rule} if words else set()
-    for column in np.argsort(-np.abs(contrast), kind="stable"):
-        if column in used or not contrast[column]:
+    for at in np.argsort(-np.abs(contrast), kind="stable"):
+        feature, size = features[at], contrast[at]
+        # A column is said once.
+        if feature.source in used or not size:
             continue
-        name, value = names[column].rpartition("=")[::2]
-        if name and _is_share(columns[:, column]):
-            words.append(f"{name} {'often' if contrast[column] > 0 else 'rarely'} {value}")
+        used.add(feature.source)
+        if feature.value:
+            words.append(f"{feature.column or feature.source} {'often' if size > 0 else 'rarely'} {feature.value}")
         else:
-            words.append(f"rather {'high' if contrast[column] > 0 else 'low'} {names[column]}")
+            levels = ("late", "early") if feature.is_date else ("high", "low")
+            words.append(f"rather {levels[int(size < 0)]} {feature.name}")
         if len(words) > 1 and ", ".join(words) not in taken:
             break
     name = ", ".join(words) or "all rows"

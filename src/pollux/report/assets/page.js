@@ -36,6 +36,12 @@ const written = (value) => {
     : value.toLocaleString("en-GB", { maximumSignificantDigits: size >= 1e5 ? 7 : 5 });
   return text.replace("-", "−");
 };
+/* Dates are in years, and years have no comma. */
+const writtenAs = (value, form) => {
+  if (!Number.isFinite(value) || !form) return written(value);
+  if (form === "date") return new Date((value - 1970) * 365.2425 * 864e5).toISOString().slice(0, 10);
+  return Math.abs(value) >= 1000 && Math.abs(value) < 3000 ? value.toFixed(0) : written(value);
+};
 const element = (name, text, kind) => {
   const made = document.createElement(name);
   if (text !== undefined) made.textContent = text;
@@ -65,7 +71,7 @@ const factsOf = (sample) => {
     if (feature === undefined) continue;
     /* A share that the sample has is told as its column and its value. */
     const [name, share] = samples.features[feature];
-    facts.push([name, share === undefined ? written(values[place]) : share]);
+    facts.push([name, share === undefined ? writtenAs(values[place], samples.forms[feature]) : share]);
   }
   return facts;
 };
@@ -120,7 +126,49 @@ const pick = (cluster) => {
     said.textContent = "All clusters are shown.";
   }
   map.pick(picked);
+  listMembers();
 };
+
+/* Members: those whose name holds what is searched for, of the picked cluster, in the order of the data. */
+const MOST_LISTED = 200;
+const inOrder = [...rows.keys()].sort((a, b) => rows[a] - rows[b]);
+const search = document.getElementById("search");
+const called = (cluster) => data.names[cluster] || "";
+const findMembers = () => {
+  const wanted = search.value.trim().toLowerCase();
+  return inOrder.filter((sample) => (picked < 0 || labels[sample] === picked)
+    && (!wanted || nameOf(sample).toLowerCase().includes(wanted) || called(labels[sample]).toLowerCase().includes(wanted)));
+};
+const listMembers = () => {
+  const found = findMembers();
+  const body = document.getElementById("listed");
+  body.replaceChildren(...found.slice(0, MOST_LISTED).map((sample) => {
+    const row = element("tr");
+    const head = element("th");
+    head.scope = "row";
+    head.append(element("bdi", nameOf(sample)));
+    const cluster = element("td");
+    cluster.append(chip(labels[sample]), String(labels[sample]), " ", element("bdi", called(labels[sample]), "word"));
+    row.append(head, cluster, element("td", percent(sureness[sample] / 65535)));
+    return row;
+  }));
+  const count = found.length.toLocaleString("en-GB");
+  document.getElementById("found").textContent = found.length > MOST_LISTED
+    ? `${count} samples, of which the first ${MOST_LISTED} are shown` : `${count} sample${found.length === 1 ? "" : "s"}`;
+};
+search.addEventListener("input", listMembers);
+document.getElementById("download").addEventListener("click", () => {
+  /* A spreadsheet would run a text that begins so. */
+  const cell = (value) => `"${(/^[=+\-@\t\r]/.test(value) ? `'${value}` : value).replaceAll('"', '""')}"`;
+  const lines = findMembers().map((sample) => [
+    rows[sample], cell(nameOf(sample)), labels[sample], cell(called(labels[sample])), (sureness[sample] / 65535).toFixed(4),
+  ].join(","));
+  const link = element("a");
+  link.href = URL.createObjectURL(new Blob([["row,name,cluster,cluster_name,probability", ...lines].join("\n"), "\n"], { type: "text/csv" }));
+  link.download = "members.csv";
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+});
 
 /* What lies beyond the first view of the map, and how it is shown. */
 const tellBeyond = (beyond) => {
@@ -172,6 +220,7 @@ for (const query of ["(prefers-color-scheme: dark)", "print"]) {
 addEventListener("beforeprint", () => dress(true));
 addEventListener("afterprint", () => dress(false));
 
+listMembers();
 every("[data-pick]").forEach((button) => button.addEventListener("click", () => pick(+button.dataset.pick)));
 document.querySelector("[data-clear]").addEventListener("click", () => { pick(picked); canvas.focus({ preventScroll: true }); });
 every("[data-step]").forEach((button) => button.addEventListener("click", () => {

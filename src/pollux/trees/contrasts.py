@@ -1,0 +1,243 @@
+"""What sets clusters apart: means of their columns beside those of all others and of the nearest cluster, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from sklearn.tree import DecisionTreeClassifier
+
+from pollux.data.encoding import Feature
+from pollux.metrics import adjusted_rand_index
+from pollux.trees.words import percent, write_value
+
+Array = NDArray[np.floating[Any]]
+
+VALUES_AT_ONCE = 4_000_000
+NOTABLE, _CLEAR, STRONG = 0.5, 0.9, 1.5
+# Deviations that a column ranges over, about: what numbers are rounded by.
+_RANGE = 4
+_MOST_SAID, _MOST_CANDIDATES, _MOST_PARTNERS = 3, 12, 3
+# Columns of at least this correlation say the same.
+_TOGETHER = 0.8
+_MOST_ROWS, _MOST_SOURCES, _FEWEST_ROWS = 2_000, 64, 20
+# Of this adjusted Rand index on, clusters are little more than one column.
+_RESTATED = 0.95
+
+
+@dataclass(frozen=True)
+class Contrasts:
+    """Means (K, d) of each cluster and of the rest, (cluster − rest) / deviation, and the share of missing values.
+
+    ``mean`` and ``deviation`` (1, d) are those of all samples.
+    """
+
+    inside: Array
+    outside: Array
+    scaled: Array
+    missing: Array
+    mean: Array
+    deviation: Array
+
+    @property
+    def from_mean(self) -> Array:
+        """(mean of the cluster − mean of all) / deviation of all, (K, d); NaN where all values are missing."""
+        return self.apart(self.mean)
+
+    def apart(self, other: Array) -> Array:
+        """(mean of the cluster − others (1, d)) / deviation of all, (K, d)."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            away = (self.inside - other) / self.deviation
+        return np.where(_varies(self.mean, self.deviation) | np.isnan(self.inside), away, 0.0)
+
+    def ranked(self, cluster: int, most: int) -> list[int]:
+        """The features that differ, largest standardised difference first."""
+        sizes = np.abs(self.scaled[cluster])
+        order = np.argsort(-sizes, kind="stable")[:most]
+        return [int(feature) for feature in order if sizes[feature] > 0]
+
+
+def compare_clusters(features: Array, labels: NDArray[np.int64], n_clusters: int) -> Contrasts:
+    """Features (n, d) of clusters 0 … K − 1; values that are missing or infinite are passed over."""
+    n, d = features.shape
+    members = csr_array((np.ones(n), (labels, np.arange(n))), shape=(n_clusters, n))
+    width = min(64, max(1, VALUES_AT_ONCE // max(n, 1)))
+    # Without columns there is one block, of no columns.
+    blocks = [_compare(features[:, at : at + width], members) for at in range(0, max(d, 1), width)]
+    return Contrasts(*(np.concatenate(parts, axis=1) for parts in zip(*blocks, strict=True)))
+
+
+def _compare(features: Array, members: csr_array) -> tuple[Array, ...]:
+    """The fields of Contrasts for a few columns."""
+    values = np.asarray(features, dtype=np.float64)
+    known = np.isfinite(values)
+    total = known.sum(0)
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        mean = np.where(known, values, 0.0).sum(0, keepdims=True) / total
+        # From the mean, so that a column of large numbers keeps the digits in which clusters differ.
+        centred = np.where(known, values - mean, 0.0)
+        deviation = np.sqrt((centred**2).sum(0, keepdims=True) / total)
+        counts, sums = members @ known.astype(np.float64), members @ centred
+        inside = mean + sums / counts
+        outside = mean + (centred.sum(0) - sums) / (total - counts)
+        scaled = np.where(_varies(mean, deviation), (inside - outside) / deviation, 0.0)
+        missing = 1 - counts / np.asarray(members.sum(1)).reshape(-1, 1)
+    return inside, outside, np.nan_to_num(scaled, nan=0.0, posinf=0.0, neginf=0.0), missing, mean, deviation
+
+
+def _varies(mean: Array, deviation: Array) -> NDArray[np.bool_]:
+    """Whether a feature differs among samples; rounding gives a constant one a deviation too."""
+    return np.asarray(deviation > 1e-12 * np.abs(mean))
+
+
+def of_sources(features: Sequence[Feature]) -> dict[str, list[int]]:
+    """The features of each column of the table."""
+    found: dict[str, list[int]] = {}
+    for at, feature in enumerate(features):
+        found.setdefault(feature.source, []).append(at)
+    return found
+
+
+def opposites(features: Sequence[Feature]) -> dict[int, str]:
+    """What a zero stands for, of the features of columns that have two values."""
+    found: dict[int, str] = {}
+    for own in of_sources(features).values():
+        values = [features[at].value for at in own]
+        if len(own) == 2 and all(values):
+            found |= {own[0]: values[1], own[1]: values[0]}
+        elif values == ["1"]:
+            found[own[0]] = "0"
+    return found
+
+
+def describe_clusters(
+    contrasts: Contrasts, values: Array, features: Sequence[Feature], clusters: Sequence[int]
+) -> dict[int, str]:
+    """What sets each cluster apart, such as "petal length very high (5.6; elsewhere 2.9), mostly colour=red (80%; …)".
+
+    A column is said once, and so are columns of values (n, d) that move together. Where none of what is said tells a
+    cluster from the one nearest to it, what does is added.
+    """
+    sources, other_value = of_sources(features), opposites(features)
+    sizes = np.abs(contrasts.scaled)
+    strength = np.stack([sizes[:, own].max(1) for own in sources.values()], axis=1)
+    every = list(sources.values())
+    told: dict[int, str] = {}
+    for cluster in clusters:
+        said: list[str] = []
+        taken: list[int] = []
+        candidates = np.argsort(-strength[cluster], kind="stable")[:_MOST_CANDIDATES]
+        notable = [_best(contrasts, cluster, every[at]) for at in candidates if strength[cluster, at] >= NOTABLE]
+        for feature in notable:
+            if len(said) == _MOST_SAID or feature in taken:
+                continue
+            partners = [
+                other
+                for other in notable
+                if other not in taken
+                and other != feature
+                and not (features[feature].value or features[other].value)
+                and contrasts.scaled[cluster, feature] * contrasts.scaled[cluster, other] > 0
+                and _move_together(values, feature, other)
+            ]
+            taken += [feature, *partners]
+            words = _say(contrasts, cluster, feature, features[feature], other_value.get(feature, ""))
+            if partners:
+                names = [features[other].column or features[other].source for other in partners]
+                shown = names[:_MOST_PARTNERS] + (["…"] if len(names) > _MOST_PARTNERS else [])
+                words += f", and with it {', '.join(shown)}"
+            said.append(words)
+        nearest = _nearest(contrasts, cluster, clusters, every)
+        if nearest is not None:
+            apart = (contrasts.inside[cluster] - contrasts.inside[nearest]) / np.where(
+                contrasts.deviation[0] > 0, contrasts.deviation[0], np.inf
+            )
+            apart = np.nan_to_num(apart)
+            if not taken or np.abs(apart[taken]).max() < NOTABLE:
+                feature = int(np.abs(apart).argmax())
+                if abs(apart[feature]) > 0.1:
+                    said.append(_say_unlike(contrasts, cluster, nearest, feature, features[feature]))
+        told[cluster] = "; ".join(said) or "close to the average in every column"
+    return told
+
+
+def _best(contrasts: Contrasts, cluster: int, own: Sequence[int]) -> int:
+    """Of the features of a column the one that tells most: a value that most have, or else the largest difference."""
+    scaled, inside = contrasts.scaled[cluster], contrasts.inside[cluster]
+    common = [at for at in own if len(own) > 1 and scaled[at] >= NOTABLE and inside[at] > 0.5]
+    return max(common or own, key=lambda at: abs(scaled[at]))
+
+
+def _move_together(values: Array, one: int, other: int) -> bool:
+    some = values[:: max(1, len(values) // _MOST_ROWS)][:, [one, other]]
+    some = some[np.isfinite(some).all(1)]
+    if len(some) < 3 or (np.ptp(some, axis=0) == 0).any():
+        return False
+    with np.errstate(all="ignore"):
+        return bool(abs(np.corrcoef(some[:, 0], some[:, 1])[0, 1]) >= _TOGETHER)
+
+
+def _nearest(contrasts: Contrasts, cluster: int, clusters: Sequence[int], every: Sequence[Sequence[int]]) -> int | None:
+    """The cluster whose means differ least, each column counting once."""
+    others = [other for other in clusters if other != cluster]
+    if not others:
+        return None
+    apart = np.nan_to_num(contrasts.apart(contrasts.inside[cluster : cluster + 1]))[others] ** 2
+    return others[int(sum(apart[:, own].max(1) for own in every).argmin())]
+
+
+def _say(contrasts: Contrasts, cluster: int, at: int, feature: Feature, opposite: str) -> str:
+    inside, outside, size = (
+        float(part[cluster, at]) for part in (contrasts.inside, contrasts.outside, contrasts.scaled)
+    )
+    if not feature.value:
+        extent = _RANGE * float(contrasts.deviation[0, at])
+        here, there = (write_value(value, feature, extent) for value in (inside, outside))
+        how = ("late" if size > 0 else "early") if feature.is_date else ("high" if size > 0 else "low")
+        degree = "very " if abs(size) >= STRONG else "" if abs(size) >= _CLEAR else "rather "
+        return f"{feature.name} {degree}{how} ({here}; elsewhere {there})"
+    name = feature.name
+    if size < 0 and opposite:
+        # Of two values, less of one is more of the other.
+        inside, outside, size = 1 - inside, 1 - outside, -size
+        name = Feature(feature.source, opposite, feature.column).name
+    share, elsewhere = round(inside, 12), f"elsewhere {percent(outside)}"
+    if share in (0, 1):
+        return f"{'all' if share else 'no'} {name} ({elsewhere})"
+    amount = ("mostly" if share > 0.5 else "more") if size > 0 else ("hardly any" if share <= 0.1 else "less")
+    return f"{amount} {name} ({percent(inside)}; {elsewhere})"
+
+
+def _say_unlike(contrasts: Contrasts, cluster: int, nearest: int, at: int, feature: Feature) -> str:
+    here, there = float(contrasts.inside[cluster, at]), float(contrasts.inside[nearest, at])
+    if feature.value:
+        amounts, how = (percent(here), percent(there)), f"{'more' if here > there else 'less'} {feature.name}"
+    else:
+        extent = _RANGE * float(contrasts.deviation[0, at])
+        amounts = write_value(here, feature, extent), write_value(there, feature, extent)
+        higher = ("later", "earlier") if feature.is_date else ("higher", "lower")
+        how = f"{feature.name} {higher[here < there]}"
+    return f"unlike cluster {nearest}: {how} ({amounts[0]}; there {amounts[1]})"
+
+
+def restated_column(values: Array, labels: NDArray[np.int64], features: Sequence[Feature]) -> str:
+    """The column of which the clusters are little more than the values or ranges; "" where there is none."""
+    step = max(1, len(labels) // _MOST_ROWS)
+    values, labels = values[::step], labels[::step]
+    n_clusters = len(np.unique(labels))
+    if n_clusters < 2 or len(labels) < _FEWEST_ROWS:
+        return ""
+    sources = of_sources(features)
+    if len(sources) < 2:
+        return ""
+    best, column = _RESTATED, ""
+    for source, own in list(sources.items())[:_MOST_SOURCES]:
+        tree = DecisionTreeClassifier(max_leaf_nodes=max(n_clusters, len(own)), random_state=0)
+        agreement = adjusted_rand_index(labels, tree.fit(values[:, own], labels).predict(values[:, own]))
+        if agreement >= best and (agreement > best or not column):
+            best, column = agreement, source
+    return column
