@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -14,9 +15,10 @@ from torch import Tensor, nn
 
 from pollux.data.arrow import quoted
 from pollux.data.encoding import Decision, Decisions, Encoding
-from pollux.data.rows import Rows, Several
+from pollux.data.rows import Several
 from pollux.data.samples import ArraySamples, Loader, Samples, StreamSamples
 from pollux.data.scaling import FittedScaling, FittedTransformer, prepared
+from pollux.errors import InputError
 from pollux.geometry import Geometry
 from pollux.inspection.outliers import SAMPLED, Prototypes
 from pollux.metrics import agreement
@@ -80,7 +82,7 @@ class Fitted:
         Short names of the clusters, where they were given any: ``pollux fit`` does.
     range : Tensor of shape (2, d), optional
         The least and the greatest value of each feature that was learned from, where samples are vectors in memory.
-    prototypes : Prototypes, optional
+    given_prototypes : Prototypes, optional
         What tells how well a sample fits in with those that were learned from; files of old versions lack it.
     hint_violations : dict, optional
         How many hints of each kind do not hold, where some were given.
@@ -109,7 +111,7 @@ class Fitted:
     optimiser_state: dict[str, Any] | None = field(default=None, repr=False)
     cluster_names: tuple[str, ...] = ()
     range: Tensor | None = field(default=None, repr=False)
-    prototypes: Prototypes | None = field(default=None, repr=False)
+    given_prototypes: Prototypes | None = field(default=None, repr=False)
     hint_violations: dict[str, int] | None = None
 
     @staticmethod
@@ -143,7 +145,7 @@ class Fitted:
             recipe=spec.recipe,
             chosen=spec.chosen,
             range=_range_of(problem.samples if isinstance(problem, MemoryProblem) else samples),
-            prototypes=_prototypes_of(problem),
+            given_prototypes=_prototypes_of(problem),
         )
         if isinstance(problem, MemoryProblem) and problem.samples is not samples:
             evaluation = fitted._evaluate_all(samples)
@@ -194,7 +196,7 @@ class Fitted:
             missing=earlier.missing,
             recipe=earlier.recipe,
             chosen=earlier.chosen,
-            prototypes=earlier.prototypes,
+            given_prototypes=earlier.given_prototypes,
             range=earlier.range
             if self.range is None or earlier.range is None
             else torch.stack(
@@ -252,6 +254,16 @@ class Fitted:
                 "Scale them as the training data were."
             )
         return probabilities
+
+    @cached_property
+    def prototypes(self) -> Prototypes | None:
+        """What samples are scored by; for streamed ones some are read when it is first asked for."""
+        if self.given_prototypes is not None or self.source is None:
+            return self.given_prototypes
+        # Files may have gone since.
+        with contextlib.suppress(OSError, InputError):
+            return Prototypes.learn(prepared(self.source.sample(SAMPLED), self.scaling, self.dtype, "cpu"))
+        return None
 
     def scores(self, X: Any) -> NDArray[np.float64]:
         """How well validated samples X (n, …) fit in with those of the training, (n,): −1 is typical, less is worse."""
@@ -328,6 +340,7 @@ def _range_of(samples: Samples) -> Tensor | None:
 
 
 def _prototypes_of(problem: MemoryProblem | StreamProblem) -> Prototypes | None:
-    if isinstance(problem, StreamProblem):
-        return Prototypes.learn(Rows(problem.source.sample(SAMPLED), problem.dtype))
-    return None if isinstance(problem.samples.X, Several) else Prototypes.learn(problem.rows)
+    """Of samples in memory; streamed ones are not read once more by a fit."""
+    if isinstance(problem, StreamProblem) or isinstance(problem.samples.X, Several):
+        return None
+    return Prototypes.learn(problem.rows)

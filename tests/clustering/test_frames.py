@@ -211,7 +211,7 @@ def test_rows_without_weight_teach_nothing() -> None:
 def test_advice_is_what_python_has() -> None:
     with pytest.raises(InputError, match=r"\(Scaling\(missing='mean'\)\), or drop such rows\.$"):
         clustering(preprocessing=None).fit(guests())
-    with pytest.raises(InputError, match=r"correct them, or leave the column out\.$"):
+    with pytest.raises(InputError, match=r"missing values, make them None; or leave the column out\.$"):
         clustering().fit(guests().assign(age=[np.inf, *range(N - 1)]))
 
 

@@ -49,12 +49,12 @@ def test_the_protocol_is_recorded_whole(reproduction: ModuleType, name: str) -> 
     assert not made.departure
 
 
-def test_each_cell_of_the_outliers_has_twenty_runs(reproduction: ModuleType) -> None:
+def test_each_cell_of_the_outliers_has_sixty_runs(reproduction: ModuleType) -> None:
     (table,) = outliers.tables(reproduction.report("outliers").records)
     for row in table.rows[:-1]:
         for cell in (cell for cell in row.cells if cell.published is not None):
             assert cell.measured is not None
-            assert cell.measured.runs == 20
+            assert cell.measured.runs == 60
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)

@@ -44,7 +44,7 @@ def test_only_some_settings() -> None:
     assert set(objectives("objective=kl_ova", "objective=mmd_ovo")) == {"kl_ova", "mmd_ovo"}
     # Numbers, however they are written.
     assert len(objectives("clip=0")) == len(objectives("clip=0.0")) == 40
-    assert len(objectives("clip=1e-12")) == sum(map(len, outliers.CLIPPED.values()))
+    assert len(objectives("clip=1e-12")) == len(outliers.COLUMNS)
     assert len(objectives("epsilon=1e-6", name="mi-boundaries")) == 1
     assert len(objectives("deterministic=true")) == len(objectives("deterministic=True")) == 2
     # Of several experiments, those that have such settings.
@@ -114,7 +114,7 @@ BAD = {
         ["outliers", "--set", "clusters=5"],
         "clusters is one of 4, 8; other values have no place",
     ),
-    "a clip without a place": (["outliers", "--set", "clip=1e-6"], "clip is one of 0.0, 1e-12"),
+    "a clip without a place": (["outliers", "--set", "clip=1e-6"], "clip is one of 0.0, 1e-07, 1e-12"),
     "no probability": (["mi-boundaries", "--set", "epsilon=0"], "epsilon is a probability"),
     "two values": (["moons", "--set", "epochs=2", "--set", "epochs=3"], "more than one value"),
     "no runs": (["moons", "--runs", "0"], "--runs is a positive number, not 0"),

@@ -170,9 +170,9 @@ def test_the_page_is_complete_in_itself() -> None:
 def test_a_protocol_that_is_not_the_papers_is_said_to_be_so() -> None:
     paper, quick = report("outliers"), report("outliers", "quick")
     assert paper.departure == ""
-    assert quick.departure == "quick: 20 epochs instead of 100, one run instead of 20"
+    assert quick.departure == "quick: 20 epochs instead of 100, one run instead of 60"
     for text in (render_markdown(quick), render_page(quick), in_terminal(quick)):
-        assert "20 epochs instead of 100, one run instead of 20" in " ".join(text.split())
+        assert "20 epochs instead of 100, one run instead of 60" in " ".join(text.split())
     assert all("Not the paper" not in text for text in (render_markdown(paper), render_page(paper), in_terminal(paper)))
 
 
@@ -183,7 +183,7 @@ def test_options_are_told_instead_of_a_remark_that_they_made_untrue() -> None:
     request = Request(["outliers"], runs=3, other=["epochs=50"], out="my results")
     made = report_on(experiment, changed, [], request)
     assert made.departure.startswith("quick, changed by options: epochs 50 instead of 100, ")
-    assert made.departure.endswith("3 runs of each instead of 20")
+    assert made.departure.endswith("3 runs of each instead of 60")
     assert made.settings["epochs"] == "50 (full: 100)"
     assert made.command == ("pollux reproduce outliers --profile quick --runs 3 --set epochs=50 --out 'my results'")
     assert made.command in render_markdown(made)

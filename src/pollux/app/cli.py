@@ -108,7 +108,7 @@ def _run(words: list[str], named: str | None) -> int:
 
 def _check_memory_limit() -> None:
     """Raise an InputError where the system grants less memory (``ulimit -v``, ``-d``) than the libraries need."""
-    if importlib.util.find_spec("resource") is None:
+    if "torch" in sys.modules or importlib.util.find_spec("resource") is None:
         return
     import resource
 

@@ -357,7 +357,7 @@ def _fitted(clustering: Any, tensors: dict[str, Tensor], description: Descriptio
         recipe=description.recipe,
         cluster_names=description.cluster_names,
         range=kept.get("range"),
-        prototypes=prototypes,
+        given_prototypes=prototypes,
         hint_violations=description.hint_violations,
     )
 
