@@ -37,8 +37,8 @@ class GeminiTree(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     """An unsupervised decision tree: binary splits of columns that raise the objective of kernel k-means (KAURI).
 
     A split takes the samples of a leaf whose column is at most a threshold apart from the others, and sends one or both
-    parts to other clusters, new or old. The split that raises Σ σ(C²) / |C| most is made first, σ(C²) being the sum of
-    the kernel over all pairs of a cluster; this is the squared MMD between clusters and data. Thresholds are in the
+    parts to other clusters, new or old. The split that raises Σ σ(C²) / n(C) most is made first, σ(C²) being the sum of
+    the kernel over all pairs of a cluster of n(C) samples; this is the squared MMD between clusters and data. Thresholds are in the
     units of X. A value may be missing (NaN): it goes to the better side.
 
     Clusters are numbered by decreasing size.
@@ -69,7 +69,7 @@ class GeminiTree(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     n_clusters_ : int
         Clusters in use.
     objective_ : float
-        Σ σ(C²) / |C|, in features of mean zero.
+        Σ σ(C²) / n(C), in features of mean zero.
     nodes_ : Nodes
         The tree.
     feature_importances_ : array of shape (d,)
