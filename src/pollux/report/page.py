@@ -207,7 +207,7 @@ def _lead(findings: Findings) -> str:
 
     def told(cluster: int) -> str:
         name = findings.cluster_name(cluster)
-        return in_words(summary.sizes[cluster] / n) + (f", is “{shortened(name, 80)}”" if name else f", is {cluster}")
+        return in_words(summary.sizes[cluster] / n) + (f", is “{shortened(name, 80)}”" if name else f", is cluster {cluster}")
 
     sure = in_words(float((summary.confidence >= DOUBT).mean()))
     smallest = f", the smallest, {told(clusters[-1])}" if used > 2 else ""
