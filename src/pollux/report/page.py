@@ -207,7 +207,8 @@ def _lead(findings: Findings) -> str:
 
     def told(cluster: int) -> str:
         name = findings.cluster_name(cluster)
-        return in_words(summary.sizes[cluster] / n) + (f", is “{shortened(name, 80)}”" if name else f", is cluster {cluster}")
+        is_called = f"is “{shortened(name, 80)}”" if name else f"is cluster {cluster}"
+        return f"{in_words(summary.sizes[cluster] / n)}, {is_called}"
 
     sure = in_words(float((summary.confidence >= DOUBT).mean()))
     smallest = f", the smallest, {told(clusters[-1])}" if used > 2 else ""

@@ -38,8 +38,8 @@ class GeminiTree(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     A split takes the samples of a leaf whose column is at most a threshold apart from the others, and sends one or both
     parts to other clusters, new or old. The split that raises Σ σ(C²) / n(C) most is made first, σ(C²) being the sum of
-    the kernel over all pairs of a cluster of n(C) samples; this is the squared MMD between clusters and data. Thresholds are in the
-    units of X. A value may be missing (NaN): it goes to the better side.
+    the kernel over all pairs of a cluster of n(C) samples; this is the squared MMD between clusters and data.
+    Thresholds are in the units of X. A value may be missing (NaN): it goes to the better side.
 
     Clusters are numbered by decreasing size.
 
