@@ -64,3 +64,5 @@ def test_one_cluster_is_a_tree_of_no_merge() -> None:
     assert tree.linkage.shape == (0, 4)
     assert tree.layers == []
     assert tree.cut(1).tolist() == [0] * 5
+    with pytest.raises(ValueError, match="one cluster, and no merge"):
+        tree.plot()
