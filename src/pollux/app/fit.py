@@ -431,7 +431,7 @@ def _write_results(
         write_text(new / SETTINGS, _toml(data.settings))
         of_rows = data.write_assignments(new / clusters, clustering.fitted_)
         names = {each["cluster"]: each["name"] for each in of_rows["clusters"]}
-        named = tuple(names.get(k, "") for k in range(clustering.n_clusters_)) if any(names.values()) else ()
+        named = tuple(names.get(k, "") for k in range(max(names) + 1)) if any(names.values()) else ()
         clustering.fitted_ = replace(clustering.fitted_, encoding=data.encoding, cluster_names=named)
         clustering.save(new / MODEL)
         if of_rows["restates"]:
