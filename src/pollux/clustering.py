@@ -24,6 +24,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
+from pollux.data.rows import Several
 from pollux.data.samples import (
     ArraySamples,
     Samples,
@@ -96,7 +97,8 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     """Clustering by any model p(y|x) that maximises a generalised mutual information.
 
     Clusters are numbered by decreasing size, and those that stay empty come last: labels are
-    0 … ``n_clusters_`` − 1 without holes, and columns of probabilities agree with them.
+    0 … ``n_clusters_`` − 1 without holes, and columns of probabilities agree with them. Known clusters
+    (``fit(X, known=…)``) have the numbers that were given.
 
     ``GeminiClustering(K).fit(X)`` uses the recipe for the kind of data, whole: that of :meth:`for_tables`, or that of
     :meth:`for_images` for images (n, C, H, W) and for many wide rows of one kind, such as pixels, or that of
@@ -404,7 +406,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             How much hints count beside the objective.
         min_size, max_size : int or float, optional
             Rows that each of the ``n_clusters`` has at least or at most, or their share of all. ``labels_`` are then
-            the likeliest that have such sizes; probabilities stay what they are.
+            the likeliest that have such sizes; probabilities stay what they are. Rows of weight 0 do not count.
         """
         is_given = affinity is not None
         # Where the number of clusters is left to us, the samples say it.
@@ -419,8 +421,13 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             kind = kind._replace(recipe=None) if is_given else kind
             spec = Spec.of(self, kind, number)
             if number is not None:
+                if is_given or isinstance(getattr(samples, "X", None), Several):
+                    raise InputError('n_clusters="auto" looks at samples of a single input: here, say a number.')
                 selection = _select_quickly(samples, spec, run)
-                spec = Spec.of(self, kind, {"n_clusters": selection.best.n_clusters})
+                if not selection.is_clear:
+                    warn(f"No number of clusters is clear; {selection.best.n_clusters} is a guess.", UserWarning)
+                highest = -1 if known is None else int(np.max(known))
+                spec = Spec.of(self, kind, {"n_clusters": max(selection.best.n_clusters, highest + 1)})
             if isinstance(samples, StreamSamples):
                 spec.check_streamable()
             given = None
@@ -432,6 +439,10 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             if is_bounded:
                 if not isinstance(samples, ArraySamples):
                     raise InputError("Sizes are those of rows in memory: fit without them, and assign rows afterwards.")
+                if np.ndim(min_size) or np.ndim(max_size):
+                    raise InputError(
+                        "Before a fit clusters have no numbers: give one size for all; assign takes several."
+                    )
                 resolve_sizes(min_size, max_size, int(samples.selected.sum()), spec.n_clusters)
             hints, joined = None, None
             if not (known is None and must_link is None and cannot_link is None):
@@ -450,7 +461,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             best = train_restarts(modules, problem, spec, run, samples)
             fitted = Fitted.of(spec, samples, scaling, problem, best, joined)
             if is_bounded and isinstance(samples, ArraySamples):
-                fitted = fitted.with_sizes(samples, min_size, max_size, keeps_numbers=hints is not None)
+                fitted = fitted.with_sizes(samples, min_size, max_size, joined)
         self._take(fitted)
         self.selection_ = selection
         return self
@@ -472,12 +483,14 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
                 (module,), earlier = start(spec, problem, run, 1, resumes=False), None
             else:
                 earlier = self.fitted_
-                samples, problem = self._pose(X, spec, sample_weight, is_trained=True)
+                samples, problem = self._pose(self._validate(X), spec, sample_weight, is_trained=True)
                 scaling, module = earlier.scaling, earlier.module
             best, state = train_one_epoch(
                 module, problem, spec, run, None if earlier is None else earlier.optimiser_state
             )
-            fitted = replace(Fitted.of(spec, samples, scaling, problem, best), optimiser_state=state)
+            prototypes = None if earlier is None else earlier.given_prototypes
+            fitted = Fitted.of(spec, samples, scaling, problem, best, prototypes=prototypes)
+            fitted = replace(fitted, optimiser_state=state)
             if earlier is not None:
                 fitted = fitted.after(earlier)
         return self._take(fitted)
@@ -549,7 +562,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         """
         check_is_fitted(self)
         spec = Spec.of(self, DataKind(None), self.fitted_.chosen)
-        _, problem = self._pose(X, spec, sample_weight, affinity)
+        _, problem = self._pose(self._validate(X), spec, sample_weight, affinity)
         value = problem.evaluate(self.module_, spec.n_clusters, spec.objective).objective
         if not math.isfinite(value):
             raise NotFiniteError(value)
@@ -627,9 +640,9 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     def _pose(
         self, X: Any, spec: Spec, sample_weight: Any, affinity: Any = None, *, is_trained: bool = False
     ) -> tuple[ArraySamples, MemoryProblem]:
-        """Samples such as those of the fit, as a problem for the trained model."""
+        """Validated samples, as a problem for the trained model."""
         fitted = self.fitted_
-        samples = select_samples(self._validate(X), sample_weight, spec.device)
+        samples = select_samples(X, sample_weight, spec.device)
         geometry: Geometry | None
         if affinity is not None:
             geometry = Precomputed.of_selected(affinity, spec.objective.needs, samples.selected)

@@ -122,6 +122,7 @@ class Fitted:
         problem: MemoryProblem | StreamProblem,
         best: BestRestart,
         hints: BoundHints | None = None,
+        prototypes: Prototypes | None = None,
     ) -> Fitted:
         """The best model of a fit to samples, or to some of them, its clusters in order of all samples."""
         evaluation = best.evaluation
@@ -145,14 +146,14 @@ class Fitted:
             recipe=spec.recipe,
             chosen=spec.chosen,
             range=_range_of(problem.samples if isinstance(problem, MemoryProblem) else samples),
-            given_prototypes=_prototypes_of(problem),
+            given_prototypes=_prototypes_of(problem, prototypes),
         )
         if isinstance(problem, MemoryProblem) and problem.samples is not samples:
             evaluation = fitted._evaluate_all(samples)
         order = torch.argsort(evaluation.sizes, descending=True, stable=True)
         if hints is not None:
             order = hints.order(evaluation.sizes)
-            fitted = replace(fitted, hint_violations=hints.violations(best.module))
+            fitted = replace(fitted, hint_violations=hints.violations(hints.predict(best.module)))
         fitted = replace(fitted, order=order, n_clusters=int((evaluation.sizes > 0).sum()))
         if len(best.choices) > 1 and len(order) > 1:
             # One cluster is found by every restart.
@@ -196,7 +197,6 @@ class Fitted:
             missing=earlier.missing,
             recipe=earlier.recipe,
             chosen=earlier.chosen,
-            given_prototypes=earlier.given_prototypes,
             range=earlier.range
             if self.range is None or earlier.range is None
             else torch.stack(
@@ -290,27 +290,42 @@ class Fitted:
             raise AttributeError("The labels of streamed samples are not kept in files: predict those that you need.")
         return np.concatenate([self.probabilities(rows).argmax(1) for rows in self.source.in_order()])
 
-    def with_sizes(self, samples: ArraySamples, min_size: Any, max_size: Any, keeps_numbers: bool = False) -> Fitted:
+    def with_sizes(
+        self, samples: ArraySamples, min_size: Any, max_size: Any, hints: BoundHints | None = None
+    ) -> Fitted:
         """The same with other labels: the likeliest for which the sizes of clusters lie between these.
 
-        Clusters are numbered by these sizes, unless they keep their numbers.
+        Samples whose cluster is known stay there, if sizes allow it. Clusters are numbered by these sizes, unless some
+        are known by their numbers.
         """
         n, K = int(samples.selected.sum()), len(self.order)
         if isinstance(self.module, FreeTable):
             log_p = self.module.logits.detach().cpu().log_softmax(1)[:, self.order]
         else:
             log_p = self.log_probabilities(samples.X)
-        chosen = assign(log_p.numpy(), *resolve_sizes(min_size, max_size, n, K))
+        scores = log_p.double().numpy().copy()
+        known = hints is not None and len(hints.hints.rows) > 0
+        if hints is not None and known:
+            place = (np.cumsum(samples.selected) - 1)[hints.hints.rows]
+            # Dearer than anything else, but not impossible.
+            elsewhere = np.arange(K) != hints.hints.labels[:, None]
+            scores[place] -= elsewhere * 1e3 * max(1.0, float(np.ptp(scores)))
+        chosen = assign(scores, *resolve_sizes(min_size, max_size, n, K))
         sizes = np.bincount(chosen, minlength=K)
-        order = np.arange(K) if keeps_numbers else np.argsort(-sizes, kind="stable")
+        order = np.arange(K) if known else np.argsort(-sizes, kind="stable")
         number = np.argsort(order)
         labels = np.full(len(samples.selected), -1, dtype=np.int64)
         labels[samples.selected] = number[chosen]
         if not self.is_free:
             # Those of weight zero are predicted.
             labels[~samples.selected] = number[self.labels[~samples.selected]]
+        violations = None if hints is None else hints.violations(torch.from_numpy(labels[hints.used]))
         return replace(
-            self, order=self.order[torch.from_numpy(order)], n_clusters=int((sizes > 0).sum()), given_labels=labels
+            self,
+            order=self.order[torch.from_numpy(order)],
+            n_clusters=int((sizes > 0).sum()),
+            given_labels=labels,
+            hint_violations=violations,
         )
 
     def free_probabilities(self) -> NDArray[np.floating[Any]]:
@@ -339,8 +354,8 @@ def _range_of(samples: Samples) -> Tensor | None:
     return torch.from_numpy(np.stack(ends).astype(np.float64))
 
 
-def _prototypes_of(problem: MemoryProblem | StreamProblem) -> Prototypes | None:
-    """Of samples in memory; streamed ones are not read once more by a fit."""
+def _prototypes_of(problem: MemoryProblem | StreamProblem, earlier: Prototypes | None) -> Prototypes | None:
+    """Of samples in memory, unless earlier ones tell as much; streamed ones are not read once more by a fit."""
     if isinstance(problem, StreamProblem) or isinstance(problem.samples.X, Several):
         return None
-    return Prototypes.learn(problem.rows)
+    return Prototypes.learn(problem.rows) if earlier is None or earlier.are_few_for(len(problem.rows)) else earlier

@@ -241,6 +241,11 @@ def test_the_number_of_clusters_may_be_left_to_us(tmp_path: Path) -> None:
 def test_a_few_samples_do_not_tell_the_number_of_clusters() -> None:
     with pytest.raises(ValueError, match="say n_clusters"):
         GeminiClustering(n_clusters="auto").partial_fit(X)
+    with pytest.raises(ValueError, match="a single input"):
+        GeminiClustering("auto").fit(X, affinity=X @ X.T)
+    known = np.full(len(X), -1)
+    known[0] = 7
+    assert len(GeminiClustering("auto", max_epochs=2, random_state=0).fit(X, known=known).fitted_.order) >= 8
 
 
 def test_restarts_that_start_at_the_same_clusters_are_one() -> None:

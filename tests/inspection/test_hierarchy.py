@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scipy.cluster.hierarchy import is_valid_linkage
@@ -64,3 +65,11 @@ def test_one_cluster_is_a_tree_of_no_merge() -> None:
     assert tree.linkage.shape == (0, 4)
     assert tree.layers == []
     assert tree.cut(1).tolist() == [0] * 5
+    with pytest.raises(ValueError, match="one cluster, and no merge"):
+        tree.plot()
+
+
+def test_frames_of_text_have_one() -> None:
+    frame = pd.DataFrame({"size": np.arange(60.0) % 7, "kind": ["a", "b", "c"] * 20})
+    clustering = GeminiClustering(3, model="linear", objective="mmd_ova", n_init=1, max_epochs=5, random_state=0)
+    assert clustering.fit(frame).hierarchy(frame).linkage.shape == (2, 4)

@@ -121,3 +121,13 @@ def test_the_command_line_flags_outliers(tmp_path: Path, monkeypatch: pytest.Mon
     good("predict", "run", "rows.csv", "--out", "new.csv", "--outliers", 0)
     assert "outlier" not in pd.read_csv("new.csv")
     refused("predict", "run", "rows.csv", "--outliers", 2, says="--outliers is a share of the rows")
+
+
+def test_a_first_epoch_of_few_samples_does_not_decide_for_ever() -> None:
+    rows = blobs()[0]
+    growing = GeminiClustering(3, model="linear", objective="mmd_ova", random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CollapseWarning)
+        for part in (rows[:1], rows, rows):
+            growing.partial_fit(part)
+    assert growing.find_outliers(rows, 0.05).mean() == pytest.approx(0.05, abs=1 / len(rows))

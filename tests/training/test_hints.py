@@ -150,3 +150,33 @@ def test_the_command_line_takes_hints(tmp_path: Path, monkeypatch: pytest.Monkey
     Path("bad.csv").write_text("0,1\n0,x\n")
     refused(*fit, "--must-link", "bad.csv", says="two row numbers in each line")
     refused(*fit, "--must-link", "apart.csv", "--cannot-link", "apart.csv", says="take one of the two back")
+
+
+def test_sizes_leave_known_samples_where_they_are_and_count_what_they_cannot_keep() -> None:
+    known = np.where(np.arange(len(X)) < 30, 0, -1)
+    roomy = GeminiClustering(3, **LINEAR).fit(X, known=known, max_size=0.4)
+    assert roomy.hint_violations_ == {"known": 0, "must_link": 0, "cannot_link": 0}
+    assert (roomy.labels_[:30] == 0).all()
+    tight = GeminiClustering(8, **LINEAR).fit(X, known=known, max_size=20)
+    assert tight.hint_violations_["known"] == (tight.labels_[:30] != 0).sum() == 10
+
+
+def test_samples_without_weight_still_link_others() -> None:
+    one, other, between = np.flatnonzero(CLASSES == 0)[0], np.flatnonzero(CLASSES == 1)[0], len(X) - 1
+    weight = np.ones(len(X))
+    weight[between] = 0.0
+    links = [[one, between], [between, other]]
+    found = GeminiClustering(3, **LINEAR, init="kmeans").fit(X, must_link=links, sample_weight=weight, hint_weight=50.0)
+    assert found.labels_[one] == found.labels_[other] or found.hint_violations_["must_link"] == 1
+
+
+def test_checkpoints_of_other_hints_are_not_taken_up(tmp_path: Path) -> None:
+    pair = [[0, 1]]
+
+    def fit(**hints: Any) -> GeminiClustering:
+        training = Training(checkpoint=tmp_path / "checkpoints")
+        return GeminiClustering(3, **LINEAR | {"max_epochs": 2}, training=training).fit(X, **hints)
+
+    fit(must_link=pair)
+    with pytest.raises(InputError, match="hints"):
+        fit(cannot_link=pair)

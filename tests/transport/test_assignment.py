@@ -53,6 +53,8 @@ def test_shares_and_counts() -> None:
     low, high = resolve_sizes(0.1, 0.5, 30, 3)
     assert (low.tolist(), high.tolist()) == ([3, 3, 3], [15, 15, 15])
     assert resolve_sizes(2, [3, 30, 30], 30, 3)[1].tolist() == [3, 30, 30]
+    with pytest.raises(InputError, match="give one size for all"):
+        GeminiClustering(3, model="linear", objective="mi").fit(np.zeros((30, 2)), max_size=[3, 30, 30])
 
 
 @pytest.mark.parametrize(

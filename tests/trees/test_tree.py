@@ -365,11 +365,38 @@ def test_a_soft_tree_comes_to_rules_in_the_units_of_the_columns(model: Any) -> N
         assert holds[clustering.labels_ == cluster].mean() > 0.95
 
 
+def test_hard_rules_keep_the_numbers_of_known_clusters() -> None:
+    X = np.repeat([[0.0], [9.0]], 20, axis=0) + np.random.default_rng(0).normal(size=(40, 1))
+    known = np.repeat([0, 2], 20)
+    clustering = GeminiClustering(3, model="soft_tree", objective="mmd_ova", max_epochs=60, random_state=0)
+    clustering.fit(X, known=known)
+    assert set(clustering.labels_) == {0, 2}
+    rules = hard_rules(clustering)
+    assert set(rules) == {0, 2}
+    assert all(rules.values())
+
+
 def test_hard_rules_are_those_of_soft_trees() -> None:
     X = np.random.default_rng(0).normal(size=(30, 2))
     clustering = GeminiClustering(2, model="linear", objective="mi", max_epochs=2, random_state=0).fit(X)
     with pytest.raises(InputError, match="soft_tree"):
         hard_rules(clustering)
+
+
+def test_a_tree_whose_transformer_a_file_cannot_hold_is_not_saved(tmp_path: Path) -> None:
+    tree = GeminiTree(3, preprocessing=StandardScaler(), max_leaves=5).fit(WINE)
+    with pytest.raises(InputError, match="cannot hold a transformer"):
+        tree.save(tmp_path / "tree.safetensors")
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_masked_is_missing() -> None:
+    gaps = WINE.copy()
+    gaps[::7, ::3] = np.nan
+    masked = np.ma.array(np.nan_to_num(gaps, nan=1e6), mask=np.isnan(gaps))
+    tree, same = GeminiTree(3, max_leaves=5).fit(gaps), GeminiTree(3, max_leaves=5).fit(masked)
+    np.testing.assert_array_equal(same.labels_, tree.labels_)
+    np.testing.assert_array_equal(tree.predict(masked), tree.labels_)
 
 
 def test_a_transformer_prepares_what_the_kernel_sees() -> None:

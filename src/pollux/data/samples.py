@@ -330,6 +330,13 @@ def as_several(X: Any, fewest: int = 1) -> Several | None:
     return Several(parts, is_named)
 
 
+def fill_masked(X: Any) -> Any:
+    """X, with NaN where a masked array hides a value: what is masked is missing."""
+    if not isinstance(X, np.ma.MaskedArray):
+        return X
+    return np.ma.filled(X.astype(np.result_type(X.dtype, np.float32)), np.nan)
+
+
 def validate_samples(
     X: Any, estimator: Any, *, reset: bool, fewest: int = 1, missing: str = "error", encoding: Any = None
 ) -> Any:
@@ -356,9 +363,7 @@ def validate_samples(
             f"X is a list of arrays of different shapes, such as {shapes[0]} and {shapes[-1]}, but samples must be of "
             "one shape. If they are several inputs of a network, pass a tuple: fit((A, B))."
         )
-    if isinstance(X, np.ma.MaskedArray):
-        # What is masked is missing.
-        X = np.ma.filled(X.astype(np.result_type(X.dtype, np.float32)), np.nan)
+    X = fill_masked(X)
     if encoding is not None:
         encoded = encoding.encode(X)
         _check_count(len(encoded), fewest)

@@ -79,6 +79,10 @@ class Prototypes:
         # Of a sample so far away that its square overflows the distance is infinite.
         return -nearest.mean(1).nan_to_num(torch.inf, posinf=torch.inf)
 
+    def are_few_for(self, n: int) -> bool:
+        """Whether n samples would give many more."""
+        return min(_MOST_PROTOTYPES, n // _SAMPLES_OF_A_PROTOTYPE) > 2 * len(self.means)
+
     def threshold(self, share: float) -> float:
         """The score that so large a share of the samples of the training lies below."""
         if not 0 < share < 1:

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 from sklearn.base import clone
+from sklearn.decomposition import PCA
 from sklearn.utils import check_array, check_random_state
 from torch import nn
 
@@ -35,7 +36,7 @@ from pollux.selection.result import Candidate, Selection, decide
 from pollux.spec import MLP, Spec
 
 _PAIRS = 20_000
-_QUICK_ROWS, _QUICK_CLUSTERS = 1_000, 10
+_QUICK_ROWS, _QUICK_COLUMNS, _QUICK_CLUSTERS = 1_000, 64, 10
 MOST_ROWS = 5_000
 MAX_SUBSAMPLE = 1_000
 """Samples of a subsample by default: more of them take longer and tell little more of a small network."""
@@ -146,6 +147,10 @@ def select_quickly(X: NDArray[np.floating], random: np.random.RandomState) -> Se
     """
     n = len(X)
     drawn = X if n <= _QUICK_ROWS else X[np.sort(random.permutation(n)[:_QUICK_ROWS])]
+    if drawn.shape[1] > _QUICK_COLUMNS:
+        # The cost of mixtures grows with the cube of the columns.
+        components = min(_QUICK_COLUMNS, len(drawn) - 1)
+        drawn = PCA(components, svd_solver="randomized", random_state=random).fit_transform(drawn)
     # Of fewer samples a cluster would hold hardly any.
     most = max(2, min(_QUICK_CLUSTERS, len(drawn) // 5))
     how: dict[str, Any] = {"estimator": None, "classes": None, "subsample": 0.8, "surplus_restarts": 0}

@@ -122,14 +122,29 @@ class Hints:
         self, spec: Spec, samples: Samples, problem: Problem, scaling: FittedScaling | FittedTransformer | None
     ) -> tuple[Spec, BoundHints]:
         """The parameters of a training that heeds them, and how it does."""
-        used = np.unique(np.concatenate([self.rows, self.must_link.ravel(), self.cannot_link.ravel()]))
+        hints = self
         if isinstance(samples, ArraySamples) and not samples.selected.all():
-            # Those of weight zero are not learned from.
-            used = used[samples.selected[used]]
-        bound = BoundHints(self, used, _inputs_of(used, samples, problem, scaling))
-        digest = hashlib.sha256(b"".join(map(bytes, (self.rows, self.labels, self.must_link, self.cannot_link))))
+            hints = self._of_selected(samples.selected)
+        used = np.unique(np.concatenate([hints.rows, hints.must_link.ravel(), hints.cannot_link.ravel()]))
+        bound = BoundHints(hints, used, _inputs_of(used, samples, problem, scaling))
+        digest = hashlib.sha256()
+        for given in (self.rows, self.labels, self.must_link, self.cannot_link):
+            digest.update(f"{given.shape} ".encode() + given.tobytes())
         names = (*spec.penalty_names, f"hints {digest.hexdigest()[:16]}")
         return replace(spec, penalties=(*spec.penalties, (bound, self.weight)), penalty_names=names), bound
+
+    def _of_selected(self, selected: NDArray[np.bool_]) -> Hints:
+        """Without samples of weight zero, which are not learned from; what is linked by way of these stays linked."""
+        n, known = len(selected), selected[self.rows]
+        graph = scipy.sparse.coo_array((np.ones(len(self.must_link)), self.must_link.T), shape=(n, n))
+        _, part = connected_components(graph, directed=False)
+        linked = np.unique(self.must_link)
+        linked = linked[selected[linked]]
+        linked = linked[np.argsort(part[linked], kind="stable")]
+        pairs = np.column_stack([linked[:-1], linked[1:]])
+        pairs = pairs[part[pairs[:, 0]] == part[pairs[:, 1]]]
+        apart = self.cannot_link[selected[self.cannot_link].all(1)]
+        return replace(self, rows=self.rows[known], labels=self.labels[known], must_link=pairs, cannot_link=apart)
 
 
 class BoundHints:
@@ -140,18 +155,14 @@ class BoundHints:
     """
 
     def __init__(self, hints: Hints, used: NDArray[np.int64], inputs: Callable[[Tensor], Any]) -> None:
-        self.hints, self._used, self._inputs = hints, used, inputs
-        place = {int(row): i for i, row in enumerate(used)}
-        kept = [i for i, row in enumerate(hints.rows) if int(row) in place]
-        self._known = torch.tensor([place[int(row)] for row in hints.rows[kept]], dtype=torch.long)
-        self._labels = torch.from_numpy(hints.labels[kept])
+        self.hints, self.used, self._inputs = hints, used, inputs
+        self._known = torch.from_numpy(np.searchsorted(used, hints.rows))
+        self._labels = torch.from_numpy(hints.labels)
         self._must, self._cannot = (
-            torch.tensor(
-                [(place[a], place[b]) for a, b in pairs.tolist() if a in place and b in place and a != b],
-                dtype=torch.long,
-            ).reshape(-1, 2)
+            torch.from_numpy(np.searchsorted(used, pairs[pairs[:, 0] != pairs[:, 1]]))
             for pairs in (hints.must_link, hints.cannot_link)
         )
+        self._learned: list[tuple[Tensor, float]] | None = None
 
     def __call__(
         self,
@@ -209,8 +220,11 @@ class BoundHints:
         labels = torch.from_numpy(number)[labels]
         if len(set(self._labels.tolist())) == K > 1:
             best = float((labels[places] == self._labels).double().mean())
-            for learn in (_spreading(problem.rows, K), _regression(problem.rows)):
-                found, right = _cross_validate(learn, places.numpy(), self._labels.numpy())
+            if self._learned is None:
+                # They are the same for all restarts.
+                learners = (_spreading(problem.rows, K), _regression(problem.rows))
+                self._learned = [_cross_validate(one, places.numpy(), self._labels.numpy()) for one in learners]
+            for found, right in self._learned:
                 # By more than chance: a standard error of as many samples.
                 if right > best + math.sqrt(best * (1 - best) / len(places)):
                     labels, best = torch.where(found >= 0, found, labels), right
@@ -231,11 +245,13 @@ class BoundHints:
         others = iter([int(k) for k in torch.argsort(sizes, descending=True, stable=True) if int(k) not in taken])
         return torch.tensor([k if k in taken else next(others) for k in range(len(sizes))])
 
-    def violations(self, module: nn.Module) -> dict[str, int]:
-        """How many hints of each kind do not hold."""
-        parts = torch.split(torch.arange(len(self._used)), 1_000)
-        K = self.hints.n_clusters
-        found = torch.cat([log_probabilities(module, self._inputs(part), K).argmax(-1).cpu() for part in parts])
+    def predict(self, module: nn.Module) -> Tensor:
+        """The outputs of the network (u,) that the samples belong to."""
+        parts, K = torch.split(torch.arange(len(self.used)), 1_000), self.hints.n_clusters
+        return torch.cat([log_probabilities(module, self._inputs(part), K).argmax(-1).cpu() for part in parts])
+
+    def violations(self, found: Tensor) -> dict[str, int]:
+        """How many hints of each kind do not hold in clusters (u,) of the samples."""
         must, cannot = found[self._must], found[self._cannot]
         return {
             "known": int((found[self._known] != self._labels).sum()),

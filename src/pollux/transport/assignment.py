@@ -64,6 +64,8 @@ def assign(scores: Any, low: Sizes, high: Sizes) -> NDArray[np.int64]:
     there is room; with few clusters there are few paths. The result is exact up to rounding.
     """
     scores = np.asarray(scores, dtype=np.float64)
+    if not np.isfinite(scores).all():
+        raise ValueError("The model returned NaN for some samples: scale them as the training data were.")
     prices = _find_prices(scores, low, high)
     return _Flow(scores, prices, low, high).solve()
 

@@ -17,7 +17,7 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from pollux.data.samples import ArraySamples
+from pollux.data.samples import ArraySamples, fill_masked
 from pollux.data.scaling import FittedScaling, prepared
 from pollux.errors import InputError
 from pollux.geometry import Geometry, Precomputed, check_affinity, resolve
@@ -140,8 +140,9 @@ class GeminiTree(ClusterMixin, BaseEstimator):  # type: ignore[misc]
                 f"GeminiTree splits columns of numbers, and {', '.join(texts)} hold text: make each value a column of "
                 "zeros and ones, such as colour=red (pandas.get_dummies with prefix_sep='=')."
             )
+        fewest = max(2, self.n_clusters)
         X = validate_data(
-            self, X, dtype=np.float64, ensure_all_finite="allow-nan", ensure_min_samples=max(2, self.n_clusters)
+            self, fill_masked(X), dtype=np.float64, ensure_all_finite="allow-nan", ensure_min_samples=fewest
         )
         limits = replace(limits, max_features=self._count_features(X.shape[1]))
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
@@ -227,7 +228,9 @@ class GeminiTree(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     def _validate(self, X: Any) -> Array:
         check_is_fitted(self)
-        checked: Array = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite="allow-nan")
+        checked: Array = validate_data(
+            self, fill_masked(X), reset=False, dtype=np.float64, ensure_all_finite="allow-nan"
+        )
         return checked
 
     def predict(self, X: Any) -> Index:
@@ -354,6 +357,11 @@ class GeminiTree(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     def save(self, path: str | Path) -> None:
         """Write the tree to one file, for :func:`pollux.load`."""
         check_is_fitted(self)
+        if hasattr(self.preprocessing, "transform"):
+            raise InputError(
+                "A model file cannot hold a transformer of scikit-learn: use Scaling(…), or transform what you pass as "
+                "affinity=… yourself."
+            )
         plain = _plain(self.get_params(deep=False))
         if isinstance(self.preprocessing, Scaling):
             plain |= {_SCALING + name: value for name, value in _plain(self.preprocessing.get_params()).items()}
@@ -519,7 +527,9 @@ def hard_rules(clustering: Any, feature_names: Sequence[str] | None = None) -> d
     if scaling is not None:
         centre, scale = scaling.centre.cpu(), scaling.scale.cpu().expand(d)
     cluster_of = torch.argsort(fitted.order.cpu()).tolist()
-    found: dict[int, list[str]] = {cluster: [] for cluster in range(fitted.n_clusters)}
+    # Known labels keep their numbers, so that those in use may have holes; of streamed rows no labels are held.
+    labels = np.arange(len(cluster_of)) if fitted.given_labels is None else fitted.given_labels
+    found: dict[int, list[str]] = {int(cluster): [] for cluster in np.unique(labels)}
     least, most = ([-math.inf] * d, [math.inf] * d) if fitted.range is None else fitted.range.tolist()
     for output, box in module.boxes():
         parts = []
@@ -536,4 +546,4 @@ def hard_rules(clustering: Any, feature_names: Sequence[str] | None = None) -> d
         else:
             if cluster_of[output] in found:
                 found[cluster_of[output]].append(" and ".join(parts) or "all rows")
-    return found
+    return found if fitted.given_labels is not None else {cluster: own for cluster, own in found.items() if own}
