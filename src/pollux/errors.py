@@ -1,5 +1,6 @@
 """What is wrong with what the user gave, apart from what is wrong with us."""
 
+import re
 import struct
 import sys
 import tokenize
@@ -19,6 +20,10 @@ DAMAGE = (
     *(zipfile.BadZipFile, zlib.error, LZMAError, EOFError, RuntimeError, struct.error, tokenize.TokenError),
     *(ValueError, TypeError, LookupError, OverflowError, SyntaxError),
 )
+
+
+# What a terminal obeys instead of showing it, what turns the direction of text, and what is no text at all.
+CONTROL = re.compile("[\0-\x08\x0a-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class InputError(ValueError):

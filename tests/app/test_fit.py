@@ -69,6 +69,15 @@ def test_what_was_found_is_told(run: Path) -> None:
     assert answer.err == ""
 
 
+def test_clusters_are_named_by_columns_that_may_hold_anything() -> None:
+    rows = pd.DataFrame({"a\x1b[2J" + "b" * 2_000: np.repeat([0.0, 9.0], 20) + np.arange(40) / 100})
+    rows.to_csv("odd.csv", index=False)
+    good("fit", "odd.csv", *FAST, "--clusters", "2")
+    names = read_model("runs/odd")[1]["cluster_names"]
+    assert any(names)
+    assert all(len(name) <= 1_000 and "\x1b" not in name for name in names)
+
+
 def test_runs_get_folders_of_their_own(run: Path) -> None:
     for name in ("plain", "plain-2", "plain-3"):
         good("fit", run.parent / "plain.csv", *FAST)

@@ -65,6 +65,8 @@ def test_one_cluster_is_a_tree_of_no_merge() -> None:
     assert tree.linkage.shape == (0, 4)
     assert tree.layers == []
     assert tree.cut(1).tolist() == [0] * 5
+    with pytest.raises(ValueError, match="one cluster, and no merge"):
+        tree.plot()
 
 
 def test_frames_of_text_have_one() -> None:

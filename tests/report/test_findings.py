@@ -24,6 +24,7 @@ from flat_parameters import make_clustering
 from pollux import Gemini, GeminiClustering
 from pollux.clustering import CollapseWarning
 from pollux.report import describe, describe_training, render_page
+from pollux.report.findings import Places
 from report_pages import make_findings, parse
 
 
@@ -203,6 +204,14 @@ def test_typical_is_near_the_centre_and_not_what_is_most_certain() -> None:
     page = parse(render_page(findings))
     assert "typical" in page.one("article", data_cluster=str(own)).one("details").text
     assert page.one(id="between").one("table")
+
+
+def test_places_do_not_depend_on_where_zero_is() -> None:
+    X, labels = blobs(), np.arange(60) % 3
+    near, far = (Places.of(X + offset, labels, np.arange(60), 60, "") for offset in (0.0, 2.0**30))
+    # The sum itself keeps 2 ** (30 - 52) of each value.
+    np.testing.assert_allclose(far.own, near.own, atol=2.0**-22 * 100 * np.abs(X).max())
+    np.testing.assert_allclose(far.between, near.between, atol=2.0**-18)
 
 
 def test_values_that_were_not_seen_and_rows_far_outside_are_told() -> None:

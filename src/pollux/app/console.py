@@ -6,22 +6,18 @@ import codecs
 import contextlib
 import io
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from pollux.errors import InputError
+from pollux.errors import CONTROL, InputError
 from pollux.progress import show_progress
 
 GOOD, OUR_FAULT, BAD_INPUT, DIVERGED, STOPPED = 0, 1, 2, 3, 130
 
 FORMATS = "CSV, TSV, Parquet, Feather/Arrow, JSON, Excel, SQLite, .npy, .npz, or a folder of images or of tables"
-
-# What a terminal obeys instead of showing it, what turns the direction of text, and what is no text at all.
-_CONTROL = re.compile("[\0-\x08\x0a-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def printable(line: str) -> str:
@@ -32,7 +28,7 @@ def printable(line: str) -> str:
     >>> printable("a\\x1b[2Jb")
     'a\\\\u001b[2Jb'
     """
-    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
+    return CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
 
 
 def say(line: str) -> None:

@@ -15,7 +15,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from pollux import names
-from pollux.app.console import DIVERGED, FORMATS, GOOD, SILENT, STOPPED, Console, counted, say
+from pollux.app.console import DIVERGED, FORMATS, GOOD, SILENT, STOPPED, Console, counted, printable, say
 from pollux.app.embed import embed_texts, find_texts
 from pollux.app.settings import (
     COLUMNS,
@@ -425,13 +425,16 @@ def _write_results(
     """Write the model, the clusters, the settings and the summary into the folder of a run, all together."""
     from pollux.app.run_folder import CLUSTERS, MODEL, REPORT, SETTINGS, STREAMED_CLUSTERS, SUMMARY, replace_results
     from pollux.io.atomic import write_text
+    from pollux.io.model_files import MOST_OF_A_NAME
 
     clusters, others = (STREAMED_CLUSTERS, CLUSTERS) if data.is_streamed else (CLUSTERS, STREAMED_CLUSTERS)
     with replace_results(folder, outdated=(REPORT, others)) as new:
         write_text(new / SETTINGS, _toml(data.settings))
         of_rows = data.write_assignments(new / clusters, clustering.fitted_)
         names = {each["cluster"]: each["name"] for each in of_rows["clusters"]}
-        named = tuple(names.get(k, "") for k in range(max(names) + 1)) if any(names.values()) else ()
+        # Columns and their values, by which clusters are named, may hold anything.
+        shown = {k: printable(name)[:MOST_OF_A_NAME] for k, name in names.items()}
+        named = tuple(shown.get(k, "") for k in range(max(shown) + 1)) if any(shown.values()) else ()
         clustering.fitted_ = replace(clustering.fitted_, encoding=data.encoding, cluster_names=named)
         clustering.save(new / MODEL)
         if of_rows["restates"]:

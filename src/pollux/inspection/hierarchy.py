@@ -70,6 +70,8 @@ class Hierarchy:
 
     def plot(self, *, ax: Axes | None = None) -> Axes:
         """Draw the tree with scipy's dendrogram."""
+        if len(self.values) < 2:
+            raise ValueError("There is one cluster, and no merge to draw: a tree is of at least two clusters.")
         import matplotlib.pyplot as plt
         from scipy.cluster.hierarchy import dendrogram
 

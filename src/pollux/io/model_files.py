@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from pollux import names
 from pollux.data.encoding import Encoding
 from pollux.data.scaling import FittedScaling, FittedTransformer
-from pollux.errors import InputError
+from pollux.errors import CONTROL, InputError
 from pollux.fitted import Fitted
 from pollux.geometry import (
     DISTANCES,
@@ -73,6 +73,8 @@ _GEOMETRIES = (
 
 IN_RUN = "model.safetensors"
 """The model file in the folder of a run."""
+MOST_OF_A_NAME = 1_000
+"""Characters that the name of a cluster has at most."""
 
 Clustering = TypeVar("Clustering", bound=Any)
 
@@ -123,7 +125,7 @@ class Description(Struct):
     hint_violations: dict[str, Count] | None = None
     # The shapes of several inputs, by position or by name.
     inputs: list[tuple[Size, ...]] | dict[str, tuple[Size, ...]] | None = None
-    cluster_names: tuple[str, ...] = ()
+    cluster_names: tuple[Annotated[str, Meta(max_length=MOST_OF_A_NAME)], ...] = ()
 
     def __post_init__(self) -> None:
         if bool(self.shape) == bool(self.inputs):
@@ -133,6 +135,10 @@ class Description(Struct):
         # Those of an encoded table are its columns, not the features that these become.
         if self.feature_names and self.preprocessing is None and self.shape != (len(self.feature_names),):
             raise ValueError("feature_names are of another number of features")
+        if any(CONTROL.search(name) for name in self.cluster_names):
+            raise ValueError("a name of a cluster holds what is no text")
+        if not {"known", "must_link", "cannot_link"}.issuperset(self.hint_violations or ()):
+            raise ValueError("there are hints of another kind")
 
 
 class _Objective(Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -375,6 +381,8 @@ def _check_tensors(tensors: Mapping[str, Tensor], description: Description, n_cl
         raise ValueError(f"there are {len(order)} clusters, and n_clusters is {n_clusters}")
     if max(description.n_clusters, *description.history.clusters, 0) > n_clusters:
         raise ValueError("there are more clusters in use than clusters")
+    if len(description.cluster_names) > n_clusters:
+        raise ValueError("there are more names of clusters than clusters")
     lowest, highest = (int(labels.min()), int(labels.max())) if labels.numel() else (0, 0)
     if labels.dtype != torch.int64 or labels.ndim != 1 or lowest < (-1 if is_free else 0) or highest >= n_clusters:
         raise ValueError("labels are not numbers of clusters")

@@ -228,6 +228,8 @@ class Places:
     def of(features: Array, labels: NDArray[np.int64], rows: NDArray[np.intp], n: int, space: str) -> Places:
         """Of features (m, r) of some rows, with their labels, among n samples."""
         K = int(labels.max()) + 1
+        # Squares of numbers far from zero would leave no digits for the distances.
+        features = features - features.mean(0)
         counts = np.bincount(labels, minlength=K)
         sums = np.zeros((K, features.shape[1]))
         np.add.at(sums, labels, features)
