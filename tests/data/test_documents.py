@@ -79,9 +79,9 @@ def test_records_may_differ_and_values_may_be_mixed(tmp_path: Path) -> None:
 
 def test_sheets_are_tables(tmp_path: Path) -> None:
     pytest.importorskip("python_calamine")
-    pytest.importorskip("openpyxl")
+    pytest.importorskip("xlsxwriter")
     frame = pd.DataFrame(RECORDS).assign(day=pd.Timestamp("2020-01-01") + pd.to_timedelta(range(12), unit="D"))
-    frame.to_excel(tmp_path / "x.xlsx", index=False)
+    frame.to_excel(tmp_path / "x.xlsx", index=False, engine="xlsxwriter")
     rows = open_data(tmp_path / "x.xlsx").read().rows
     assert rows.column_names == ["name", "size", "colour", "day"]
     assert rows["size"].to_pylist() == frame["size"].tolist()
@@ -133,7 +133,7 @@ def test_standard_input_is_known_by_its_first_bytes_and_members(
     frame.to_csv(tmp_path / "x.csv.gz", index=False)
     frame.to_parquet(tmp_path / "x.parquet")
     if importlib.util.find_spec("openpyxl") and importlib.util.find_spec("python_calamine"):
-        frame.to_excel(tmp_path / "x.xlsx", index=False)
+        frame.to_excel(tmp_path / "x.xlsx", index=False, engine="xlsxwriter")
     (tmp_path / "bom.json").write_bytes(b"\xef\xbb\xbf" + json.dumps(RECORDS).encode())
     for path in tmp_path.glob("*.*"):
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(path.read_bytes())))

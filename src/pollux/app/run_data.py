@@ -490,6 +490,8 @@ def read_pairs(path: str, given: str) -> NDArray[np.int64]:
     pairs = [[word.strip() for word in line.replace(";", ",").replace("\t", ",").split(",")] for line in lines if line]
     if pairs and not any(word.isdecimal() for word in pairs[0]):
         del pairs[0]
+    if not pairs:
+        raise InputError(f"{path} ({given}) has no pair of row numbers, as in 3,17.")
     bad = [pair for pair in pairs if len(pair) != 2 or not all(word.isdecimal() and len(word) < 16 for word in pair)]
     if bad:
         raise InputError(f"{path} ({given}) has two row numbers in each line, as in 3,17; not {','.join(bad[0])!r}.")
