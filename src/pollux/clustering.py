@@ -439,7 +439,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             if is_bounded:
                 if not isinstance(samples, ArraySamples):
                     raise InputError("Sizes are those of rows in memory: fit without them, and assign rows afterwards.")
-                if np.ndim(min_size) or np.ndim(max_size):
+                if np.asarray(min_size).ndim or np.asarray(max_size).ndim:
                     raise InputError(
                         "Before a fit clusters have no numbers: give one size for all; assign takes several."
                     )

@@ -149,6 +149,8 @@ def test_the_command_line_takes_hints(tmp_path: Path, monkeypatch: pytest.Monkey
     refused(*fit[:2], "--clusters", 2, "--known", "kind", says="knows 3 clusters")
     Path("bad.csv").write_text("0,1\n0,x\n")
     refused(*fit, "--must-link", "bad.csv", says="two row numbers in each line")
+    Path("names.csv").write_text("Ann,Bob\n")
+    refused(*fit, "--must-link", "names.csv", says="no pair of row numbers")
     refused(*fit, "--must-link", "apart.csv", "--cannot-link", "apart.csv", says="take one of the two back")
 
 
