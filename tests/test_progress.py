@@ -139,3 +139,10 @@ def test_every_stage_of_a_fit_shows_itself() -> None:
     }
     # How long it will be is known from the first.
     assert totals["training, epoch"] == {2}
+
+
+def test_without_a_console_nothing_is_shown_and_nothing_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+    with show_progress(), Stage("unseen", is_kept=True) as stage:
+        stage.update(1)
+    assert not stage.is_shown

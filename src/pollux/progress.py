@@ -149,7 +149,8 @@ def show_progress(enabled: bool = True) -> Iterator[None]:
 
     On a terminal and in a notebook they are one line that changes; elsewhere a line every few seconds.
     """
-    if not enabled or _subscriber.get() is not None:
+    # Without a console, as under pythonw, there is no standard error.
+    if not enabled or sys.stderr is None or _subscriber.get() is not None:
         yield
         return
     with _Display(sys.stderr) as display:

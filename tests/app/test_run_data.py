@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from data_files import FAST, frame, pollux, write_bytes, write_table
 from pollux import load
 from pollux.app.fit import start_run
 from pollux.app.run_data import classes_of, open_run_data
-from pollux.app.settings import Settings
+from pollux.app.settings import TRAINING, Settings, add_options, from_toml
 from pollux.data.sources import open_data
 from pollux.errors import InputError
 
@@ -208,3 +209,61 @@ def test_no_text_of_a_csv_file_is_a_formula_unless_it_is_asked_for(tmp_path: Pat
         assert list(pd.read_parquet(tmp_path / "new.parquet")["=name"].fillna("")) == texts
     # A run keeps to it.
     assert "raw = true" in (tmp_path / "runTrue/run.toml").read_text()
+
+
+# What is known of some rows, and names
+
+
+def known_rows(first: str, second: str) -> Path:
+    """Two far groups of ten rows, whose clusters are all known."""
+    random = np.random.default_rng(0)
+    x, y = np.repeat([0.0, 9.0], 10) + random.normal(size=20), random.normal(size=20)
+    lines = [f"{a},{b},{known}\n" for a, b, known in zip(x, y, [first] * 10 + [second] * 10, strict=True)]
+    write_bytes(Path("known.csv"), "x,y,known\n" + "".join(lines))
+    return Path("known.csv")
+
+
+def test_clusters_whose_numbers_have_holes_are_all_in_the_summary() -> None:
+    how = settings(known_rows("0", "2"), known="known", hint_weight=1e3, model="linear", max_epochs=200)
+    summary = start_run(how, "run").summary
+    assert [(each["cluster"], each["rows"]) for each in summary["clusters"]] == [(0, 10), (2, 10)]
+    assert [bool(name) for name in load("run").fitted_.cluster_names] == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("values", "names", "numbers"),
+    [
+        (("01", "02"), ["01", "02"], [0, 1]),
+        (("0", "2"), ["0", "", "2"], [0, 2]),
+        (("2", "02"), ["02", "2"], [1, 0]),
+        (("4", "9"), ["4", "9"], [0, 1]),
+    ],
+)
+def test_codes_are_classes_and_no_numbers_of_clusters(
+    values: tuple[str, str], names: list[str], numbers: list[int]
+) -> None:
+    data = open_run_data(Settings(data=str(known_rows(*values)), n_clusters=3, known="known", kinds={"known": "text"}))
+    assert data.known_names() == names
+    assert data.hints()["known"].tolist() == np.repeat(numbers, 10).tolist()
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("1.0", 1.0), ("1", 1), ("40", 40), ("0.4", 0.4), ("0", None), ("40.0", 40)]
+)
+def test_sizes_with_a_decimal_point_are_shares(text: str, value: float | None) -> None:
+    parser = argparse.ArgumentParser()
+    add_options(parser, TRAINING)
+    given = parser.parse_args(["--max-size", text]).max_size
+    Path("run.toml").write_text(Settings(data=str(known_rows("0", "1")), max_size=given).to_toml())
+    found = open_run_data(from_toml("run.toml", {})).sizes().get("max_size")
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_a_cluster_has_one_name(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pollux.app.run_data._ROWS_AT_ONCE", 4)
+    names = {
+        each["cluster"]: each["name"] for each in start_run(settings(data, with_data=True), "run").summary["clusters"]
+    }
+    written = pd.read_csv("run/clusters.csv")
+    assert written["cluster_name"].tolist() == written["cluster"].map(names).tolist()

@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib.util
 import io
 import json
+import sqlite3
 import sys
 import types
 import zipfile
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from data_files import FAST, pollux, write_bytes
+from data_files import FAST, pollux, tree, write_bytes
 from pollux.app.run_data import data_file
-from pollux.data.sources import open_data
+from pollux.data.sources import Reading, open_data
 from pollux.errors import InputError
 
 RECORDS: list[dict[str, Any]] = [
@@ -155,3 +157,30 @@ def test_a_document_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypa
 def test_unknown_formats_name_a_way_out(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"read_…\('x\.sav'\)\.to_csv\('x\.csv'\)"):
         open_data(write_bytes(tmp_path / "x.sav", b"1"))
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "ATTACH 'file:new.db?mode=rwc' AS other",
+        "ATTACH 'new.db' AS other",
+        "VACUUM INTO 'file:new.db?mode=rwc'",
+        "PRAGMA query_only = 0",
+        "SELECT load_extension('new.db')",
+        "CREATE TEMP TABLE t AS SELECT * FROM sizes",
+        "DELETE FROM sizes",
+    ],
+)
+def test_a_query_of_sqlite_does_nothing_but_read(query: str) -> None:
+    with closing(sqlite3.connect("shop.db")) as base:
+        base.execute("CREATE TABLE sizes (size INTEGER)")
+        base.executemany("INSERT INTO sizes VALUES (?)", [(i,) for i in range(5)])
+        base.execute("CREATE VIEW large AS SELECT size FROM sizes WHERE size > 1")
+        base.commit()
+    before = tree(Path())
+    with pytest.raises(InputError, match=r"shop\.db cannot be read by .*(not authorized|authorization denied)"):
+        open_data("shop.db", Reading(sql=query)).read()
+    assert tree(Path()) == before
+    counting = "WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < 3) SELECT i FROM c"
+    for reading, values in ((counting, [1, 2, 3]), ("SELECT max(size) AS i FROM large", [4])):
+        assert open_data("shop.db", Reading(sql=reading)).read().rows.column("i").to_pylist() == values

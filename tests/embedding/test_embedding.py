@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from numpy.typing import NDArray
@@ -45,6 +46,14 @@ def test_vectors_have_length_one_in_the_order_of_the_samples() -> None:
         found = pollux.embed(TEXTS, Letters(), batch_size=batch_size)
         assert found.dtype == np.float32
         np.testing.assert_allclose(found, expected, atol=4 * np.finfo(np.float32).eps)
+
+
+def test_columns_of_pandas_are_taken_in_their_order() -> None:
+    expected = pollux.embed(TEXTS, Letters())
+    for index in (range(49, -1, -1), range(100, 150)):
+        np.testing.assert_array_equal(pollux.embed(pd.Series(TEXTS, index=index), Letters()), expected)
+    (found,) = embed_chunks([pd.Series(TEXTS, index=range(49, -1, -1))], resolve_encoder(Letters()))
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_a_vector_of_zeros_stays_one() -> None:

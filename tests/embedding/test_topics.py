@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 
 import pollux
@@ -56,3 +57,8 @@ def test_texts_without_words_have_no_name(texts: list[str]) -> None:
 def test_each_text_has_a_label() -> None:
     with pytest.raises(InputError, match="one label for each"):
         pollux.name_clusters([0, 1], ["a text"])
+
+
+def test_texts_of_pandas_are_taken_in_their_order() -> None:
+    texts = pd.Series([*CATS, *BANKS], index=range(7, -1, -1))
+    assert pollux.name_clusters(LABELS, texts) == pollux.name_clusters(LABELS, [*CATS, *BANKS])

@@ -175,15 +175,19 @@ class RunData:
         given = {
             name: getattr(self.settings, name) for name in ("min_size", "max_size") if getattr(self.settings, name)
         }
-        # A whole number is one of rows: a share of one would be all of them.
-        return {name: int(value) if value == int(value) else value for name, value in given.items()}
+        # No share is above one: older run.toml files have numbers of rows with a decimal point.
+        return {name: int(value) if value > 1 and value == int(value) else value for name, value in given.items()}
 
     def known_names(self) -> list[str]:
         """What is known of clusters, in their order; "" where nothing is."""
         classes = sorted(set(self._known_classes()) - {""}, key=_by_number) if self.settings.known else []
         K = self.settings.n_clusters
-        if isinstance(K, int) and all(value.isdecimal() and int(value) < K for value in classes):
-            return [str(k) if str(k) in classes else "" for k in range(max(map(int, classes), default=-1) + 1)]
+        numbers = [str(k) for k in range(K)] if isinstance(K, int) else []
+        # Codes such as 01 are no numbers of clusters.
+        if set(classes) <= set(numbers):
+            return [
+                number if number in classes else "" for number in numbers[: int(max(classes, key=int, default=-1)) + 1]
+            ]
         return classes
 
     def _known_classes(self) -> NDArray[np.str_]:
@@ -234,6 +238,19 @@ class RunData:
         names: dict[int, str] = {}
         restates = ""
 
+        def look_at(part: Part, labels: NDArray[np.int64]) -> None:
+            nonlocal features
+            if is_embedded:
+                # Numbers of an encoder mean nothing to people; the texts that they stand for do.
+                every = slice(0, None, max(1, len(self) // _NAMED_TEXTS))
+                if own := _texts_of(part, self.encoding, every):
+                    texts.extend(own)
+                    labelled.extend(labels[every].tolist())
+            elif has_columns:
+                some = np.arange(len(part)) % max(1, len(self) // _NAMED_ROWS) == 0
+                columns, features = self.encoding.readable(part.kept(some).rows)
+                named.append((labels[some], columns))
+
         def find_names() -> None:
             nonlocal names, restates
             if texts:
@@ -245,6 +262,11 @@ class RunData:
                 names = name_clusters(labels, columns, features)
                 restates = restated_column(columns, labels, features)
 
+        if self.part is not None:
+            # Once, before any row is written; those of streamed rows are known when all have been read.
+            with Stage("naming clusters"):
+                look_at(self.part, fitted.labels)
+                find_names()
         # Scores are those of every so-manieth row.
         stride = max(1, len(self) // _SCORED_ROWS)
         free = fitted.free_probabilities() if fitted.is_free else None
@@ -256,20 +278,10 @@ class RunData:
                 labels = fitted.labels[done : done + len(X)] if self.part is not None else probabilities.argmax(1)
                 outlier = fitted.find_outliers(X, self.settings.outliers) if self.settings.outliers else None
                 outliers += 0 if outlier is None else int(outlier.sum())
-                if is_embedded:
-                    # Numbers of an encoder mean nothing to people; the texts that they stand for do.
-                    every = slice(0, None, max(1, len(self) // _NAMED_TEXTS))
-                    labelled += labels[every].tolist()
-                    texts += _texts_of(part, self.encoding, every)
-                elif has_columns:
-                    some = np.arange(len(part)) % max(1, len(self) // _NAMED_ROWS) == 0
-                    columns, features = self.encoding.readable(part.kept(some).rows)
-                    named.append((labels[some], columns))
-                if not self.is_streamed:
-                    find_names()
+                if self.is_streamed:
+                    look_at(part, labels)
                 beside = [*identifiers_of(part, self.encoding), *(part.names if with_data else ())]
-                # Those of streamed rows are known when all have been read.
-                given = names if with_data and not self.is_streamed else {}
+                given = names if with_data else {}
                 write(assignment_columns(part, numbers, probabilities, beside, outlier, labels, given))
                 rows += np.bincount(labels, minlength=len(rows))
                 confidence += np.bincount(labels, probabilities.max(1), minlength=len(rows))
@@ -299,7 +311,8 @@ class RunData:
                     "confidence": float(confidence[k] / rows[k]),
                     "name": names.get(k, ""),
                 }
-                for k in range(fitted.n_clusters)
+                # Numbers that are known leave holes.
+                for k in range(len(rows))
                 if rows[k]
             ],
             "restates": restates,
@@ -486,7 +499,7 @@ def read_pairs(path: str, given: str) -> NDArray[np.int64]:
 
 
 def _by_number(text: str) -> tuple[int, str]:
-    return (int(text), "") if text.isdecimal() and len(text) < 16 else (2**60, text)
+    return (int(text), text) if text.isdecimal() and len(text) < 16 else (2**60, text)
 
 
 def identifiers_of(part: Part, encoding: Encoding) -> list[str]:

@@ -37,6 +37,10 @@ _MOST_BYTES = 2_000_000
 _LONG_KEY = re.compile(r"""(?<![\w"'.-])(?:[\w"'-]+[ \t]*\.[ \t]*){30}""")
 
 
+# Whole numbers are rows, others shares: 1 is one row, 1.0 all of them.
+_SIZES = ("min_size", "max_size")
+
+
 @dataclass(frozen=True)
 class Option:
     """How a setting is given, and which values it takes; its type is that of its default."""
@@ -419,9 +423,8 @@ def add_options(parser: argparse.ArgumentParser, *groups: str) -> dict[str, Any]
             elif name == "hidden":
                 how["type"] = _whole_numbers
             else:
-                how["type"] = (
-                    _count_or_auto if each.auto is int else _number_or_auto if each.auto is float else type(default)
-                )
+                parsers: dict[type | None, Any] = {int: _count_or_auto, float: _number_or_auto, None: type(default)}
+                how["type"] = _count_or_share if name in _SIZES else parsers[each.auto]
         spellings = [f"--{each.flag or name.replace('_', '-')}", *([f"--{each.short}"] if each.short else [])]
         found[each.group].add_argument(*spellings, **how)
     return found
@@ -438,6 +441,13 @@ def _number_or_auto(text: str) -> float | str:
         return text if text == "auto" else int(text) if text.isdigit() else float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"a number or auto, not {text!r}") from None
+
+
+def _count_or_share(text: str) -> float:
+    try:
+        return int(text) if text.isdigit() else float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"a number of rows or a share, not {text!r}") from None
 
 
 def _whole_numbers(text: str) -> list[int]:
@@ -526,7 +536,7 @@ def _checked(name: str, value: Any, default: Any) -> Any:
         if not isinstance(items, Sequence) or not all(type(item) is kind for item in items):
             raise InputError(f"{spelled} is a list of {wanted}, not {value!r}.")
         value = tuple(items)
-    else:
+    elif not (name in _SIZES and type(value) is int):
         if isinstance(default, float) and type(value) is int and abs(value) <= how.most:
             value = float(value)
         if type(value) is not type(default):

@@ -147,7 +147,8 @@ def _only_table(path: Path, tables: list[str]) -> str:
 def _query_sqlite(path: Path, sql: str | None) -> Any:
     connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
     try:
-        connection.execute("PRAGMA query_only = 1")
+        # Read-only is the file alone: ATTACH and VACUUM INTO would make others.
+        connection.set_authorizer(_allow_reading)
         listed = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite_%'"
         sql = sql or _only_table(path, [name for (name,) in connection.execute(listed)])
         cursor = connection.execute(sql)
@@ -161,6 +162,13 @@ def _query_sqlite(path: Path, sql: str | None) -> Any:
     finally:
         connection.close()
     return pa.table({name: _as_column(list(values)) for name, values in zip(names, columns, strict=True)})
+
+
+def _allow_reading(action: int, _: str | None, name: str | None, *where: str | None) -> int:
+    """Whether a query of SQLite may do this, of which ``name`` is the function where it calls one."""
+    reads = action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE)
+    calls = action == sqlite3.SQLITE_FUNCTION and (name or "").lower() != "load_extension"
+    return sqlite3.SQLITE_OK if reads or calls else sqlite3.SQLITE_DENY
 
 
 def _query_duckdb(path: Path, sql: str | None) -> Any:

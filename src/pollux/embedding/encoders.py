@@ -51,6 +51,11 @@ def cache_folder() -> Path:
     return Path(cache or Path.home() / ".cache") / "pollux" / "embeddings"
 
 
+def by_position(samples: Any) -> Any:
+    """Samples that an index finds by their place: that of a pandas Series or DataFrame is a label."""
+    return samples.to_numpy() if hasattr(samples, "iloc") else samples
+
+
 def _package(name: str, extra: str) -> Any:
     try:
         return importlib.import_module(name)

@@ -11,6 +11,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 from sklearn.feature_extraction.text import CountVectorizer
 
+from pollux.embedding.encoders import by_position
 from pollux.errors import InputError
 
 # Words of at least three letters of any alphabet; texts that are looked at; words and pairs that are known of them.
@@ -54,7 +55,7 @@ def name_clusters(labels: Any, texts: Sequence[str], *, n_terms: int = 4, n_text
     >>> [topic.name for topic in pollux.name_clusters([0, 0, 1, 1], texts, n_terms=1)]
     ['cat', 'bank']
     """
-    found = np.asarray(labels)
+    found, texts = np.asarray(labels), by_position(texts)
     if found.shape != (len(texts),):
         raise InputError(f"labels is of shape {found.shape}, and there are {len(texts)} texts: one label for each.")
     every = np.arange(0, len(found), max(1, -(-len(found) // _MOST_TEXTS)))

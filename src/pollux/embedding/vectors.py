@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from pollux.embedding.encoders import Batch, Encoder, resolve_encoder
+from pollux.embedding.encoders import Batch, Encoder, by_position, resolve_encoder
 from pollux.errors import InputError
 from pollux.io.atomic import in_place
 from pollux.progress import Stage, show_progress
@@ -59,6 +59,7 @@ def embed(
     """
     if isinstance(samples, str | bytes):
         raise TypeError("samples is a sequence of texts or pictures, not a single text.")
+    samples = by_position(samples)
     n = len(samples)
     if not n:
         raise InputError("There are no samples.")
@@ -82,7 +83,7 @@ def embed_chunks(
     if size < 1:
         raise InputError(f"batch_size is a positive number of samples, not {batch_size}.")
     with Stage("encoding", total, is_kept=True) as stage:
-        for chunk in chunks:
+        for chunk in map(by_position, chunks):
             place = None if cache is None or encoder.fingerprint is None else Path(cache) / _key(encoder, chunk)
             vectors = _stored(place, len(chunk))
             if vectors is None:
