@@ -151,7 +151,7 @@ def test_clusters_of_unequal_sizes_are_found() -> None:
         ({"estimator": GeminiClustering(model="free")}, "free table"),
         ({"estimator": GeminiClustering(model=nn.Linear(2, 2))}, "one number of clusters"),
         ({"X": "data.csv"}, "pollux select"),
-        ({"X": [[np.nan, 1.0]] * 30}, "NaN"),
+        ({"X": [[np.inf, 1.0]] * 30}, "infinity"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
@@ -159,6 +159,14 @@ def test_input_that_cannot_be_used_is_refused_with_the_reason(arguments: dict[st
     X, _ = blobs(30)
     with pytest.raises(ValueError, match=message):
         select_n_clusters(**({"X": X} | arguments))
+
+
+def test_frames_are_read_and_gaps_filled_as_by_fit() -> None:
+    X, classes = blobs(30)
+    X[3, 1] = np.nan
+    frame = pd.DataFrame(X).rename(columns=str).assign(kind=np.array(["a", "b", "c"])[classes])
+    for given in (X, frame):
+        assert select_n_clusters(given, [2, 3], n_subsamples=3, random_state=0).rows == 30
 
 
 def test_the_names_are_public() -> None:

@@ -15,12 +15,15 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 from sklearn.base import clone
 from sklearn.decomposition import PCA
+from sklearn.impute import SimpleImputer
 from sklearn.utils import check_array, check_random_state
 from torch import nn
 
 from pollux.clustering import CollapseWarning, GeminiClustering
-from pollux.data.samples import select_samples
+from pollux.data.samples import select_samples, table_to_encode
 from pollux.data.scaling import FittedScaling, FittedTransformer, prepared
+from pollux.data.sources import InMemory
+from pollux.data.survey import Choices, learn_encoding
 from pollux.metrics import adjusted_rand_index, pairwise_agreement
 from pollux.progress import Stage, show_progress
 from pollux.selection.criteria import (
@@ -110,14 +113,21 @@ def select_n_clusters(
         allow_nan = Spec.of(estimator).preprocessing.missing == "mean"
     if isinstance(X, str) or not (hasattr(X, "shape") or hasattr(X, "__len__")):
         raise ValueError("X must be samples in memory: for files, use the command pollux select.")
+    table = table_to_encode(X)
+    if table is not None:
+        X = learn_encoding(InMemory(table), Choices(missing="mean", scaling="auto"))[0].encode(table)
     samples = check_array(
         X,
         accept_sparse="csr",
         allow_nd=True,
         dtype=[np.float64, np.float32],
         ensure_min_samples=3,
-        ensure_all_finite="allow-nan" if allow_nan else True,
+        ensure_all_finite="allow-nan" if allow_nan or estimator is None else True,
     )
+    if estimator is None and isinstance(samples, np.ndarray) and np.isnan(samples).any():
+        # As fit does, a gap is the mean of its feature.
+        flat = SimpleImputer(keep_empty_features=True).fit_transform(samples.reshape(len(samples), -1))
+        samples = flat.reshape(samples.shape)
     n, classes = samples.shape[0], None if y is None else np.asarray(y)
     if classes is not None and classes.ndim != 1:
         raise ValueError(f"y must be a list of classes, one for each row, but has the shape {classes.shape}.")
