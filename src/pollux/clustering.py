@@ -51,6 +51,7 @@ from pollux.spec import (
     GROUPS,
     MLP,
     Scaling,
+    SoftTree,
     Spec,
     Training,
     as_group,
@@ -107,14 +108,14 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     its plain value, and only scaling, restarts, epochs and the batch size are automatic.
 
     Parameters of groups are reached by their names: ``set_params(training__patience=5, model__hidden=(50,))``, and in
-    ``GridSearchCV`` too, also where a group is None or ``model`` is ``"mlp"``.
+    ``GridSearchCV`` too, also where a group is None or ``model`` is ``"mlp"`` or ``"soft_tree"``.
 
     Parameters
     ----------
     n_clusters : int or "auto"
         Most clusters to find; too many may be asked for, and the surplus empties. "auto": a quick form of
         :func:`pollux.select_n_clusters` finds how many there are, and ``selection_`` says why.
-    model : str, MLP, nn.Module or callable
+    model : str, MLP, SoftTree, nn.Module or callable
         ``"linear"``, ``"mlp"`` (plain), ``"soft_tree"``, ``"lenet5"``, ``"resnet18"`` or ``"free"`` (a table of
         probabilities, which cannot predict new samples); :class:`MLP` with its hidden layers, :class:`SoftTree` with
         its cuts; a module that returns logits (n, n_clusters),
@@ -209,7 +210,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         self,
         n_clusters: int | str = 10,
         *,
-        model: str | MLP | nn.Module | Callable[..., nn.Module] = "auto",
+        model: str | MLP | SoftTree | nn.Module | Callable[..., nn.Module] = "auto",
         objective: str | Gemini | Divergence = "auto",
         geometry: str | Geometry | Callable[..., Tensor] = "auto",
         preprocessing: str | Scaling | BaseEstimator | None = "auto",

@@ -25,7 +25,7 @@ from pollux.data.samples import Samples, StreamSamples
 from pollux.data.scaling import FittedScaling, FittedTransformer
 from pollux.errors import InputError, option, warn
 from pollux.geometry import Geometry, Kind, Precomputed, resolve
-from pollux.models import activations, build, soft_tree
+from pollux.models import activations, build
 from pollux.objectives import DIVERGENCES, PENALTIES, Divergence, Gemini
 from pollux.objectives.penalties import Penalty
 from pollux.recipes import METHOD, PLAIN, RECIPES, UNKNOWN, VISION, DataKind, choose_restarts
@@ -72,10 +72,6 @@ class SoftTree(BaseEstimator):  # type: ignore[misc]
         self.cuts = cuts
         self.temperature = temperature
         self.features = features
-
-    def __call__(self, n_features: int | Sequence[int], n_clusters: int) -> nn.Module:
-        """The network."""
-        return soft_tree(n_features, n_clusters, **self.get_params())
 
 
 class Scaling(BaseEstimator):  # type: ignore[misc]
@@ -212,15 +208,16 @@ class Training(BaseEstimator):  # type: ignore[misc]
         self.checkpoint = checkpoint
 
 
-_KINDS: dict[str, Any] = {"model": MLP, "preprocessing": Scaling, "training": Training}
+_MODELS: dict[str, Any] = {"mlp": MLP, "soft_tree": SoftTree}
+_KINDS: dict[str, Any] = {"model": [MLP, SoftTree], "preprocessing": [Scaling], "training": [Training]}
 GROUPS = tuple(_KINDS)
 """Parameters that are groups of parameters, or stand for one."""
 
 
 def as_group(name: str, value: Any) -> Any:
-    """The group that a parameter stands for: MLP, Scaling or Training with its defaults; or the value itself."""
-    if name == "model" and isinstance(value, str) and value in ("auto", "mlp"):
-        return MLP()
+    """The group that a parameter stands for, such as MLP or Scaling with its defaults; or the value itself."""
+    if name == "model" and isinstance(value, str) and value in ("auto", *_MODELS):
+        return MLP() if value == "auto" else _MODELS[value]()
     if name == "preprocessing" and (value is None or isinstance(value, str)):
         return Scaling() if value is None else Scaling(value, missing="mean" if value == "auto" else "error")
     if name == "training" and value is None:
@@ -228,9 +225,17 @@ def as_group(name: str, value: Any) -> Any:
     return value
 
 
+def name_model(model: Any) -> tuple[Any, dict[str, Any]]:
+    """The name of a model that is a group, and its options; of other models themselves."""
+    group = as_group("model", model)
+    found = next((name for name, kind in _MODELS.items() if isinstance(group, kind)), None)
+    return (model, {}) if found is None else (found, group.get_params())
+
+
 def nested_name(name: str) -> str:
     """``"training__patience"`` for ``"patience"``: what a parameter of a group is called among all parameters."""
-    return next((f"{group}__{name}" for group, kind in _KINDS.items() if name in kind().get_params()), name)
+    groups = ((group, kind) for group, kinds in _KINDS.items() for kind in kinds)
+    return next((f"{group}__{name}" for group, kind in groups if name in kind().get_params()), name)
 
 
 def flatten_params(estimator: Any) -> dict[str, Any]:
@@ -243,8 +248,8 @@ def flatten_params(estimator: Any) -> dict[str, Any]:
     fitted = getattr(estimator, "fitted_", None)
     for name, value in replace_auto(estimator, {} if fitted is None else fitted.chosen).items():
         group = as_group(name, value) if name in GROUPS else None
-        if isinstance(group, MLP | Scaling | Training):
-            flat |= {"model": value if isinstance(value, str) else "mlp"} if name == "model" else {}
+        if isinstance(group, MLP | SoftTree | Scaling | Training):
+            flat |= {"model": value if isinstance(value, str) else name_model(value)[0]} if name == "model" else {}
             flat |= group.get_params()
         else:
             flat[name] = value
@@ -267,7 +272,7 @@ def choose_parameters(estimator: Any, kind: DataKind) -> tuple[str | None, dict[
     # What is streamed can only be scaled where some of it is drawn, as recipes do; open_stream can standardise.
     sees_raw = not isinstance(model, str | MLP | SoftTree) or model in VISION or (kind.is_streamed and recipe is None)
     chosen |= {"model": model, "preprocessing": Scaling() if sees_raw else Scaling(**options["preprocessing"])}
-    chosen.setdefault("n_init", choose_restarts("mlp" if isinstance(model, MLP) else model, kind.n))
+    chosen.setdefault("n_init", choose_restarts(name_model(model)[0], kind.n))
     given = estimator.get_params(deep=False)
     training = as_group("training", given.pop("training"))
     if isinstance(training, Training):
@@ -299,6 +304,8 @@ class Spec:
     n_clusters: int
     model: str | nn.Module | Callable[..., nn.Module]
     mlp: MLP
+    options: Mapping[str, Any]
+    """Those of the model, where it has a name."""
     objective: Gemini
     geometry: str | Geometry | Callable[..., Tensor]
     preprocessing: Scaling | Transformer
@@ -348,6 +355,7 @@ class Spec:
             valid = ", ".join(names.SCALINGS)
             raise TypeError(f"preprocessing is None, a name ({valid}), Scaling(…) or a transformer, not {scaling!r}.")
         mlp = model if isinstance(model, MLP) else MLP()
+        name, options = name_model(model)
         is_free = isinstance(model, str) and model == "free"
         preprocessing = Transformer(scaling) if is_transformer else scaling
         _check_parameters(given | vars(mlp) | vars(preprocessing) | vars(training), is_free)
@@ -358,8 +366,9 @@ class Spec:
             problems = int(given["n_init"]) * (K * (K - 1) // 2 if objective.one_vs_one else K)
         return Spec(
             n_clusters=K,
-            model="mlp" if isinstance(model, MLP) else model,
+            model=name,
             mlp=mlp,
+            options=options,
             objective=objective,
             geometry=given["geometry"],
             preprocessing=preprocessing,
@@ -377,7 +386,7 @@ class Spec:
             recipe=recipe,
             chosen=values,
             penalty_names=tuple(given["penalties"] or ()),
-            is_own=not isinstance(model, str | MLP) or any(map(callable, given["penalties"] or ())),
+            is_own=not isinstance(name, str) or any(map(callable, given["penalties"] or ())),
             is_free=is_free,
             autocast=torch.bfloat16 if training.dtype == "bfloat16" else None,
             uses_spacing=any(getattr(penalty, "uses_spacing", False) for penalty, _ in penalties),
@@ -395,8 +404,8 @@ class Spec:
 
     def build(self, shape: tuple[int, ...], dtype: torch.dtype, count: int = 1) -> list[nn.Module]:
         """So many modules with random weights, for samples of a shape."""
-        options = self.mlp.get_params() if self.model == "mlp" else {}
-        return [module.to(self.device, dtype) for module in build(self.model, shape, self.n_clusters, count, **options)]
+        modules = build(self.model, shape, self.n_clusters, count, **self.options)
+        return [module.to(self.device, dtype) for module in modules]
 
     def resolve_geometry(self, affinity: Precomputed | None = None) -> Geometry | None:
         """The geometry that the objective needs: what was computed before, or that of the parameter."""
@@ -440,7 +449,7 @@ class Spec:
 
     def fingerprint(self) -> dict[str, Any]:
         """What decides on the numbers of a training, beside its data and its number of epochs, as plain data."""
-        kept = {**self.mlp.get_params(), **self.preprocessing.get_params()}
+        kept = {**self.mlp.get_params(), **self.options, **self.preprocessing.get_params()}
         kept |= {name: getattr(self.training, name) for name in ("optimiser", "schedule", "reshuffle_every", "dtype")}
         # Older checkpoints know nothing of it.
         kept |= {} if self.max_samples is None else {"max_samples": self.max_samples}

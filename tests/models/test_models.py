@@ -146,7 +146,7 @@ def test_a_soft_tree_is_its_boxes_where_it_is_cold() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"cuts": 0}, "cuts is a positive number"),
+        ({"cuts": 0}, "cuts is a positive whole number"),
         ({"temperature": 0}, "temperature is a positive number"),
         ({"features": [0, 0]}, "different numbers from 0 to 29"),
         ({"features": [30]}, "different numbers from 0 to 29"),

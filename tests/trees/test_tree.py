@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import torch
 from numpy.typing import NDArray
+from sklearn.base import clone
 from sklearn.datasets import load_iris, load_wine, make_blobs
 from sklearn.metrics import adjusted_rand_score
 from sklearn.preprocessing import StandardScaler
@@ -20,7 +21,7 @@ from pollux import GeminiClustering, GeminiTree, SoftTree, geometry
 from pollux.errors import InputError
 from pollux.geometry.landmarks import features_of
 from pollux.io import onnx as export
-from pollux.spec import Scaling
+from pollux.spec import Scaling, Spec
 from pollux.trees.growth import Growth, Limits, Nodes
 from pollux.trees.tree import describe_path, describe_side, hard_rules
 
@@ -363,6 +364,28 @@ def test_a_soft_tree_comes_to_rules_in_the_units_of_the_columns(model: Any) -> N
             inside = [eval(part, {}, names) for part in box.split(" and ") if part.count("<") < 2]
             holds |= np.all(inside, axis=0) if inside else True
         assert holds[clustering.labels_ == cluster].mean() > 0.95
+
+
+def test_a_soft_tree_is_a_group_as_a_perceptron_is(tmp_path: Path) -> None:
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    named = GeminiClustering(2, model="soft_tree", objective="mi", max_epochs=3, random_state=0)
+    own = clone(named).set_params(model=SoftTree())
+    np.testing.assert_array_equal(own.fit(X).predict_proba(X), named.fit(X).predict_proba(X))
+    assert own.fitted_.chosen["n_init"] == named.fitted_.chosen["n_init"] == 5
+    assert named.get_params()["model__cuts"] == 1
+    named.set_params(model__cuts=np.int64(2), model__features=np.array([0, 2]), model__temperature=0.5).fit(X)
+    assert named.fitted_.module.features == [0, 2]
+    named.save(tmp_path / "model")
+    loaded = pollux.load(tmp_path / "model")
+    assert loaded.get_params()["model__temperature"] == 0.5
+    np.testing.assert_array_equal(loaded.predict_proba(X), named.predict_proba(X))
+    own.save(tmp_path / "model")
+    assert pollux.load(tmp_path / "model").model == "soft_tree"
+    prints = [Spec.of(clone(own).set_params(model__temperature=t)).fingerprint() for t in (0.1, 0.2)]
+    assert prints[0] != prints[1]
+    for wrong in ({"cuts": 1.5}, {"cuts": True}, {"features": [0.5]}, {"features": "01"}, {"temperature": 0.0}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            clone(own).set_params(model=SoftTree(**wrong)).fit(X)
 
 
 def test_hard_rules_keep_the_numbers_of_known_clusters() -> None:

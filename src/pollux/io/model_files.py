@@ -44,11 +44,13 @@ from pollux.objectives.gemini import DEFAULT_CLIPS, Gemini
 from pollux.spec import (
     MLP,
     NOT_IN_FILE,
+    SoftTree,
     Spec,
     Training,
     as_group,
     check_device,
     flatten_params,
+    name_model,
     nested_name,
     resolve_objective,
 )
@@ -270,10 +272,15 @@ def _make(make: Callable[..., Clustering], parameters: dict[str, Any], device: s
     plain: dict[str, Any] = {"preprocessing": None, "n_init": 1, "max_epochs": 200, "learning_rate": 1e-2}
     clustering = make(parameters["n_clusters"], device=device, training=training, penalties=None, **plain)
     known = flatten_params(clustering).keys() - _ACTING
-    if not (isinstance(parameters["model"], str) and parameters["model"] == "mlp"):
+    model = parameters["model"] if isinstance(parameters["model"], str) else None
+    if model != "mlp":
         # Files of old versions name the layers of a perceptron whatever the model.
         known -= MLP().get_params().keys()
     default = clustering.get_params()
+    if model == "soft_tree":
+        own = SoftTree().get_params()
+        known |= own.keys()
+        default |= {f"model__{name}": value for name, value in own.items()}
     changed = {nested_name(name): value for name, value in parameters.items() if name in known}
     # Groups are left as they are where they say the same.
     changed = {name: value for name, value in changed.items() if "__" not in name or value != default[name]}
@@ -411,9 +418,7 @@ def _check_tensors(tensors: Mapping[str, Tensor], description: Description, n_cl
 
 def _module(clustering: Any, shape: tuple[int, ...], dtype: torch.dtype, weights: dict[str, Tensor]) -> nn.Module:
     """The network of a model file, for samples of a shape."""
-    model = as_group("model", clustering.model)
-    options = model.get_params() if isinstance(model, MLP) else {}
-    model = "mlp" if isinstance(model, MLP) else model
+    model, options = name_model(clustering.model)
     if len(options.get("hidden", ())) > len(weights):
         raise ValueError("there are more layers than weights")
     if _is_free(clustering):
@@ -480,7 +485,7 @@ def _as_json(value: Any) -> Any:
         return value
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
         return {key: _as_json(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | range):
         items = [_as_json(item) for item in value]
         return None if None in items else items
     return None

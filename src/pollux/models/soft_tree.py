@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import itertools
 import math
+import numbers
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -103,13 +105,20 @@ def soft_tree(
         The features that are cut; all by default. There are at most 4,096 leaves, (cuts + 1) to the number of features.
     """
     d = n_features if isinstance(n_features, int) else math.prod(n_features)
-    if isinstance(cuts, bool) or not isinstance(cuts, int) or cuts < 1:
-        raise ValueError(f"cuts is a positive number, not {cuts!r}.")
+    if not _is_whole(cuts) or cuts < 1:
+        raise ValueError(f"cuts is a positive whole number, not {cuts!r}.")
+    cuts = int(cuts)
     if not 0 < temperature < math.inf:
         raise ValueError(f"temperature is a positive number, not {temperature!r}.")
-    chosen = list(range(d)) if features is None else [int(feature) for feature in features]
-    if not chosen or len(set(chosen)) < len(chosen) or not all(0 <= feature < d for feature in chosen):
+    chosen = list(range(d)) if features is None else list(features)
+    if (
+        not chosen
+        or not all(map(_is_whole, chosen))
+        or len(set(chosen)) < len(chosen)
+        or not all(0 <= feature < d for feature in chosen)
+    ):
         raise ValueError(f"features are different numbers from 0 to {d - 1}, at least one; not {features!r}.")
+    chosen = list(map(int, chosen))
     most = int(math.log(_MOST_LEAVES, cuts + 1) + 1e-9)
     if len(chosen) > most:
         raise InputError(
@@ -117,3 +126,7 @@ def soft_tree(
             f"{most} of them, SoftTree(features=[…]), such as those of select_features; or use GeminiTree."
         )
     return SoftTreeNetwork(chosen, n_clusters, cuts, temperature)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
