@@ -150,7 +150,7 @@ def looks_embedded(values: Any) -> bool:
     pixels are not, and nearly all features have both signs, which spectra and counts have not.
     """
     values = np.asarray(values, dtype=np.float64)
-    if len(values) < _FEWEST_EMBEDDED or not np.isfinite(values).all():
+    if len(values) < _FEWEST_EMBEDDED or not values.size or not np.isfinite(values).all():
         return False
     if np.abs(np.linalg.norm(values, axis=1) - 1).max() < _UNIT_LENGTH:
         return True
