@@ -102,7 +102,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
 
     ``GeminiClustering(K).fit(X)`` uses the recipe for the kind of data, whole: that of :meth:`for_tables`, or that of
     :meth:`for_images` for images (n, C, H, W) and for many wide rows of one kind, such as pixels, or that of
-    :meth:`for_embeddings` for at least 64 columns that look like the vectors of an encoder. Whoever names one of
+    :meth:`for_embeddings` for rows of at least 64 columns and length one, as an encoder gives. Whoever names one of
     ``model``, ``objective``, ``geometry``, ``init`` and ``penalties`` composes the method: what they do not name takes
     its plain value, and only scaling, restarts, epochs and the batch size are automatic.
 

@@ -110,7 +110,7 @@ _WIDE, _MANY_ROWS = 64, 1_000
 def recognise_kind(n: int | None, shape: tuple[int, ...], is_of_one_kind: bool, is_embedded: bool = False) -> str:
     """The recipe for n samples of a shape: that of images for these, and for many wide rows of one kind.
 
-    ``is_embedded`` says that wide rows look like the vectors of an encoder.
+    ``is_embedded`` says that wide rows have length one, as the vectors of an encoder.
     """
     is_wide = shape[0] >= _WIDE and (n is None or n >= _MANY_ROWS)
     if len(shape) == 1 and shape[0] >= _WIDE and is_embedded:

@@ -138,6 +138,24 @@ def test_a_table_of_texts_is_clustered_by_the_shortest_command() -> None:
     assert Path("runs/r-2.vectors.parquet").exists()
 
 
+def test_what_is_known_stays_beside_the_vectors() -> None:
+    topics = [WORDS[i % 3] if i < 12 else None for i in range(60)]
+    reviews().assign(topic=topics)[["review", "topic"]].to_csv("r.csv", index=False)
+    good("fit", "r.csv", "--text", "review", "--known", "topic", "--clusters", 3, "--epochs", 2, "--out", "run")
+    assert summary_of("run")["known"] == sorted(WORDS)
+
+
+@pytest.mark.parametrize("role", ["--known", "--label"])
+def test_what_is_wrong_is_said_before_texts_are_encoded(role: str, letters: list[int]) -> None:
+    reviews(6).to_csv("r.csv", index=False)
+    Path("full").mkdir()
+    Path("full/notes.txt").write_text("mine")
+    fit = ("fit", "r.csv", "--text", "review", "--clusters", 2)
+    assert "not empty" in refused(*fit, "--out", "full")
+    assert f"There is no column 'topic' ({role})" in refused(*fit, role, "topic", "--out", "new")
+    assert letters == []
+
+
 def test_without_an_encoder_the_command_that_installs_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ENCODERS, "wordllama", own_encoders._wordllama)
     monkeypatch.setitem(sys.modules, "wordllama", None)

