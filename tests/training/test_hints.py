@@ -146,6 +146,8 @@ def test_the_command_line_takes_hints(tmp_path: Path, monkeypatch: pytest.Monkey
     assert summary["hint_violations"] == {"known": 0, "must_link": 0, "cannot_link": 0}
     assert summary["features"] == 2
     assert (pd.read_csv("run/clusters.csv")["cluster"] == NUMBERS).mean() > 0.9
+    assert "known clusters (--known)" in good(*fit, "--known", "kind", "--epochs", 1, "--out", "again").out
+    refused(*fit, "--known", "kinds", says="(--known)")
     refused(*fit[:2], "--clusters", 2, "--known", "kind", says="knows 3 clusters")
     Path("bad.csv").write_text("0,1\n0,x\n")
     refused(*fit, "--must-link", "bad.csv", says="two row numbers in each line")

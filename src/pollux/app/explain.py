@@ -48,17 +48,17 @@ def run(options: argparse.Namespace) -> int:
     file = run_folder.find_data(options.run_folder, settings, options.data, "pollux explain RUN DATA")
     if len(encoding.encoded_shape) != 1:
         raise InputError("Rules are about columns of a table, and images have none: look at them, pollux report.")
-    columns, labels, n = [], [], 0
+    columns, labels, n, is_cut = [], [], 0, False
     features: tuple[Feature, ...] = ()
     for whole in open_data(run_data.data_file(file), run_data.reading_of(settings or Settings())).stream(encoding, []):
+        if is_cut := n >= _MOST_ROWS:
+            break
         part, _ = run_data.drop_incomplete(whole, encoding)
         if len(part):
             values, features = encoding.readable(part.rows)
             columns.append(values)
             labels.append(clustering.fitted_.probabilities(encoding.encode(part.rows, Counter())).argmax(1))
             n += len(part)
-        if n >= _MOST_ROWS:
-            break
     if not n:
         raise InputError(f"{file} has no rows to explain.")
     named = named_clusters(clustering)
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         console.print_json(json.dumps(found.to_dict(), ensure_ascii=False))
         return GOOD
-    if n >= _MOST_ROWS:
+    if is_cut:
         console.note(f"of the file the first {n:,} rows were read")
     for line in str(found).splitlines():
         console.echo(line)

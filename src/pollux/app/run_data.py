@@ -440,7 +440,7 @@ def choices_of(settings: Settings) -> Choices:
     """What the settings say of columns."""
     # What is known of clusters is not what they are found by.
     drop = (*settings.drop, *([settings.known] if settings.known and settings.known != settings.label else []))
-    columns = (settings.columns, drop, settings.use, settings.kinds, settings.label or None)
+    columns = (settings.columns, drop, settings.use, settings.kinds, settings.label or None, settings.known or None)
     return Choices(*columns, settings.missing, settings.scaling)
 
 

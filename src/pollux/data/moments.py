@@ -149,7 +149,7 @@ def looks_embedded(values: Any) -> bool:
     Vectors of other lengths look like a table of standardised columns, of which the length of a row tells something.
     """
     values = np.asarray(values, dtype=np.float64)
-    if len(values) < _FEWEST_EMBEDDED or not np.isfinite(values).all():
+    if len(values) < _FEWEST_EMBEDDED or not values.size or not np.isfinite(values).all():
         return False
     return bool(np.abs(np.linalg.norm(values, axis=1) - 1).max() < _UNIT_LENGTH)
 

@@ -111,6 +111,7 @@ class Choices:
     """What the user says of columns; what is not said is decided by looking at them.
 
     ``columns`` are all that may be used; those of ``use`` are used whatever is found, those of ``drop`` are not.
+    ``label`` holds classes that score, ``known`` clusters that teach; both are no features.
     ``kinds`` say of columns that they are "text", "number" or "date", and so that they are used; or "id".
     """
 
@@ -119,6 +120,7 @@ class Choices:
     use: Sequence[str] = ()
     kinds: Mapping[str, str] = field(default_factory=dict)
     label: str | None = None
+    known: str | None = None
     missing: str = "error"
     scaling: str = "standard"
 
@@ -133,9 +135,9 @@ class Choices:
             given: split_names(getattr(self, given), there) for given in ("columns", "drop", "use")
         }
         kinds = {name: kind for given, kind in self.kinds.items() for name in split_names([given], there)}
-        known, labels = set(there), () if self.label is None else (self.label,)
-        for given, asked in [*names.items(), ("as", kinds), ("label", labels)]:
-            absent = [name for name in asked if name not in known]
+        single = [(given, [value]) for given in ("known", "label") if (value := getattr(self, given)) is not None]
+        for given, asked in [*single, *names.items(), ("as", kinds)]:
+            absent = [name for name in asked if name not in there]
             if absent:
                 raise no_column(absent, there, option(given))
         return replace(self, **names, kinds=kinds)
@@ -476,6 +478,8 @@ class TableSurvey(Survey):
         """What is said of a column that was not looked at."""
         if name == self.choices.label:
             return Decision(name, "label", False, f"known classes ({option('label')})")
+        if name == self.choices.known:
+            return Decision(name, "", False, f"known clusters ({option('known')})")
         if name in self.choices.identifiers:
             return Decision(name, "id", False, option("as", "id"))
         return Decision(name, "", False, option("drop") if name in self.choices.drop else f"not in {option('columns')}")
