@@ -31,6 +31,7 @@ from pollux.geometry import (
     resolve,
 )
 from pollux.geometry.affinity import Affinity, Features, Paths
+from pollux.geometry.mixtures import _learn_points
 
 Array = NDArray[np.float64]
 
@@ -982,3 +983,8 @@ def test_every_geometry_survives_pickling(name: str) -> None:
     x, index = samples(8, 3, positive=True), torch.tensor([1, 5, 6])
     assert restored.kind == geometry.kind
     assert torch.equal(matrix(restored.bind(x)(index)), matrix(geometry.bind(x)(index)))
+
+
+def test_few_wide_samples_are_seen_by_their_principal_components() -> None:
+    rows = Rows(np.random.default_rng(0).normal(size=(5, 1_500)), torch.float64)
+    assert _learn_points(rows, 50)(rows).shape == (5, 4)

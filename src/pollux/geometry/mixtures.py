@@ -39,6 +39,8 @@ _MOST_PRODUCTS = 5e10
 _MOST_FITTED = 20_000
 _MOST_STARTING, _STARTING_OF_A_CLUSTER = 5_000, 20
 _MOST_EIGENVECTORS = 50
+# Of more features only principal components are seen, however few samples there are; a power takes a millisecond.
+_WIDE, _MOST_POWERS = 1_000, 5_000
 # Clusters are apart where of the neighbours of so many samples no larger share lies in other clusters.
 _LOOKED_AT, _NEAREST, _MOST_ACROSS = 500, 15, 1e-3
 # Features after a power have a deviation of one.
@@ -247,7 +249,9 @@ def _learn_points(rows: Rows, dimensions: int) -> Callable[[Rows], Points]:
     vectors = to_vectors(rows)
     centre = vectors.mean(0)
     axes = None
-    if dimensions < min(vectors.shape):
+    n, d = vectors.shape
+    # A few samples are seen as they are, unless they are so wide that a matrix of all pairs of features is not.
+    if dimensions < d and (dimensions < n or d > _WIDE):
         axes = principal_axes(Rows(vectors), torch.from_numpy(centre), dimensions).numpy()
 
     def to_points(vectors: NDArray[np.float64]) -> Points:
@@ -265,7 +269,7 @@ def _learn_powers(rows: Rows) -> PowerTransformer | None:
     """The power of each feature that makes it most like a Gaussian, where all are standardised."""
     deviation = rows.moments().deviation.flatten()
     deviation = deviation[deviation > 0]
-    if not len(deviation) or float(deviation.max()) > _STANDARDISED * float(deviation.min()):
+    if not 0 < len(deviation) <= _MOST_POWERS or float(deviation.max()) > _STANDARDISED * float(deviation.min()):
         return None
     samples = np.concatenate([part.flatten(1).cpu().double().numpy() for part in rows.parts()])
     with warnings.catch_warnings(), np.errstate(all="ignore"):
