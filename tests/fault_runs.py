@@ -239,17 +239,18 @@ def slow_steps(seconds: float) -> None:
     Checkpoints.is_due = slowly  # type: ignore[method-assign]
 
 
-def slow_reading(seconds: float) -> None:
-    """The data are at hand only after so long."""
+def late_reading(path: str) -> None:
+    """The data are at hand only once that file is there."""
     from pollux.app import run_data
 
     open_run_data = run_data.open_run_data
 
-    def slowly(*arguments: Any) -> Any:
-        time.sleep(seconds)
+    def late(*arguments: Any) -> Any:
+        while not Path(path).exists():
+            time.sleep(0.05)
         return open_run_data(*arguments)
 
-    run_data.open_run_data = slowly
+    run_data.open_run_data = late
 
 
 SABOTAGE: dict[str, Callable[[Any], None]] = {
@@ -258,7 +259,7 @@ SABOTAGE: dict[str, Callable[[Any], None]] = {
     "fill_disk": fill_disk,
     "limit_memory": limit_memory,
     "slow_steps": slow_steps,
-    "slow_reading": slow_reading,
+    "late_reading": late_reading,
 }
 
 

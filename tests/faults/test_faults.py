@@ -921,9 +921,10 @@ def test_of_runs_that_start_together_one_has_the_folder(
 
 def test_a_run_that_ended_meanwhile_is_not_written_over(data: Path, whole: Callable[..., Any], tmp_path: Path) -> None:
     """The folder was empty when the second one began to read."""
-    late = Child(tmp_path, *words_of(data, seed=1), sabotage={"slow_reading": 4})
+    late = Child(tmp_path, *words_of(data, seed=1), sabotage={"late_reading": str(tmp_path / "go")})
     assert_good(Child(tmp_path, *words_of(data)).end())
     assert late.is_running
+    (tmp_path / "go").touch()
     ended = late.end()
     assert ended.code == 2, ended
     assert "is not empty" in ended.err
