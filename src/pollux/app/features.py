@@ -9,11 +9,10 @@ import json
 import shlex
 from dataclasses import replace
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from pollux.app.console import FORMATS, GOOD, Console
-from pollux.app.settings import COLUMNS, NAMES, READING, Settings, add_options, resolve_data
+from pollux.app.settings import COLUMNS, NAMES, READING, Settings, add_answer_options, add_options, resolve_data
 from pollux.errors import InputError
 from pollux.names import OBJECTIVES
 from pollux.progress import Stage
@@ -47,11 +46,7 @@ def add(commands: Any) -> None:
         "--dynamic", action="store_true", default=False, help="the geometry, too, is of the columns that are left"
     )
     path.add_argument("--random-state", "--seed", metavar="N", type=int, help="seed of all randomness (default: 0)")
-    output = features.add_argument_group("output")
-    output.add_argument("--out", metavar="DIR", default=None, help="folder (default: features/NAME, a new one)")
-    output.add_argument("--overwrite", action="store_true", default=False, help="the folder may hold an older answer")
-    output.add_argument("--json", action="store_true", default=False, help="print the answer as JSON")
-    output.add_argument("--quiet", action="store_true", default=False, help="print nothing but errors")
+    add_answer_options(features, "features")
     features.set_defaults(run=run)
 
 
@@ -60,18 +55,14 @@ def run(options: argparse.Namespace) -> int:
     given = Settings(**{name: value for name, value in vars(options).items() if name in NAMES})
     from pollux.app import run_folder
     from pollux.app.fit import find_number
-    from pollux.app.run_data import open_run_data
+    from pollux.app.run_data import open_and_describe
     from pollux.data.encoding import TableEncoding
 
     if options.out is not None:
         run_folder.check_free(options.out, options.overwrite)
     settings, console = replace(given, data=resolve_data(given.data)), Console(options.quiet, options.json)
     with console.progress():
-        data = open_run_data(settings)
-        for line in data.describe():
-            console.echo(line)
-        for note in data.notes:
-            console.note(note)
+        data = open_and_describe(settings, console)
         encoding = data.encoding
         if len(encoding.encoded_shape) != 1:
             raise InputError("Features are columns of a table, and images have none.")
@@ -82,8 +73,7 @@ def run(options: argparse.Namespace) -> int:
 
         try:
             K = settings.n_clusters if isinstance(settings.n_clusters, int) else find_number(data, None, console)
-            new = (place for place in run_folder.candidates(settings.data, "features") if not place.exists())
-            folder = next(new) if options.out is None else Path(options.out)
+            folder = run_folder.choose_folder(options.out, settings.data, "features")
             X, classes = data.sample(_MOST_ROWS, settings.random_state)
             names, units, first = [str(name) for name in encoding.names], [], 0
             widths = [1] * X.shape[1]

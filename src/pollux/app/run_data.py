@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from pollux.app.console import PrintedRows
+from pollux.app.console import Console, PrintedRows
 from pollux.app.settings import STANDARD_INPUT, Settings
 from pollux.data.arrow import as_text
 from pollux.data.encoding import Encoding, Feature, TableEncoding
@@ -377,6 +377,16 @@ def open_run_data(
     if settings.scaling == "auto" and len(set(data.encoding.scales)) > 1 and data.recipe == "embeddings":
         # Dimensions of an encoder share one unit, whatever their ranges.
         return open_run_data(replace(settings, scaling="global"), ranks, check_streamable)
+    return data
+
+
+def open_and_describe(settings: Settings, console: Console) -> RunData:
+    """The rows of the data file, once the console has said what they are."""
+    data = open_run_data(settings)
+    for line in data.describe():
+        console.echo(line)
+    for note in data.notes:
+        console.note(note)
     return data
 
 

@@ -67,6 +67,11 @@ def check_idle(path: str | Path) -> None:
             pass
 
 
+def choose_folder(out: str | None, data: str, place: str) -> Path:
+    """The folder that was asked for, or a new one for these data below a place."""
+    return Path(out) if out is not None else next(one for one in candidates(data, place) if not one.exists())
+
+
 def candidates(data: str | Path, under: str = "runs") -> Iterator[Path]:
     """Folders named after the data: runs/iris, runs/iris-2, …"""
     name = "stdin" if data == STANDARD_INPUT else Path(data).resolve().name.split(".")[0] or "run"

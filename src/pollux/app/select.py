@@ -6,11 +6,10 @@ import argparse
 import json
 from dataclasses import replace
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from pollux.app.console import FORMATS, GOOD, Console
-from pollux.app.settings import COLUMNS, NAMES, READING, Settings, add_options, resolve_data
+from pollux.app.settings import COLUMNS, NAMES, READING, Settings, add_answer_options, add_options, resolve_data
 from pollux.errors import InputError
 from pollux.progress import Stage
 
@@ -40,11 +39,7 @@ def add(commands: Any) -> None:
         "--random-state", "--seed", metavar="N", type=int, help="seed of all randomness (default: 0)"
     )
     comparing.add_argument("--jobs", metavar="N", type=int, default=1, help="processes (default: 1; -1: one a core)")
-    output = select.add_argument_group("output")
-    output.add_argument("--out", metavar="DIR", default=None, help="folder (default: selections/NAME, a new one)")
-    output.add_argument("--overwrite", action="store_true", default=False, help="the folder may hold an older answer")
-    output.add_argument("--json", action="store_true", default=False, help="print the answer as JSON")
-    output.add_argument("--quiet", action="store_true", default=False, help="print nothing but errors")
+    add_answer_options(select, "selections")
     select.set_defaults(run=run)
 
 
@@ -62,24 +57,19 @@ def run(options: argparse.Namespace) -> int:
     import numpy as np
 
     from pollux.app import run_folder
-    from pollux.app.run_data import open_run_data
+    from pollux.app.run_data import open_and_describe
 
     if options.out is not None:
         run_folder.check_free(options.out, options.overwrite)
     settings, console = replace(given, data=resolve_data(given.data)), Console(options.quiet, options.json)
     with console.progress():
-        data = open_run_data(settings)
-        for line in data.describe():
-            console.echo(line)
-        for note in data.notes:
-            console.note(note)
+        data = open_and_describe(settings, console)
         # Imported late, because it brings torch.
         with Stage("loading libraries"):
             from pollux.selection import search
 
         try:
-            new = (place for place in run_folder.candidates(settings.data, "selections") if not place.exists())
-            folder = next(new) if options.out is None else Path(options.out)
+            folder = run_folder.choose_folder(options.out, settings.data, "selections")
             X, classes = data.sample(search.MOST_ROWS, settings.random_state)
             with run_folder.create_run_folder(folder, settings.data, options.overwrite):
                 selection = search.search(

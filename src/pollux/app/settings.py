@@ -400,6 +400,15 @@ def _as_toml(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
+def add_answer_options(parser: argparse.ArgumentParser, place: str) -> None:
+    """The options of commands that answer a question by a folder, a new one below this place."""
+    output = parser.add_argument_group("output")
+    output.add_argument("--out", metavar="DIR", default=None, help=f"folder (default: {place}/NAME, a new one)")
+    output.add_argument("--overwrite", action="store_true", default=False, help="the folder may hold an older answer")
+    output.add_argument("--json", action="store_true", default=False, help="print the answer as JSON")
+    output.add_argument("--quiet", action="store_true", default=False, help="print nothing but errors")
+
+
 def add_options(parser: argparse.ArgumentParser, *groups: str) -> dict[str, Any]:
     """Declare the options of these groups; the groups, so that more can join them."""
     found = {group: parser.add_argument_group(group) for group in groups}

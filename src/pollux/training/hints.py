@@ -79,8 +79,7 @@ class Hints:
             raise InputError(f"{option('hint_weight')} is a positive number, not {weight!r}.")
         must, cannot = (_check_pairs(must_link, n, "must_link"), _check_pairs(cannot_link, n, "cannot_link"))
         labels = np.full(n, -1) if known is None else _check_known(known, n, n_clusters)
-        graph = scipy.sparse.coo_array((np.ones(len(must)), must.T), shape=(n, n))
-        _, part = connected_components(graph, directed=False)
+        part = _linked_parts(must, n)
         given = np.flatnonzero(labels >= 0)
         # The first known sample of each part speaks for all of it.
         of_part, speaker = np.full(n, -1), np.full(n, -1)
@@ -135,9 +134,7 @@ class Hints:
 
     def _of_selected(self, selected: NDArray[np.bool_]) -> Hints:
         """Without samples of weight zero, which are not learned from; what is linked by way of these stays linked."""
-        n, known = len(selected), selected[self.rows]
-        graph = scipy.sparse.coo_array((np.ones(len(self.must_link)), self.must_link.T), shape=(n, n))
-        _, part = connected_components(graph, directed=False)
+        known, part = selected[self.rows], _linked_parts(self.must_link, len(selected))
         linked = np.unique(self.must_link)
         linked = linked[selected[linked]]
         linked = linked[np.argsort(part[linked], kind="stable")]
@@ -284,6 +281,12 @@ def _inputs_of(
     if problem.takes_integers:
         return Rows(X, torch.int64, problem.device).__getitem__
     return prepared(X, scaling, problem.dtype, problem.device).__getitem__
+
+
+def _linked_parts(pairs: Pairs, n: int) -> NDArray[np.int64]:
+    """A number (n,) that is the same for samples that pairs link, also by way of others."""
+    graph = scipy.sparse.coo_array((np.ones(len(pairs)), pairs.T), shape=(n, n))
+    return np.asarray(connected_components(graph, directed=False)[1], dtype=np.int64)
 
 
 def _check_pairs(pairs: Any, n: int, name: str) -> Pairs:
