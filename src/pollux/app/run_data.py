@@ -26,7 +26,6 @@ from pollux.app.console import Console, PrintedRows
 from pollux.app.settings import STANDARD_INPUT, Settings
 from pollux.data.arrow import as_text
 from pollux.data.encoding import Encoding, Feature, TableEncoding
-from pollux.data.moments import looks_embedded
 from pollux.data.shuffling import WINDOW_BYTES
 from pollux.data.sources import InMemory, Part, Reading, Source, open_data
 from pollux.data.streams import FileChunks
@@ -104,7 +103,7 @@ class RunData:
         if is_embedded:
             every = max(1, len(self) // _LOOKED_AT)
             some = self.stream.sample(_LOOKED_AT) if self.stream is not None else self.samples[::every]
-            is_embedded = looks_embedded(self.encoding.decode_numbers(some))
+            is_embedded = self.encoding.looks_embedded(some)
         return recognise_kind(len(self), shape, is_of_one_kind, is_embedded)
 
     def fingerprint(self) -> str:
