@@ -611,11 +611,14 @@ def without_formulas(table: Any) -> Any:
 
 
 @contextmanager
-def open_writer(path: Path | None, raw: bool = False) -> Iterator[Callable[[dict[str, Any]], None]]:
+def open_writer(
+    path: Path | None, raw: bool = False, facts: Mapping[str, str] | None = None
+) -> Iterator[Callable[[dict[str, Any]], None]]:
     """A function that takes columns and writes them below the last: CSV, TSV, Parquet or Excel, by the file's name.
 
     The file appears when all is written, and the first rows decide on the types. Without a path it is CSV on standard
-    output. In CSV and TSV nothing is a formula, unless texts are to be ``raw``; in Excel no text is one.
+    output. In CSV and TSV nothing is a formula, unless texts are to be ``raw``; in Excel no text is one. Parquet keeps
+    the ``facts`` about its rows too.
     """
     suffix = ".csv" if path is None else path.suffix.lower()
     if suffix not in WRITTEN:
@@ -637,6 +640,7 @@ def open_writer(path: Path | None, raw: bool = False) -> Iterator[Callable[[dict
             import pyarrow.csv as arrow_csv
 
             table = pa.table(columns if suffix in (".parquet", ".pq") else _rounded(columns))
+            table = table.replace_schema_metadata(facts)
             if suffix in (".csv", ".tsv") and not raw:
                 table = without_formulas(table)
             if writer is None and suffix in (".csv", ".tsv"):
