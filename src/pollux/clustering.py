@@ -636,6 +636,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             sample_weight=sample_weight,
             in_memory=in_memory,
             scaling=getattr(spec.preprocessing, "scaling", "none"),
+            integers=not isinstance(spec.model, str) and not spec.preprocessing.describe_changes(),
         )
 
     def _pose(
