@@ -161,6 +161,7 @@ def test_compiled_functions_keep_graphs_apart() -> None:
     assert values == pytest.approx([values[0], 2 * values[0], values[0]])
 
 
+@pytest.mark.filterwarnings("ignore:Attempted to insert a get_attr Node")  # By torch 2.6 itself, of any constant.
 @every_row
 def test_export(row: str) -> None:
     class Loss(nn.Module):
@@ -252,5 +253,4 @@ def test_the_page_promises_what_is_tested() -> None:
         assert {form.strip("`").lower() or "none" for form in forms} <= set(GEOMETRIES[need])
     assert {cell for line in table for cell in line[1:]} == {"yes"}
     for test in tests.values():
-        (mark,) = test.pytestmark  # type: ignore[attr-defined]
-        assert mark.args[1] is ROWS
+        assert [mark.args[1] for mark in test.pytestmark if mark.name == "parametrize"] == [ROWS]  # type: ignore[attr-defined]
