@@ -96,6 +96,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pages = {
         "far": far,
         "shares": shares,
+        "maps": blobs(points=None, seen=blobs().features),
         "blobs": blobs(),
         "hostile": hostile,
         "payloads": payloads,
@@ -294,6 +295,43 @@ def test_members_are_searched_and_downloaded(visit: Open) -> None:
     page.locator(".picks [data-pick='1']").click()
     sizes = page.evaluate("JSON.parse(document.getElementById('data').textContent).sizes")
     assert listed.count() == min(200, sizes[1])
+
+
+def test_the_other_map_is_a_click_away(visit: Open) -> None:
+    page = visit("maps", reduced_motion="reduce")
+    assert page.locator("[data-map='0']").is_visible()
+    before, place = pixels(page), locate(page, 3)
+    page.locator("input[name='map'][value='1']").check()
+    assert page.evaluate("pollux.state().map") == 1
+    assert "principal component 1" in page.locator("#map-note").inner_text()
+    assert locate(page, 3) != place
+    page.mouse.move(*locate(page, 3))
+    wait_until(page, "pollux.state().hovered >= 0")
+    page.mouse.move(5, 5)
+    page.locator("input[name='map'][value='0']").check()
+    assert locate(page, 3) == place
+    assert pixels(page) == before
+    # Where it moves, it arrives.
+    page = visit("maps")
+    before = locate(page, 3)
+    page.locator("input[name='map'][value='1']").check()
+    assert page.evaluate("pollux.state().map") == 1
+    wait_until(page, f"Math.hypot(pollux.locate(3)[0] - {before[0]}, pollux.locate(3)[1] - {before[1]}) > 1")
+
+
+def test_a_word_or_a_row_is_found_on_the_map(visit: Open) -> None:
+    page = visit("blobs")
+    before = pixels(page)
+    page.locator(".find input").fill("row 12")
+    assert page.evaluate("pollux.state().marked") == 11
+    assert page.locator("#found-on-map").inner_text() == "11 samples"
+    assert page.locator("#listed tr").count() == 11
+    assert pixels(page) != before
+    page.locator(".find input").fill("299")
+    assert page.evaluate("pollux.state().marked") == 1
+    page.locator("#search").fill("")
+    assert page.evaluate("pollux.state().marked") == 300
+    assert pixels(page) == before
 
 
 def test_a_click_on_a_dot_picks_its_cluster(visit: Open) -> None:

@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from pollux.data.encoding import Decision, Feature, UnseenWarning, readable_names
 from pollux.errors import warn
 from pollux.metrics import renyi_entropy
+from pollux.progress import Stage
 from pollux.report.tsne import neighbour_map
 from pollux.trees.contrasts import Contrasts, compare_clusters
 from pollux.trees.explanation import Explanation, explain_labels, named_clusters, read_columns
@@ -40,6 +41,8 @@ MOST_ROWS_OF_PCA = 20_000
 MOST_STREAMED_ROWS = 100_000
 # Samples whose place among the centres of clusters is worked out.
 MOST_PLACED = 20_000
+# Fewer samples are shown on their principal components alone.
+FEWEST_ARRANGED = 50
 # A certain sample is near a boundary where it lies less than this share of the way from it to the centre.
 NEAR = 0.3
 # Parameters that are shown by these names where they are not the defaults.
@@ -72,10 +75,14 @@ class Findings:
         What was clustered.
     probabilities : array of shape (n, K)
         p(y|x) of each sample.
-    points : array of shape (n, 2)
-        Where each sample lies on the map.
+    points : array of shape (n, 2), optional
+        Where each sample lies on the map, if it is not to be arranged.
     axes : pair of str
-        What the two axes of the map are.
+        What the two coordinates of ``points`` are.
+    seen : array of shape (n, d), optional
+        The samples as the model sees them, which further maps are made from: :meth:`draw_maps`.
+    given_labels : array of int of shape (n,), optional
+        The cluster of each sample, where it need not be the likeliest: clusters of given sizes.
     features : array of shape (n, d), optional
         The samples in their own units, NaN where a value is missing. Text columns come as one column of zeros and ones
         for each of their values.
@@ -110,8 +117,10 @@ class Findings:
 
     title: str
     probabilities: Array
-    points: Array
-    axes: tuple[str, str]
+    points: Array | None = None
+    axes: tuple[str, str] = ("first coordinate", "second coordinate")
+    seen: Array | None = field(default=None, repr=False)
+    given_labels: NDArray[np.int64] | None = None
     features: Array | None = None
     feature_names: Sequence[str] = ()
     shares: frozenset[str] = frozenset()
@@ -129,7 +138,9 @@ class Findings:
 
     def __post_init__(self) -> None:
         n = len(self.probabilities)
-        for name in ("points", "features", "images", "row_names", "classes"):
+        if self.points is None and self.seen is None:
+            raise ValueError("A map needs points, or what samples are arranged by (seen).")
+        for name in ("points", "seen", "given_labels", "features", "images", "row_names", "classes"):
             value = getattr(self, name)
             if value is not None and len(value) != n:
                 raise ValueError(f"There are {n} rows of probabilities, but {len(value)} of {name}.")
@@ -145,7 +156,19 @@ class Findings:
     @functools.cached_property
     def summary(self) -> Summary:
         """Clusters, confidence and entropy of all samples."""
-        return Summary.of(self.probabilities, self.places)
+        return Summary.of(self.probabilities, self.places, self.given_labels)
+
+    def draw_maps(self, rows: NDArray[np.intp]) -> list[Map]:
+        """The maps of some rows, the one to look at first first: given points, or neighbours; principal components."""
+        maps = [] if self.points is None else [Map("Given", np.asarray(self.points, float)[rows], self.axes)]
+        if self.seen is not None:
+            seen = self.seen[rows]
+            # Of two columns, and of a few rows, everything is seen as it is.
+            if not maps and seen.shape[1] > 2 and len(seen) >= FEWEST_ARRANGED:
+                with Stage(f"map of {len(seen):,} rows"):
+                    maps.append(Map("Neighbours", neighbour_map(seen)))
+            maps.append(Map("Principal components", *principal_map(seen)))
+        return maps
 
     @functools.cached_property
     def read_features(self) -> tuple[Feature, ...]:
@@ -198,6 +221,15 @@ class Findings:
     def row_name(self, row: int) -> str:
         """A sample's name, or its number from 0."""
         return f"Sample {row}" if self.row_names is None else str(self.row_names[row])
+
+
+@dataclass(frozen=True, eq=False)
+class Map:
+    """Where samples lie, (n, 2), and what the axes are; None where only who lies near whom means something."""
+
+    name: str
+    points: Array
+    axes: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,10 +302,10 @@ class Summary:
     places: Places | None = None
 
     @staticmethod
-    def of(probabilities: Array, places: Places | None = None) -> Summary:
-        """Read probabilities (n, K) once, some rows at a time."""
+    def of(probabilities: Array, places: Places | None = None, labels: NDArray[np.int64] | None = None) -> Summary:
+        """Read probabilities (n, K) once, some rows at a time; labels are the likeliest clusters if none are given."""
         n, n_allowed = probabilities.shape
-        labels = np.asarray(probabilities.argmax(1), dtype=np.int64)
+        labels = np.asarray(probabilities.argmax(1) if labels is None else labels, dtype=np.int64)
         counts = np.bincount(labels, minlength=n_allowed)
         clusters = np.flatnonzero(counts).tolist()
         following = labels.copy()
@@ -378,6 +410,7 @@ def describe(
     images: NDArray[np.uint8] | None = None,
     points: ArrayLike | str | None = None,
     axes: tuple[str, str] = ("first coordinate", "second coordinate"),
+    labels: ArrayLike | None = None,
     row_names: Sequence[str] | None = None,
     settings: Mapping[str, str] | None = None,
     notes: Sequence[str] = (),
@@ -400,12 +433,14 @@ def describe(
         Known classes, to compare with; None, NaN or "" where the class of a sample is not known.
     images : array of shape (n, H, W) or (n, H, W, 3), uint8, optional
         The samples as pictures, where X holds their pixels as rows.
-    points : array of shape (n, 2) or "neighbours", optional
-        Where the samples lie on the map: by the neighbours that they have in what the model sees
-        (:func:`neighbour_map`, with ``pip install 'pollux[map]'``); by default on its principal components. Where it
-        sees columns in units that differ widely, the map shows them standardised.
+    points : array of shape (n, 2) or "components", optional
+        Where the samples lie on the map; by default by the neighbours that they have in what the model sees
+        (:func:`neighbour_map`), and the page has its principal components beside, or these alone. Where the model sees
+        columns in units that differ widely, the maps show them standardised.
     axes : pair of str
         What the coordinates of ``points`` are.
+    labels : array of int of shape (n,), optional
+        The cluster of each sample, where it is not the likeliest: ``labels_`` of a fit to given sizes.
     row_names : sequence of str, optional
         A name for each sample.
     settings : mapping of str, optional
@@ -454,13 +489,12 @@ def describe(
     else:
         raise ValueError("A free table knows only the samples it was trained on, in their order: pass those.")
     seen = _as_seen(fitted, samples)
-    if points is None:
-        points, axes = principal_map(seen)
-    elif isinstance(points, str):
-        if points != "neighbours":
-            raise ValueError(f"points is an array (n, 2) or 'neighbours', not {points!r}.")
-        # Of embeddings only angles count.
-        points, axes = neighbour_map(unit_rows(seen) if isinstance(fitted.geometry, CosineGraph) else seen)
+    # Of embeddings only angles count.
+    drawn: NDArray[Any] | None = unit_rows(seen) if isinstance(fitted.geometry, CosineGraph) else seen
+    if isinstance(points, str):
+        if points != "components":
+            raise ValueError(f"points is an array (n, 2) or 'components', not {points!r}.")
+        (points, axes), drawn = principal_map(seen), None
     if images is None and len(fitted.shape) == 3:
         images = as_pictures(np.asarray(samples if steps else X))
     values: NDArray[np.float64] | None = None
@@ -481,8 +515,10 @@ def describe(
     return Findings(
         title=title,
         probabilities=probabilities,
-        points=np.asarray(points, dtype=np.float64),
+        points=None if points is None else np.asarray(points, dtype=np.float64),
         axes=axes,
+        seen=drawn,
+        given_labels=None if labels is None else np.asarray(labels),
         features=values,
         feature_names=[feature.name for feature in features],
         shares=frozenset(feature.name for feature in features if feature.value),
@@ -490,7 +526,7 @@ def describe(
         images=images,
         row_names=row_names,
         classes=None if classes is None else _as_text(classes),
-        places=_find_places(fitted, samples, seen, probabilities.argmax(1)),
+        places=_find_places(fitted, samples, seen, probabilities.argmax(1) if labels is None else np.asarray(labels)),
         cluster_names={k: name for k, name in named_clusters(clustering).items() if name},
         history=fitted.history,
         settings=describe_training(clustering) if settings is None else settings,

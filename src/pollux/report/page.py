@@ -20,7 +20,7 @@ from pollux.data.encoding import Feature
 from pollux.io.atomic import write_text
 from pollux.metrics import adjusted_rand_index, hungarian_accuracy, normalised_mutual_information, purity
 from pollux.report.canvas import both_colours
-from pollux.report.findings import CERTAIN, Array, Classes, Findings, Summary
+from pollux.report.findings import CERTAIN, Array, Classes, Findings, Map, Summary
 from pollux.report.markup import (
     coordinate,
     counted,
@@ -54,6 +54,8 @@ SCORES = {
     "Purity": purity,
 }
 MOST_ON_MAP = 50_000
+# Of the names of samples, which may be texts: one of them, and all together.
+LONGEST_NAME, MOST_CHARACTERS = 300, 3_000_000
 VALUES = 5
 FULL = 65_535
 CELLS = 24
@@ -101,6 +103,7 @@ def page_content(findings: Findings) -> dict[str, Any]:
     # Without another cluster there is nothing to compare with.
     compared = contrasts if n_used > 1 else None
     rows = choose_rows(findings)
+    maps = findings.draw_maps(rows)
     gallery = thumbnails = None
     if findings.images is not None:
         gallery = make_gallery(findings.images, summary)
@@ -141,6 +144,9 @@ def page_content(findings: Findings) -> dict[str, Any]:
             "confidence": percent(float(summary.confidence.mean()), 1),
             "entropy": number(float(summary.entropy.mean()), summary.highest_entropy or 1.0),
         },
+        "maps": maps,
+        "groups": [],
+        "outliers": 0,
         "space": "" if findings.places is None else findings.places.space,
         "explanation": explanation,
         "branches": [] if explanation is None else _branches(explanation.branches),
@@ -172,12 +178,13 @@ def page_content(findings: Findings) -> dict[str, Any]:
         "colours": colours,
         "data": script_data(
             {
-                "samples": encode_samples(findings, rows, contrasts),
+                "samples": encode_samples(findings, rows, maps, contrasts),
                 "sizes": summary.sizes.tolist(),
                 "names": [shortened(findings.cluster_name(k), 100) for k in range(len(summary.sizes))],
                 "least": 1 / n_allowed,
                 "highest": summary.highest_entropy or 1.0,
                 "colours": colours,
+                "groups": None,
                 "classes": [
                     {"names": [shortened(name, 60) for name in one.names], "colours": both_colours(len(one.names))}
                     for one in [classes]
@@ -558,7 +565,9 @@ def choose_rows(findings: Findings, most: int = MOST_ON_MAP) -> NDArray[np.intp]
     Of more than ``most`` samples each cluster keeps its share, but at least 100 samples, or all it has.
     """
     summary, generator = findings.summary, np.random.default_rng(0)
-    drawn = np.flatnonzero(np.isfinite(np.asarray(findings.points, dtype=np.float64)).all(1))
+    drawn = np.arange(len(summary.labels))
+    if findings.points is not None:
+        drawn = np.flatnonzero(np.isfinite(np.asarray(findings.points, dtype=np.float64)).all(1))
     if len(drawn) > most:
         owners = summary.labels[drawn]
         sizes = np.bincount(owners, minlength=len(summary.sizes))
@@ -574,34 +583,42 @@ def choose_rows(findings: Findings, most: int = MOST_ON_MAP) -> NDArray[np.intp]
     return generator.permutation(drawn)
 
 
-def encode_samples(findings: Findings, rows: NDArray[np.intp], contrasts: Contrasts | None) -> dict[str, Any]:
-    """All that the map draws, and that it shows of a sample under the pointer.
-
-    Places are in units of the first view, which goes from 0 to 1 both ways: outliers cost the others no digits.
-    """
-    summary, classes = findings.summary, findings.known_classes
-    points = np.asarray(findings.points, dtype=np.float64)[rows]
-    low, span = first_view(points)
+def encode_map(drawn: Map, summary: Summary, labels: NDArray[np.int64]) -> dict[str, Any]:
+    """Where samples lie on a map, in units of its first view, from 0 to 1: outliers cost the others no digits."""
+    low, span = first_view(drawn.points)
     # Beyond this numbers of four bytes come to an end, and so does every screen.
-    places = ((points - low) / span).clip(-1e30, 1e30)
-    entropy = summary.entropy[rows] / (summary.highest_entropy or 1.0)
-    data: dict[str, Any] = {
-        "n": len(rows),
+    places = ((drawn.points - low) / span).clip(-1e30, 1e30)
+    return {
+        "axes": drawn.axes and list(map(plain, drawn.axes)),
         "low": low.tolist(),
         "span": span.tolist(),
         "extent": [[float(own.min(initial=0.0)), float(own.max(initial=1.0))] for own in places.T],
         "x": pack(places[:, 0], "<f4"),
         "y": pack(places[:, 1], "<f4"),
+        # Without axes clusters are islands of one density: their middle is their heart.
+        "places": _label_places(places, summary, labels, sigma=2.0 if drawn.axes else 5.0),
+    }
+
+
+def encode_samples(
+    findings: Findings, rows: NDArray[np.intp], maps: Sequence[Map], contrasts: Contrasts | None
+) -> dict[str, Any]:
+    """All that the maps draw, and that they show of a sample under the pointer."""
+    summary, classes = findings.summary, findings.known_classes
+    entropy = summary.entropy[rows] / (summary.highest_entropy or 1.0)
+    data: dict[str, Any] = {
+        "n": len(rows),
+        "maps": [encode_map(each, summary, summary.labels[rows]) for each in maps],
         "row": pack(rows, "<u4"),
         "label": pack(summary.labels[rows], "<u2"),
         "next": pack(summary.following[rows], "<u2"),
         "p": pack(np.rint(summary.confidence[rows] * FULL).clip(0, FULL), "<u2"),
         "nextP": pack(np.rint(summary.following_probability[rows] * FULL).clip(0, FULL), "<u2"),
         "entropy": pack(np.rint(entropy * FULL).clip(0, FULL), "<u2"),
-        "places": _label_places(places, summary, summary.labels[rows]),
     }
     if findings.row_names is not None:
-        data["names"] = [shortened(findings.row_names[row], 100) for row in rows]
+        longest = min(LONGEST_NAME, max(100, MOST_CHARACTERS // max(len(rows), 1)))
+        data["names"] = [shortened(findings.row_names[row], longest) for row in rows]
     if classes is not None:
         data["class"] = pack(classes.codes[rows], "<u2")
     if contrasts is not None:
@@ -625,7 +642,7 @@ def first_view(points: Array) -> tuple[Array, Array]:
     return np.where(flat, low - 0.5, low), np.where(flat, 1.0, high - low)
 
 
-def _label_places(places: Array, summary: Summary, labels: NDArray[np.int64]) -> list[list[float]]:
+def _label_places(places: Array, summary: Summary, labels: NDArray[np.int64], sigma: float) -> list[list[float]]:
     """Number and densest spot of each cluster that is drawn."""
     found = []
     for cluster in summary.clusters:
@@ -640,7 +657,7 @@ def _label_places(places: Array, summary: Summary, labels: NDArray[np.int64]) ->
         cells = np.floor((own - low) / size).clip(0, CELLS - 1).astype(np.int64)
         table = np.bincount(cells[:, 0] * CELLS + cells[:, 1], minlength=CELLS**2).reshape(CELLS, CELLS)
         # Wide enough to find the heart of a scattered cluster rather than a chance pair in it.
-        smooth = gaussian_filter(table.astype(np.float64), sigma=2.0, mode="constant")
+        smooth = gaussian_filter(table.astype(np.float64), sigma=sigma, mode="constant")
         heart = low + (np.array(np.unravel_index(smooth.argmax(), smooth.shape)) + 0.5) * size
         near = own[(((own - heart) / size) ** 2).sum(1).argsort(kind="stable")[: max(1, len(own) // 10)]]
         found.append([cluster, *(float(f"{middle:.6g}") for middle in np.median(near, axis=0))])
