@@ -591,7 +591,8 @@ def test_many_types_are_read(values: Any, features: int) -> None:
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
-        ([[index] for index in range(12)], "list"),
+        ([["a" * index] for index in range(12)], "list"),
+        ([[0.5] * (1 + index) for index in range(12)], "its lists differ in length"),
         ([{"a": index} for index in range(12)], "struct"),
         ([b"%d" % index for index in range(12)], "binary"),
         (pa.nulls(12), "no values"),
@@ -638,7 +639,7 @@ def test_identifiers_may_be_a_dictionary() -> None:
         pa.array([f"n{index}" for index in range(12)]).dictionary_encode(),
         [None, *range(11)],
         [None, *"abcdefghijk"],
-        [[index] for index in range(12)],
+        [[str(index)] for index in range(12)],
         [b"\xff%d" % index for index in range(12)],
     ],
     ids=["times", "decimals", "dictionary", "gap in numbers", "gap in text", "lists", "bytes"],

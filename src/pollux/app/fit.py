@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pollux import names
 from pollux.app.console import DIVERGED, FORMATS, GOOD, SILENT, STOPPED, Console, counted, printable, say
-from pollux.app.embed import embed_texts, find_texts
+from pollux.app.embed import embed_texts, find_texts, how_vectors_were_made
 from pollux.app.settings import (
     COLUMNS,
     GROUPS,
@@ -114,18 +114,12 @@ def run(options: argparse.Namespace) -> int:
                     if text is None:
                         raise
             if text is not None:
-                options.text = text
                 settings = embed_texts(settings, text, encoder, out, overwrite, console)
                 outcome = start_run(settings, out, overwrite=overwrite, console=console)
     # The first of several processes reports on the run.
     if outcome is None:
         return GOOD
-    code = _report(outcome.folder, outcome.summary, console)
-    if getattr(options, "text", None) is not None and code == GOOD:
-        console.echo(
-            f"new texts first become vectors too: pollux embed NEW_DATA --text {options.text} --out new.parquet"
-        )
-    return code
+    return _report(outcome.folder, outcome.summary, console)
 
 
 def _report(folder: Path, summary: dict[str, Any], console: Console) -> int:
@@ -462,6 +456,7 @@ def _write_results(
             **({"hint_violations": clustering.hint_violations_} if clustering.hint_violations_ else {}),
             "epochs": clustering.n_iter_,
             "diverged": clustering.diverged_,
+            **({"vectors": made} if (made := how_vectors_were_made(data.settings.data)) else {}),
             **training,
             "command": data.settings.command(),
             "seconds": seconds,

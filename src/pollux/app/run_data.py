@@ -26,7 +26,6 @@ from pollux.app.console import Console, PrintedRows
 from pollux.app.settings import STANDARD_INPUT, Settings
 from pollux.data.arrow import as_text
 from pollux.data.encoding import Encoding, Feature, TableEncoding
-from pollux.data.moments import looks_embedded
 from pollux.data.shuffling import WINDOW_BYTES
 from pollux.data.sources import InMemory, Part, Reading, Source, open_data
 from pollux.data.streams import FileChunks
@@ -104,7 +103,7 @@ class RunData:
         if is_embedded:
             every = max(1, len(self) // _LOOKED_AT)
             some = self.stream.sample(_LOOKED_AT) if self.stream is not None else self.samples[::every]
-            is_embedded = looks_embedded(self.encoding.decode_numbers(some))
+            is_embedded = self.encoding.looks_embedded(some)
         return recognise_kind(len(self), shape, is_of_one_kind, is_embedded)
 
     def fingerprint(self) -> str:
@@ -605,11 +604,14 @@ def without_formulas(table: Any) -> Any:
 
 
 @contextmanager
-def open_writer(path: Path | None, raw: bool = False) -> Iterator[Callable[[dict[str, Any]], None]]:
+def open_writer(
+    path: Path | None, raw: bool = False, facts: Mapping[str, str] | None = None
+) -> Iterator[Callable[[dict[str, Any]], None]]:
     """A function that takes columns and writes them below the last: CSV, TSV, Parquet or Excel, by the file's name.
 
     The file appears when all is written, and the first rows decide on the types. Without a path it is CSV on standard
-    output. In CSV and TSV nothing is a formula, unless texts are to be ``raw``; in Excel no text is one.
+    output. In CSV and TSV nothing is a formula, unless texts are to be ``raw``; in Excel no text is one. Parquet keeps
+    the ``facts`` about its rows too.
     """
     suffix = ".csv" if path is None else path.suffix.lower()
     if suffix not in WRITTEN:
@@ -631,6 +633,7 @@ def open_writer(path: Path | None, raw: bool = False) -> Iterator[Callable[[dict
             import pyarrow.csv as arrow_csv
 
             table = pa.table(columns if suffix in (".parquet", ".pq") else _rounded(columns))
+            table = table.replace_schema_metadata(facts)
             if suffix in (".csv", ".tsv") and not raw:
                 table = without_formulas(table)
             if writer is None and suffix in (".csv", ".tsv"):
