@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from pollux.data.sources import Source
     from pollux.embedding.encoders import Encoder
 
-# Words of a text, on average, from which on a column holds sentences.
-_SENTENCE = 4
 _IMAGE_SIZE = 224
 # Where Parquet files keep how their vectors were made.
 _NOTED = "pollux.vectors"
@@ -136,7 +134,7 @@ def embed_texts(
 
 def find_texts(settings: Settings) -> str | None:
     """The only column of a table that holds sentences, by its first rows."""
-    from pollux.app.run_data import data_file, reading_of
+    from pollux.app.run_data import are_sentences, data_file, reading_of
     from pollux.data.sources import open_data
     from pollux.data.table_files import TableFiles
 
@@ -150,8 +148,7 @@ def find_texts(settings: Settings) -> str | None:
     found = []
     for name in names:
         texts = [str(text) for text in blocks.read_block(0, [name]).column(name).slice(0, 1000).to_pylist() if text]
-        words = sum(len(text.split()) for text in texts)
-        found += [name] if texts and words >= _SENTENCE * len(texts) and 2 * len(set(texts)) >= len(texts) else []
+        found += [name] if are_sentences(texts) and 2 * len(set(texts)) >= len(texts) else []
     return found[0] if len(found) == 1 else None
 
 

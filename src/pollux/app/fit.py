@@ -135,6 +135,9 @@ def _report(folder: Path, summary: dict[str, Any], console: Console) -> int:
         share = cluster["rows"] / summary["rows"]
         sizes = f"{cluster['cluster']:7}  {cluster['rows']:8,}  {share:6.1%}  {cluster['confidence']:10.3f}"
         console.echo(f"  {sizes}  {cluster['name']}".rstrip())
+    numbered = [f"{k} is {name}" for k, name in enumerate(summary.get("known", ())) if name not in ("", str(k))]
+    if numbered:
+        console.echo(f"known clusters: {', '.join(numbered[:60])}{' …' if len(numbered) > 60 else ''}")
     # Runs of older versions lack it.
     if summary.get("stability") is not None:
         console.echo(f"agreement of the restarts: {summary['stability']:.2f}")
@@ -435,6 +438,9 @@ def _write_results(
             from pollux.trees.explanation import say_restated
 
             training["notes"].append(say_restated(of_rows["restates"]))
+        if data.settings.label and data.settings.known and not of_rows["scores"]:
+            given = f"({option('label')}) was learned from ({option('known')})"
+            training["notes"].append(f"nothing is scored: each row whose class is known {given}")
         lap("writing")
         if (folder / REPORT).exists():
             note = f"{REPORT} showed an older model and was removed: make it again, pollux report."

@@ -133,6 +133,8 @@ def gather_findings(
     arranged = axes in (None, "neighbours", "components")
     points, axis_names = _points(None if arranged else axes, part, kept)
     notes = _notes(summary, data is not None or missing is not None, is_other, total, len(whole), len(part))
+    if settings.known and label and data is None:
+        notes.append("Scores are of all rows of a known class, those that were learned from included.")
     try:
         return describe(
             clustering,

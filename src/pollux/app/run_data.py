@@ -136,7 +136,7 @@ class RunData:
                 yield self.part.between(first, stop), self.numbers[first:stop], self.samples[first:stop]
             return
         assert self.source is not None
-        beside = [*self.encoding.identifiers, *filter(None, [self.settings.label])]
+        beside = [*self.encoding.identifiers, *filter(None, [self.settings.label, self.settings.known])]
         beside += self.source.names() if self.settings.with_data else []
         # The files that were opened, which must not have changed since.
         for whole in self.source.stream(self.encoding, beside):
@@ -287,6 +287,9 @@ class RunData:
                 entropy += conditional_entropy(probabilities) * len(probabilities)
                 classes = classes_of(part, self.settings.label)
                 if classes is not None:
+                    taught = classes_of(part, self.settings.known)
+                    # What was learned from does not tell how well it was learned.
+                    classes = classes if taught is None else np.where(taught == "", classes, "")
                     known.append(classes[::stride])
                     found.append(labels[::stride])
                 shown.update(rows.sum())
@@ -321,12 +324,16 @@ class RunData:
         }
 
 
+def are_sentences(texts: Sequence[str]) -> bool:
+    """Whether texts have so many words that they are about something."""
+    return bool(texts) and sum(len(text.split()) for text in texts) >= _SENTENCE * len(texts)
+
+
 def _texts_of(part: Part, encoding: Encoding, rows: slice) -> list[str]:
     """The texts of an identifier that are sentences; none where no identifier is."""
     for name in identifiers_of(part, encoding):
         values = part.column(name)[rows].tolist()
-        found = [value for value in values if isinstance(value, str)]
-        if found and np.mean([len(text.split()) for text in found[:_NAMED_ROWS]]) >= _SENTENCE:
+        if are_sentences([value for value in values[:_NAMED_ROWS] if isinstance(value, str)]):
             return [value if isinstance(value, str) else "" for value in values]
     return []
 

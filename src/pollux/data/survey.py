@@ -80,6 +80,8 @@ _ROWS_OF_A_VALUE = 5
 # Share of the variance of a cycle, of at most one, below which times do not vary along it; and its fewest days.
 _LEAST_VARIANCE, _SEASON = 0.05, 300 * DAY
 _FIRST_VALUES = 100
+# Of eight digits.
+_FIRST_DATE = 10_000_000
 
 # The last three: a column without a name, and the index of a data frame in CSV and in Parquet.
 _IDENTIFIER = re.compile(
@@ -713,6 +715,9 @@ class Column:
             possible = [name for name in (*DECIMALS, *DATES) if self.wanted != "text"]
         elif kind == "integer" and self.wanted in ("", "use", "date"):
             possible = list(_NUMBERS_OF_DATES[: None if self.wanted == "date" else 1])
+            # Most numbers are too short for a year, a month and a day, which their range shows at no cost.
+            if self.wanted != "date" and seen.moments is not None and seen.moments.high[0] < _FIRST_DATE:
+                possible = []
         elif self.wanted == "date" and kind == "number":
             possible = list(_NUMBERS_OF_DATES[1:])
         possible = [name for name in possible if self.spellings is None or name in self.spellings]

@@ -31,6 +31,7 @@ from pollux.data.sources import (
     Source,
     at_once,
     check_columns,
+    check_room,
     suffix_of,
 )
 from pollux.errors import InputError, option
@@ -319,10 +320,15 @@ class ParquetFile(TableFile):
         return _read_footer(self.path, self.path.stat().st_mtime_ns)
 
     def read(self) -> Any:
+        # A column of one value takes no room in the file.
+        instead = f"read it in parts, {option('stream', 'yes')}"
+        check_room(f"The rows of {self.path}", 8 * sum(self.lengths) * len(self.names), instead)
         with parquet.ParquetFile(self.path) as opened:
             return validated(opened.read())
 
     def read_block(self, block: int, names: Sequence[str]) -> Any:
+        instead = "write it anew with smaller ones, pyarrow.parquet.write_table(…, row_group_size=100_000)"
+        check_room(f"The rows of row group {block} of {self.path}", 8 * self.lengths[block] * len(names), instead)
         # One thread and no buffers ahead, since cores and memory belong to whoever computes beside.
         with parquet.ParquetFile(self.path, metadata=self._footer, pre_buffer=False) as opened:
             return validated(opened.read_row_group(block, columns=list(names), use_threads=False))
