@@ -2,8 +2,8 @@
 A kernel model
 ==============
 
-A model that is linear in a kernel draws curved boundaries. It compares each sample with a hundred landmarks, and its size
-does not depend on the number of samples.
+A model that is linear in a kernel draws curved boundaries. It compares each sample with a hundred landmarks, so that
+it is of one size however many samples there are.
 """
 
 import matplotlib.pyplot as plt
