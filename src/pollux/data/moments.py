@@ -146,8 +146,8 @@ def _between(mean: _Numbers, low: _Numbers, high: _Numbers, weight: _Numbers) ->
 def looks_embedded(values: Any) -> bool:
     """Whether some samples (n, d) look like the vectors of an encoder: all have length one, but for those of nothing.
 
-    An empty text has a vector of zeros. Vectors of other lengths look like a table of standardised columns, of which the
-    length of a row tells something.
+    An empty text has a vector of zeros. Vectors of other lengths look like a table of standardised columns, of which
+    the length of a row tells something.
     """
     values = np.asarray(values, dtype=np.float64)
     lengths = np.linalg.norm(values, axis=1) if values.size and np.isfinite(values).all() else np.empty(0)
