@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
+from pollux.inspection.hierarchy import Hierarchy
 from pollux.report import Findings, write_page
 from report_pages import PAYLOADS
 
@@ -96,6 +97,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pages = {
         "far": far,
         "shares": shares,
+        "tree": blobs(
+            n=600,
+            K=6,
+            used=6,
+            hierarchy=Hierarchy(
+                np.array([[0, 1, 0.1, 2], [2, 3, 0.2, 2], [6, 7, 0.5, 4], [4, 5, 0.6, 2], [8, 9, 1, 6]]),
+                np.linspace(1, 0, 6),
+                blobs(n=600, K=6, used=6).labels,
+            ),
+            outliers=np.arange(600) % 60 == 0,
+            scores=-1.0 - (np.arange(600) % 60 == 0),
+        ),
         "maps": blobs(points=None, seen=blobs().features),
         "blobs": blobs(),
         "hostile": hostile,
@@ -319,6 +332,24 @@ def test_the_other_map_is_a_click_away(visit: Open) -> None:
     wait_until(page, f"Math.hypot(pollux.locate(3)[0] - {before[0]}, pollux.locate(3)[1] - {before[1]}) > 1")
 
 
+def test_a_node_of_the_tree_picks_all_below_it(visit: Open) -> None:
+    page, sizes = visit("tree"), blobs(n=600, K=6, used=6).sizes
+    before = pixels(page)
+    page.locator(".node").nth(2).click()
+    assert page.evaluate("pollux.state().group") == [0, 1, 2, 3]
+    assert page.evaluate("pollux.state().marked") == sizes[:4].sum()
+    assert page.locator(".profile:visible").count() == 4
+    assert page.locator("#picked-name").inner_text() == "Clusters 0, 1, 2, 3"
+    page.keyboard.press("Escape")
+    assert pixels(page) == before
+    page.locator("input[value='group']").check()
+    assert pixels(page) != before
+    # Groups of a layer are picked as nodes are.
+    page.locator("[data-legend='group'] button").first.click()
+    assert len(page.evaluate("pollux.state().group")) > 1
+    assert overflow(visit("tree", width=360, height=740)) <= 0
+
+
 def test_a_word_or_a_row_is_found_on_the_map(visit: Open) -> None:
     page = visit("blobs")
     before = pixels(page)
@@ -452,7 +483,7 @@ def test_a_sample_shows_the_shares_it_has(visit: Open) -> None:
 
 
 def test_no_text_is_cut_off_on_paper(visit: Open) -> None:
-    for name in ("far", "images", "shares"):
+    for name in ("far", "images", "shares", "tree"):
         page = visit(name, width=760)
         page.emulate_media(media="print")
         page.evaluate(TWO_FRAMES)

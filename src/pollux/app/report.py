@@ -145,6 +145,7 @@ def gather_findings(
             axes=axis_names,
             # Sizes that were asked for may need others than the likeliest.
             labels=clustering.fitted_.labels if is_known and not is_other else None,
+            outliers=settings.outliers,
             row_names=row_names,
             settings={name: value for name, value in described.items() if value},
             notes=notes,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import warnings
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 from sklearn.decomposition import PCA
 from sklearn.pipeline import Pipeline
+from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
 from pollux.data.encoding import Decision, Feature, UnseenWarning, readable_names
@@ -29,6 +31,7 @@ from pollux.trees.words import mark_shares
 if TYPE_CHECKING:
     from pollux.clustering import GeminiClustering
     from pollux.fitted import Fitted
+    from pollux.inspection.hierarchy import Hierarchy
 
 Array = NDArray[np.floating[Any]]
 MOST_CLASSES = 1_000
@@ -43,6 +46,10 @@ MOST_STREAMED_ROWS = 100_000
 MOST_PLACED = 20_000
 # Fewer samples are shown on their principal components alone.
 FEWEST_ARRANGED = 50
+# A sample fits in nowhere that lies so many times as far from its like as is typical.
+FAR = 3.0
+# Clusters whose groups are looked for, and samples that decide where each pair of them is a transport problem.
+MOST_GROUPED, SAMPLES_OF_TRANSPORT = 20, 100
 # A certain sample is near a boundary where it lies less than this share of the way from it to the centre.
 NEAR = 0.3
 # Parameters that are shown by these names where they are not the defaults.
@@ -101,6 +108,14 @@ class Findings:
         for training.
     places : Places, optional
         Where samples lie among the centres of clusters; without it the probabilities say which are typical.
+    scores : array of shape (n,), optional
+        How well each sample fits in: −1 is typical, −2 is twice as far from its like.
+    outliers : array of bool of shape (n,), optional
+        Which samples fit in nowhere.
+    hierarchy : Hierarchy, optional
+        How clusters group into larger ones.
+    evidence : str
+        How clear it is that there are such clusters, as a sentence.
     cluster_names : mapping of int to str
         Short names of clusters; :attr:`explanation` finds those that are not given.
     history : mapping
@@ -129,6 +144,10 @@ class Findings:
     row_names: Sequence[str] | None = None
     classes: NDArray[np.str_] | None = None
     places: Places | None = None
+    scores: Array | None = None
+    outliers: NDArray[np.bool_] | None = None
+    hierarchy: Hierarchy | None = None
+    evidence: str = ""
     cluster_names: Mapping[int, str] = field(default_factory=dict)
     history: Mapping[str, Sequence[float]] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -140,7 +159,17 @@ class Findings:
         n = len(self.probabilities)
         if self.points is None and self.seen is None:
             raise ValueError("A map needs points, or what samples are arranged by (seen).")
-        for name in ("points", "seen", "given_labels", "features", "images", "row_names", "classes"):
+        for name in (
+            "points",
+            "seen",
+            "given_labels",
+            "features",
+            "images",
+            "row_names",
+            "classes",
+            "scores",
+            "outliers",
+        ):
             value = getattr(self, name)
             if value is not None and len(value) != n:
                 raise ValueError(f"There are {n} rows of probabilities, but {len(value)} of {name}.")
@@ -411,6 +440,7 @@ def describe(
     points: ArrayLike | str | None = None,
     axes: tuple[str, str] = ("first coordinate", "second coordinate"),
     labels: ArrayLike | None = None,
+    outliers: float = 0.0,
     row_names: Sequence[str] | None = None,
     settings: Mapping[str, str] | None = None,
     notes: Sequence[str] = (),
@@ -441,6 +471,9 @@ def describe(
         What the coordinates of ``points`` are.
     labels : array of int of shape (n,), optional
         The cluster of each sample, where it is not the likeliest: ``labels_`` of a fit to given sizes.
+    outliers : float
+        Flag samples that fit in less than this share of the training does; by default those that lie three times as
+        far from their like as is typical.
     row_names : sequence of str, optional
         A name for each sample.
     settings : mapping of str, optional
@@ -512,6 +545,10 @@ def describe(
     if row_names is None and isinstance(X, list | np.ndarray) and all(isinstance(text, str) for text in X[:10]):
         # Texts are their own names.
         row_names = [" ".join(str(text).split()) for text in X]
+    scores = far = None
+    if fitted.prototypes is not None:
+        scores = fitted.scores(samples)
+        far = scores < (fitted.prototypes.threshold(outliers) if outliers else -FAR)
     return Findings(
         title=title,
         probabilities=probabilities,
@@ -527,6 +564,12 @@ def describe(
         row_names=row_names,
         classes=None if classes is None else _as_text(classes),
         places=_find_places(fitted, samples, seen, probabilities.argmax(1) if labels is None else np.asarray(labels)),
+        scores=scores,
+        outliers=far,
+        # What was streamed is encoded already, and would be so twice.
+        hierarchy=None
+        if samples is X and fitted.encoding is not None
+        else _find_hierarchy(clustering, samples if steps else X, probabilities.argmax(1)),
         cluster_names={k: name for k, name in named_clusters(clustering).items() if name},
         history=fitted.history,
         settings=describe_training(clustering) if settings is None else settings,
@@ -556,6 +599,19 @@ def _find_places(fitted: Fitted, samples: Any, seen: NDArray[Any], labels: NDArr
     some = prepared(samples[rows], fitted.scaling, torch.float64, "cpu")
     name = getattr(geometry, "name", "") or type(geometry).__name__
     return Places.of(features_of(geometry, some), labels[rows], rows, n, f"the features of the {name} kernel")
+
+
+def _find_hierarchy(clustering: GeminiClustering, X: Any, labels: NDArray[np.int64]) -> Hierarchy | None:
+    """How clusters group into larger ones, by some of the samples; None where this cannot be said, or not at once."""
+    fitted, used = clustering.fitted_, len(np.unique(labels))
+    if fitted.is_free or not 3 <= used <= len(fitted.order) <= MOST_GROUPED:
+        return None
+    most = SAMPLES_OF_TRANSPORT if fitted.geometry is not None and fitted.geometry.kind == "distance" else 500
+    some = np.sort(np.random.default_rng(0).permutation(len(labels))[:most])
+    # An affinity that was given knows no other samples.
+    with contextlib.suppress(ValueError):
+        return replace(clustering.hierarchy(_safe_indexing(X, some)), labels=labels)
+    return None
 
 
 def _read_streamed(clustering: GeminiClustering, X: Any) -> tuple[Any, Any]:
