@@ -11,7 +11,7 @@ if typing.TYPE_CHECKING:
     from pollux.inspection.hierarchy import Hierarchy
     from pollux.objectives import Divergence, Gemini, f_divergence
     from pollux.selection import FeaturePath, Selection, select_features, select_n_clusters
-    from pollux.spec import MLP, Scaling, SoftTree, Training
+    from pollux.spec import MLP, KernelModel, Scaling, SoftTree, Training
     from pollux.trees import Explanation, GeminiTree, explain
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "GeminiClustering",
     "GeminiTree",
     "Hierarchy",
+    "KernelModel",
     "Scaling",
     "Selection",
     "SoftTree",
@@ -59,6 +60,7 @@ _HOMES = {
     "Hierarchy": "pollux.inspection.hierarchy",
     "embed": "pollux.embedding",
     "explain": "pollux.trees",
+    "KernelModel": "pollux.spec",
     "MLP": "pollux.spec",
     "Scaling": "pollux.spec",
     "Selection": "pollux.selection",

@@ -26,7 +26,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from pollux import MLP, Gemini, GeminiClustering, Scaling, SoftTree, Training, load
+from pollux import MLP, Gemini, GeminiClustering, KernelModel, Scaling, SoftTree, Training, load
 from pollux.errors import InputError
 from pollux.geometry import resolve
 from pollux.io import tensors as tensor_files
@@ -148,6 +148,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Path, Any]]:
         ),
         "tree": GeminiClustering(
             2, model=SoftTree(cuts=2, features=[0, 2]), objective="mi", max_epochs=1, random_state=0
+        ),
+        "kernel": GeminiClustering(
+            2, model=KernelModel(5, resolve("rbf", gamma=0.5)), objective="mi", max_epochs=1, random_state=0
         ),
         "own": GeminiClustering(2, model="linear", geometry=lambda x, y: x @ y.mT, max_epochs=1, random_state=0),
     }
