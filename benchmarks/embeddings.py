@@ -1,6 +1,6 @@
-"""Embeddings: clusters of texts and photographs beside those of peers, how fast they are encoded, and a million rows.
+"""Embeddings: clusters of texts and photographs beside those of peers, how fast they are encoded, a million rows, maps.
 
-python benchmarks/embeddings.py [texts|photos|encode|million …]
+python benchmarks/embeddings.py [texts|photos|encode|million|map …]
 
 Texts are first paragraphs of docstrings, whose classes are the modules that they stand in, by the encoders that are
 installed (pollux[texts], pollux[minilm]); umap-learn, hdbscan and evoc are peers where they are installed. Values are
@@ -203,7 +203,44 @@ def measure_million(n: int = 1_000_000, d: int = 384, K: int = 20) -> None:
     print(f"{n:,} x {d}: {own:.1f} s, {own / peer:.2f}x MiniBatchKMeans, peak {peak:.2f} GB, X included")
 
 
-CASES = {"texts": measure_texts, "photos": measure_photos, "encode": measure_encoding, "million": measure_million}
+def measure_map() -> None:
+    """The map of the report: time, whether neighbours on it are neighbours, and how well they tell the class."""
+    from sklearn.datasets import load_digits
+    from sklearn.decomposition import PCA
+    from sklearn.manifold import trustworthiness
+    from sklearn.model_selection import cross_val_score
+    from sklearn.neighbors import KNeighborsClassifier
+
+    from pollux.lab.datasets import load_images
+    from pollux.report import neighbour_map
+
+    maps: dict[str, Callable[[Array], Any]] = {"principal components": PCA(2).fit_transform, "pollux": neighbour_map}
+    if importlib.util.find_spec("umap"):
+        maps["umap"] = lambda X: importlib.import_module("umap").UMAP(n_jobs=1).fit_transform(X)
+    if importlib.util.find_spec("pacmap"):
+        maps["pacmap"] = lambda X: importlib.import_module("pacmap").PaCMAP().fit_transform(X)
+    images = load_images("mnist")
+    pixels = images.x_test.reshape(len(images.x_test), -1).astype(np.float32)
+    sets = {"digits": load_digits(return_X_y=True), "mnist": (pixels, images.y_test)}
+    for name, (X, y) in sets.items():
+        seen = PCA(min(50, X.shape[1]), random_state=0).fit_transform(X)
+        whole = cross_val_score(KNeighborsClassifier(15), seen, y, cv=5).mean()
+        for method, draw in maps.items():
+            began = time.process_time()
+            points = np.asarray(draw(X))
+            seconds = time.process_time() - began
+            share = cross_val_score(KNeighborsClassifier(15), points, y, cv=5).mean() / whole
+            trust = trustworthiness(seen, points, n_neighbors=15)
+            print(f"{name:8} {method:22} {seconds:6.1f} s  trustworthiness {trust:.3f}  15-NN {share:.3f}", flush=True)
+
+
+CASES = {
+    "texts": measure_texts,
+    "photos": measure_photos,
+    "encode": measure_encoding,
+    "million": measure_million,
+    "map": measure_map,
+}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

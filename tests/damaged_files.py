@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
+import sqlite3
 import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +24,10 @@ TABLES = (
     *("x.csv", "x.tsv", "x.csv.gz", "x.parquet", "zstd.parquet", "plain.parquet"),
     *("x.feather", "plain.feather", "x.arrow", "stream.arrow"),
 )
+DOCUMENTS = ("x.json", "lines.jsonl", "x.json.gz", "x.xlsx", "x.db")
 ARRAYS = ("x.npy", "images.npy", "x.npz", "packed.npz")
 IMAGES = ("grey.png", "x.png", "x.jpg", "x.bmp", "x.gif", "x.tiff", "x.webp", "x.ppm")
-NAMES = (*TABLES, *ARRAYS, *IMAGES)
+NAMES = (*TABLES, *ARRAYS, *IMAGES, *DOCUMENTS)
 
 
 def read_in_processes(name: str, count: int, folder: Path, first: int = 0) -> list[str]:
@@ -59,9 +63,35 @@ def sound_file(name: str) -> bytes:
     elif suffix == ".npz":
         save = np.savez if name == "x.npz" else np.savez_compressed
         save(file, X=random.normal(size=(40, 3)), y=np.arange(40), feature_names=np.array(["a", "b", "c"]))
+    elif name in DOCUMENTS:
+        _write_document(name, file, random)
     else:
         _write_table(name, file, random)
     return file.getvalue()
+
+
+def _write_document(name: str, file: io.BytesIO, random: np.random.Generator) -> None:
+    words = ["red", "green", "dark blue", "äöü"]
+    rows = [(index, words[index % 4], None if index % 9 == 4 else float(random.normal())) for index in range(40)]
+    names = ("count", "colour", "size")
+    if name.endswith(".db"):
+        with closing(sqlite3.connect(":memory:")) as base:
+            base.execute(f"CREATE TABLE sizes ({', '.join(names)})")
+            base.executemany("INSERT INTO sizes VALUES (?, ?, ?)", rows)
+            base.commit()
+            file.write(base.serialize())
+    elif name.endswith(".xlsx"):
+        import xlsxwriter
+
+        with xlsxwriter.Workbook(file, {"in_memory": True}) as book:
+            sheet = book.add_worksheet()
+            for number, row in enumerate([names, *rows]):
+                sheet.write_row(number, 0, row)
+    else:
+        records = [dict(zip(names, row, strict=True)) for row in rows]
+        lines = "\n".join(json.dumps(record, ensure_ascii=False) for record in records)
+        text = (lines if name == "lines.jsonl" else json.dumps(records)).encode()
+        file.write(gzip.compress(text, mtime=0) if name.endswith(".gz") else text)
 
 
 def _write_table(name: str, file: io.BytesIO, random: np.random.Generator) -> None:

@@ -104,7 +104,9 @@ UNKNOWN = DataKind()
 """Before there are data: most are tables."""
 
 _FEW_ROWS = 10_000
-_WIDE, _MANY_ROWS = 64, 1_000
+_MANY_ROWS = 1_000
+WIDE = 64
+"""Numbers of a row, from which on it may be a picture or the vector of an encoder."""
 
 
 def recognise_kind(n: int | None, shape: tuple[int, ...], is_of_one_kind: bool, is_embedded: bool = False) -> str:
@@ -112,8 +114,8 @@ def recognise_kind(n: int | None, shape: tuple[int, ...], is_of_one_kind: bool, 
 
     ``is_embedded`` says that wide rows have length one, as the vectors of an encoder.
     """
-    is_wide = shape[0] >= _WIDE and (n is None or n >= _MANY_ROWS)
-    if len(shape) == 1 and shape[0] >= _WIDE and is_embedded:
+    is_wide = shape[0] >= WIDE and (n is None or n >= _MANY_ROWS)
+    if len(shape) == 1 and shape[0] >= WIDE and is_embedded:
         return "embeddings"
     return "images" if len(shape) > 1 or (is_wide and is_of_one_kind) else "tables"
 

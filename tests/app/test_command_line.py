@@ -366,6 +366,8 @@ def test_ctrl_c_while_it_starts_leaves_nothing(run: Path, tmp_path: Path) -> Non
 def test_an_option_that_is_nearly_known_is_named(data: Path) -> None:
     assert "Did you mean '--columns'?" in refused("fit", data, "--colums", "size")
     assert "Did you mean" not in refused("fit", data, "--zzzzzz")
+    # Before the data are looked at.
+    assert "Did you mean 'rbf'?" in refused("fit", "nowhere.csv", "--geometry", "rfb:gamma=1")
 
 
 @pytest.mark.parametrize("words", [("predict", "nowhere", "x.csv"), ("explain", "nowhere"), ("report", "nowhere")])

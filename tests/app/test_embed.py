@@ -89,6 +89,26 @@ def test_pictures_of_a_folder_become_vectors() -> None:
     assert sorted(written.index) == ["a/red.png", "blue.png", "grey.png"]
     assert written.loc["a/red.png"].to_numpy().argmax() == 0
     assert written.loc["blue.png"].to_numpy().argmax() == 2
+    good("fit", "e.parquet", "--clusters", 2, "--epochs", 2, "--out", "run")
+    good("predict", "run", "photos", "--out", "p.csv")
+    assert pd.read_csv("p.csv")["cluster"].tolist() == pd.read_csv("run/clusters.csv")["cluster"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("encoder", "message"),
+    [(Encoder("wordllama", np.array, "texts", 64, "newer"), "another version here"), (None, "not one of Pollux's own")],
+)
+def test_new_texts_need_the_encoder_of_training(
+    monkeypatch: pytest.MonkeyPatch, encoder: Encoder | None, message: str
+) -> None:
+    reviews().to_csv("r.csv", index=False)
+    good("fit", "r.csv", "--text", "review", "--clusters", 3, "--epochs", 2)
+    if encoder is None:
+        summary = Path("runs/r/summary.json")
+        summary.write_text(summary.read_text().replace('"encoder": "wordllama"', '"encoder": "/some/folder"'))
+    else:
+        monkeypatch.setitem(ENCODERS, "wordllama", lambda: encoder)
+    assert message in refused("predict", "runs/r", "r.csv")
 
 
 @pytest.mark.parametrize(
@@ -122,13 +142,19 @@ def test_a_table_of_texts_is_clustered_by_the_shortest_command() -> None:
     assert (
         "texts of 'review' are clustered by the vectors of wordllama, which go to runs/r.vectors.parquet" in answer.out
     )
-    assert "pollux embed NEW_DATA --text review --out new.parquet" in answer.out
     summary = summary_of("runs/r")
     assert summary["recipe"] == "embeddings"
     assert {cluster["name"].split(", ")[0].split()[0] for cluster in summary["clusters"]} == set(WORDS)
     good("embed", "r.csv", "--text", "review", "--out", "new.parquet")
     good("predict", "runs/r", "new.parquet", "--out", "p.csv")
     assert sorted(pd.read_csv("p.csv")["cluster"].value_counts()) == [20, 20, 20]
+    # New texts become vectors as those of training did.
+    good("predict", "runs/r", "classes.csv", "--id", "topic", "--out", "q.csv")
+    found = pd.read_csv("q.csv")
+    assert found["cluster"].tolist() == pd.read_csv("p.csv")["cluster"].tolist()
+    assert found["topic"].tolist() == table["topic"].tolist()
+    pd.DataFrame({"x": [1.0]}).to_csv("other.csv", index=False)
+    assert "neither texts (in a column 'review') nor their vectors" in refused("predict", "runs/r", "other.csv")
     # Columns that are named stay beside the vectors; vectors of an earlier run stay where they are.
     good(
         "fit", "classes.csv", "--text", "review", "--label", "topic", "--clusters", 3, "--epochs", 2, "--out", "runs/r2"

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from commands import settings
+from commands import good, settings, summary_of
 from data_files import FAST, frame, pollux, write_bytes, write_table
 from pollux import load
 from pollux.app.fit import start_run
@@ -228,6 +228,21 @@ def test_clusters_whose_numbers_have_holes_are_all_in_the_summary() -> None:
     summary = start_run(how, "run").summary
     assert [(each["cluster"], each["rows"]) for each in summary["clusters"]] == [(0, 10), (2, 10)]
     assert [bool(name) for name in load("run").fitted_.cluster_names] == [True, False, True]
+
+
+@pytest.mark.parametrize("stream", ["no", "yes"])
+def test_rows_that_were_learned_from_are_not_scored(stream: str) -> None:
+    rows = pd.read_csv(known_rows("far", "near")).rename(columns={"known": "class"})
+    rows["seed"] = rows["class"].where(np.arange(20) % 5 == 0)
+    rows.to_csv("rows.csv", index=False)
+    command = ("fit", "rows.csv", "--clusters", 3, "--model", "linear", "--epochs", 3, "--stream", stream)
+    said = good(*command, "--label", "class", "--known", "seed", "--out", "some").out
+    assert "known clusters: 0 is far, 1 is near" in said
+    assert "against the known classes of 16 rows" in said
+    assert summary_of("some")["scores"]["rows_with_a_class"] == 16
+    both = good(*command, "--label", "class", "--known", "class", "--out", "all")
+    assert "nothing is scored: each row whose class is known (--label) was learned from (--known)" in both.err
+    assert summary_of("all")["scores"] is None
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import importlib.util
 import io
 import json
 import sqlite3
+import struct
 import sys
 import types
 import zipfile
@@ -150,8 +151,36 @@ def test_a_document_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypa
     with zipfile.ZipFile(tmp_path / "x.xlsx", "w") as packed:
         packed.writestr("[Content_Types].xml", " " * 101)
     for path in tmp_path.glob("x.*"):
-        with pytest.raises(InputError, match=r"more than 0 GB of text, unpacked.*make it a CSV or Parquet file"):
+        with pytest.raises(InputError, match=r"more than 0.0 GB of text, unpacked.*make it a CSV or Parquet file"):
             open_data(path).read()
+
+
+@pytest.mark.parametrize("packing", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_a_workbook_that_lies_about_its_size_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packing: int
+) -> None:
+    monkeypatch.setattr("pollux.data.documents._MOST_BYTES", 50_000)
+    monkeypatch.setitem(sys.modules, "python_calamine", types.ModuleType("python_calamine"))
+    with zipfile.ZipFile(tmp_path / "x.xlsx", "w", packing) as packed:
+        packed.writestr("sheet.xml", " " * 100_000)
+    content = (tmp_path / "x.xlsx").read_bytes()
+    # The sizes of both headers; what is packed stays as long as it is.
+    packed_size = struct.pack("<L", 100_000)
+    lies = content.replace(packed_size, struct.pack("<L", 10)) if packing else content
+    assert (lies == content) == (packing == zipfile.ZIP_STORED)
+    (tmp_path / "x.xlsx").write_bytes(lies)
+    with pytest.raises(InputError, match=r"of text, unpacked"):
+        open_data(tmp_path / "x.xlsx").read()
+
+
+def test_a_view_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pollux.data.documents._VALUES_AT_ONCE", 1_000)
+    monkeypatch.setattr("pollux.data.sources.room_bytes", lambda: 1_000_000)
+    with closing(sqlite3.connect(tmp_path / "x.db")) as base:
+        base.execute("CREATE VIEW v AS WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c) SELECT i FROM c")
+        base.commit()
+    with pytest.raises(InputError, match=r"the first 10,010 rows .* and there is room for 0\.0: ask for fewer"):
+        open_data(tmp_path / "x.db").read()
 
 
 def test_unknown_formats_name_a_way_out(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
 import pickle
@@ -591,7 +592,8 @@ def test_many_types_are_read(values: Any, features: int) -> None:
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
-        ([[index] for index in range(12)], "list"),
+        ([["a" * index] for index in range(12)], "list"),
+        ([[0.5] * (1 + index) for index in range(12)], "its lists differ in length"),
         ([{"a": index} for index in range(12)], "struct"),
         ([b"%d" % index for index in range(12)], "binary"),
         (pa.nulls(12), "no values"),
@@ -638,7 +640,7 @@ def test_identifiers_may_be_a_dictionary() -> None:
         pa.array([f"n{index}" for index in range(12)]).dictionary_encode(),
         [None, *range(11)],
         [None, *"abcdefghijk"],
-        [[index] for index in range(12)],
+        [[str(index)] for index in range(12)],
         [b"\xff%d" % index for index in range(12)],
     ],
     ids=["times", "decimals", "dictionary", "gap in numbers", "gap in text", "lists", "bytes"],
@@ -741,14 +743,61 @@ def test_a_format_that_the_model_cannot_read_is_refused(tmp_path: Path) -> None:
 def test_images_that_do_not_fit_in_memory_are_refused_before_they_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(array_files, "memory_bytes", lambda: 2_000_000)
+    def has_room(room: int) -> None:
+        for module in (array_files, sources):
+            monkeypatch.setattr(module, "room_bytes", lambda: room)
+
+    has_room(1_000_000)
     images_in(tmp_path, pixels(4, 9, 9, 3))
-    with pytest.raises(InputError, match=r"The 4 images .* at 20000×20000 pixels.* image_size=129 or less"):
+    with pytest.raises(
+        InputError, match=r"The 4 images .* at 20000×20000 pixels, take 24.0 GB .* image_size=129 or less"
+    ):
         open_data(tmp_path, Reading(image_size=20_000)).read()
     assert open_data(tmp_path, Reading(image_size=129)).read().rows.shape == (4, 3, 129, 129)
-    monkeypatch.setattr(array_files, "memory_bytes", lambda: 2_000)
+    has_room(1_000)
     with pytest.raises(InputError, match=r"9×9 pixels.* image_size=4 or less"):
         open_data(tmp_path).read()
+
+
+def test_arrays_that_unpack_to_more_than_memory_are_refused_before_they_are_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.savez_compressed(tmp_path / "x.npz", X=np.zeros((50_000, 4)), y=np.zeros(50_000, dtype=np.int8))
+    assert (tmp_path / "x.npz").stat().st_size < 10_000
+    assert len(open_data(tmp_path / "x.npz").read()) == 50_000
+    monkeypatch.setattr(sources, "room_bytes", lambda: 1_000_000)
+    monkeypatch.setattr(np, "load", None)
+    with pytest.raises(InputError, match=r"x\.npz, unpacked, take 0\.0 GB .* room for 0\.0: .* \.npy file"):
+        open_data(tmp_path / "x.npz").read()
+
+
+@pytest.mark.parametrize("shape", [(10**12, 2), (3, 2), (4, 3)])
+def test_an_archive_whose_array_has_another_shape_than_it_says_is_refused(
+    tmp_path: Path, shape: tuple[int, int]
+) -> None:
+    file = io.BytesIO()
+    header = {"descr": "<f8", "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, header)
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as packed:
+        packed.writestr("X.npy", file.getvalue() + np.ones((4, 2)).tobytes())
+    with pytest.raises(InputError, match=r"X\.npy is said to have the shape \(\d+, \d\), and has another"):
+        open_data(tmp_path / "x.npz").read()
+
+
+def test_parquet_files_that_unpack_to_more_than_memory_are_refused_or_read_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = pa.table({"a": np.zeros(100_000), "b": np.zeros(100_000)})
+    parquet.write_table(table, tmp_path / "one.parquet")
+    parquet.write_table(table, tmp_path / "ten.parquet", row_group_size=10_000)
+    assert (tmp_path / "one.parquet").stat().st_size < 10_000
+    monkeypatch.setattr(sources, "room_bytes", lambda: 1_000_000)
+    for name in ("one", "ten"):
+        with pytest.raises(InputError, match=r"The rows of .* take 0\.0 GB .*stream='yes'"):
+            open_data(tmp_path / f"{name}.parquet").read()
+    assert open_data(tmp_path / "ten.parquet").blocks().read_block(9, ["a", "b"]).num_rows == 10_000
+    with pytest.raises(InputError, match=r"row group 0 of .* row_group_size=100_000"):
+        open_data(tmp_path / "one.parquet").blocks().read_block(0, ["a", "b"])
 
 
 def test_tables_of_very_many_columns_are_refused_before_they_are_read(

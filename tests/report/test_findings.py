@@ -99,8 +99,8 @@ def test_the_map_shows_what_the_model_sees() -> None:
     X = blobs() * [1, 1, 1e6]
     X[3, 1] = np.nan
     findings = describe(fitted(X, missing="mean", scaling="standard", max_epochs=40), X)
-    assert np.isfinite(findings.points).all()
-    assert np.abs(findings.points).max() < 100
+    assert np.isfinite(findings.seen).all()
+    assert np.abs(findings.seen).max() < 100
     assert np.isnan(np.asarray(findings.features)[3, 1])
     assert "missing in" in render_page(findings)
 
@@ -113,11 +113,13 @@ def test_the_map_of_columns_in_their_own_units_is_not_that_of_the_largest_number
         for rows, given in [(X, {}), (wide, {}), (wide, {"missing": "mean", "scaling": "none"})]
     )
     for findings in (unscaled, filled):
-        assert "(100% of" not in findings.axes[0]
-        assert np.ptp(findings.points[:, 1]) > 0.1 * np.ptp(findings.points[:, 0])
+        map = findings.draw_maps(np.arange(60))[-1]
+        assert "(100% of" not in map.axes[0]
+        assert np.ptp(map.points[:, 1]) > 0.1 * np.ptp(map.points[:, 0])
     np.testing.assert_array_equal(np.asarray(unscaled.features), wide)
     # Columns of one kind keep their proportions.
-    assert describe(fitted(X * [1, 2, 1]), X * [1, 2, 1]).axes != alike.axes
+    twice = describe(fitted(X * [1, 2, 1]), X * [1, 2, 1])
+    assert twice.draw_maps(np.arange(60))[-1].axes != alike.draw_maps(np.arange(60))[-1].axes
 
 
 def with_gaps() -> Any:
@@ -132,7 +134,7 @@ def test_a_frame_with_gaps_is_described() -> None:
     frame = with_gaps()
     findings = describe(fitted(frame, missing="mean", scaling="standard"), frame)
     assert findings.feature_names == ["a", "b", "c", "n"]
-    assert np.isfinite(findings.points).all()
+    assert np.isfinite(findings.seen).all()
     np.testing.assert_array_equal(np.isnan(np.asarray(findings.features)), frame.isna().to_numpy())
     assert "missing in" in render_page(findings)
 
@@ -228,7 +230,7 @@ def test_a_transformer_as_preprocessing_is_described() -> None:
     steps = make_pipeline(SimpleImputer(), StandardScaler())
     clustering = GeminiClustering(2, model="linear", max_epochs=40, random_state=0, preprocessing=steps).fit(blobs())
     findings = describe(clustering, blobs())
-    assert np.abs(findings.points).max() < 10
+    assert np.abs(findings.seen).max() < 10
     np.testing.assert_array_equal(np.asarray(findings.features), blobs())
 
 

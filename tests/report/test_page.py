@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score
 
+from pollux.inspection.hierarchy import Hierarchy
 from pollux.report import Findings, render_page, write_page
 from pollux.report.page import DOUBT
 from pollux.trees.words import percent, write_value
@@ -27,9 +28,9 @@ def test_the_numbers_are_those_of_the_data() -> None:
     assert tree.one("h1").text == "Iris"
     lead = tree.one(kind="lead").text
     share = f"{100 * sizes[0] / 150:.0f}%"
-    assert lead.startswith(f"150 samples in 3 clusters, of at most 5. The largest, {share}, is “")
+    assert lead.startswith(f"150 samples in 3 groups, of at most 5. The largest, {share}, is “")
     assert findings.cluster_name(0) in lead
-    assert "What sets them apart most: petal" in lead
+    assert "Set apart bypetal" in tree.one("dl", kind="answers").text
     assert "2 clusters of the 5 allowed emptied" in tree.one(id="clusters").text
     table = tree.one("table", kind="clusters")
     assert len(sizes) == 3
@@ -111,7 +112,7 @@ def test_the_least_certain_come_first() -> None:
 
 def test_confidence_is_not_called_quality() -> None:
     tree = parse(render_page(iris_findings()))
-    assert "does not tell whether they are right" in tree.one("header").text
+    assert "does not tell whether its clusters are right" in tree.one("header").text
     assert "does not tell whether they are right" in tree.one(id="confidence").text
 
 
@@ -188,7 +189,7 @@ def test_text_of_the_data_cannot_become_markup() -> None:
     assert tree.one("h1").text == shown
     assert tree.one("title").text == shown
     assert tree.one("code", id="command").text == shown
-    assert tree.one("canvas").attributes["data-across"] == shown
+    assert data_of(tree)["samples"]["maps"][0]["axes"] == [shown, shown]
     assert data_of(tree)["samples"]["names"][0].startswith(shown)
     assert not any(name.startswith("on") for node in tree.every() for name in node.attributes)
 
@@ -379,3 +380,50 @@ def test_writing_replaces_the_file_as_a_whole(tmp_path: Path, monkeypatch: pytes
         write_page(make_findings(), target)
     assert target.read_bytes() == before
     assert list(tmp_path.iterdir()) == [target]
+
+
+def test_outliers_are_listed_with_what_is_unlike() -> None:
+    findings = make_findings(n=200)
+    assert findings.features is not None
+    features = findings.features.copy()
+    features[7, 2] += 50
+    far = np.arange(200) == 7
+    scores = np.where(far, -8.25, -1.0)
+    tree = parse(render_page(replace(findings, features=features, scores=scores, outliers=far)))
+    row = tree.one("table", kind="outliers").one("tbody").one("tr")
+    assert row.text.startswith("Sample 7")
+    assert "8.2 ×" in row.text
+    assert f"feature 2 {features[7, 2]:.3g}, usually" in row.text
+    assert "1 sample fits in nowhere" in tree.one("dl", kind="answers").text
+    samples = data_of(tree)["samples"]
+    assert unpack(samples["row"], "<u4")[unpack(samples["outlier"], "<u1") == 1].tolist() == [7]
+    none = parse(render_page(replace(findings, scores=scores, outliers=np.zeros(200, bool))))
+    assert "No sample lies far from all others" in none.one("dl", kind="answers").text
+    assert not list(none.every(id="outliers"))
+
+
+def test_the_tree_of_clusters_picks_what_is_below_its_nodes() -> None:
+    findings = make_findings(n=300, K=6, used=5)
+    # Cluster 5 is empty: its merge, the first, is not drawn. The others join as (0 1) (2 3) 4.
+    linkage = np.array([[4, 5, 0, 2], [0, 1, 0.1, 2], [2, 3, 0.2, 2], [7, 8, 0.6, 4], [6, 9, 1.0, 6]])
+    tree = parse(render_page(replace(findings, hierarchy=Hierarchy(linkage, np.linspace(1, 0, 6), findings.labels))))
+    part = tree.one(id="hierarchy")
+    nodes = [node.attributes["data-pick"] for node in part.every("button", kind="node")]
+    assert nodes == ["0 1", "2 3", "0 1 2 3", "0 1 2 3 4"]
+    assert "10% of the objective" in (next(part.every("button", kind="node")).attributes["title"] or "")
+    assert [leaf.attributes["data-cluster"] for leaf in part.one("ol").every("li")] == ["4", "0", "1", "2", "3"]
+    groups = data_of(tree)["groups"]
+    assert len(groups["of"]) == 5
+    assert len(set(groups["of"])) == len(groups["colours"]["light"]) < 5
+    # Without a hierarchy there is neither.
+    assert data_of(parse(render_page(findings)))["groups"] is None
+
+
+def test_sized_samples_have_the_probability_of_their_own_cluster() -> None:
+    findings = make_findings(n=200)
+    labels = findings.labels.copy()
+    labels[:20] = 2
+    sized = replace(findings, given_labels=labels)
+    np.testing.assert_array_equal(sized.labels, labels)
+    np.testing.assert_array_equal(sized.summary.confidence, findings.probabilities[np.arange(200), labels])
+    assert (sized.summary.following != labels).all()

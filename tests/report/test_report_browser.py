@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
+from pollux.inspection.hierarchy import Hierarchy
 from pollux.report import Findings, write_page
 from report_pages import PAYLOADS
 
@@ -96,6 +97,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pages = {
         "far": far,
         "shares": shares,
+        "tree": blobs(
+            n=600,
+            K=6,
+            used=6,
+            hierarchy=Hierarchy(
+                np.array([[0, 1, 0.1, 2], [2, 3, 0.2, 2], [6, 7, 0.5, 4], [4, 5, 0.6, 2], [8, 9, 1, 6]]),
+                np.linspace(1, 0, 6),
+                blobs(n=600, K=6, used=6).labels,
+            ),
+            outliers=np.arange(600) % 60 == 0,
+            scores=-1.0 - (np.arange(600) % 60 == 0),
+        ),
+        "maps": blobs(points=None, seen=blobs().features),
         "blobs": blobs(),
         "hostile": hostile,
         "payloads": payloads,
@@ -296,6 +310,61 @@ def test_members_are_searched_and_downloaded(visit: Open) -> None:
     assert listed.count() == min(200, sizes[1])
 
 
+def test_the_other_map_is_a_click_away(visit: Open) -> None:
+    page = visit("maps", reduced_motion="reduce")
+    assert page.locator("[data-map='0']").is_visible()
+    before, place = pixels(page), locate(page, 3)
+    page.locator("input[name='map'][value='1']").check()
+    assert page.evaluate("pollux.state().map") == 1
+    assert "principal component 1" in page.locator("#map-note").inner_text()
+    assert locate(page, 3) != place
+    page.mouse.move(*locate(page, 3))
+    wait_until(page, "pollux.state().hovered >= 0")
+    page.mouse.move(5, 5)
+    page.locator("input[name='map'][value='0']").check()
+    assert locate(page, 3) == place
+    assert pixels(page) == before
+    # Where it moves, it arrives.
+    page = visit("maps")
+    before = locate(page, 3)
+    page.locator("input[name='map'][value='1']").check()
+    assert page.evaluate("pollux.state().map") == 1
+    wait_until(page, f"Math.hypot(pollux.locate(3)[0] - {before[0]}, pollux.locate(3)[1] - {before[1]}) > 1")
+
+
+def test_a_node_of_the_tree_picks_all_below_it(visit: Open) -> None:
+    page, sizes = visit("tree"), blobs(n=600, K=6, used=6).sizes
+    before = pixels(page)
+    page.locator(".node").nth(2).click()
+    assert page.evaluate("pollux.state().group") == [0, 1, 2, 3]
+    assert page.evaluate("pollux.state().marked") == sizes[:4].sum()
+    assert page.locator(".profile:visible").count() == 4
+    assert page.locator("#picked-name").inner_text() == "Clusters 0, 1, 2, 3"
+    page.keyboard.press("Escape")
+    assert pixels(page) == before
+    page.locator("input[value='group']").check()
+    assert pixels(page) != before
+    # Groups of a layer are picked as nodes are.
+    page.locator("[data-legend='group'] button").first.click()
+    assert len(page.evaluate("pollux.state().group")) > 1
+    assert overflow(visit("tree", width=360, height=740)) <= 0
+
+
+def test_a_word_or_a_row_is_found_on_the_map(visit: Open) -> None:
+    page = visit("blobs")
+    before = pixels(page)
+    page.locator(".find input").fill("row 12")
+    assert page.evaluate("pollux.state().marked") == 11
+    assert page.locator("#found-on-map").inner_text() == "11 samples"
+    assert page.locator("#listed tr").count() == 11
+    assert pixels(page) != before
+    page.locator(".find input").fill("299")
+    assert page.evaluate("pollux.state().marked") == 1
+    page.locator("#search").fill("")
+    assert page.evaluate("pollux.state().marked") == 300
+    assert pixels(page) == before
+
+
 def test_a_click_on_a_dot_picks_its_cluster(visit: Open) -> None:
     page, row = visit("blobs"), 5
     page.mouse.click(*locate(page, row))
@@ -414,7 +483,7 @@ def test_a_sample_shows_the_shares_it_has(visit: Open) -> None:
 
 
 def test_no_text_is_cut_off_on_paper(visit: Open) -> None:
-    for name in ("far", "images", "shares"):
+    for name in ("far", "images", "shares", "tree"):
         page = visit(name, width=760)
         page.emulate_media(media="print")
         page.evaluate(TWO_FRAMES)

@@ -86,6 +86,8 @@ def test_streams_have_row_numbers_and_loaders_do_not(tmp_path: Path) -> None:
         ({"must_link": [[0, 5], [5, 1]], "known": [0, 1, *[-1] * 8]}, "Rows 0 and 1 are known to be"),
         ({"cannot_link": [[0, 2]], "known": [1, -1, 1, *[-1] * 7]}, "are of one cluster"),
         ({"cannot_link": [[3, 3]]}, "Rows 3 and 3"),
+        ({"cannot_link": [[1, 2], [2, 4], [4, 1], [1, 7], [7, 2], [4, 7], [7, 8]]}, "Rows 1, 2, 4, 7 are all apart"),
+        ({"cannot_link": [[9, 0], [1, 9], [5, 9]], "must_link": [[2, 5]], "known": [0, 1, 2, *[-1] * 7]}, "0, 1, 2, 9"),
         ({"must_link": [[0, 10]]}, "names row 10"),
         ({"must_link": [0, 1]}, "is pairs"),
         ({"known": [3, *[-1] * 9]}, "holds 3"),
@@ -96,6 +98,17 @@ def test_streams_have_row_numbers_and_loaders_do_not(tmp_path: Path) -> None:
 def test_contradictions_are_named_before_training(hints: dict[str, Any], says: str) -> None:
     with pytest.raises(InputError, match=says):
         Hints.gather(10, 3, **hints)
+
+
+@pytest.mark.parametrize("n_clusters", [1, 2, 5])
+def test_clusters_suffice_for_as_many_samples_as_are_apart(n_clusters: int) -> None:
+    def cannot_link(n: int) -> list[list[int]]:
+        ring = [[20 + i, 20 + (i + 1) % 8] for i in range(8)] if n_clusters > 1 else []
+        return [*([i, j] for i in range(n) for j in range(i)), *ring]
+
+    assert Hints.gather(30, n_clusters, cannot_link=cannot_link(n_clusters)) is not None
+    with pytest.raises(InputError, match=f"and there are {n_clusters} clusters: ask for {n_clusters + 1}"):
+        Hints.gather(30, n_clusters, cannot_link=cannot_link(n_clusters + 1))
 
 
 def test_what_follows_from_links_is_known() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,14 +14,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pollux.app.console import GOOD, Console
+from pollux.app.run_folder import MadeVectors
 from pollux.app.settings import Settings
+from pollux.data.arrow import no_column, plain
 from pollux.errors import InputError, option
+from pollux.io.parsing import parse_json
 
 if TYPE_CHECKING:
+    from pollux.data.sources import Source
     from pollux.embedding.encoders import Encoder
 
-# Words of a text, on average, from which on a column holds sentences.
-_SENTENCE = 4
+_IMAGE_SIZE = 224
+# Where Parquet files keep how their vectors were made.
+_NOTED = "pollux.vectors"
 
 
 def add(commands: Any) -> None:
@@ -45,8 +51,8 @@ def add(commands: Any) -> None:
         "--image-size",
         metavar="N",
         type=int,
-        default=224,
-        help="pixels a side to which pictures are scaled (default: 224); give that of a pollux pretrain",
+        default=_IMAGE_SIZE,
+        help=f"pixels a side to which pictures are scaled (default: {_IMAGE_SIZE}); give that of a pollux pretrain",
     )
     embed.add_argument("--batch-size", metavar="N", type=int, help="samples that are encoded at once")
     embed.add_argument("--no-cache", action="store_true", help="neither read nor write the cache")
@@ -69,15 +75,18 @@ def run(options: argparse.Namespace) -> int:
         raise InputError(f"{options.data} is a folder of pictures, which has no columns.")
     if not is_folder:
         check_not_input(out, options.data)
+    text = None if is_folder else _text_column(source, options.text)
     encoder = _load_encoder(options.encoder, of_texts=not is_folder)
     console.echo(f"encoder: {encoder.name}")
-    chunks = (
-        _pictures(source, options.image_size)
-        if is_folder
-        else _texts(source, options.text, dict.fromkeys(options.keep, "--keep"))
-    )
     with console.progress():
-        n = _write_vectors(chunks, encoder, out, options.batch_size, caches=not options.no_cache)
+        n = _write_vectors(
+            _chunks(source, text, options.image_size, dict.fromkeys(options.keep, "--keep")),
+            encoder,
+            out,
+            _facts(encoder, text, options.image_size),
+            options.batch_size,
+            caches=not options.no_cache,
+        )
     for note in source.notes():
         console.note(note)
     console.echo(f"{n:,} vectors written to {out}; next: pollux fit {out}")
@@ -114,17 +123,18 @@ def embed_texts(
     console.echo(f"texts of {text!r} are clustered by the vectors of {found.name}, which go to {path}")
     beside = dict.fromkeys(identifiers, option("as", "id"))
     beside |= {name: option(role) for role in ("label", "known") if (name := getattr(settings, role))}
-    chunks = _texts(open_data(data_file(settings.data), reading_of(settings)), text, beside)
+    source = open_data(data_file(settings.data), reading_of(settings))
+    chunks = _chunks(source, _text_column(source, text), _IMAGE_SIZE, beside)
     # Whatever is wrong with them is said before anything is written.
     first = next(chunks)
     path.parent.mkdir(parents=True, exist_ok=True)
-    _write_vectors(chain([first], chunks), found, path)
+    _write_vectors(chain([first], chunks), found, path, _facts(found, text, _IMAGE_SIZE))
     return replace(settings, data=str(path), kinds=dict.fromkeys([*identifiers, text], "id"))
 
 
 def find_texts(settings: Settings) -> str | None:
     """The only column of a table that holds sentences, by its first rows."""
-    from pollux.app.run_data import data_file, reading_of
+    from pollux.app.run_data import are_sentences, data_file, reading_of
     from pollux.data.sources import open_data
     from pollux.data.table_files import TableFiles
 
@@ -138,15 +148,57 @@ def find_texts(settings: Settings) -> str | None:
     found = []
     for name in names:
         texts = [str(text) for text in blocks.read_block(0, [name]).column(name).slice(0, 1000).to_pylist() if text]
-        words = sum(len(text.split()) for text in texts)
-        found += [name] if texts and words >= _SENTENCE * len(texts) and 2 * len(set(texts)) >= len(texts) else []
+        found += [name] if are_sentences(texts) and 2 * len(set(texts)) >= len(texts) else []
     return found[0] if len(found) == 1 else None
+
+
+def how_vectors_were_made(path: str | Path) -> MadeVectors | None:
+    """What ``pollux embed`` noted in a Parquet file of vectors; None of another file."""
+    import pyarrow.parquet as parquet
+
+    from pollux.data.sources import FORMATS
+
+    path = Path(path)
+    if path.suffix.lower() not in FORMATS["Parquet"] or not path.is_file():
+        return None
+    noted = (parquet.read_metadata(path).metadata or {}).get(_NOTED.encode())
+    return None if noted is None else parse_json(noted, MadeVectors, path)
+
+
+def embed_alike(source: Source, made: MadeVectors, keep: Iterable[str], folder: Path, run: str | Path) -> Source:
+    """New texts or pictures as vectors, by the encoder of those that a run was trained on; in a file of the folder."""
+    from pollux.data.sources import open_data
+    from pollux.embedding.encoders import ENCODERS
+
+    text, there = made["text"], source.names()
+    if (text not in there) if text is not None else bool(there):
+        of = "pictures" if text is None else f"texts (in a column {text!r})"
+        raise InputError(f"{source.path} holds neither {of} nor their vectors, which the model reads.")
+    # A run may come from anybody: what it names is not opened.
+    encoder = _load_encoder(made["encoder"], of_texts=text is not None) if made["encoder"] in ENCODERS else None
+    if encoder is None or encoder.fingerprint != made["fingerprint"]:
+        raise InputError(
+            f"{run} was trained on vectors of the encoder {made['encoder']!r}, "
+            + ("which is not one of Pollux's own" if encoder is None else "which has another version here")
+            + ": make those of the new data with the same one, by pollux embed."
+        )
+    path = folder / "vectors.parquet"
+    beside = dict.fromkeys((name for name in keep if name in there and name != text), "--id")
+    _write_vectors(_chunks(source, text, made["image_size"], beside), encoder, path)
+    return open_data(path)
+
+
+def _facts(encoder: Encoder, text: str | None, image_size: int) -> dict[str, str]:
+    """What a Parquet file says of the vectors in it, so that new samples can become vectors in the same way."""
+    made = MadeVectors(encoder=encoder.name, fingerprint=encoder.fingerprint or "", text=text, image_size=image_size)
+    return {_NOTED: json.dumps(made, ensure_ascii=False)}
 
 
 def _write_vectors(
     chunks: Iterable[tuple[Any, dict[str, Any]]],
     encoder: Encoder,
     out: Path,
+    facts: Mapping[str, str] | None = None,
     batch_size: int | None = None,
     caches: bool = True,
 ) -> int:
@@ -163,7 +215,7 @@ def _write_vectors(
             yield some
 
     n, cache = 0, cache_folder() if caches else None
-    with open_writer(out) as write:
+    with open_writer(out, facts=facts) as write:
         for vectors in embed_chunks(samples(), encoder, batch_size=batch_size, cache=cache):
             width = len(str(vectors.shape[1] - 1))
             columns = {f"e{index:0{width}}": vectors[:, index] for index in range(vectors.shape[1])}
@@ -176,11 +228,8 @@ def _write_vectors(
     return n
 
 
-def _texts(source: Any, name: str | None, keep: Mapping[str, str]) -> Iterator[tuple[list[str], dict[str, Any]]]:
-    """Texts of a column, some at a time, with the columns that are written beside them, which options have named."""
-    from pollux.data.arrow import no_column, plain
-    from pollux.embedding.vectors import CHUNK
-
+def _text_column(source: Source, name: str | None) -> str:
+    """The column of texts that is named, or the only one there is."""
     blocks = source.blocks()
     if blocks.shape is not None:
         raise InputError(f"{source.path} is an array of numbers, which has no texts.")
@@ -190,9 +239,26 @@ def _texts(source: Any, name: str | None, keep: Mapping[str, str]) -> Iterator[t
             there = f"several columns of text ({', '.join(found[:5])})" if found else "no column of text"
             raise InputError(f"{source.path} has {there}: name the one to encode, --text COLUMN.")
         (name,) = found
-    absent = [column for column in (name, *keep) if column not in blocks.names]
+    if name not in blocks.names:
+        raise no_column([name], list(blocks.names), "--text")
+    return name
+
+
+def _chunks(
+    source: Source, text: str | None, image_size: int, keep: Mapping[str, str]
+) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """Texts of a column, or pictures, some at a time, with what is written beside them."""
+    return _pictures(source, image_size) if text is None else _texts(source, text, keep)
+
+
+def _texts(source: Source, name: str, keep: Mapping[str, str]) -> Iterator[tuple[list[str], dict[str, Any]]]:
+    """Texts of a column, some at a time, with the columns that are written beside them, which options have named."""
+    from pollux.embedding.vectors import CHUNK
+
+    blocks = source.blocks()
+    absent = [column for column in keep if column not in blocks.names]
     if absent:
-        raise no_column(absent, list(blocks.names), "--text" if absent[0] == name else keep[absent[0]])
+        raise no_column(absent, list(blocks.names), keep[absent[0]])
     names = list(dict.fromkeys([name, *keep]))
     for block in range(len(blocks.lengths)):
         table = blocks.read_block(block, names)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pollux import names
 from pollux.app.console import DIVERGED, FORMATS, GOOD, SILENT, STOPPED, Console, counted, printable, say
-from pollux.app.embed import embed_texts, find_texts
+from pollux.app.embed import embed_texts, find_texts, how_vectors_were_made
 from pollux.app.settings import (
     COLUMNS,
     GROUPS,
@@ -117,18 +117,12 @@ def run(options: argparse.Namespace) -> int:
                     if text is None:
                         raise
             if text is not None:
-                options.text = text
                 settings = embed_texts(settings, text, encoder, out, overwrite, console)
                 outcome = start_run(settings, out, overwrite=overwrite, console=console)
     # The first of several processes reports on the run.
     if outcome is None:
         return GOOD
-    code = _report(outcome.folder, outcome.summary, console)
-    if getattr(options, "text", None) is not None and code == GOOD:
-        console.echo(
-            f"new texts first become vectors too: pollux embed NEW_DATA --text {options.text} --out new.parquet"
-        )
-    return code
+    return _report(outcome.folder, outcome.summary, console)
 
 
 def _report(folder: Path, summary: dict[str, Any], console: Console) -> int:
@@ -144,6 +138,9 @@ def _report(folder: Path, summary: dict[str, Any], console: Console) -> int:
         share = cluster["rows"] / summary["rows"]
         sizes = f"{cluster['cluster']:7}  {cluster['rows']:8,}  {share:6.1%}  {cluster['confidence']:10.3f}"
         console.echo(f"  {sizes}  {cluster['name']}".rstrip())
+    numbered = [f"{k} is {name}" for k, name in enumerate(summary.get("known", ())) if name not in ("", str(k))]
+    if numbered:
+        console.echo(f"known clusters: {', '.join(numbered[:60])}{' …' if len(numbered) > 60 else ''}")
     # Runs of older versions lack it.
     if summary.get("structure") is not None:
         console.echo("structure: {grade}: {reason}".format(**summary["structure"]))
@@ -450,6 +447,9 @@ def _write_results(
             from pollux.trees.explanation import say_restated
 
             training["notes"].append(say_restated(of_rows["restates"]))
+        if data.settings.label and data.settings.known and not of_rows["scores"]:
+            given = f"({option('label')}) was learned from ({option('known')})"
+            training["notes"].append(f"nothing is scored: each row whose class is known {given}")
         lap("writing")
         if (folder / REPORT).exists():
             note = f"{REPORT} showed an older model and was removed: make it again, pollux report."
@@ -472,6 +472,7 @@ def _write_results(
             **({"hint_violations": clustering.hint_violations_} if clustering.hint_violations_ else {}),
             "epochs": clustering.n_iter_,
             "diverged": clustering.diverged_,
+            **({"vectors": made} if (made := how_vectors_were_made(data.settings.data)) else {}),
             **training,
             "command": data.settings.command(),
             "seconds": seconds,

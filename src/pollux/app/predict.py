@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import tempfile
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from time import perf_counter
 from typing import Any
 
 from pollux.app.console import FORMATS, GOOD, Console
+from pollux.app.embed import embed_alike
 from pollux.errors import InputError
 from pollux.names import MISSING_IN_FILES
 from pollux.progress import Stage
@@ -21,7 +23,8 @@ def add(commands: Any) -> None:
         "predict",
         allow_abbrev=False,
         description="Write the cluster, the probabilities and the entropy of each row of DATA, beside its number and "
-        "identifiers. Columns are found by name. Files may be larger than memory.",
+        "identifiers. Columns are found by name. Files may be larger than memory. Where RUN was trained on vectors of "
+        "texts or pictures, DATA may hold such.",
     )
     predict.add_argument("run_folder", metavar="RUN", help="folder of a run, or a model file")
     predict.add_argument("data", metavar="DATA", help=FORMATS)
@@ -86,12 +89,22 @@ def run(options: argparse.Namespace) -> int:
         settings = replace(settings, sql=options.sql)
     source = open_data(options.data, run_data.reading_of(settings))
     wanted += source.names() if options.with_data else []
+    made = run_folder.read_summary(run).get("vectors")
+    has_vectors = made is None or set(encoding.names) <= set(source.names())
     console, start, done, left_out = Console(as_json=options.json), perf_counter(), 0, 0
     outliers = 0
     unseen: Counter[str] = Counter()
     outside, far = 0, dict[str, None]()
     stage = Stage("predicting", is_kept=True)
-    with console.progress(), stage, run_data.open_writer(out, options.raw) as write:
+    with (
+        tempfile.TemporaryDirectory(prefix="pollux-") as folder,
+        console.progress(),
+        stage,
+        run_data.open_writer(out, options.raw) as write,
+    ):
+        if made is not None and not has_vectors:
+            # Texts or pictures, which become vectors as those did that the run was trained on.
+            source = embed_alike(source, made, wanted, Path(folder), run)
         for whole in source.stream(encoding, wanted):
             part, kept = run_data.drop_incomplete(whole, encoding)
             asked = split_names(options.id, part.names)

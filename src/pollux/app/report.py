@@ -42,8 +42,8 @@ def add(commands: Any) -> None:
     report.add_argument(
         "--map",
         metavar="A,B",
-        help="two columns as the axes of the map, an .npy file (n, 2), or neighbours: "
-        "near each other lie rows that are alike, with pip install 'pollux[map]' (default: principal components)",
+        help="two columns as the axes of the map, or an .npy file (n, 2); components: principal components alone "
+        "(default: neighbours, near each other lie rows that are alike, with principal components beside)",
     )
     report.add_argument("--missing", choices=MISSING_IN_FILES, help="default: as in training")
     report.set_defaults(run=run)
@@ -76,9 +76,9 @@ def gather_findings(
 ) -> Findings:
     """What the model of a run, or a model file, says of data: its own, or others.
 
-    ``label`` is the column of known classes, "" for none; ``axes`` of the map are two columns, "a,b", or a .npy file
-    (n, 2), "neighbours", else principal components; ``missing`` is what to do with rows that lack values. Else as in
-    the run.
+    ``label`` is the column of known classes, "" for none; ``axes`` of the map are two columns, "a,b", a .npy file
+    (n, 2), or "components", else "neighbours"; ``missing`` is what to do with rows that lack values. Else as in the
+    run.
     """
     import numpy as np
 
@@ -130,16 +130,22 @@ def gather_findings(
         **describe_training(clustering, summary.get("rows")),
     }
     described |= {"Numbers": scaling, "Missing values": settings.missing}
-    points, axis_names = _points(None if axes == "neighbours" else axes, part, kept)
+    arranged = axes in (None, "neighbours", "components")
+    points, axis_names = _points(None if arranged else axes, part, kept)
     notes = _notes(summary, data is not None or missing is not None, is_other, total, len(whole), len(part))
+    if settings.known and label and data is None:
+        notes.append("Scores are of all rows of a known class, those that were learned from included.")
     try:
         return describe(
             clustering,
             part.rows,
             title=Path(file).name,
             classes=run_data.classes_of(part, label),
-            points="neighbours" if axes == "neighbours" else points,
+            points=axes if axes == "components" else points,
             axes=axis_names,
+            # Sizes that were asked for may need others than the likeliest.
+            labels=clustering.fitted_.labels if is_known and not is_other else None,
+            outliers=settings.outliers,
             row_names=row_names,
             settings={name: value for name, value in described.items() if value},
             notes=notes,

@@ -26,7 +26,6 @@ from pollux.app.console import Console, PrintedRows
 from pollux.app.settings import STANDARD_INPUT, Settings
 from pollux.data.arrow import as_text
 from pollux.data.encoding import Encoding, Feature, TableEncoding
-from pollux.data.moments import looks_embedded
 from pollux.data.shuffling import WINDOW_BYTES
 from pollux.data.sources import InMemory, Part, Reading, Source, open_data
 from pollux.data.streams import FileChunks
@@ -104,7 +103,7 @@ class RunData:
         if is_embedded:
             every = max(1, len(self) // _LOOKED_AT)
             some = self.stream.sample(_LOOKED_AT) if self.stream is not None else self.samples[::every]
-            is_embedded = looks_embedded(self.encoding.decode_numbers(some))
+            is_embedded = self.encoding.looks_embedded(some)
         return recognise_kind(len(self), shape, is_of_one_kind, is_embedded)
 
     def fingerprint(self) -> str:
@@ -137,7 +136,7 @@ class RunData:
                 yield self.part.between(first, stop), self.numbers[first:stop], self.samples[first:stop]
             return
         assert self.source is not None
-        beside = [*self.encoding.identifiers, *filter(None, [self.settings.label])]
+        beside = [*self.encoding.identifiers, *filter(None, [self.settings.label, self.settings.known])]
         beside += self.source.names() if self.settings.with_data else []
         # The files that were opened, which must not have changed since.
         for whole in self.source.stream(self.encoding, beside):
@@ -288,6 +287,9 @@ class RunData:
                 entropy += conditional_entropy(probabilities) * len(probabilities)
                 classes = classes_of(part, self.settings.label)
                 if classes is not None:
+                    taught = classes_of(part, self.settings.known)
+                    # What was learned from does not tell how well it was learned.
+                    classes = classes if taught is None else np.where(taught == "", classes, "")
                     known.append(classes[::stride])
                     found.append(labels[::stride])
                 shown.update(rows.sum())
@@ -322,12 +324,16 @@ class RunData:
         }
 
 
+def are_sentences(texts: Sequence[str]) -> bool:
+    """Whether texts have so many words that they are about something."""
+    return bool(texts) and sum(len(text.split()) for text in texts) >= _SENTENCE * len(texts)
+
+
 def _texts_of(part: Part, encoding: Encoding, rows: slice) -> list[str]:
     """The texts of an identifier that are sentences; none where no identifier is."""
     for name in identifiers_of(part, encoding):
         values = part.column(name)[rows].tolist()
-        found = [value for value in values if isinstance(value, str)]
-        if found and np.mean([len(text.split()) for text in found[:_NAMED_ROWS]]) >= _SENTENCE:
+        if are_sentences([value for value in values[:_NAMED_ROWS] if isinstance(value, str)]):
             return [value if isinstance(value, str) else "" for value in values]
     return []
 
@@ -605,11 +611,14 @@ def without_formulas(table: Any) -> Any:
 
 
 @contextmanager
-def open_writer(path: Path | None, raw: bool = False) -> Iterator[Callable[[dict[str, Any]], None]]:
+def open_writer(
+    path: Path | None, raw: bool = False, facts: Mapping[str, str] | None = None
+) -> Iterator[Callable[[dict[str, Any]], None]]:
     """A function that takes columns and writes them below the last: CSV, TSV, Parquet or Excel, by the file's name.
 
     The file appears when all is written, and the first rows decide on the types. Without a path it is CSV on standard
-    output. In CSV and TSV nothing is a formula, unless texts are to be ``raw``; in Excel no text is one.
+    output. In CSV and TSV nothing is a formula, unless texts are to be ``raw``; in Excel no text is one. Parquet keeps
+    the ``facts`` about its rows too.
     """
     suffix = ".csv" if path is None else path.suffix.lower()
     if suffix not in WRITTEN:
@@ -631,6 +640,7 @@ def open_writer(path: Path | None, raw: bool = False) -> Iterator[Callable[[dict
             import pyarrow.csv as arrow_csv
 
             table = pa.table(columns if suffix in (".parquet", ".pq") else _rounded(columns))
+            table = table.replace_schema_metadata(facts)
             if suffix in (".csv", ".tsv") and not raw:
                 table = without_formulas(table)
             if writer is None and suffix in (".csv", ".tsv"):

@@ -19,7 +19,7 @@ from pollux.data.sources import FORMATS
 from pollux.errors import InputError, NothingLearnedError, option
 from pollux.io.atomic import checkpoint_files, leftovers, write_text
 from pollux.io.locks import BusyError, locked
-from pollux.io.parsing import Finite, parse_json
+from pollux.io.parsing import Finite, Size, parse_json
 
 if TYPE_CHECKING:
     from pollux.clustering import GeminiClustering
@@ -323,6 +323,15 @@ def read_settings(run: str | Path) -> Settings | None:
     return from_toml(path, {}) if path.is_file() else None
 
 
+class MadeVectors(TypedDict):
+    """How vectors were made: by which encoder, of the texts of a column, or of pictures of so many pixels a side."""
+
+    encoder: str
+    fingerprint: str
+    text: str | None
+    image_size: Size
+
+
 class Summary(TypedDict, total=False):
     """What of summary.json is read again; older versions lack some of it."""
 
@@ -342,6 +351,7 @@ class Summary(TypedDict, total=False):
     resumed_after: list[Rows]
     notes: list[str]
     seconds: dict[str, Finite]
+    vectors: MadeVectors
 
 
 def read_summary(run: str | Path) -> Summary:

@@ -72,8 +72,8 @@ def _of(listed: Sequence[str]) -> str:
     return f"of {', '.join(listed)}"
 
 
-_KERNELS = ", ".join((*names.KERNELS, *names.KERNELS_OF_ALL_SAMPLES))
-_DISTANCES = ", ".join((*names.DISTANCES, *names.DISTANCES_OF_ALL_SAMPLES))
+_KERNELS = (*names.KERNELS, *names.KERNELS_OF_ALL_SAMPLES)
+_DISTANCES = (*names.DISTANCES, *names.DISTANCES_OF_ALL_SAMPLES)
 
 
 @dataclass(frozen=True)
@@ -152,8 +152,8 @@ class Settings:
     geometry: str = setting(
         "auto",
         TRAINING,
-        f"kernel (mmd: {_KERNELS}) or distance (wasserstein: {_DISTANCES}), with parameters as in rbf:gamma=0.5 or "
-        "graph:neighbours=20 (plain: linear or euclidean)",
+        f"kernel (mmd: {', '.join(_KERNELS)}) or distance (wasserstein: {', '.join(_DISTANCES)}), "
+        "with parameters as in rbf:gamma=0.5 or graph:neighbours=20 (plain: linear or euclidean)",
         metavar="NAME",
     )
     model: str = setting(
@@ -293,6 +293,13 @@ class Settings:
             from pollux.training.checkpoints import parse_every
 
             parse_every(self.checkpoint_every)
+        geometry = self.geometry.partition(":")[0]
+        if geometry not in ("auto", *_KERNELS, *_DISTANCES):
+            alike = did_you_mean(geometry, (*_KERNELS, *_DISTANCES))
+            raise InputError(
+                f"{_spelled('geometry')} is a kernel ({', '.join(_KERNELS)}) or a distance ({', '.join(_DISTANCES)}); "
+                f"not {geometry!r}.{alike}"
+            )
         if not self.outliers < 1:
             raise InputError(f"{_spelled('outliers')} is a share of the rows, such as 0.02; not {self.outliers}.")
         epochs, trial = self.max_epochs, self.trial_epochs

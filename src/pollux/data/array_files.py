@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import math
 import mmap
-import os
 import warnings
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib.format import MAGIC_PREFIX, read_array_header_1_0, read_array_header_2_0, read_magic
 from numpy.typing import NDArray
 
 from pollux.data.encoding import ArrayEncoding, Encoding
-from pollux.data.sources import IMAGES, Blocks, FileVersion, Part, Source, at_once, files_in
+from pollux.data.sources import IMAGES, Blocks, FileVersion, Part, Source, at_once, check_room, files_in, room_bytes
 from pollux.errors import DAMAGE, InputError, option
 
 ROWS_AT_ONCE = 65_536
@@ -27,6 +28,8 @@ IMAGES_AT_ONCE = 1_024
 _CHANNELS = (1, 3, 4)
 _GREY = ("1", "L", "LA", "I", "I;16")
 _BLOCK_NUMBERS = 2**19
+# The third differs from the second in the encoding of names alone, which numbers have none of.
+_READ_HEADER = {(1, 0): read_array_header_1_0, (2, 0): read_array_header_2_0, (3, 0): read_array_header_2_0}
 
 
 class NpyArray(Source):
@@ -116,6 +119,7 @@ class NpzArrays(Source):
 
     def read(self) -> Part:
         try:
+            self._check_sizes()
             # Opened here, because numpy leaves a file open that it cannot read.
             with self.path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
                 entries = {name: arrays[name] for name in arrays.files}
@@ -124,6 +128,21 @@ class NpzArrays(Source):
             raise
         except (*DAMAGE, OSError, MemoryError) as error:
             raise InputError(f"{self.path} is not a file of arrays: {error}") from error
+
+    def _check_sizes(self) -> None:
+        """Raise where the arrays, unpacked, are not of the sizes that they claim, or would not fit in memory."""
+        needed = 0
+        with zipfile.ZipFile(self.path) as packed:
+            for member in packed.infolist():
+                with packed.open(member) as file:
+                    is_array = file.read(len(MAGIC_PREFIX)) == MAGIC_PREFIX
+                    file.seek(0)
+                    if is_array:
+                        shape, _, dtype = _READ_HEADER[read_magic(file)](file)
+                        if not dtype.hasobject and file.tell() + math.prod(shape) * dtype.itemsize != member.file_size:
+                            raise ValueError(f"{member.filename} is said to have the shape {shape}, and has another")
+                needed += member.file_size
+        check_room(f"{self.path}, unpacked,", needed, "save its array as an .npy file, which can be streamed")
 
     def stream(self, encoding: Encoding, beside: Sequence[str]) -> Iterator[Part]:
         return _parts(self.read(), encoding, self.path)
@@ -254,14 +273,12 @@ class ImageFolder(Source):
         width, height, channels = look
         if self.size is not None:
             width = height = self.size
-        needed, room = 5 * len(files) * channels * width * height, memory_bytes() // 2
-        if needed > room:
-            side = max(1, math.isqrt(room // (5 * len(files) * channels)))
-            raise InputError(
-                f"The {len(files):,} images of {self.path} take {needed / 1e9:,.1f} GB of memory at {height}×{width} "
-                f"pixels, and there is room for {room / 1e9:,.1f}: pass {option('image_size', side)} or less, or keep "
-                f"fewer of them in the folder."
-            )
+        side = max(1, math.isqrt(room_bytes() // (5 * len(files) * channels)))
+        check_room(
+            f"The {len(files):,} images of {self.path}, at {height}×{width} pixels,",
+            5 * len(files) * channels * width * height,
+            f"pass {option('image_size', side)} or less, or keep fewer of them in the folder",
+        )
 
     def _part(self, files: Sequence[Path], arrays: Sequence[NDArray[np.uint8]], first: int) -> Part:
         names = [file.relative_to(self.path) for file in files]
@@ -299,14 +316,6 @@ class ImageFolder(Source):
             converted = converted.resize(size, _pillow().Resampling.LANCZOS)
         array = np.asarray(converted, dtype=np.uint8)
         return array[None] if is_grey else np.moveaxis(array, 2, 0)
-
-
-def memory_bytes() -> int:
-    """The memory of this machine."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):
-        return 2**36
 
 
 def as_samples(array: NDArray[Any], path: Path) -> NDArray[Any]:

@@ -16,8 +16,16 @@ CODE = re.compile(r"0\d+|\d{19,}")
 """Text that looks like a number, and of which a number would lose digits."""
 
 
+VECTOR = re.compile(r"(.+)\[\d+\]")
+"""The name of a column that holds one number of each vector."""
+
+
 def as_arrow(table: Any, names: Sequence[str] = ()) -> Any:
-    """An Arrow table from one, a batch of one, or a data frame."""
+    """An Arrow table from one, a batch of one, or a data frame; a column of vectors becomes one for each number."""
+    return split_vectors(_as_table(table, names))
+
+
+def _as_table(table: Any, names: Sequence[str]) -> Any:
     pa = pyarrow_library()
     if isinstance(table, pa.Table):
         return table
@@ -80,6 +88,46 @@ def _spelled(frame: Any, kind: str) -> Any:
     return frame
 
 
+def vectors_of(schema: Any) -> list[str]:
+    """The names of columns that hold a vector in each row, such as an embedding."""
+    return [field.name for field in schema if kind_of(field.type) == "vector"]
+
+
+def split_vectors(table: Any, widths: Mapping[str, int] | None = None) -> Any:
+    """The table with a column ``name[i]`` for each number of the vectors of a column; a missing one lacks all numbers.
+
+    Columns of lists of several lengths are left as they are; where ``widths`` say how long they must be, they are
+    refused.
+    """
+    pa = pyarrow_library()
+    import pyarrow.compute as pc
+
+    vectors = set(vectors_of(table.schema))
+    if not vectors:
+        return table
+    columns: dict[str, Any] = {}
+    for name, values in zip(table.column_names, table.columns, strict=True):
+        columns[name] = values
+        if name not in vectors:
+            continue
+        lengths = pc.list_value_length(values).to_numpy(zero_copy_only=False).astype(np.float64)
+        there = ~np.isnan(lengths)
+        width = int(lengths[there].max(initial=0)) if widths is None else widths.get(name, 0)
+        strange = np.flatnonzero(there & (lengths != width))
+        if len(strange) and widths is not None and width:
+            raise InputError(
+                f"Vectors of column {name!r} have {width:,} numbers, but {int(lengths[strange[0]]):,} in row "
+                f"{strange[0]:,}: all must be of one length."
+            )
+        if len(strange) or not width:
+            continue
+        spread = np.full((len(lengths), width), np.nan)
+        spread[there] = as_numbers(name, pc.list_flatten(values)).reshape(-1, width)
+        del columns[name]
+        columns |= {f"{name}[{index}]": pa.array(spread[:, index], from_pandas=True) for index in range(width)}
+    return pa.table(columns)
+
+
 def as_numbers(name: str, values: Any) -> NDArray[np.float64]:
     """A column of an Arrow table as numbers (n,), NaN where one is missing."""
     pa = pyarrow_library()
@@ -140,7 +188,7 @@ def pyarrow_library() -> Any:
 
 
 def kind_of(arrow_type: Any) -> str:
-    """nothing, boolean, integer, number (durations too), text or time; of other types their names."""
+    """nothing, boolean, integer, number (durations too), text, time or vector; of other types their names."""
     types = pyarrow_library().types
     if types.is_dictionary(arrow_type):
         arrow_type = arrow_type.value_type
@@ -158,6 +206,9 @@ def kind_of(arrow_type: Any) -> str:
         return "number"
     if types.is_string(arrow_type) or types.is_large_string(arrow_type) or types.is_string_view(arrow_type):
         return "text"
+    is_list = types.is_list(arrow_type) or types.is_large_list(arrow_type) or types.is_fixed_size_list(arrow_type)
+    if is_list and kind_of(arrow_type.value_type) in ("integer", "number"):
+        return "vector"
     return str(arrow_type)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+import sys
 import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,11 +17,16 @@ import pyarrow as pa
 
 from pollux.data.arrow import kind_of, quoted
 from pollux.data.encoding import TableEncoding
-from pollux.data.sources import FORMATS, check_columns, suffix_of
+from pollux.data.sources import FORMATS, check_columns, check_room, room_bytes, suffix_of
 from pollux.data.table_files import TableFile
-from pollux.errors import InputError, option
+from pollux.errors import DAMAGE, InputError, option
 
 _MOST_BYTES = 1_000_000_000
+# Of memory, for a byte of text that is read as a whole, and for a value of a database.
+_BYTES_OF_A_BYTE, _BYTES_OF_A_VALUE = 10, 100
+# Bytes that deflate makes of one.
+_MOST_PACKED, _PIECE = 1_032, 1_000_000
+_VALUES_AT_ONCE = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -64,9 +70,13 @@ class DocumentFile(TableFile):
         return "the table" if row is None else f"row {row}"
 
 
+def _most_bytes() -> int:
+    return min(_MOST_BYTES, room_bytes() // _BYTES_OF_A_BYTE)
+
+
 def _too_large(path: Path) -> InputError:
     return InputError(
-        f"{path} holds more than {_MOST_BYTES / 1e9:.0f} GB of text, unpacked. Such a file is read as a whole, which "
+        f"{path} holds more than {_most_bytes() / 1e9:.1f} GB of text, unpacked. Such a file is read as a whole, which "
         f"takes many times that memory: make it a CSV or Parquet file, which are read in parts."
     )
 
@@ -75,8 +85,8 @@ def _read_json(path: Path) -> dict[str, list[Any]]:
     """Columns of a list of objects, of objects that follow each other, or of one object of lists."""
     try:
         with pa.input_stream(str(path)) as stream:
-            content = stream.read_buffer(_MOST_BYTES + 1).to_pybytes()
-        if len(content) > _MOST_BYTES:
+            content = stream.read_buffer(_most_bytes() + 1).to_pybytes()
+        if len(content) > _most_bytes():
             raise _too_large(path)
         text = content.decode("utf-8-sig")
         try:
@@ -108,15 +118,15 @@ def _read_sheet(path: Path) -> dict[str, list[Any]]:
         raise InputError(
             f"{path}: Excel files are read by python-calamine: pip install 'pollux[excel]'; or save the sheet as CSV."
         ) from error
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as packed:
-            if sum(member.file_size for member in packed.infolist()) > _MOST_BYTES:
-                raise _too_large(path)
     try:
+        if zipfile.is_zipfile(path):
+            _check_unpacked(path)
         workbook = python_calamine.CalamineWorkbook.from_path(str(path))
         sheets = (workbook.get_sheet_by_name(name).to_python() for name in workbook.sheet_names)
         rows = next((sheet for sheet in sheets if len(sheet) > 1), None)
-    except (python_calamine.CalamineError, OSError, ValueError) as error:
+    except InputError:
+        raise
+    except (python_calamine.CalamineError, OSError, *DAMAGE) as error:
         raise InputError(f"{path} cannot be read as an Excel file: {error}") from error
     if rows is None:
         raise InputError(f"{path} has no rows.")
@@ -124,6 +134,22 @@ def _read_sheet(path: Path) -> dict[str, list[Any]]:
     names = [str(name).strip() or f"unnamed_{index}" for index, name in enumerate(header)]
     check_columns(path, names)
     return {name: [row[index] if row[index] != "" else None for row in body] for index, name in enumerate(names)}
+
+
+def _check_unpacked(path: Path) -> None:
+    """Raise where a packed file holds too much, by what it says and, where that may be a lie, by unpacking it."""
+    most, total = _most_bytes(), 0
+    with zipfile.ZipFile(path) as packed:
+        members = packed.infolist()
+        if sum(member.file_size for member in members) > most:
+            raise _too_large(path)
+        for member in members if _MOST_PACKED * sum(each.compress_size for each in members) > most else ():
+            member.file_size = sys.maxsize
+            with packed.open(member) as file:
+                while piece := file.read(_PIECE):
+                    total += len(piece)
+                    if total > most:
+                        raise _too_large(path)
 
 
 def _read_database(path: Path, sql: str | None) -> Any:
@@ -149,6 +175,8 @@ def _query_sqlite(path: Path, sql: str | None) -> Any:
     try:
         # Read-only is the file alone: ATTACH and VACUUM INTO would make others.
         connection.set_authorizer(_allow_reading)
+        # So that Ctrl-C is heeded while a query runs.
+        connection.set_progress_handler(lambda: 0, 1_000_000)
         listed = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite_%'"
         sql = sql or _only_table(path, [name for (name,) in connection.execute(listed)])
         cursor = connection.execute(sql)
@@ -156,7 +184,13 @@ def _query_sqlite(path: Path, sql: str | None) -> Any:
             raise InputError(f"{path}: the query gives no rows, it must be a SELECT: {sql}")
         names = [each[0] for each in cursor.description]
         check_columns(path, names)
-        columns = list(zip(*cursor, strict=True)) or [()] * len(names)
+        rows: list[Any] = []
+        while some := cursor.fetchmany(_VALUES_AT_ONCE // len(names) + 1):
+            rows += some
+            # A query, or a view of the file, may have rows without end.
+            needed = _BYTES_OF_A_VALUE * len(rows) * len(names)
+            check_room(f"{path}: the first {len(rows):,} rows of {sql!r}", needed, "ask for fewer, LIMIT …")
+        columns = list(zip(*rows, strict=True)) or [()] * len(names)
     except (sqlite3.Error, sqlite3.Warning) as error:
         raise InputError(f"{path} cannot be read by {sql!r}: {error}.") from error
     finally:

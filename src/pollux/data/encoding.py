@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
@@ -16,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pollux.data.arrow import (
+    VECTOR,
     advised,
     as_arrow,
     as_numbers,
@@ -26,7 +29,7 @@ from pollux.data.arrow import (
     pyarrow_library,
     quoted,
 )
-from pollux.data.moments import parts_of
+from pollux.data.moments import looks_embedded, parts_of
 from pollux.data.spellings import CYCLES, DAY, YEAR, comparable_units, read_times, written_numbers
 from pollux.errors import InputError, did_you_mean, option, warn
 from pollux.io.parsing import Count, Finite, Positive, Share, Size, parse
@@ -98,6 +101,11 @@ class Encoding(ABC):
     def shares(self) -> frozenset[str]:
         """The features that are zeros and ones."""
         return frozenset()
+
+    def looks_embedded(self, samples: Matrix) -> bool:
+        """Whether some samples are vectors of an encoder: by the columns that they were read from, or their lengths."""
+        is_vector = bool(self.names) and all(VECTOR.fullmatch(name) for name in self.names)
+        return is_vector or looks_embedded(self.decode_numbers(samples))
 
     def decode_numbers(self, encoded: NDArray[Any]) -> NDArray[np.float64]:
         """Encoded rows (n, d) as they were read; those of other columns than numbers, (n, 0)."""
@@ -433,15 +441,24 @@ class Decisions(tuple[Decision, ...]):
         return "\n".join(self.lines(len(self)))
 
     def lines(self, most: int) -> list[str]:
-        """A heading, and a line for each of the first columns."""
+        """A heading, and a line for each of the first columns; one for several that are numbered and treated alike."""
+
+        def treatment(each: Decision) -> tuple[str, str, str]:
+            return _NUMBER_OF_COLUMN.sub("", each.name), each.kind if each.used else "not used", each.reason
+
         rows = [("column", "used as", "")]
-        rows += [(each.name, each.kind if each.used else "not used", each.reason) for each in self[:most]]
+        for (_, kind, reason), alike in groupby(self, treatment):
+            names = [each.name for each in alike]
+            names = [f"{names[0]} … {names[-1]}"] if len(names) >= _FEWEST_ALIKE else names
+            rows += [(name, kind, reason) for name in names]
+        rows, further = rows[: most + 1], rows[most + 1 :]
         wide = max(len(name[:_WIDEST_NAME]) for name, _, _ in rows)
         lines = [f"  {_shortened(name):{wide}}  {kind:8}  {reason}".rstrip() for name, kind, reason in rows]
-        return lines + ([f"  … and {len(self) - most:,} more"] if len(self) > most else [])
+        return lines + ([f"  … and {len(further):,} more"] if further else [])
 
 
-_WIDEST_NAME = 32
+_WIDEST_NAME, _FEWEST_ALIKE = 32, 6
+_NUMBER_OF_COLUMN = re.compile(r"\d+(?=\]?$)")
 
 
 def _shortened(name: str) -> str:

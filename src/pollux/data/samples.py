@@ -18,7 +18,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from pollux.data.arrow import as_arrow, check_frame, is_missing, kind_of
+from pollux.data.arrow import VECTOR, as_arrow, check_frame, is_missing, kind_of
 from pollux.data.encoding import Encoding
 from pollux.data.moments import Moments, looks_embedded
 from pollux.data.rows import Several
@@ -230,6 +230,7 @@ def table_to_encode(X: Any) -> Any:
     kinds = {field.name: kind_of(field.type) for field in table.schema}
     # Categories are no measurements, whatever they are stored as; durations are, once they are in seconds.
     is_other = any(str(field.type).startswith(("dictionary", "duration")) for field in table.schema)
+    is_other |= any(VECTOR.fullmatch(name) for name in table.column_names)
     if is_other or not set(kinds.values()) <= set(numbers):
         return table
     candidates = [name for name, kind in kinds.items() if kind == "integer" and names_rows(name)]
@@ -286,8 +287,8 @@ def recognise_samples(samples: Samples) -> DataKind:
         some = some if isinstance(samples, ArraySamples) else samples.sample(_LOOKED_AT)
         some = some.toarray() if scipy.sparse.issparse(some) else some
         is_of_one_kind = is_of_one_kind and Moments.of(np.asarray(some, dtype=np.float64)).ranges_are_alike
-        some = some if samples.encoding is None else samples.encoding.decode_numbers(some)
-        is_embedded = is_embedded and looks_embedded(some)
+        looks = looks_embedded if samples.encoding is None else samples.encoding.looks_embedded
+        is_embedded = is_embedded and looks(some)
     recipe = recognise_kind(n, shape, is_of_one_kind, is_embedded)
     return DataKind(recipe, n, not isinstance(samples, ArraySamples))
 

@@ -345,6 +345,22 @@ def check_columns(path: Path, names: Sequence[str]) -> None:
         raise InputError(f"{path} has more than one column called {', '.join(map(repr, twice))}: rename them.")
 
 
+def room_bytes() -> int:
+    """How much of the memory of this machine data may take: half of it."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    except (AttributeError, OSError, ValueError):
+        return 2**35
+
+
+def check_room(what: str, needed: int, instead: str) -> None:
+    """Raise an InputError where data would take more memory than there is room for, before they are read."""
+    if needed > (room := room_bytes()):
+        raise InputError(
+            f"{what} take {needed / 1e9:,.1f} GB of memory, and there is room for {room / 1e9:,.1f}: {instead}."
+        )
+
+
 def at_once(most: int, numbers: int) -> int:
     """Rows of a part: at most so many, and fewer of rows of many numbers, so that a part has a bounded size."""
     return max(1, min(most, _NUMBERS_AT_ONCE // max(1, numbers)))

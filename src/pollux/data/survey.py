@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -15,6 +16,7 @@ from msgspec import structs
 from numpy.typing import NDArray
 
 from pollux.data.arrow import (
+    VECTOR,
     advised,
     as_numbers,
     as_text,
@@ -58,6 +60,7 @@ from pollux.data.spellings import (
 )
 from pollux.errors import InputError, NoColumnError, option
 from pollux.progress import track
+from pollux.recipes import WIDE
 
 if TYPE_CHECKING:
     from pollux.ranks import Ranks
@@ -77,6 +80,8 @@ _ROWS_OF_A_VALUE = 5
 # Share of the variance of a cycle, of at most one, below which times do not vary along it; and its fewest days.
 _LEAST_VARIANCE, _SEASON = 0.05, 300 * DAY
 _FIRST_VALUES = 100
+# Of eight digits.
+_FIRST_DATE = 10_000_000
 
 # The last three: a column without a name, and the index of a data frame in CSV and in Parquet.
 _IDENTIFIER = re.compile(
@@ -144,9 +149,18 @@ class Choices:
 
 
 def split_names(names: Sequence[str], there: Sequence[str]) -> tuple[str, ...]:
-    """Names of columns, from a list in which "a,b" stands for two unless there is a column of that name."""
-    known = set(there)
-    return tuple(dict.fromkeys(part for name in names for part in ([name] if name in known else name.split(","))))
+    """Names of columns, from a list in which "a,b" stands for two unless there is a column of that name.
+
+    The name of a column of vectors stands for all their numbers.
+    """
+    known: dict[str, list[str]] = {}
+    for name in there:
+        vector = VECTOR.fullmatch(name)
+        if vector is not None:
+            known.setdefault(vector[1], []).append(name)
+    known |= {name: [name] for name in there}
+    asked = [part for name in names for part in ([name] if name in known else name.split(","))]
+    return tuple(dict.fromkeys(name for part in asked for name in known.get(part, [part])))
 
 
 def names_rows(name: str) -> bool:
@@ -431,9 +445,14 @@ class TableSurvey(Survey):
         scaling, missing = self.choices.scaling, self.choices.missing
         plans: dict[str, Plan] = {}
         found: dict[str, Decision] = {}
+        matches = [match[1] for name in self._columns if (match := VECTOR.fullmatch(name))]
+        vectors = [name for name, width in Counter(matches).items() if width >= WIDE]
         for name, column in self._columns.items():
             try:
-                plans[name] = plan = column.plan(scaling)
+                plan = column.plan(scaling)
+                if vectors and not column.wanted and not VECTOR.fullmatch(name):
+                    raise LeaveOutError(f"it stands beside the vectors of {quoted(vectors, 3)}")
+                plans[name] = plan
                 gaps = _describe_gaps(column.missing + plan.strange, missing) if missing == "mean" else ""
                 reason = "; ".join(filter(None, [plan.note, gaps]))
                 found[name] = Decision(name, KIND_NAMES[type(plan.column)], True, reason)
@@ -696,6 +715,9 @@ class Column:
             possible = [name for name in (*DECIMALS, *DATES) if self.wanted != "text"]
         elif kind == "integer" and self.wanted in ("", "use", "date"):
             possible = list(_NUMBERS_OF_DATES[: None if self.wanted == "date" else 1])
+            # Most numbers are too short for a year, a month and a day, which their range shows at no cost.
+            if self.wanted != "date" and seen.moments is not None and seen.moments.high[0] < _FIRST_DATE:
+                possible = []
         elif self.wanted == "date" and kind == "number":
             possible = list(_NUMBERS_OF_DATES[1:])
         possible = [name for name in possible if self.spellings is None or name in self.spellings]
@@ -761,7 +783,9 @@ class Column:
         if self.wanted in ("number", "date"):
             raise LeaveOutError(f"it holds {self.kind}, and not {self.wanted}s", self._kind_name)
         if self.kind not in ("boolean", "integer", "number", "text"):
-            raise LeaveOutError(f"values of type {self.kind} are not read", "")
+            is_vector = self.kind == "vector"
+            reason = "its lists differ in length" if is_vector else f"values of type {self.kind} are not read"
+            raise LeaveOutError(reason, "")
         if not self.wanted and self.is_text_identifier:
             raise LeaveOutError("each row has its own value", "id")
         return self._plan_category(scaling)

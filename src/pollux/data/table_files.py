@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 from numpy.typing import NDArray
 
-from pollux.data.arrow import kind_of, same_kind
+from pollux.data.arrow import kind_of, same_kind, split_vectors
 from pollux.data.encoding import Encoding, TableEncoding
 from pollux.data.sources import (
     FORMATS,
@@ -31,6 +31,7 @@ from pollux.data.sources import (
     Source,
     at_once,
     check_columns,
+    check_room,
     suffix_of,
 )
 from pollux.errors import InputError, option
@@ -55,13 +56,13 @@ class TableFiles(Source):
         def open_one(file: Path) -> TableFile:
             suffix, _ = suffix_of(file)
             if suffix in FORMATS["Parquet"]:
-                return ParquetFile(file)
+                return _with_vectors(ParquetFile(file))
             if suffix in FORMATS["Feather/Arrow"]:
-                return ArrowFile(file)
+                return _with_vectors(ArrowFile(file))
             if suffix in (*FORMATS["JSON"], *FORMATS["Excel"], *FORMATS["database"]):
                 from pollux.data.documents import DocumentFile
 
-                return DocumentFile(file, self.reading.sql)
+                return _with_vectors(DocumentFile(file, self.reading.sql))
             from pollux.data.delimited import CsvFile
 
             reading = self.reading
@@ -319,10 +320,15 @@ class ParquetFile(TableFile):
         return _read_footer(self.path, self.path.stat().st_mtime_ns)
 
     def read(self) -> Any:
+        # A column of one value takes no room in the file.
+        instead = f"read it in parts, {option('stream', 'yes')}"
+        check_room(f"The rows of {self.path}", 8 * sum(self.lengths) * len(self.names), instead)
         with parquet.ParquetFile(self.path) as opened:
             return validated(opened.read())
 
     def read_block(self, block: int, names: Sequence[str]) -> Any:
+        instead = "write it anew with smaller ones, pyarrow.parquet.write_table(…, row_group_size=100_000)"
+        check_room(f"The rows of row group {block} of {self.path}", 8 * self.lengths[block] * len(names), instead)
         # One thread and no buffers ahead, since cores and memory belong to whoever computes beside.
         with parquet.ParquetFile(self.path, metadata=self._footer, pre_buffer=False) as opened:
             return validated(opened.read_row_group(block, columns=list(names), use_threads=False))
@@ -391,6 +397,60 @@ class ArrowFile(TableFile):
         is_file = file.read(6) == b"ARROW1"
         file.seek(0)
         return pa.ipc.open_file(file) if is_file else pa.ipc.open_stream(file)
+
+
+class VectorFile(TableFile):
+    """A file some of whose columns hold a vector in each row, read as a column for each number of it."""
+
+    def __init__(self, file: TableFile, vectors: Sequence[str]) -> None:
+        self._file, self.path = file, file.path
+        first = next((block for block, rows in enumerate(file.lengths) if rows), None)
+        self._columns = {name: [name] for name in file.names}
+        if first is not None:
+            with in_words(self.path):
+                some = file.read_block(first, list(vectors))
+            self._columns |= {name: split_vectors(some.select([name])).column_names for name in vectors}
+        self._widths = {name: len(split) for name, split in self._columns.items() if split != [name]}
+        check_columns(self.path, [name for split in self._columns.values() for name in split])
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        own = self._file.kinds
+        return {
+            name: "number" if column in self._widths else own[column]
+            for column, split in self._columns.items()
+            for name in split
+        }
+
+    @property
+    def lengths(self) -> list[int]:
+        return self._file.lengths
+
+    def read(self) -> Any:
+        return split_vectors(self._file.read())
+
+    def read_block(self, block: int, names: Sequence[str]) -> Any:
+        return split_vectors(self._file.read_block(block, self._unsplit(names)), self._widths).select(list(names))
+
+    def batches(self, names: Sequence[str], encoding: TableEncoding, rows: int) -> Iterator[Any]:
+        for batch in self._file.batches(self._unsplit(names), encoding, rows):
+            yield from split_vectors(pa.Table.from_batches([batch]), self._widths).select(list(names)).to_batches()
+
+    def where(self, block: int, row: int | None) -> str:
+        return self._file.where(block, row)
+
+    def size_in_memory(self) -> int:
+        return 4 * sum(self.lengths) * len(self.names)
+
+    def _unsplit(self, names: Sequence[str]) -> list[str]:
+        wanted = set(names)
+        return [column for column, split in self._columns.items() if not wanted.isdisjoint(split)]
+
+
+def _with_vectors(file: TableFile) -> TableFile:
+    with in_words(file.path):
+        vectors = [name for name, kind in file.kinds.items() if kind == "vector"]
+    return VectorFile(file, vectors) if vectors else file
 
 
 class IndexedBatches:

@@ -107,7 +107,7 @@ class Mixtures(Geometry):
         """
         rows = as_rows(X)
         sample = _some(rows, _MOST_FITTED)
-        to_points = learn_points(sample, self.dimensions)
+        to_points = _learn_points(sample, self.dimensions)
         points = to_points(sample)
         regularisation = self.regularisation or (_OF_FEW_VALUES if _takes_few_values(sample) else _REGULARISATION)
         count = min(self.components or _COMPONENTS, len(points))
@@ -232,7 +232,7 @@ def fit_mixture(points: Points, starting: Points, labels: NDArray[np.int64], reg
     return mixture
 
 
-def learn_points(rows: Rows, dimensions: int) -> Callable[[Rows], Points]:
+def _learn_points(rows: Rows, dimensions: int) -> Callable[[Rows], Points]:
     """A map of samples such as these to points (n, d): symmetric features, their leading principal components, of unit
     mean square."""
     powers = _learn_powers(rows)

@@ -11,6 +11,7 @@ any unimodal shape does.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
@@ -19,11 +20,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp, ndtri
+from sklearn.decomposition import PCA
 from sklearn.isotonic import isotonic_regression
+from sklearn.preprocessing import PowerTransformer
 
-from pollux.data.rows import Rows
 from pollux.geometry import k_means, nearest
-from pollux.geometry.mixtures import fit_mixture, learn_points
+from pollux.geometry.mixtures import fit_mixture
 
 Labels = NDArray[np.int64]
 Edges = NDArray[np.int64]
@@ -44,6 +46,7 @@ _REPEATED = 3
 _MOST_COLUMNS, _COMPONENTS = 16, 10
 _FOLDS, _FEWEST = 5, 20
 _REGULARISATION = 0.05
+_SKEWED, _MOST_POWERS = 1.0, 100
 # Bins of the density on a line, and how many of the fullest may hold its mode.
 _FEWEST_BINS, _MOST_BINS, _MODES = 8, 40, 5
 
@@ -199,10 +202,10 @@ def gains_over_null(X: NDArray[np.floating], counts: Sequence[int]) -> Points:
     X, n, counts = X[:, np.ptp(X, axis=0) > 0], len(X), list(counts)
     if n < _FEWEST or not X.shape[1]:
         return np.zeros((len(counts), n))
-    is_wide, X = X.shape[1] > _MOST_COLUMNS, np.asarray(X, dtype=np.float64)
-    # Skewed columns are made symmetric where all are of one unit; components of many are not.
-    rows = Rows(X if is_wide else (X - X.mean(0)) / X.std(0))
-    points = learn_points(rows, _COMPONENTS if is_wide else _MOST_COLUMNS)(rows)
+    points = _symmetric(np.asarray(X, dtype=np.float64))
+    if points.shape[1] > _MOST_COLUMNS:
+        points = PCA(min(_COMPONENTS, n - 1), svd_solver="randomized", random_state=0).fit_transform(points)
+    points = points / points.std(0).clip(min=1e-12)
     starts = [k_means(points, min(count, n)) for count in counts]
     order = np.random.default_rng(0).permutation(n)
     # By space: as samples are, and their normal scores.
@@ -224,6 +227,22 @@ def gains_over_null(X: NDArray[np.floating], counts: Sequence[int]) -> Points:
     choice = mixed.mean(2).argmax(0)
     gains: Points = mixed[choice, np.arange(len(counts))] - best[best.mean(1).argmax()]
     return gains
+
+
+def _symmetric(X: Points) -> Points:
+    """Samples whose skewed columns are as symmetric as a power makes them, of the deviation that they had.
+
+    Others are left alone: a power bends what depends on them linearly.
+    """
+    centred, deviation = X - X.mean(0), X.std(0)
+    skewed = np.flatnonzero(np.abs(np.power(centred / deviation, 3).mean(0)) > _SKEWED)
+    if 0 < len(skewed) <= _MOST_POWERS:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            found = PowerTransformer().fit_transform(centred[:, skewed] / deviation[skewed])
+        if np.isfinite(found).all():
+            centred[:, skewed] = found * deviation[skewed]
+    return centred
 
 
 def mean_gain(gains: Points) -> tuple[float, float]:

@@ -244,8 +244,10 @@ def load(
         preprocessing = description.preprocessing
         encoding = None if preprocessing is None else Encoding.from_json(preprocessing, damaged)
         return clustering, _fitted(clustering, tensors, description, encoding)
-    except InputError:
-        raise
+    except InputError as error:
+        if str(path) in str(error):
+            raise
+        raise InputError(f"{path}: {error}") from error
     # What is raised where a file holds something else than it should.
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError, MemoryError) as error:
         raise InputError(f"{damaged}: {(str(error) or repr(error)).removesuffix('.')}.") from error

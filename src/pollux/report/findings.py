@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import warnings
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +16,13 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 from sklearn.decomposition import PCA
 from sklearn.pipeline import Pipeline
+from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
 from pollux.data.encoding import Decision, Feature, UnseenWarning, readable_names
 from pollux.errors import warn
 from pollux.metrics import renyi_entropy
+from pollux.progress import Stage
 from pollux.report.tsne import neighbour_map
 from pollux.trees.contrasts import Contrasts, compare_clusters
 from pollux.trees.explanation import Explanation, explain_labels, named_clusters, read_columns
@@ -28,6 +31,7 @@ from pollux.trees.words import mark_shares
 if TYPE_CHECKING:
     from pollux.clustering import GeminiClustering
     from pollux.fitted import Fitted
+    from pollux.inspection.hierarchy import Hierarchy
 
 Array = NDArray[np.floating[Any]]
 MOST_CLASSES = 1_000
@@ -40,6 +44,12 @@ MOST_ROWS_OF_PCA = 20_000
 MOST_STREAMED_ROWS = 100_000
 # Samples whose place among the centres of clusters is worked out.
 MOST_PLACED = 20_000
+# Fewer samples are shown on their principal components alone.
+FEWEST_ARRANGED = 50
+# A sample fits in nowhere that lies so many times as far from its like as is typical.
+FAR = 3.0
+# Clusters whose groups are looked for, and samples that decide where each pair of them is a transport problem.
+MOST_GROUPED, SAMPLES_OF_TRANSPORT = 20, 100
 # A certain sample is near a boundary where it lies less than this share of the way from it to the centre.
 NEAR = 0.3
 # Parameters that are shown by these names where they are not the defaults.
@@ -72,10 +82,14 @@ class Findings:
         What was clustered.
     probabilities : array of shape (n, K)
         p(y|x) of each sample.
-    points : array of shape (n, 2)
-        Where each sample lies on the map.
+    points : array of shape (n, 2), optional
+        Where each sample lies on the map, if it is not to be arranged.
     axes : pair of str
-        What the two axes of the map are.
+        What the two coordinates of ``points`` are.
+    seen : array of shape (n, d), optional
+        The samples as the model sees them, which further maps are made from: :meth:`draw_maps`.
+    given_labels : array of int of shape (n,), optional
+        The cluster of each sample, where it need not be the likeliest: clusters of given sizes.
     features : array of shape (n, d), optional
         The samples in their own units, NaN where a value is missing. Text columns come as one column of zeros and ones
         for each of their values.
@@ -94,6 +108,14 @@ class Findings:
         for training.
     places : Places, optional
         Where samples lie among the centres of clusters; without it the probabilities say which are typical.
+    scores : array of shape (n,), optional
+        How well each sample fits in: −1 is typical, −2 is twice as far from its like.
+    outliers : array of bool of shape (n,), optional
+        Which samples fit in nowhere.
+    hierarchy : Hierarchy, optional
+        How clusters group into larger ones.
+    evidence : str
+        How clear it is that there are such clusters, as a sentence.
     cluster_names : mapping of int to str
         Short names of clusters; :attr:`explanation` finds those that are not given.
     history : mapping
@@ -110,8 +132,10 @@ class Findings:
 
     title: str
     probabilities: Array
-    points: Array
-    axes: tuple[str, str]
+    points: Array | None = None
+    axes: tuple[str, str] = ("first coordinate", "second coordinate")
+    seen: Array | None = field(default=None, repr=False)
+    given_labels: NDArray[np.int64] | None = None
     features: Array | None = None
     feature_names: Sequence[str] = ()
     shares: frozenset[str] = frozenset()
@@ -120,6 +144,10 @@ class Findings:
     row_names: Sequence[str] | None = None
     classes: NDArray[np.str_] | None = None
     places: Places | None = None
+    scores: Array | None = None
+    outliers: NDArray[np.bool_] | None = None
+    hierarchy: Hierarchy | None = None
+    evidence: str = ""
     cluster_names: Mapping[int, str] = field(default_factory=dict)
     history: Mapping[str, Sequence[float]] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -129,7 +157,19 @@ class Findings:
 
     def __post_init__(self) -> None:
         n = len(self.probabilities)
-        for name in ("points", "features", "images", "row_names", "classes"):
+        if self.points is None and self.seen is None:
+            raise ValueError("A map needs points, or what samples are arranged by (seen).")
+        for name in (
+            "points",
+            "seen",
+            "given_labels",
+            "features",
+            "images",
+            "row_names",
+            "classes",
+            "scores",
+            "outliers",
+        ):
             value = getattr(self, name)
             if value is not None and len(value) != n:
                 raise ValueError(f"There are {n} rows of probabilities, but {len(value)} of {name}.")
@@ -145,7 +185,19 @@ class Findings:
     @functools.cached_property
     def summary(self) -> Summary:
         """Clusters, confidence and entropy of all samples."""
-        return Summary.of(self.probabilities, self.places)
+        return Summary.of(self.probabilities, self.places, self.given_labels)
+
+    def draw_maps(self, rows: NDArray[np.intp]) -> list[Map]:
+        """The maps of some rows, the one to look at first first: given points, or neighbours; principal components."""
+        maps = [] if self.points is None else [Map("Given", np.asarray(self.points, float)[rows], self.axes)]
+        if self.seen is not None:
+            seen = self.seen[rows]
+            # Of two columns, and of a few rows, everything is seen as it is.
+            if not maps and seen.shape[1] > 2 and len(seen) >= FEWEST_ARRANGED:
+                with Stage(f"map of {len(seen):,} rows"):
+                    maps.append(Map("Neighbours", neighbour_map(seen)))
+            maps.append(Map("Principal components", *principal_map(seen)))
+        return maps
 
     @functools.cached_property
     def read_features(self) -> tuple[Feature, ...]:
@@ -198,6 +250,15 @@ class Findings:
     def row_name(self, row: int) -> str:
         """A sample's name, or its number from 0."""
         return f"Sample {row}" if self.row_names is None else str(self.row_names[row])
+
+
+@dataclass(frozen=True, eq=False)
+class Map:
+    """Where samples lie, (n, 2), and what the axes are; None where only who lies near whom means something."""
+
+    name: str
+    points: Array
+    axes: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,10 +331,10 @@ class Summary:
     places: Places | None = None
 
     @staticmethod
-    def of(probabilities: Array, places: Places | None = None) -> Summary:
-        """Read probabilities (n, K) once, some rows at a time."""
+    def of(probabilities: Array, places: Places | None = None, labels: NDArray[np.int64] | None = None) -> Summary:
+        """Read probabilities (n, K) once, some rows at a time; labels are the likeliest clusters if none are given."""
         n, n_allowed = probabilities.shape
-        labels = np.asarray(probabilities.argmax(1), dtype=np.int64)
+        labels = np.asarray(probabilities.argmax(1) if labels is None else labels, dtype=np.int64)
         counts = np.bincount(labels, minlength=n_allowed)
         clusters = np.flatnonzero(counts).tolist()
         following = labels.copy()
@@ -378,6 +439,8 @@ def describe(
     images: NDArray[np.uint8] | None = None,
     points: ArrayLike | str | None = None,
     axes: tuple[str, str] = ("first coordinate", "second coordinate"),
+    labels: ArrayLike | None = None,
+    outliers: float = 0.0,
     row_names: Sequence[str] | None = None,
     settings: Mapping[str, str] | None = None,
     notes: Sequence[str] = (),
@@ -400,12 +463,17 @@ def describe(
         Known classes, to compare with; None, NaN or "" where the class of a sample is not known.
     images : array of shape (n, H, W) or (n, H, W, 3), uint8, optional
         The samples as pictures, where X holds their pixels as rows.
-    points : array of shape (n, 2) or "neighbours", optional
-        Where the samples lie on the map: by the neighbours that they have in what the model sees
-        (:func:`neighbour_map`, with ``pip install 'pollux[map]'``); by default on its principal components. Where it
-        sees columns in units that differ widely, the map shows them standardised.
+    points : array of shape (n, 2) or "components", optional
+        Where the samples lie on the map; by default by the neighbours that they have in what the model sees
+        (:func:`neighbour_map`), and the page has its principal components beside, or these alone. Where the model sees
+        columns in units that differ widely, the maps show them standardised.
     axes : pair of str
         What the coordinates of ``points`` are.
+    labels : array of int of shape (n,), optional
+        The cluster of each sample, where it is not the likeliest: ``labels_`` of a fit to given sizes.
+    outliers : float
+        Flag samples that fit in less than this share of the training does; by default those that lie three times as
+        far from their like as is typical.
     row_names : sequence of str, optional
         A name for each sample.
     settings : mapping of str, optional
@@ -454,13 +522,12 @@ def describe(
     else:
         raise ValueError("A free table knows only the samples it was trained on, in their order: pass those.")
     seen = _as_seen(fitted, samples)
-    if points is None:
-        points, axes = principal_map(seen)
-    elif isinstance(points, str):
-        if points != "neighbours":
-            raise ValueError(f"points is an array (n, 2) or 'neighbours', not {points!r}.")
-        # Of embeddings only angles count.
-        points, axes = neighbour_map(unit_rows(seen) if isinstance(fitted.geometry, CosineGraph) else seen)
+    # Of embeddings only angles count.
+    drawn: NDArray[Any] | None = unit_rows(seen) if isinstance(fitted.geometry, CosineGraph) else seen
+    if isinstance(points, str):
+        if points != "components":
+            raise ValueError(f"points is an array (n, 2) or 'components', not {points!r}.")
+        (points, axes), drawn = principal_map(seen), None
     if images is None and len(fitted.shape) == 3:
         images = as_pictures(np.asarray(samples if steps else X))
     values: NDArray[np.float64] | None = None
@@ -478,11 +545,17 @@ def describe(
     if row_names is None and isinstance(X, list | np.ndarray) and all(isinstance(text, str) for text in X[:10]):
         # Texts are their own names.
         row_names = [" ".join(str(text).split()) for text in X]
+    scores = far = None
+    if fitted.prototypes is not None:
+        scores = fitted.scores(samples)
+        far = scores < (fitted.prototypes.threshold(outliers) if outliers else -FAR)
     return Findings(
         title=title,
         probabilities=probabilities,
-        points=np.asarray(points, dtype=np.float64),
+        points=None if points is None else np.asarray(points, dtype=np.float64),
         axes=axes,
+        seen=drawn,
+        given_labels=None if labels is None else np.asarray(labels),
         features=values,
         feature_names=[feature.name for feature in features],
         shares=frozenset(feature.name for feature in features if feature.value),
@@ -490,7 +563,13 @@ def describe(
         images=images,
         row_names=row_names,
         classes=None if classes is None else _as_text(classes),
-        places=_find_places(fitted, samples, seen, probabilities.argmax(1)),
+        places=_find_places(fitted, samples, seen, probabilities.argmax(1) if labels is None else np.asarray(labels)),
+        scores=scores,
+        outliers=far,
+        # What was streamed is encoded already, and would be so twice.
+        hierarchy=None
+        if samples is X and fitted.encoding is not None
+        else _find_hierarchy(clustering, samples if steps else X, probabilities.argmax(1)),
         cluster_names={k: name for k, name in named_clusters(clustering).items() if name},
         history=fitted.history,
         settings=describe_training(clustering) if settings is None else settings,
@@ -520,6 +599,19 @@ def _find_places(fitted: Fitted, samples: Any, seen: NDArray[Any], labels: NDArr
     some = prepared(samples[rows], fitted.scaling, torch.float64, "cpu")
     name = getattr(geometry, "name", "") or type(geometry).__name__
     return Places.of(features_of(geometry, some), labels[rows], rows, n, f"the features of the {name} kernel")
+
+
+def _find_hierarchy(clustering: GeminiClustering, X: Any, labels: NDArray[np.int64]) -> Hierarchy | None:
+    """How clusters group into larger ones, by some of the samples; None where this cannot be said, or not at once."""
+    fitted, used = clustering.fitted_, len(np.unique(labels))
+    if fitted.is_free or not 3 <= used <= len(fitted.order) <= MOST_GROUPED:
+        return None
+    most = SAMPLES_OF_TRANSPORT if fitted.geometry is not None and fitted.geometry.kind == "distance" else 500
+    some = np.sort(np.random.default_rng(0).permutation(len(labels))[:most])
+    # An affinity that was given knows no other samples.
+    with contextlib.suppress(ValueError):
+        return replace(clustering.hierarchy(_safe_indexing(X, some)), labels=labels)
+    return None
 
 
 def _read_streamed(clustering: GeminiClustering, X: Any) -> tuple[Any, Any]:

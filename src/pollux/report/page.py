@@ -20,7 +20,7 @@ from pollux.data.encoding import Feature
 from pollux.io.atomic import write_text
 from pollux.metrics import adjusted_rand_index, hungarian_accuracy, normalised_mutual_information, purity
 from pollux.report.canvas import both_colours
-from pollux.report.findings import CERTAIN, Array, Classes, Findings, Summary
+from pollux.report.findings import CERTAIN, Array, Classes, Findings, Map, Summary
 from pollux.report.markup import (
     coordinate,
     counted,
@@ -46,6 +46,8 @@ FEATURES_SHOWN = 8
 # Example rows of a cluster, and the columns that are shown of them.
 EXAMPLES, EXAMPLE_COLUMNS = 3, 6
 MOST_COMPARED = 30
+# Outliers that are listed, and how many standard deviations from its cluster make a value a reason.
+MOST_OUTLIERS, UNUSUAL = 30, 1.0
 MOST_EPOCHS = 300
 SCORES = {
     "ARI": adjusted_rand_index,
@@ -54,6 +56,8 @@ SCORES = {
     "Purity": purity,
 }
 MOST_ON_MAP = 50_000
+# Of the names of samples, which may be texts: one of them, and all together.
+LONGEST_NAME, MOST_CHARACTERS = 300, 3_000_000
 VALUES = 5
 FULL = 65_535
 CELLS = 24
@@ -101,9 +105,11 @@ def page_content(findings: Findings) -> dict[str, Any]:
     # Without another cluster there is nothing to compare with.
     compared = contrasts if n_used > 1 else None
     rows = choose_rows(findings)
+    maps = findings.draw_maps(rows)
     gallery = thumbnails = None
     if findings.images is not None:
-        gallery = make_gallery(findings.images, summary)
+        far_rows = [] if findings.outliers is None else _furthest(findings)
+        gallery = make_gallery(findings.images, summary, far_rows)
         thumbnails = make_thumbnails(findings.images[rows[:MOST_THUMBNAILS]])
     known, scores = "", {}
     if classes is not None:
@@ -116,14 +122,17 @@ def page_content(findings: Findings) -> dict[str, Any]:
     history = _thinned(findings.history)
     n_doubtful = int((summary.confidence < DOUBT).sum())
     colours = both_colours(len(summary.sizes))
-    between = _between(findings)
+    between, far = _between(findings), _outliers(findings, gallery)
+    dendrogram, groups = _dendrogram(findings), _groups(findings)
     sections = {
         "map": "Map",
         "clusters": "Clusters",
         "profiles": "Differences" if compared is not None or gallery is not None else "",
         "rules": "Rules" if explanation is not None else "",
+        "hierarchy": "Groups" if dendrogram else "",
         "between": "Distances" if between else "",
         "confidence": "Confidence",
+        "outliers": "Outliers" if far else "",
         "members": "Members",
         "classes": "Classes" if classes is not None else "",
         "training": "Training" if history else "",
@@ -135,12 +144,17 @@ def page_content(findings: Findings) -> dict[str, Any]:
         "findings": findings,
         "sections": {name: title for name, title in sections.items() if title},
         "lead": _lead(findings),
+        "answers": _answers(findings),
         "restated": say_restated(explanation.restates) if explanation is not None and explanation.restates else "",
         "metrics": _metrics(findings, scores),
         "means": {
             "confidence": percent(float(summary.confidence.mean()), 1),
             "entropy": number(float(summary.entropy.mean()), summary.highest_entropy or 1.0),
         },
+        "maps": maps,
+        "groups": [{"clusters": own, "size": integer(sum(int(summary.sizes[k]) for k in own))} for own in groups],
+        "dendrogram": dendrogram,
+        "outliers": far,
         "space": "" if findings.places is None else findings.places.space,
         "explanation": explanation,
         "branches": [] if explanation is None else _branches(explanation.branches),
@@ -172,12 +186,18 @@ def page_content(findings: Findings) -> dict[str, Any]:
         "colours": colours,
         "data": script_data(
             {
-                "samples": encode_samples(findings, rows, contrasts),
+                "samples": encode_samples(findings, rows, maps, contrasts),
                 "sizes": summary.sizes.tolist(),
                 "names": [shortened(findings.cluster_name(k), 100) for k in range(len(summary.sizes))],
                 "least": 1 / n_allowed,
                 "highest": summary.highest_entropy or 1.0,
                 "colours": colours,
+                "groups": {
+                    "of": [next((g for g, own in enumerate(groups) if k in own), 0) for k in range(len(summary.sizes))],
+                    "colours": both_colours(len(groups)),
+                }
+                if groups
+                else None,
                 "classes": [
                     {"names": [shortened(name, 60) for name in one.names], "colours": both_colours(len(one.names))}
                     for one in [classes]
@@ -193,31 +213,148 @@ def page_content(findings: Findings) -> dict[str, Any]:
     }
 
 
+def _in_words(share: float) -> str:
+    return percent(share).replace("<", "less than ").replace(">", "more than ")
+
+
 def _lead(findings: Findings) -> str:
-    """What a manager asks first, in words."""
+    """What was found, in one sentence or two."""
     summary = findings.summary
     n, used, clusters = len(summary.labels), len(summary.clusters), summary.clusters
     limit = f", of at most {integer(summary.n_allowed)}" if summary.n_allowed > used else ""
-    words = f"{counted(n, 'sample')} in {counted(used, 'cluster')}{limit}."
+    words = f"{counted(n, 'sample')} in {counted(used, 'group')}{limit}."
     if used < 2:
         return words
 
-    def in_words(share: float) -> str:
-        return percent(share).replace("<", "less than ").replace(">", "more than ")
-
     def told(cluster: int) -> str:
         name = findings.cluster_name(cluster)
-        is_called = f"is “{shortened(name, 80)}”" if name else f"is cluster {cluster}"
-        return f"{in_words(summary.sizes[cluster] / n)}, {is_called}"
+        called = f"“{shortened(name, 80)}”" if name else f"cluster {cluster}"
+        return f"{_in_words(summary.sizes[cluster] / n)}, is {called}"
 
-    sure = in_words(float((summary.confidence >= DOUBT).mean()))
-    smallest = f", the smallest, {told(clusters[-1])}" if used > 2 else ""
-    words += f" The largest, {told(clusters[0])}{smallest}. The model is sure of {sure} of the samples."
+    smallest = f"; the smallest, {told(clusters[-1])}" if used > 2 else ""
+    return f"{words} The largest, {told(clusters[0])}{smallest}."
+
+
+def _answers(findings: Findings) -> list[tuple[str, str]]:
+    """What a reader asks next, and the answer in words."""
+    summary = findings.summary
+    if len(summary.clusters) < 2:
+        return []
+    n_doubtful = int((summary.confidence < DOUBT).sum())
+    sure = _in_words(float((summary.confidence >= DOUBT).mean()))
+    doubt = f"; {counted(n_doubtful, 'sample')} could as well be elsewhere" if n_doubtful else ""
+    told = f"The model is sure of {sure} of the samples{doubt}. That does not tell whether its clusters are right."
+    answers = [("How sure", f"{findings.evidence} {told}".strip())]
+    if findings.outliers is not None:
+        count = int(findings.outliers.sum())
+        ringed = "fits in nowhere: it is ringed" if count == 1 else "fit in nowhere: they are ringed"
+        told = f"{counted(count, 'sample')} {ringed} on the map." if count else "No sample lies far from all others."
+        answers.append(("Outliers", told))
     if findings.explanation is not None:
         leading = [name for name, share in findings.explanation.importances.items() if share >= 0.1][:3]
         if leading:
-            words += f" What sets them apart most: {', '.join(shortened(name, 40) for name in leading)}."
-    return words
+            answers.append(("Set apart by", f"{', '.join(shortened(name, 40) for name in leading)}."))
+    return answers
+
+
+def _furthest(findings: Findings) -> list[int]:
+    """The rows that fit in nowhere, the worst first."""
+    assert findings.outliers is not None
+    rows = np.flatnonzero(findings.outliers)
+    order = np.arange(len(rows)) if findings.scores is None else np.argsort(findings.scores[rows], kind="stable")
+    return [int(row) for row in rows[order][:MOST_OUTLIERS]]
+
+
+def _outliers(findings: Findings, gallery: Gallery | None) -> dict[str, Any] | None:
+    """The samples that fit in nowhere, and the columns in which they are unlike their own cluster; None without any."""
+    if findings.outliers is None or not findings.outliers.any():
+        return None
+    summary, total = findings.summary, int(findings.outliers.sum())
+    rows = _furthest(findings)
+    return {
+        "count": integer(total),
+        "shown": integer(len(rows)) if len(rows) < total else "",
+        "has_reasons": findings.contrasts is not None,
+        "has_scores": findings.scores is not None,
+        "samples": [
+            {
+                "name": findings.row_name(row),
+                "tile": "" if gallery is None else gallery.sheet.position(gallery.tile[row]),
+                "cluster": int(summary.labels[row]),
+                "distance": "" if findings.scores is None else f"{decimal(-float(findings.scores[row]), '.1f')} ×",
+                "reasons": _reasons(findings, row),
+            }
+            for row in rows
+        ],
+    }
+
+
+def _reasons(findings: Findings, row: int) -> list[str]:
+    """The columns in which a sample is furthest from its cluster, with its value and the usual one."""
+    contrasts, features, cluster = findings.contrasts, findings.read_features, int(findings.labels[row])
+    if contrasts is None or findings.features is None:
+        return []
+    values = np.asarray(findings.features[row], dtype=np.float64)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        away = np.abs(np.nan_to_num((values - contrasts.inside[cluster]) / contrasts.deviation[0], posinf=0.0))
+    found: dict[str, str] = {}
+    for at in np.argsort(-away, kind="stable").tolist():
+        feature, usual = features[at], float(contrasts.inside[cluster, at])
+        if away[at] < UNUSUAL or len(found) == 3:
+            break
+        if not feature.value:
+            extent = 4 * float(contrasts.deviation[0, at])
+            own, typical = (write_value(float(value), feature, extent) for value in (values[at], usual))
+            found.setdefault(feature.source, f"{feature.source} {own}, usually {typical}")
+        elif values[at] == 1:
+            found.setdefault(feature.source, f"{feature.source} {feature.value}, as {percent(usual)} of the cluster")
+    return list(found.values())
+
+
+def _groups(findings: Findings) -> list[list[int]]:
+    """The groups of the most persistent layer of clusters, the largest first; none without a hierarchy."""
+    tree, used = findings.hierarchy, findings.summary.clusters
+    layer = next((k for k in tree.layers if 1 < k < len(used)), 0) if tree is not None else 0
+    if tree is None or not layer:
+        return []
+    group = tree.groups(layer)
+    return [own for g in range(layer) if (own := [k for k in used if group[k] == g])]
+
+
+def _dendrogram(findings: Findings) -> dict[str, Any] | None:
+    """The tree of clusters in a drawing of 100 × 100, root to the left: its lines, its nodes, its leaves in order."""
+    tree, used = findings.hierarchy, findings.summary.clusters
+    if tree is None or len(used) < 3:
+        return None
+    K = len(tree.values)
+    below: list[list[int]] = [[k] if k in used else [] for k in range(K)]
+    for a, b, _, _ in tree.linkage:
+        below.append(below[int(a)] + below[int(b)])
+    leaves, top = below[-1], float(tree.linkage[-1, 2]) or 1.0
+    # Where a line enters a node: half way along its leaves, and as far from them as its merges cost.
+    places = {k: (100.0, 100 * (leaves.index(k) + 0.5) / len(leaves)) for k in used}
+    lines, nodes = [], []
+    for merge, (a, b, height, _) in enumerate(tree.linkage):
+        ends = [places[int(each)] for each in (a, b) if below[int(each)]]
+        if len(ends) == 1:
+            places[K + merge] = ends[0]
+        if len(ends) < 2:
+            continue
+        x = 100 - 96 * float(height) / top
+        (x1, y1), (x2, y2) = ends
+        places[K + merge] = (x, (y1 + y2) / 2)
+        lines.append(f"M{coordinate(x1)} {coordinate(y1)}H{coordinate(x)}V{coordinate(y2)}H{coordinate(x2)}")
+        nodes.append(
+            {
+                "clusters": sorted(below[K + merge]),
+                "left": coordinate(x),
+                "top": coordinate((y1 + y2) / 2),
+                "cost": percent(float(height)),
+            }
+        )
+    x, y = places[2 * K - 2]
+    lines.append(f"M0 {coordinate(y)}H{coordinate(x)}")
+    return {"path": "".join(lines), "nodes": nodes, "leaves": [(k, findings.cluster_name(k)) for k in leaves]}
 
 
 def _metrics(findings: Findings, scores: Mapping[str, str]) -> list[tuple[str, str, str]]:
@@ -232,12 +369,6 @@ def _metrics(findings: Findings, scores: Mapping[str, str]) -> list[tuple[str, s
         ("Smallest", percent(summary.sizes[last] / n), f"cluster {last}"),
         ("Sure of", percent(float((summary.confidence >= DOUBT).mean())), f"at a probability of {percent(DOUBT)}"),
     ]
-    if findings.explanation is not None:
-        leading = next(iter(findings.explanation.importances.items()), ("", 0.0))
-        if leading[1] > 0:
-            metrics.append(
-                ("Set apart most by", shortened(leading[0], 40), f"{percent(leading[1])} of what tells them apart")
-            )
     labelled = ""
     if classes is not None and not classes.known.all():
         labelled = f"of {integer(classes.known.sum())} samples"
@@ -388,6 +519,7 @@ def _clusters(findings: Findings, contrasts: Contrasts | None, gallery: Gallery 
                 "columns": columns,
                 "examples": [] if gallery is not None or rule is None else _examples(findings, cluster, columns),
                 "features": shown,
+                "typical": "" if gallery is None else gallery.sheet.position(gallery.tile[gallery.typical[cluster][0]]),
                 "mean": "" if gallery is None else gallery.sheet.position(gallery.mean[cluster]),
                 "strips": [] if gallery is None else _strips(findings, gallery, cluster, confidence),
             }
@@ -476,7 +608,12 @@ def _uncertain(findings: Findings, gallery: Gallery | None) -> dict[str, Any]:
         }
         for row, name in zip(rows, names, strict=True)
     ]
-    return {"samples": samples, "certain_clusters": [cluster for cluster, own in each.items() if not len(own)]}
+    any_doubt = bool((summary.confidence[rows] < CERTAIN).any())
+    return {
+        "samples": samples,
+        "any_doubt": any_doubt,
+        "certain_clusters": [cluster for cluster, own in each.items() if not len(own)],
+    }
 
 
 def _confusion(classes: Classes, summary: Summary) -> list[dict[str, Any]]:
@@ -558,7 +695,9 @@ def choose_rows(findings: Findings, most: int = MOST_ON_MAP) -> NDArray[np.intp]
     Of more than ``most`` samples each cluster keeps its share, but at least 100 samples, or all it has.
     """
     summary, generator = findings.summary, np.random.default_rng(0)
-    drawn = np.flatnonzero(np.isfinite(np.asarray(findings.points, dtype=np.float64)).all(1))
+    drawn = np.arange(len(summary.labels))
+    if findings.points is not None:
+        drawn = np.flatnonzero(np.isfinite(np.asarray(findings.points, dtype=np.float64)).all(1))
     if len(drawn) > most:
         owners = summary.labels[drawn]
         sizes = np.bincount(owners, minlength=len(summary.sizes))
@@ -574,36 +713,46 @@ def choose_rows(findings: Findings, most: int = MOST_ON_MAP) -> NDArray[np.intp]
     return generator.permutation(drawn)
 
 
-def encode_samples(findings: Findings, rows: NDArray[np.intp], contrasts: Contrasts | None) -> dict[str, Any]:
-    """All that the map draws, and that it shows of a sample under the pointer.
-
-    Places are in units of the first view, which goes from 0 to 1 both ways: outliers cost the others no digits.
-    """
-    summary, classes = findings.summary, findings.known_classes
-    points = np.asarray(findings.points, dtype=np.float64)[rows]
-    low, span = first_view(points)
+def encode_map(drawn: Map, summary: Summary, labels: NDArray[np.int64]) -> dict[str, Any]:
+    """Where samples lie on a map, in units of its first view, from 0 to 1: outliers cost the others no digits."""
+    low, span = first_view(drawn.points)
     # Beyond this numbers of four bytes come to an end, and so does every screen.
-    places = ((points - low) / span).clip(-1e30, 1e30)
-    entropy = summary.entropy[rows] / (summary.highest_entropy or 1.0)
-    data: dict[str, Any] = {
-        "n": len(rows),
+    places = ((drawn.points - low) / span).clip(-1e30, 1e30)
+    return {
+        "axes": drawn.axes and list(map(plain, drawn.axes)),
         "low": low.tolist(),
         "span": span.tolist(),
         "extent": [[float(own.min(initial=0.0)), float(own.max(initial=1.0))] for own in places.T],
         "x": pack(places[:, 0], "<f4"),
         "y": pack(places[:, 1], "<f4"),
+        # Without axes clusters are islands of one density: their middle is their heart.
+        "places": _label_places(places, summary, labels, sigma=2.0 if drawn.axes else 5.0),
+    }
+
+
+def encode_samples(
+    findings: Findings, rows: NDArray[np.intp], maps: Sequence[Map], contrasts: Contrasts | None
+) -> dict[str, Any]:
+    """All that the maps draw, and that they show of a sample under the pointer."""
+    summary, classes = findings.summary, findings.known_classes
+    entropy = summary.entropy[rows] / (summary.highest_entropy or 1.0)
+    data: dict[str, Any] = {
+        "n": len(rows),
+        "maps": [encode_map(each, summary, summary.labels[rows]) for each in maps],
         "row": pack(rows, "<u4"),
         "label": pack(summary.labels[rows], "<u2"),
         "next": pack(summary.following[rows], "<u2"),
         "p": pack(np.rint(summary.confidence[rows] * FULL).clip(0, FULL), "<u2"),
         "nextP": pack(np.rint(summary.following_probability[rows] * FULL).clip(0, FULL), "<u2"),
         "entropy": pack(np.rint(entropy * FULL).clip(0, FULL), "<u2"),
-        "places": _label_places(places, summary, summary.labels[rows]),
     }
     if findings.row_names is not None:
-        data["names"] = [shortened(findings.row_names[row], 100) for row in rows]
+        longest = min(LONGEST_NAME, max(100, MOST_CHARACTERS // max(len(rows), 1)))
+        data["names"] = [shortened(findings.row_names[row], longest) for row in rows]
     if classes is not None:
         data["class"] = pack(classes.codes[rows], "<u2")
+    if findings.outliers is not None and findings.outliers.any():
+        data["outlier"] = pack(findings.outliers[rows], "<u1")
     if contrasts is not None:
         data |= _telling_values(findings, rows, contrasts)
     return data
@@ -625,7 +774,7 @@ def first_view(points: Array) -> tuple[Array, Array]:
     return np.where(flat, low - 0.5, low), np.where(flat, 1.0, high - low)
 
 
-def _label_places(places: Array, summary: Summary, labels: NDArray[np.int64]) -> list[list[float]]:
+def _label_places(places: Array, summary: Summary, labels: NDArray[np.int64], sigma: float) -> list[list[float]]:
     """Number and densest spot of each cluster that is drawn."""
     found = []
     for cluster in summary.clusters:
@@ -640,7 +789,7 @@ def _label_places(places: Array, summary: Summary, labels: NDArray[np.int64]) ->
         cells = np.floor((own - low) / size).clip(0, CELLS - 1).astype(np.int64)
         table = np.bincount(cells[:, 0] * CELLS + cells[:, 1], minlength=CELLS**2).reshape(CELLS, CELLS)
         # Wide enough to find the heart of a scattered cluster rather than a chance pair in it.
-        smooth = gaussian_filter(table.astype(np.float64), sigma=2.0, mode="constant")
+        smooth = gaussian_filter(table.astype(np.float64), sigma=sigma, mode="constant")
         heart = low + (np.array(np.unravel_index(smooth.argmax(), smooth.shape)) + 0.5) * size
         near = own[(((own - heart) / size) ** 2).sum(1).argsort(kind="stable")[: max(1, len(own) // 10)]]
         found.append([cluster, *(float(f"{middle:.6g}") for middle in np.median(near, axis=0))])

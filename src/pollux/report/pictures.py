@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,15 +51,15 @@ class Gallery:
     uncertain: dict[int, list[int]]
 
 
-def make_gallery(images: Images, summary: Summary) -> Gallery:
-    """The images (n, H, W[, 3]) that are shown for each cluster."""
+def make_gallery(images: Images, summary: Summary, further: Sequence[int] = ()) -> Gallery:
+    """The images (n, H, W[, 3]) that are shown for each cluster, and further rows."""
     sharp = max(images.shape[1:3]) <= PIXELATED
     members = {cluster: summary.members(cluster) for cluster in summary.clusters}
     typical = {cluster: summary.most_typical(cluster).tolist() for cluster in summary.clusters}
     uncertain = {
         cluster: summary.least_certain(np.setdiff1d(own, typical[cluster])).tolist() for cluster, own in members.items()
     }
-    rows = sorted({row for own in (*typical.values(), *uncertain.values()) for row in own})
+    rows = sorted({row for own in (*typical.values(), *uncertain.values(), further) for row in own})
     means = np.stack([np.rint(images[own].mean(0, dtype=np.float64)).astype(np.uint8) for own in members.values()])
     tiles = np.concatenate([_shrink(means, LARGEST), _shrink(images[rows], LARGEST)])
     sheet, _ = (

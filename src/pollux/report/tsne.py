@@ -1,4 +1,4 @@
-"""A map on which neighbours stay neighbours, by openTSNE."""
+"""A map on which neighbours stay neighbours: a t-SNE in plain arrays, whose repulsion is summed on a grid."""
 
 from __future__ import annotations
 
@@ -6,37 +6,107 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import fft
+from scipy.sparse import csr_array
 from sklearn.decomposition import PCA
 
 MOST_ROWS = 20_000
 """Rows that are arranged; further ones are placed among them."""
-_COMPONENTS, _PERPLEXITY = 50, 30
-AXES = ("neighbour embedding, first coordinate", "second coordinate")
+_COMPONENTS = 50
+# Equal weights of 15 neighbours give the map that a perplexity of 30 gives, with a sixth of its edges.
+_NEIGHBOURS = 15
+_PLACED_BY = 5
+# Steps with attraction enlarged, so that clusters find each other, and steps without.
+_EARLY, _LATE, _EXAGGERATION = 100, 150, 12.0
+# The kernel 1 / (1 + d²) is smooth on the scale of 1: quadratic interpolation on so fine a grid follows it.
+_SPACING = 0.5
+_MOST_ELEMENTS = 20_000_000
+
+Points = NDArray[np.float64]
 
 
-def neighbour_map(X: NDArray[Any]) -> tuple[NDArray[np.float64], tuple[str, str]]:
-    """A t-SNE of X (n, d): points (n, 2) whose neighbours are those of the rows, and what their axes are.
+def neighbour_map(X: NDArray[Any]) -> Points:
+    """A t-SNE of X (n, d): points (n, 2) whose neighbours are those of the rows.
 
     Only who lies near whom means something: neither distances between clusters nor the directions do. At most 20,000
     rows are arranged, in their first 50 principal components, and the others placed among them. The same rows give the
-    same map. It needs ``pip install 'pollux[map]'``.
+    same map.
     """
-    try:
-        from openTSNE import TSNE
-    except ImportError as error:
-        raise ImportError("This map is drawn by openTSNE: pip install 'pollux[map]'.") from error
+    # Imported late, because it brings torch, which figures do not need.
+    from pollux.geometry.neighbours import nearest
+
     X = np.nan_to_num(np.asarray(X, dtype=np.float32))
-    rows = np.arange(len(X))
-    if len(X) > MOST_ROWS:
-        rows = np.sort(np.random.default_rng(0).choice(len(X), MOST_ROWS, replace=False))
-    if X.shape[1] > _COMPONENTS < len(X):
-        X = PCA(_COMPONENTS, random_state=0).fit(X[rows]).transform(X)
-    # A point has neighbours of its own to be near to: fewer than there are rows.
-    perplexity = max(1.0, min(_PERPLEXITY, (len(rows) - 1) / 3))
-    arranged = TSNE(perplexity=perplexity, random_state=0, n_jobs=1).fit(X[rows])
-    points = np.empty((len(X), 2))
-    points[rows] = arranged
-    others = np.setdiff1d(np.arange(len(X)), rows)
-    for part in np.array_split(others, -(-len(others) // MOST_ROWS)) if len(others) else []:
-        points[part] = arranged.prepare_partial(X[part], k=10)
-    return points, AXES
+    n, generator = len(X), np.random.default_rng(0)
+    rows = np.arange(n) if n <= MOST_ROWS else np.sort(generator.choice(n, MOST_ROWS, replace=False))
+    count = min(_COMPONENTS, len(rows), X.shape[1])
+    # Of rows that are all the same, components explain nothing of nothing.
+    with np.errstate(invalid="ignore", divide="ignore"):
+        X = PCA(count, random_state=0).fit(X[rows]).transform(X) if count else X
+    start = np.zeros((len(rows), 2))
+    start[:, : min(count, 2)] = X[rows, :2]
+    # Small, so that forces decide and not where it started; rows that are equal can part.
+    start /= start[:, 0].std() or 1.0
+    start = 1e-4 * (start + generator.normal(scale=0.01, size=start.shape))
+    points = np.empty((n, 2))
+    points[rows] = _arrange(nearest(X[rows], _NEIGHBOURS).numbers, start)
+    others = np.setdiff1d(np.arange(n), rows)
+    # Distances but for the length of each sample, which its neighbours have in common.
+    lengths = (X[rows] ** 2).sum(1)
+    for part in np.array_split(others, -(-len(others) * len(rows) // _MOST_ELEMENTS)) if len(others) else []:
+        near = np.argpartition(lengths - 2 * X[part] @ X[rows].T, _PLACED_BY, axis=1)[:, :_PLACED_BY]
+        # The mean of neighbours in two clusters would lie between them.
+        points[part] = np.median(points[rows[near]], axis=1)
+    return points
+
+
+def _arrange(neighbours: NDArray[np.int64], y: Points) -> Points:
+    """The t-SNE of a graph of neighbours (n, k) from y (n, 2), the widest direction first.
+
+    Repulsion is that of all pairs: a convolution of the points with the kernel, on a grid, by its Fourier transform.
+    """
+    n, k = neighbours.shape
+    directed = csr_array((np.ones(n * k), neighbours.ravel(), k * np.arange(n + 1)), shape=(n, n))
+    graph = (directed + directed.T).tocsr()
+    weights = graph.data / max(graph.data.sum(), 1.0)
+    owners, ends = np.repeat(np.arange(n), np.diff(graph.indptr)), graph.indices
+    step, gains, kernels = np.zeros_like(y), np.ones_like(y), dict[int, tuple[Any, Any]]()
+    for iteration in range(_EARLY + _LATE):
+        exaggeration, momentum = (_EXAGGERATION, 0.5) if iteration < _EARLY else (1.0, 0.8)
+        squared = ((y[owners] - y[ends]) ** 2).sum(1)
+        pull = csr_array((exaggeration * weights / (1 + squared), ends, graph.indptr), shape=(n, n))
+        attraction = pull.sum(1)[:, None] * y - pull @ y
+
+        corner = y.min(0) - 1.5 * _SPACING
+        side = int(fft.next_fast_len(int(np.ceil((y.max(0) - corner).max() / _SPACING)) + 3))
+        if side not in kernels:
+            apart = _SPACING * np.minimum(np.arange(2 * side), 2 * side - np.arange(2 * side))
+            kernel = (1 / (1 + apart[:, None] ** 2 + apart**2)).astype(np.float32)
+            kernels = {side: (fft.rfft2(kernel), fft.rfft2(kernel**2))}
+        spread = _interpolate((y - corner) / _SPACING, side)
+        charges = spread.T @ np.column_stack([np.ones(n), y])
+        # Twice as wide, so that what leaves on one side does not come back on the other.
+        wide = (2 * side, 2 * side)
+        waves = fft.rfft2(charges.T.reshape(3, side, side).astype(np.float32), s=wide)
+        kernel, squares = kernels[side]
+        sums = fft.irfft2(np.concatenate([waves * squares, waves[:1] * kernel]), s=wide)[:, :side, :side]
+        ones, x_and_y, total = np.split(spread @ sums.reshape(4, -1).T, [1, 3], axis=1)
+        # All pairs, without those of a point and itself.
+        repulsion = (ones * y - x_and_y) / max(float(total.sum()) - n, 1e-12)
+
+        gradient = 4 * (attraction - repulsion)
+        gains = np.maximum(np.where(gradient * step < 0, gains + 0.2, 0.8 * gains), 0.01)
+        step = momentum * step - n / exaggeration * gains * gradient
+        y = y + step - (y + step).mean(0)
+    return np.asarray(y @ np.linalg.svd(y, full_matrices=False)[2].T)
+
+
+def _interpolate(places: Points, side: int) -> csr_array:
+    """The weights (n, side²) by which values of points (n, 2) are shared by the nine nodes of a grid around each."""
+    middle = np.rint(places)
+    off = (places - middle)[:, :, None]
+    weight = np.concatenate([off * (off - 1) / 2, 1 - off**2, off * (off + 1) / 2], axis=2)
+    node = middle.astype(np.int64)[:, :, None] + np.array([-1, 0, 1])
+    nodes = node[:, 0, :, None] * side + node[:, 1, None]
+    shares = weight[:, 0, :, None] * weight[:, 1, None]
+    n = len(places)
+    return csr_array((shares.ravel(), nodes.ravel(), np.arange(0, 9 * n + 1, 9)), shape=(n, side * side))

@@ -32,6 +32,7 @@ from pollux.training.problem import MemoryProblem, Problem, log_probabilities
 
 # Known samples, and pairs of each kind, that join a step.
 _KNOWN_OF_A_STEP, _PAIRS_OF_A_STEP = 256, 128
+_MOST_TIGHT = 400
 _SPREADING, _SPREADING_STEPS = 0.9, 50
 _SPREAD_NEIGHBOURS, _FOLDS, _ITERATIONS = 10, 5, 100
 
@@ -101,8 +102,7 @@ class Hints:
                 f"Rows {one} and {other} cannot be linked ({option('cannot_link')}), but {because}: take one of the "
                 "two back."
             )
-        if n_clusters == 1 and len(cannot):
-            raise InputError(f"Rows cannot be apart ({option('cannot_link')}) in a single cluster.")
+        _check_room(part, of_part, np.unique(np.column_stack([first, second]), axis=0), n_clusters)
         rows = np.flatnonzero(of_part[part] >= 0)
         return Hints(n_clusters, rows, of_part[part[rows]], must, cannot, given, labels[given], weight)
 
@@ -287,6 +287,45 @@ def _linked_parts(pairs: Pairs, n: int) -> NDArray[np.int64]:
     """A number (n,) that is the same for samples that pairs link, also by way of others."""
     graph = scipy.sparse.coo_array((np.ones(len(pairs)), pairs.T), shape=(n, n))
     return np.asarray(connected_components(graph, directed=False)[1], dtype=np.int64)
+
+
+def _check_room(part: NDArray[np.int64], of_part: NDArray[np.int64], apart: Pairs, n_clusters: int) -> None:
+    """Raise an InputError where more parts are all apart from each other than there are clusters.
+
+    Whether clusters suffice for any pairs is the colouring of a graph; this finds what people would see.
+    """
+    # Parts of a known cluster are one, and apart from those of the others.
+    known = {int(k): int(np.flatnonzero(of_part == k)[0]) for k in np.unique(of_part[of_part >= 0])}
+    one = np.arange(len(of_part))
+    one[of_part >= 0] = [known[int(k)] for k in of_part[of_part >= 0]]
+    others = [(a, b) for a in known.values() for b in known.values() if a < b]
+    edges = np.concatenate([one[apart], np.array(others, dtype=np.int64).reshape(-1, 2)]) if len(apart) else apart
+    while len(edges):
+        # Whatever has room left beside all others is no obstacle.
+        is_tight = np.bincount(edges.ravel()) >= n_clusters
+        kept = edges[is_tight[edges].all(1)]
+        if len(kept) == len(edges):
+            break
+        edges = kept
+    # Of very many the first, so that this takes no time.
+    tight, places = np.unique(edges, return_inverse=True)
+    places = places.reshape(edges.shape)
+    places = places[(places < _MOST_TIGHT).all(1)]
+    beside = np.zeros((min(len(tight), _MOST_TIGHT),) * 2, dtype=bool)
+    beside[places[:, 0], places[:, 1]] = beside[places[:, 1], places[:, 0]] = True
+    for start in range(len(beside)):
+        clique, left = [start], np.flatnonzero(beside[start])
+        while len(left) and len(clique) <= n_clusters:
+            clique.append(int(left[beside[np.ix_(left, left)].sum(0).argmax()]))
+            left = left[beside[clique[-1], left]]
+        if len(clique) > n_clusters:
+            rows = sorted(int(np.flatnonzero(one[part] == tight[each])[0]) for each in clique)
+            listed = ", ".join(map(str, rows[:12])) + (" …" if len(rows) > 12 else "")
+            raise InputError(
+                f"Rows {listed} are all apart from each other, by {option('cannot_link')} and by what is known or must "
+                f"be linked, and there are {n_clusters} clusters: ask for {len(clique)} "
+                f"({option('n_clusters', len(clique))}), or take a pair back."
+            )
 
 
 def _check_pairs(pairs: Any, n: int, name: str) -> Pairs:

@@ -3,28 +3,35 @@
 const createMap = (canvas, data, told) => {
   const { samples } = data;
   /* In units of the first view: from 0 to 1 both ways, and beyond where a few samples lie far from the others. */
-  const x = new Float32Array(bytesOf(samples.x));
-  const y = new Float32Array(bytesOf(samples.y));
-  const [extentX, extentY] = samples.extent;
-  const whole = extentX[0] === 0 && extentX[1] === 1 && extentY[0] === 0 && extentY[1] === 1;
+  const maps = samples.maps.map((own) => ({
+    ...own,
+    x: new Float32Array(bytesOf(own.x)),
+    y: new Float32Array(bytesOf(own.y)),
+    whole: own.extent.every(([low, high]) => low === 0 && high === 1),
+  }));
+  for (const own of maps) own.grid = gridOf(own.x, own.y);
+  let [shown] = maps;
+  let { x, y, places } = shown;
   const label = new Uint16Array(bytesOf(samples.label));
   const sure = new Uint16Array(bytesOf(samples.p));
   const entropy = new Uint16Array(bytesOf(samples.entropy));
   const known = samples.class ? new Uint16Array(bytesOf(samples.class)) : null;
-  const grid = gridOf(x, y);
+  const outlier = samples.outlier ? new Uint8Array(bytesOf(samples.outlier)) : null;
   const context = canvas.getContext("2d", { alpha: false });
   const calm = matchMedia("(prefers-reduced-motion: reduce)");
   /* Stretch is how much more y is enlarged than in the first view: that of everything may have another shape. */
   const first = { zoom: 1, stretch: 1, x: 0.5, y: 0.5 };
   const view = { ...first };
   let everything = first;
-  let atEverything = whole;
+  let atEverything = shown.whole;
   const size = { width: 0, height: 0, ratio: 1 };
   const fit = { x: 1, y: 1 };
   let image = null;
   let buffer = null;
   let mode = "cluster";
-  let picked = -1;
+  /* Which samples are marked, or null for all; the clusters that are picked. */
+  let marked = null;
+  let picked = [];
   let hovered = -1;
   let cross = false;
   let theme = null;
@@ -34,6 +41,7 @@ const createMap = (canvas, data, told) => {
 
   const codesOf = {
     cluster: () => label,
+    group: () => Uint16Array.from(label, (cluster) => data.groups.of[cluster]),
     class: () => known,
     confidence: () => Uint8Array.from(sure, (p) => {
       const share = (p / FULL - data.least) / (1 - data.least || 1);
@@ -45,6 +53,7 @@ const createMap = (canvas, data, told) => {
 
   const coloursOf = () => {
     if (mode === "cluster") return theme.clusters.map(pixel);
+    if (mode === "group") return theme.groups.map(pixel);
     if (mode === "class") return theme.classes.map(pixel);
     return Array.from({ length: RAMP }, (_, at) => {
       const share = at / (RAMP - 1);
@@ -73,24 +82,26 @@ const createMap = (canvas, data, told) => {
     image = context.createImageData(canvas.width + 2 * MARGIN * 2, canvas.height + 2 * MARGIN * 2);
     buffer = new Uint32Array(image.data.buffer);
     const room = {
-      x: Math.max(20, size.width - Math.min(104, 0.2 * size.width)),
-      y: Math.max(20, size.height - 84),
+      x: Math.max(20, size.width - (shown.axes ? Math.min(104, 0.2 * size.width) : 40)),
+      y: Math.max(20, size.height - (shown.axes ? 84 : 40)),
     };
-    [fit.x, fit.y] = fitted(room, samples.span[0], samples.span[1]);
+    const [extentX, extentY] = shown.extent;
+    [fit.x, fit.y] = fitted(room, ...shown.span);
     const wide = extentX[1] - extentX[0];
     const high = extentY[1] - extentY[0];
-    const [wideFit, highFit] = fitted(room, wide * samples.span[0], high * samples.span[1]);
+    const [wideFit, highFit] = fitted(room, wide * shown.span[0], high * shown.span[1]);
     const [zoomX, zoomY] = [wideFit / wide / fit.x, highFit / high / fit.y];
     const middle = ([low, top]) => (low + top) / 2;
-    everything = whole ? first : { zoom: zoomX, stretch: zoomY / zoomX, x: middle(extentX), y: middle(extentY) };
+    everything = shown.whole ? first : { zoom: zoomX, stretch: zoomY / zoomX, x: middle(extentX), y: middle(extentY) };
     if (atEverything) Object.assign(view, everything);
-    told.beyond(whole ? [] : beyond());
+    told.beyond(shown.whole ? [] : beyond());
   };
   /* Pixels for all of a width and of a height: distances mean the same in both directions, unless the samples would fill
-     less than half of the frame. */
+     less than half of the frame. Where directions mean nothing it is filled at once, within reason. */
   const fitted = (room, width, height) => {
     const unit = { x: room.x / width, y: room.y / height };
     const least = Math.min(unit.x, unit.y);
+    if (!shown.axes) return [Math.min(unit.x, 1.6 * least) * width, Math.min(unit.y, 1.6 * least) * height];
     return Math.max(unit.x, unit.y) <= 2 * least ? [least * width, least * height] : [room.x, room.y];
   };
   /* The samples that the first view leaves out. */
@@ -104,10 +115,11 @@ const createMap = (canvas, data, told) => {
   const drawLines = (stride) => {
     const colour = pixel(theme.grid);
     const marks = { x: [], y: [] };
+    if (!shown.axes) return marks;
     for (const [axis, extent, scale, index] of [["x", size.width, scaleX(), 0], ["y", size.height, scaleY(), 1]]) {
-      const perUnit = scale / samples.span[index];
-      const origin = samples.low[index];
-      const centre = origin + view[axis] * samples.span[index];
+      const perUnit = scale / shown.span[index];
+      const origin = shown.low[index];
+      const centre = origin + view[axis] * shown.span[index];
       const half = extent / 2 / perUnit;
       const step = niceStep(2 * half, Math.max(2, extent / 110));
       for (let at = Math.ceil((centre - half) / step) * step; at <= centre + half; at += step) {
@@ -121,8 +133,8 @@ const createMap = (canvas, data, told) => {
     return marks;
   };
 
-  /* Samples of one cluster, or of all others, or all (−1), in their own colours or in one. */
-  const drawDots = (stride, only, others, colours, single, dotRadius, opacity) => {
+  /* Samples that are marked (1), or all others (0), or all, in their own colours or in one. */
+  const drawDots = (stride, only, colours, single, dotRadius, opacity) => {
     const shapes = discs(dotRadius * size.ratio, opacity, stride);
     const ax = scaleX() * size.ratio;
     const ay = scaleY() * size.ratio;
@@ -132,7 +144,7 @@ const createMap = (canvas, data, told) => {
     const bottom = image.height - MARGIN - 4;
     const reach = MARGIN + 4;
     for (let i = 0; i < x.length; i++) {
-      if (only >= 0 && (label[i] === only) === others) continue;
+      if (marked && marked[i] !== only) continue;
       const px = x[i] * ax + bx;
       const py = by - y[i] * ay;
       if (!(px > reach && py > reach && px < right && py < bottom)) continue;
@@ -166,7 +178,8 @@ const createMap = (canvas, data, told) => {
     };
     context.textBaseline = "alphabetic";
     context.textAlign = "center";
-    const { across, up } = canvas.dataset;
+    if (!shown.axes) return;
+    const [across, up] = shown.axes;
     for (const [place, value, step] of marks.x) {
       if (place > 44 && place < size.width - 30) context.fillText(digits(value, step), place, size.height - 24);
     }
@@ -188,16 +201,19 @@ const createMap = (canvas, data, told) => {
     context.textAlign = "center";
     context.textBaseline = "middle";
     const tags = [];
-    for (const [cluster, qx, qy] of samples.places) {
+    for (const [cluster, qx, qy] of places) {
       const tag = { cluster, x: screenX(qx), y: screenY(qy) };
       tag.width = context.measureText(cluster).width + 13;
       if (tag.x > 8 && tag.y > 8 && tag.x < size.width - 8 && tag.y < size.height - 8) tags.push(tag);
     }
     moveApart(tags);
+    const isDim = (tag) => (picked.length > 0 && !picked.includes(tag.cluster)) || (marked && !picked.length);
+    const taken = tags.map((tag) => [tag.x, tag.y, tag.width + 2, 22]);
     for (const tag of tags) {
-      context.globalAlpha = picked < 0 || picked === tag.cluster ? 1 : 0.3;
+      context.globalAlpha = isDim(tag) ? 0.3 : 1;
       context.fillStyle = theme.paper;
-      context.strokeStyle = mode === "cluster" ? theme.clusters[tag.cluster] : theme.quiet;
+      context.strokeStyle = mode === "cluster" ? theme.clusters[tag.cluster]
+        : mode === "group" ? theme.groups[data.groups.of[tag.cluster]] : theme.quiet;
       context.lineWidth = 1.75;
       context.beginPath();
       context.roundRect(tag.x - tag.width / 2, tag.y - 10, tag.width, 20, 10);
@@ -207,6 +223,26 @@ const createMap = (canvas, data, told) => {
       context.fillText(tag.cluster, tag.x, tag.y + 0.5);
     }
     context.globalAlpha = 1;
+    /* Names where there is room: below, above or beside the number, on nothing that is written already. */
+    context.font = `500 12px ${theme.font}`;
+    context.lineWidth = 4;
+    context.lineJoin = "round";
+    context.strokeStyle = theme.paper;
+    for (const tag of tags) {
+      const name = data.names[tag.cluster];
+      if (!name || isDim(tag)) continue;
+      const text = name.length > 34 ? `${name.slice(0, 33).trimEnd()}…` : name;
+      const width = context.measureText(text).width + 8;
+      const aside = (width + tag.width) / 2;
+      const free = [[0, 20], [0, -20], [aside, 0], [-aside, 0]].map(([dx, dy]) => [tag.x + dx, tag.y + dy, width, 17]).find(
+        ([cx, cy]) => cx - width / 2 > 2 && cx + width / 2 < size.width - 2 && cy > 12 && cy < size.height - 12
+          && taken.every(([ox, oy, wide, high]) => Math.abs(cx - ox) >= (width + wide) / 2 - 1 || Math.abs(cy - oy) >= (17 + high) / 2 - 1),
+      );
+      if (!free) continue;
+      taken.push(free);
+      context.strokeText(text, free[0], free[1]);
+      context.fillText(text, free[0], free[1]);
+    }
   };
 
   const draw = () => {
@@ -217,12 +253,8 @@ const createMap = (canvas, data, told) => {
     const colours = coloursOf();
     const dot = radius();
     const opacity = samples.n > 20000 ? 0.62 : samples.n > 3000 ? 0.72 : 0.85;
-    if (picked >= 0) {
-      drawDots(stride, picked, true, colours, pixel(theme.all), dot, 0.55);
-      drawDots(stride, picked, false, colours, 0, dot, Math.min(1, opacity + 0.1));
-    } else {
-      drawDots(stride, -1, false, colours, 0, dot, opacity);
-    }
+    if (marked) drawDots(stride, 0, colours, pixel(theme.all), dot, 0.55);
+    drawDots(stride, 1, colours, 0, dot, marked ? Math.min(1, opacity + 0.1) : opacity);
     const inset = 2 * MARGIN;
     context.setTransform(1, 0, 0, 1, 0, 0);
     if (onPaper) {
@@ -235,6 +267,18 @@ const createMap = (canvas, data, told) => {
     }
     context.setTransform(size.ratio, 0, 0, size.ratio, 0, 0);
     writeMarks(marks);
+    if (outlier) {
+      context.strokeStyle = theme.ink;
+      context.lineWidth = 1;
+      context.beginPath();
+      for (let i = 0; i < x.length; i++) {
+        if (!outlier[i] || (marked && !marked[i])) continue;
+        const [px, py] = [screenX(x[i]), screenY(y[i])];
+        context.moveTo(px + dot + 2, py);
+        context.arc(px, py, dot + 2, 0, 2 * Math.PI);
+      }
+      context.stroke();
+    }
     writeNumbers();
     if (cross) {
       context.strokeStyle = theme.quiet;
@@ -266,9 +310,9 @@ const createMap = (canvas, data, told) => {
     for (let row = cellOf(qy - reach / scaleY()); row <= cellOf(qy + reach / scaleY()); row++) {
       for (let column = cellOf(qx - reach / scaleX()); column <= cellOf(qx + reach / scaleX()); column++) {
         const at = row * CELLS + column;
-        for (let m = grid.starts[at]; m < grid.starts[at + 1]; m++) {
-          const i = grid.members[m];
-          if (picked >= 0 && label[i] !== picked) continue;
+        for (let m = shown.grid.starts[at]; m < shown.grid.starts[at + 1]; m++) {
+          const i = shown.grid.members[m];
+          if (marked && !marked[i]) continue;
           const dx = (x[i] - qx) * scaleX();
           const dy = (y[i] - qy) * scaleY();
           const distance = dx * dx + dy * dy;
@@ -289,12 +333,13 @@ const createMap = (canvas, data, told) => {
   const within = (zoom) => Math.max(0.8 * everything.zoom, Math.min(MOST_ZOOM, zoom));
   const settle = () => {
     view.zoom = within(view.zoom);
-    view.x = Math.max(extentX[0], Math.min(extentX[1], view.x));
-    view.y = Math.max(extentY[0], Math.min(extentY[1], view.y));
+    for (const [at, axis] of ["x", "y"].entries()) {
+      view[axis] = Math.max(shown.extent[at][0], Math.min(shown.extent[at][1], view[axis]));
+    }
     canvas.classList.toggle("zoomed", view.zoom > 1.05);
     const near = (name) => Math.abs(view[name] - everything[name]) <= 1e-6 * Math.abs(everything[name]);
     atEverything = Object.keys(view).every(near);
-    told.shown(atEverything && !whole);
+    told.shown(atEverything && !shown.whole);
     redraw();
   };
   const zoomAt = (factor, px, py) => {
@@ -331,6 +376,36 @@ const createMap = (canvas, data, told) => {
   const zoomBy = (factor, after) => glide({ ...view, zoom: within(view.zoom * factor) }, after);
   /* Everything; and from there back to the first view. */
   const reset = (after) => glide(atEverything ? first : everything, after);
+
+  /* Another map: the samples go from where they are to where it has them. */
+  const showMap = (index) => {
+    hover(-1);
+    cancelAnimationFrame(stroll);
+    const [goal, before, at] = [maps[index], [scaleX(), scaleY()], { ...view }];
+    const from = { x, y, places };
+    shown = goal;
+    Object.assign(view, first);
+    atEverything = goal.whole;
+    measure();
+    /* Where they are now, in the units of the other map. */
+    const nowX = (value) => 0.5 + (value - at.x) * before[0] / fit.x;
+    const nowY = (value) => 0.5 + (value - at.y) * before[1] / fit.y;
+    const began = performance.now();
+    const duration = calm.matches ? 0 : 600;
+    const step = (now) => {
+      const share = duration ? Math.min(1, Math.max(0, (now - began) / duration)) : 1;
+      const eased = share * share * (3 - 2 * share);
+      const between = (a, b) => a + (b - a) * eased;
+      if (share < 1) {
+        x = goal.x.map((value, i) => between(nowX(from.x[i]), value));
+        y = goal.y.map((value, i) => between(nowY(from.y[i]), value));
+        places = goal.places.map(([k, px, py], i) => [k, between(nowX(from.places[i][1]), px), between(nowY(from.places[i][2]), py)]);
+        stroll = requestAnimationFrame(step);
+      } else ({ x, y, places } = goal);
+      settle();
+    };
+    step(duration ? began : began + 1);
+  };
 
   listen();
 
@@ -424,9 +499,10 @@ const createMap = (canvas, data, told) => {
     reset,
     dress(next, printed) { theme = next; onPaper = printed; measure(); draw(); },
     colourBy(next) { mode = next; codes = codesOf[mode](); redraw(); },
-    pick(cluster) { picked = cluster; hover(-1); redraw(); },
+    mark(samples, clusters) { marked = samples; picked = clusters; hover(-1); redraw(); },
+    showMap,
     screen: (sample) => [screenX(x[sample]), screenY(y[sample])],
-    state: () => ({ ...view, mode, picked, hovered, everything: atEverything }),
+    state: () => ({ ...view, mode, hovered, everything: atEverything, map: maps.indexOf(shown), marked: marked ? marked.reduce((sum, one) => sum + one, 0) : samples.n }),
     size,
   };
 };

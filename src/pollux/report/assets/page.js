@@ -19,7 +19,8 @@ const classes = data.classes.length ? data.classes[0] : null;
 const canvas = document.querySelector("#map canvas");
 const tip = document.getElementById("tip");
 const said = document.getElementById("said");
-let picked = -1;
+/* The clusters that are picked: one, or those below a node of their tree. */
+let picked = [];
 
 const percent = (share) => {
   const shown = 100 * share;
@@ -111,36 +112,41 @@ const showTip = (sample, place) => {
   }
 };
 
-const pick = (cluster) => {
-  picked = cluster === picked ? -1 : cluster;
-  root.classList.toggle("has-pick", picked >= 0);
-  every("[data-pick]").forEach((button) => button.setAttribute("aria-pressed", String(+button.dataset.pick === picked)));
-  every("[data-cluster]").forEach((part) => part.classList.toggle("on", +part.dataset.cluster === picked));
-  every("[data-of]").forEach((part) => part.classList.toggle("on", +part.dataset.of === picked));
-  document.getElementById("picked").hidden = picked < 0;
-  if (picked >= 0) {
-    const name = document.getElementById("picked-name");
-    name.replaceChildren(chip(picked), `Cluster ${picked}`);
-    said.textContent = `Cluster ${picked} picked: ${data.sizes[picked].toLocaleString("en-GB")} samples.`;
+const pick = (...clusters) => {
+  picked = String(clusters) === String(picked) ? [] : clusters;
+  root.classList.toggle("has-pick", picked.length > 0);
+  every("[data-pick]").forEach((button) => button.setAttribute("aria-pressed", String(button.dataset.pick === picked.join(" "))));
+  every("[data-cluster]").forEach((part) => part.classList.toggle("on", picked.includes(+part.dataset.cluster)));
+  every("[data-of]").forEach((part) => part.classList.toggle("on", picked.includes(+part.dataset.of)));
+  document.getElementById("picked").hidden = !picked.length;
+  if (picked.length) {
+    const called = `Cluster${picked.length > 1 ? "s" : ""} ${picked.join(", ")}`;
+    const size = picked.reduce((sum, cluster) => sum + data.sizes[cluster], 0);
+    document.getElementById("picked-name").replaceChildren(...picked.map(chip), called);
+    said.textContent = `${called} picked: ${size.toLocaleString("en-GB")} samples.`;
   } else {
     said.textContent = "All clusters are shown.";
   }
-  map.pick(picked);
   listMembers();
 };
 
 /* Members: those whose name holds what is searched for, of the picked cluster, in the order of the data. */
 const MOST_LISTED = 200;
 const inOrder = [...rows.keys()].sort((a, b) => rows[a] - rows[b]);
-const search = document.getElementById("search");
+const searches = every("input[type=search]");
 const called = (cluster) => data.names[cluster] || "";
 const findMembers = () => {
-  const wanted = search.value.trim().toLowerCase();
-  return inOrder.filter((sample) => (picked < 0 || labels[sample] === picked)
-    && (!wanted || nameOf(sample).toLowerCase().includes(wanted) || called(labels[sample]).toLowerCase().includes(wanted)));
+  const wanted = searches[0].value.trim().toLowerCase();
+  return inOrder.filter((sample) => (!picked.length || picked.includes(labels[sample]))
+    && (!wanted || nameOf(sample).toLowerCase().includes(wanted) || String(rows[sample]) === wanted
+      || called(labels[sample]).toLowerCase().includes(wanted)));
 };
 const listMembers = () => {
   const found = findMembers();
+  const all = found.length === samples.n;
+  const marked = all ? null : new Uint8Array(samples.n);
+  if (!all) for (const sample of found) marked[sample] = 1;
+  map.mark(marked, picked);
   const body = document.getElementById("listed");
   body.replaceChildren(...found.slice(0, MOST_LISTED).map((sample) => {
     const row = element("tr");
@@ -153,10 +159,17 @@ const listMembers = () => {
     return row;
   }));
   const count = found.length.toLocaleString("en-GB");
+  const many = `${count} sample${found.length === 1 ? "" : "s"}`;
   document.getElementById("found").textContent = found.length > MOST_LISTED
-    ? `${count} samples, of which the first ${MOST_LISTED} are shown` : `${count} sample${found.length === 1 ? "" : "s"}`;
+    ? `${many}, of which the first ${MOST_LISTED} are shown` : many;
+  document.getElementById("found-on-map").textContent = searches[0].value.trim() ? many : "";
 };
-search.addEventListener("input", listMembers);
+for (const search of searches) {
+  search.addEventListener("input", () => {
+    for (const other of searches) other.value = search.value;
+    listMembers();
+  });
+}
 document.getElementById("download").addEventListener("click", () => {
   /* A spreadsheet would run a text that begins so. */
   const cell = (value) => `"${(/^[=+\-@\t\r]/.test(value) ? `'${value}` : value).replaceAll('"', '""')}"`;
@@ -208,9 +221,11 @@ const dress = (light) => {
   const names = ["paper", "ink", "quiet", "grid", "all", "low", "middle", "high"];
   const theme = Object.fromEntries(names.map((name) => [name, named(name)]));
   theme.clusters = data.colours[tone];
+  theme.groups = data.groups ? data.groups.colours[tone] : [];
   theme.classes = classes ? [...classes.colours[tone], named("all-edge")] : [];
   theme.font = getComputedStyle(document.body).fontFamily;
   every("[data-class]").forEach((part) => part.style.setProperty("--c", theme.classes[+part.dataset.class]));
+  every("[data-colour]").forEach((part) => part.style.setProperty("--c", theme.groups[+part.dataset.colour]));
   map.dress(theme, printed);
 };
 dress(false);
@@ -221,14 +236,14 @@ addEventListener("beforeprint", () => dress(true));
 addEventListener("afterprint", () => dress(false));
 
 listMembers();
-every("[data-pick]").forEach((button) => button.addEventListener("click", () => pick(+button.dataset.pick)));
-document.querySelector("[data-clear]").addEventListener("click", () => { pick(picked); canvas.focus({ preventScroll: true }); });
+every("[data-pick]").forEach((button) => button.addEventListener("click", () => pick(...button.dataset.pick.split(" ").map(Number))));
+document.querySelector("[data-clear]").addEventListener("click", () => { pick(...picked); canvas.focus({ preventScroll: true }); });
 every("[data-step]").forEach((button) => button.addEventListener("click", () => {
   const used = data.sizes.flatMap((size, cluster) => (size ? [cluster] : []));
-  pick(used[(used.indexOf(picked) + +button.dataset.step + used.length) % used.length]);
+  pick(used[(used.indexOf(picked[0]) + +button.dataset.step + used.length) % used.length]);
 }));
 addEventListener("keydown", (event) => {
-  if (event.key === "Escape" && picked >= 0) pick(picked);
+  if (event.key === "Escape" && picked.length) pick(...picked);
 });
 every("[data-zoom]").forEach((button) => button.addEventListener("click", () => {
   if (button.dataset.zoom === "reset") map.reset();
@@ -238,6 +253,12 @@ every("input[name=colour]").forEach((input) => input.addEventListener("change", 
   every("[data-legend]").forEach((part) => { part.hidden = part.dataset.legend !== input.value; });
   map.colourBy(input.value);
 }));
+every("input[name=map]").forEach((input) => input.addEventListener("change", () => {
+  every("[data-map]").forEach((part) => { part.hidden = part.dataset.map !== input.value; });
+  map.showMap(+input.value);
+}));
+const chosen = document.querySelector("input[name=map]:checked");
+if (chosen && chosen.value !== "0") chosen.dispatchEvent(new Event("change"));
 const remembered = document.querySelector("input[name=colour]:checked");
 if (remembered && remembered.value !== "cluster") remembered.dispatchEvent(new Event("change"));
 
@@ -289,7 +310,7 @@ for (const { plot } of curves) {
 
 /* For scripts that read the page: where a row of the data lies on the screen, and what is shown. */
 window.pollux = {
-  state: map.state,
+  state: () => ({ ...map.state(), picked: picked.length === 1 ? picked[0] : -1, group: picked }),
   locate(row) {
     const box = canvas.getBoundingClientRect();
     const [left, top] = map.screen(rows.indexOf(row));
