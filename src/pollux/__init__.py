@@ -12,7 +12,7 @@ if typing.TYPE_CHECKING:
     from pollux.inspection.structure import Structure
     from pollux.objectives import Divergence, Gemini, f_divergence
     from pollux.selection import FeaturePath, Selection, select_features, select_n_clusters
-    from pollux.spec import MLP, Scaling, SoftTree, Training
+    from pollux.spec import MLP, KernelModel, Scaling, SoftTree, Training
     from pollux.trees import Explanation, GeminiTree, explain
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "GeminiClustering",
     "GeminiTree",
     "Hierarchy",
+    "KernelModel",
     "Scaling",
     "Selection",
     "SoftTree",
@@ -61,6 +62,7 @@ _HOMES = {
     "Hierarchy": "pollux.inspection.hierarchy",
     "embed": "pollux.embedding",
     "explain": "pollux.trees",
+    "KernelModel": "pollux.spec",
     "MLP": "pollux.spec",
     "Scaling": "pollux.spec",
     "Selection": "pollux.selection",

@@ -16,10 +16,6 @@ import scipy.sparse
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
-from sklearn.impute import SimpleImputer
-from sklearn.kernel_approximation import Nystroem
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
@@ -51,6 +47,7 @@ from pollux.recipes import EMBEDDINGS, IMAGES, RIM, TABLES, UNKNOWN, DataKind, a
 from pollux.spec import (
     GROUPS,
     MLP,
+    KernelModel,
     Scaling,
     SoftTree,
     Spec,
@@ -109,18 +106,19 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     its plain value, and only scaling, restarts, epochs and the batch size are automatic.
 
     Parameters of groups are reached by their names: ``set_params(training__patience=5, model__hidden=(50,))``, and in
-    ``GridSearchCV`` too, also where a group is None or ``model`` is ``"mlp"`` or ``"soft_tree"``.
+    ``GridSearchCV`` too, also where a group is None or ``model`` is ``"mlp"``, ``"kernel"`` or
+    ``"soft_tree"``.
 
     Parameters
     ----------
     n_clusters : int or "auto"
         Most clusters to find; too many may be asked for, and the surplus empties. "auto": a quick form of
         :func:`pollux.select_n_clusters` finds how many there are, and ``selection_`` says why.
-    model : str, MLP, SoftTree, nn.Module or callable
-        ``"linear"``, ``"mlp"`` (plain), ``"soft_tree"``, ``"lenet5"``, ``"resnet18"`` or ``"free"`` (a table of
-        probabilities, which cannot predict new samples); :class:`MLP` with its hidden layers, :class:`SoftTree` with
-        its cuts; a module that returns logits (n, n_clusters),
-        copied and trained from its weights; or a function (n_features or shape, n_clusters) → module.
+    model : str, MLP, KernelModel, SoftTree, nn.Module or callable
+        ``"linear"``, ``"mlp"`` (plain), ``"kernel"``, ``"soft_tree"``, ``"lenet5"``, ``"resnet18"`` or ``"free"`` (a
+        table of probabilities, which cannot predict new samples); :class:`MLP` with its hidden layers,
+        :class:`KernelModel` with its landmarks, :class:`SoftTree` with its cuts; a module that returns logits
+        (n, n_clusters), copied and trained from its weights; or a function (n_features or shape, n_clusters) → module.
     objective : str, Gemini or Divergence
         What is maximised: ``"mmd_ova"`` (plain), ``"wasserstein_ovo"``, ``"mi"``, …
     geometry : str, callable or Geometry
@@ -214,7 +212,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         self,
         n_clusters: int | str = 10,
         *,
-        model: str | MLP | SoftTree | nn.Module | Callable[..., nn.Module] = "auto",
+        model: str | MLP | KernelModel | SoftTree | nn.Module | Callable[..., nn.Module] = "auto",
         objective: str | Gemini | Divergence = "auto",
         geometry: str | Geometry | Callable[..., Tensor] = "auto",
         preprocessing: str | Scaling | BaseEstimator | None = "auto",
@@ -328,23 +326,20 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         return cls._of_recipe(n_clusters, RIM, overrides)
 
     @classmethod
-    def kernel_rim(cls, n_clusters: int = 10, *, kernel: str = "rbf", landmarks: int = 100, **overrides: Any) -> Self:
-        """RIM that is linear in features of a kernel at landmarks (Nyström) of the standardised columns.
+    def kernel_rim(cls, n_clusters: int = 10, *, kernel: Any = "rbf", landmarks: int = 100, **overrides: Any) -> Self:
+        """RIM of a :class:`KernelModel` of the standardised columns.
 
         Parameters
         ----------
         n_clusters : int
             Most clusters to find.
-        kernel : str or callable
-            A kernel of scikit-learn's :class:`~sklearn.kernel_approximation.Nystroem`.
-        landmarks : int
-            How many samples the features are made from, at most as many as there are. More tell finer shapes.
+        kernel, landmarks
+            Those of the :class:`KernelModel`.
         **overrides
-            Parameters that are to differ. A model file cannot hold this preprocessing: keep it with ``joblib``.
+            Parameters that are to differ, such as ``model__gamma=0.1``.
         """
-        features = Nystroem(kernel, n_components=landmarks, random_state=0)
-        preprocessing = make_pipeline(SimpleImputer(), StandardScaler(), features)
-        return cls._of_recipe(n_clusters, {**RIM, "preprocessing": preprocessing}, overrides)
+        own = {"model": KernelModel(landmarks, kernel), "preprocessing": Scaling("standard", missing="mean")}
+        return cls._of_recipe(n_clusters, {**RIM, **own}, overrides)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The parameters by name; ``deep``: those of groups too, also of a group that stands for its defaults."""
@@ -647,6 +642,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             sample_weight=sample_weight,
             in_memory=in_memory,
             scaling=getattr(spec.preprocessing, "scaling", "none"),
+            integers=not isinstance(spec.model, str) and not spec.preprocessing.describe_changes(),
         )
 
     def _pose(

@@ -78,6 +78,27 @@ def test_a_gap_is_an_empty_text() -> None:
     assert len(pd.read_csv("e.csv")) == 4
 
 
+def test_empty_and_repeated_texts_change_nothing_of_the_method(monkeypatch: pytest.MonkeyPatch) -> None:
+    encode = ENCODERS["wordllama"]().encode
+    silent = Encoder("wordllama", lambda texts: np.array(encode(texts)) * np.array([[bool(t)] for t in texts]), "texts")
+    monkeypatch.setitem(ENCODERS, "wordllama", lambda: silent)
+    table = reviews()
+    table.loc[4, "review"], table.loc[7, "review"] = "", table.loc[10, "review"]
+    table.to_csv("r.csv", index=False)
+    good("embed", "r.csv", "--out", "e.parquet")
+    for words in (["r.csv", "--text", "review"], ["e.parquet"]):
+        good("fit", *words, "--clusters", 3, "--epochs", 2, "--out", "run", "--overwrite")
+        assert summary_of("run")["recipe"] == "embeddings"
+        assert {each["name"].split(", ")[0].split()[0] for each in summary_of("run")["clusters"]} == set(WORDS)
+
+
+def test_a_column_of_sentences_that_is_not_used_says_how_it_could_be() -> None:
+    reviews().to_csv("r.csv", index=False)
+    assert (
+        "to cluster by what its texts say: --text review" in good("fit", "r.csv", "--use", "stars", "--clusters", 2).out
+    )
+
+
 def test_pictures_of_a_folder_become_vectors() -> None:
     Path("photos/a").mkdir(parents=True)
     for name, colour in (("a/red.png", (255, 0, 0)), ("blue.png", (0, 0, 255)), ("grey.png", (90, 90, 90))):

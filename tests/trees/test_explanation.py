@@ -197,3 +197,41 @@ def test_a_frame_that_is_encoded_is_told_in_the_columns_of_its_encoding() -> Non
     assert {name.replace("=", ":").split(":")[0] for name in renamed.feature_names} <= {"sort", "when", "extent"}
     with pytest.raises(InputError, match="feature_names"):
         explain(model, frame, ["sort"])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_gaps_can_tell_a_cluster(seed: int) -> None:
+    """Where a text column is missing exactly in one cluster, rules of held-back rows say so too."""
+    random = np.random.default_rng(seed)
+    seen = random.random(600) < 0.85
+    reason = np.where(seen, random.choice(["x", "y", "z"], 600, p=[0.6, 0.2, 0.2]), None)
+    frame = pd.DataFrame({"observed": seen, "reason": reason, "noise": random.normal(size=600)})
+    for columns, told in (
+        (["observed", "reason"], "observed is false|reason is missing"),
+        (["reason", "noise"], "missing"),
+    ):
+        found = explain((~seen).astype(int), frame[columns])
+        for rule in found.rules:
+            assert (rule.precision, rule.coverage) == (1, 1)
+        assert re.search(told, found.rules[1].conditions[0])
+        assert found.fidelity == 1
+
+
+def test_values_or_gaps_are_told_together() -> None:
+    random = np.random.default_rng(0)
+    price = random.uniform(0, 10, 500)
+    price[random.random(500) < 0.2] = np.nan
+    inside = np.isnan(price) | (price > 6)
+    rule = explain(inside.astype(int), pd.DataFrame({"price": price})).rules[1]
+    assert re.fullmatch(r"price > 6(\.0\d*)? or missing|price > 5\.9\d* or missing", rule.conditions[0])
+    assert rule.precision > 0.97
+
+
+def test_a_name_says_no_more_than_its_rule() -> None:
+    """Below a bound with as many others below it: not high, rather than medium."""
+    random = np.random.default_rng(0)
+    discount, region = random.uniform(0, 1, 900), random.choice([0, 1], 900)
+    labels = np.where(discount > 0.8, 2, region)
+    names = explain(labels, pd.DataFrame({"discount": discount, "region": random.normal(5 * region, 0.1)})).names
+    assert "not high discount" in names[0]
+    assert "medium" not in " ".join(names.values())

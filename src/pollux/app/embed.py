@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pollux.app.console import GOOD, Console
 from pollux.app.run_folder import MadeVectors
 from pollux.app.settings import Settings
-from pollux.data.arrow import no_column, plain
+from pollux.data.arrow import are_sentences, no_column, plain
 from pollux.errors import InputError, option
 from pollux.io.parsing import parse_json
 
@@ -134,7 +134,7 @@ def embed_texts(
 
 def find_texts(settings: Settings) -> str | None:
     """The only column of a table that holds sentences, by its first rows."""
-    from pollux.app.run_data import are_sentences, data_file, reading_of
+    from pollux.app.run_data import data_file, reading_of
     from pollux.data.sources import open_data
     from pollux.data.table_files import TableFiles
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from pollux.app.console import Console, PrintedRows
 from pollux.app.settings import STANDARD_INPUT, Settings
-from pollux.data.arrow import as_text
+from pollux.data.arrow import are_sentences, as_text
 from pollux.data.encoding import Encoding, Feature, TableEncoding
 from pollux.data.shuffling import WINDOW_BYTES
 from pollux.data.sources import InMemory, Part, Reading, Source, open_data
@@ -48,8 +48,6 @@ _MOST_LISTED = 60
 """Columns that are listed on the terminal; summary.json has all."""
 _NAMED_ROWS = 2_000
 _NAMED_TEXTS = 20_000
-# Words of a text, on average, from which on it is about something.
-_SENTENCE = 3
 _SCORED_ROWS = 1_000_000
 _ROWS_AT_ONCE = 262_144
 """Rows in memory that are written together: what is written of a row takes far more memory than the row."""
@@ -324,14 +322,10 @@ class RunData:
         }
 
 
-def are_sentences(texts: Sequence[str]) -> bool:
-    """Whether texts have so many words that they are about something."""
-    return bool(texts) and sum(len(text.split()) for text in texts) >= _SENTENCE * len(texts)
-
-
 def _texts_of(part: Part, encoding: Encoding, rows: slice) -> list[str]:
-    """The texts of an identifier that are sentences; none where no identifier is."""
-    for name in identifiers_of(part, encoding):
+    """The texts beside vectors that are sentences; none where no column holds some."""
+    others = [name for name in part.names if name not in set(encoding.names)]
+    for name in dict.fromkeys([*identifiers_of(part, encoding), *others]):
         values = part.column(name)[rows].tolist()
         if are_sentences([value for value in values[:_NAMED_ROWS] if isinstance(value, str)]):
             return [value if isinstance(value, str) else "" for value in values]

@@ -16,6 +16,8 @@ CODE = re.compile(r"0\d+|\d{19,}")
 """Text that looks like a number, and of which a number would lose digits."""
 
 
+_WORDS = 3
+
 VECTOR = re.compile(r"(.+)\[\d+\]")
 """The name of a column that holds one number of each vector."""
 
@@ -228,6 +230,11 @@ def is_number(value: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def are_sentences(texts: Sequence[str]) -> bool:
+    """Whether texts have so many words that they are about something."""
+    return bool(texts) and sum(len(text.split()) for text in texts) >= _WORDS * len(texts)
 
 
 def no_column(absent: Sequence[str], there: Sequence[str], given: str = "") -> InputError:

@@ -144,14 +144,15 @@ def _between(mean: _Numbers, low: _Numbers, high: _Numbers, weight: _Numbers) ->
 
 
 def looks_embedded(values: Any) -> bool:
-    """Whether some samples (n, d) look like the vectors of an encoder: all have length one.
+    """Whether some samples (n, d) look like the vectors of an encoder: all have length one, but for those of nothing.
 
-    Vectors of other lengths look like a table of standardised columns, of which the length of a row tells something.
+    An empty text has a vector of zeros. Vectors of other lengths look like a table of standardised columns, of which
+    the length of a row tells something.
     """
     values = np.asarray(values, dtype=np.float64)
-    if len(values) < _FEWEST_EMBEDDED or not values.size or not np.isfinite(values).all():
-        return False
-    return bool(np.abs(np.linalg.norm(values, axis=1) - 1).max() < _UNIT_LENGTH)
+    lengths = np.linalg.norm(values, axis=1) if values.size and np.isfinite(values).all() else np.empty(0)
+    lengths = lengths[lengths > _UNIT_LENGTH]
+    return len(lengths) >= _FEWEST_EMBEDDED and bool(np.abs(lengths - 1).max() < _UNIT_LENGTH)
 
 
 class Units(NamedTuple):

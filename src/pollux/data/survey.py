@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from pollux.data.arrow import (
     VECTOR,
     advised,
+    are_sentences,
     as_numbers,
     as_text,
     is_missing,
@@ -787,8 +788,16 @@ class Column:
             reason = "its lists differ in length" if is_vector else f"values of type {self.kind} are not read"
             raise LeaveOutError(reason, "")
         if not self.wanted and self.is_text_identifier:
-            raise LeaveOutError("each row has its own value", "id")
+            raise LeaveOutError(f"each row has its own value{self._say_sentences()}", "id")
         return self._plan_category(scaling)
+
+    def _say_sentences(self) -> str:
+        """How to cluster by texts, where these are some."""
+        if self.kind != "text" or not are_sentences(list(self.counts.of)):
+            return ""
+        return "; to cluster by what its texts say: " + advised(
+            f"pollux.embed(X[{self.name!r}])", option("text", self.name)
+        )
 
     @property
     def _kind_name(self) -> str:
@@ -893,7 +902,8 @@ class Column:
             if not self.wanted and (
                 len(counts) > MOST_VALUES_OF_TEXT or self.counts.many or total < _ROWS_OF_A_VALUE * len(counts)
             ):
-                raise LeaveOutError(f"{named}{found} different values{_almost_numbers(counts)}", "text")
+                hint = self._say_sentences() or _almost_numbers(counts)
+                raise LeaveOutError(f"{named}{found} different values{hint}", "text")
             kept = sorted(sorted(counts, key=lambda value: (-counts[value], value))[:MOST_VALUES_OF_TEXT])
             if not self.wanted:
                 kept = [value for value in kept if counts[value] >= _FREQUENT * total]

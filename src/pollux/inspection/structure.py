@@ -234,7 +234,8 @@ def _symmetric(X: Points) -> Points:
 
     Others are left alone: a power bends what depends on them linearly.
     """
-    centred, deviation = X - X.mean(0), X.std(0)
+    centred: Points = X - X.mean(0)
+    deviation = X.std(0)
     skewed = np.flatnonzero(np.abs(np.power(centred / deviation, 3).mean(0)) > _SKEWED)
     if 0 < len(skewed) <= _MOST_POWERS:
         with warnings.catch_warnings(), np.errstate(all="ignore"):

@@ -20,7 +20,7 @@ from sklearn.utils import check_array, check_random_state
 from torch import nn
 
 from pollux.clustering import CollapseWarning, GeminiClustering
-from pollux.data.samples import select_samples, table_to_encode
+from pollux.data.samples import as_several, select_samples, table_to_encode
 from pollux.data.scaling import FittedScaling, FittedTransformer, prepared
 from pollux.data.sources import InMemory
 from pollux.data.survey import Choices, learn_encoding
@@ -104,6 +104,8 @@ def select_n_clusters(
         allow_nan = Spec.of(estimator).preprocessing.missing == "mean"
     if isinstance(X, str) or not (hasattr(X, "shape") or hasattr(X, "__len__")):
         raise ValueError("X must be samples in memory: for files, use the command pollux select.")
+    if as_several(X) is not None:
+        raise ValueError("Numbers of clusters are compared on one array of samples, and X has several: join them.")
     table = table_to_encode(X)
     if table is not None:
         X = learn_encoding(InMemory(table), Choices(missing="mean", scaling="auto"))[0].encode(table)

@@ -38,11 +38,17 @@ _LARGEST = 1e37
 
 
 class Condition(NamedTuple):
-    """``low`` < column ≤ ``high``; of a column of zeros and ones: whether it has the value in its name."""
+    """``low`` < column ≤ ``high``, or ``missing``; of zeros and ones: whether it has the value in its name."""
 
     column: int
-    low: float
-    high: float
+    low: float = -math.inf
+    high: float = math.inf
+    missing: bool = False
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether it is about values, and not just about gaps."""
+        return -math.inf < self.low < math.inf or -math.inf < self.high < math.inf
 
 
 @dataclass(frozen=True)
@@ -65,7 +71,8 @@ class Rule:
     description : str
         The columns in which it differs most from all others, and from the cluster nearest to it.
     bounds : tuple of (str, float, float)
-        The conditions as numbers: column, low and high, low < value ≤ high. They may be infinite.
+        The conditions as numbers: column, low and high, low < value ≤ high. They may be infinite; where low is ∞ the
+        value is missing.
     """
 
     cluster: int
@@ -260,7 +267,7 @@ def explain_labels(
         if not found or _f1(held[row], inside) < _TELLING:
             said = f"No short rule tells this cluster.{f' The best is {said}' if found else ''}"
         said = "All rows are in this cluster." if sizes[cluster] == n else said
-        bounds = tuple((some_features[column].name, low, high) for column, low, high in found)
+        bounds = tuple((some_features[column].name, low, high) for column, low, high, _ in found)
         name = names.get(cluster, "few rows")
         rules.append(
             Rule(cluster, sizes[cluster], name, conditions, precision, coverage, said, told.get(cluster, ""), bounds)
@@ -426,25 +433,43 @@ def _find_rule(columns: Array, inside: NDArray[np.bool_]) -> list[Condition]:
     tree = grown.fit(columns, inside).tree_
     paths: dict[int, list[Condition]] = {0: []}
     best, best_score = paths[0], 2 * inside.sum() / (len(inside) + inside.sum())
-    filled = np.where(np.isnan(columns), -np.inf, columns)
     for node in range(tree.node_count):
         path = paths[node]
         score = _f1(_holds(path, columns), inside) - _WORTH * len(path)
         if score > best_score:
             best, best_score = path, score
         if tree.children_left[node] >= 0:
-            column, threshold = int(tree.feature[node]), float(tree.threshold[node])
-            # As many digits as tell the values on either side apart.
-            threshold = _rounded(threshold, filled[:, column])
-            paths[int(tree.children_left[node])] = [*path, Condition(column, -math.inf, threshold)]
-            paths[int(tree.children_right[node])] = [*path, Condition(column, threshold, math.inf)]
+            for child, condition in zip(
+                (int(tree.children_left[node]), int(tree.children_right[node])),
+                _parted(tree, node, columns),
+                strict=True,
+            ):
+                paths[child] = [*path, condition]
     merged: dict[int, Condition] = {}
-    for condition in best:
-        old = merged.get(condition.column, Condition(condition.column, -math.inf, math.inf))
-        merged[condition.column] = Condition(
-            condition.column, max(old.low, condition.low), min(old.high, condition.high)
-        )
-    return list(merged.values())
+    for column, low, high, missing in best:
+        old = merged.get(column, Condition(column, missing=True))
+        merged[column] = Condition(column, max(old.low, low), min(old.high, high), old.missing and missing)
+    found = list(merged.values())
+    for at, condition in enumerate(found):
+        # That some of a cluster lack a value is said where it is needed to tell it.
+        plain = [*found[:at], condition._replace(missing=False), *found[at + 1 :]]
+        if condition.missing and _f1(_holds(plain, columns), inside) > _f1(_holds(found, columns), inside) - _WORTH:
+            found = plain
+    return found
+
+
+def _parted(tree: Any, node: int, columns: Array) -> tuple[Condition, Condition]:
+    """The conditions of the two children of a node of a tree that was grown on columns (n, p)."""
+    column, threshold = int(tree.feature[node]), float(tree.threshold[node])
+    if math.isinf(threshold):
+        # Between what is known and what is missing.
+        return Condition(column), Condition(column, math.inf, math.inf, missing=True)
+    values, has_gaps = columns[:, column], bool(np.isnan(columns[:, column]).any())
+    # As many digits as tell the values on either side apart.
+    threshold = _rounded(threshold, values[~np.isnan(values)])
+    goes_left = bool(tree.missing_go_to_left[node])
+    low = Condition(column, -math.inf, threshold, has_gaps and goes_left)
+    return low, Condition(column, threshold, math.inf, has_gaps and not goes_left)
 
 
 def _rounded(threshold: float, values: Array) -> float:
@@ -463,18 +488,21 @@ def _f1(holds: NDArray[np.bool_], inside: NDArray[np.bool_]) -> float:
 
 
 def _holds(conditions: Sequence[Condition], columns: Array) -> NDArray[np.bool_]:
-    """For which rows all conditions hold; none does where a value is missing."""
+    """For which rows all conditions hold."""
     holds = np.ones(len(columns), dtype=bool)
-    for column, low, high in conditions:
+    for column, low, high, missing in conditions:
         values = columns[:, column]
-        holds &= (values > low) & (values <= high)
+        holds &= ((values > low) & (values <= high)) | (missing & np.isnan(values))
     return holds
 
 
 def _in_words(condition: Condition, features: Features) -> str:
-    column, low, high = condition
+    column, low, high, missing = condition
     feature = features[column]
     name = feature.column or feature.source
+    if missing:
+        rest = "" if low == math.inf else f"{_in_words(condition._replace(missing=False), features)} or "
+        return f"{rest}{'' if rest else f'{name} is '}missing"
     if low == -math.inf and high == math.inf:
         return f"{name} is known"
     if feature.value:
@@ -495,15 +523,7 @@ def _branches(tree: DecisionTreeClassifier, columns: Array, features: Features, 
     nodes = tree.tree_
     if nodes.children_left[node] < 0:
         return ()
-    column, threshold = int(nodes.feature[node]), float(nodes.threshold[node])
-    if math.isinf(threshold):
-        # Between missing values and all others.
-        name = features[column].column or features[column].source
-        said = [f"{name} is known", f"{name} is missing"]
-    else:
-        threshold = _rounded(threshold, np.where(np.isnan(columns[:, column]), -np.inf, columns[:, column]))
-        ends = [Condition(column, -math.inf, threshold), Condition(column, threshold, math.inf)]
-        said = [_in_words(end, features) for end in ends]
+    said = [_in_words(end, features) for end in _parted(nodes, node, columns)]
     found = []
     for condition, child in zip(said, (nodes.children_left[node], nodes.children_right[node]), strict=True):
         shares = nodes.value[child, 0] / nodes.value[child, 0].sum()
@@ -529,15 +549,19 @@ def _contrast(columns: Array, inside: NDArray[np.bool_]) -> Array:
 
 
 def _level(condition: Condition, values: Array, inside: NDArray[np.bool_]) -> str:
-    """Whether rows have high, medium or low values (n,): beside the others, since a condition parts them from some."""
+    """Whether rows have high, medium or low values (n,), or merely no high or no low ones, beside the others."""
     if condition.low > -math.inf and condition.high < math.inf:
         return "medium"
-    known = ~np.isnan(values)
+    known, is_high = ~np.isnan(values), condition.low > -math.inf
     others, own = values[~inside & known], values[inside & known]
-    median = np.median(own) if len(own) else 0.0
-    is_high = condition.low > -math.inf
-    beyond = np.mean(others > median if is_high else others < median) if len(others) else 0.0
-    return "medium" if beyond > 1 / 3 else "high" if is_high else "low"
+    if not len(others) or not len(own):
+        return "high" if is_high else "low"
+    low, median, high = np.quantile(own, [0.1, 0.5, 0.9])
+    # A condition parts the cluster from some of the others, and may leave as many on its side.
+    if np.mean(others > median if is_high else others < median) <= 1 / 3:
+        return "high" if is_high else "low"
+    is_between = min(np.mean(others < low), np.mean(others > high)) >= 1 / 5
+    return "medium" if is_between else "not low" if is_high else "not high"
 
 
 def _name(
@@ -556,10 +580,9 @@ def _name(
     for condition in rule if is_telling else ():
         feature = features[condition.column]
         told = _in_words(condition, features)
-        is_bounded = condition.low > -math.inf or condition.high < math.inf
-        if is_bounded and not feature.value:
+        if condition.is_bounded and not feature.value:
             level = _level(condition, columns[:, condition.column], inside)
-            level = {"high": "late", "low": "early"}.get(level, level) if feature.is_date else level
+            level = level.replace("high", "late").replace("low", "early") if feature.is_date else level
             told = f"{level} {feature.name}"
         words.append(told)
         used.add(feature.source)
