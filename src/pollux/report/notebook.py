@@ -71,6 +71,7 @@ def summarise(clustering: GeminiClustering) -> str:
     """The clusters of a fit as a small table of HTML: sizes, names where there are any, and how sure it is."""
     fitted, names = clustering.fitted_, named_clusters(clustering)
     facts = [f"{fitted.recipe} recipe" if fitted.recipe else ""]
+    facts.append(f"structure: {fitted.known_structure.grade}" if fitted.known_structure is not None else "")
     facts.append(f"agreement of the restarts {fitted.stability:.2f}" if fitted.stability is not None else "")
     facts.append("training was stopped: it diverged" if fitted.diverged else "")
     rows: list[dict[str, str]] = []
