@@ -9,6 +9,7 @@ if typing.TYPE_CHECKING:
     from pollux.data.streams import open_stream
     from pollux.embedding import embed, name_clusters
     from pollux.inspection.hierarchy import Hierarchy
+    from pollux.inspection.structure import Structure
     from pollux.objectives import Divergence, Gemini, f_divergence
     from pollux.selection import FeaturePath, Selection, select_features, select_n_clusters
     from pollux.spec import MLP, KernelModel, Scaling, SoftTree, Training
@@ -27,6 +28,7 @@ __all__ = [
     "Scaling",
     "Selection",
     "SoftTree",
+    "Structure",
     "Training",
     "data",
     "embed",
@@ -65,6 +67,7 @@ _HOMES = {
     "Scaling": "pollux.spec",
     "Selection": "pollux.selection",
     "SoftTree": "pollux.spec",
+    "Structure": "pollux.inspection.structure",
     "Training": "pollux.spec",
     "f_divergence": "pollux.objectives",
     "load": "pollux.clustering",

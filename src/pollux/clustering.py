@@ -37,6 +37,7 @@ from pollux.errors import InputError, warn
 from pollux.fitted import Fitted, say_outside
 from pollux.geometry import Geometry, Precomputed
 from pollux.inspection.hierarchy import Hierarchy, build_hierarchy
+from pollux.inspection.structure import Structure
 from pollux.io import model_files, tensors
 from pollux.objectives import Divergence, Gemini
 from pollux.objectives.penalties import Penalty
@@ -173,6 +174,9 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     stability_ : float or None
         How alike the clusterings of the restarts are: the mean adjusted Rand index of two of them, 0 for those of one
         cluster; None for a single restart. With ``trial_epochs`` it is that after the trial.
+    structure_ : Structure or None
+        Whether clusters are there, ``"clear"``, ``"likely"`` or ``"none"``, with the evidence: looked at in up to 1,000
+        samples when it is first asked for. None where it cannot be, as for a free table.
     history_ : dict of lists
         ``objective``, ``clusters`` and ``entropy`` of each epoch.
     n_iter_ : int
@@ -520,6 +524,13 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             raise AttributeError("labels_ are there after fit.")
         return self.fitted_.labels
 
+    @property
+    def structure_(self) -> Structure | None:
+        """Whether clusters are there, with the evidence; it is looked at when it is first asked for."""
+        if not self.__sklearn_is_fitted__():
+            raise AttributeError("structure_ is there after fit.")
+        return self.fitted_.structure
+
     def predict(self, X: Any) -> NDArray[np.int64]:
         """The cluster of each sample, (n,)."""
         return np.asarray(self._probabilities(X).argmax(1), dtype=np.int64)
@@ -631,6 +642,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             sample_weight=sample_weight,
             in_memory=in_memory,
             scaling=getattr(spec.preprocessing, "scaling", "none"),
+            integers=not isinstance(spec.model, str) and not spec.preprocessing.describe_changes(),
         )
 
     def _pose(

@@ -122,7 +122,9 @@ def test_lists_cannot_name_rows(command: str) -> None:
     import pyarrow as pa
     import pyarrow.parquet as parquet
 
-    parquet.write_table(pa.table({"x": np.arange(30) ** 2 % 11, "y": [[i] for i in range(30)]}), "d.parquet")
+    parquet.write_table(
+        pa.table({"x": np.arange(30) ** 2 % 11, "y": [[i] * (1 + i % 2) for i in range(30)]}), "d.parquet"
+    )
     start_run(settings(Path("d.parquet")), "run")
     words = ["fit", "d.parquet", *FAST] if command == "fit" else ["predict", "run", "d.parquet"]
     answer = pollux(*words, *(["--as", "id", "y"] if command == "fit" else ["--id", "y"]))

@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from pollux.clustering import GeminiClustering
     from pollux.ranks import Ranks
 
+# Restarts that agree say nothing of whether clusters are there: only those that do not are worth a line.
+_AGREED = 0.9
+
 COLLAPSED = (
     "Everything fell into one cluster. Try --objective mmd_ovo, more --restarts or a smaller --learning-rate; or the "
     "data hold no clusters that this model and geometry can see."
@@ -139,8 +142,12 @@ def _report(folder: Path, summary: dict[str, Any], console: Console) -> int:
     if numbered:
         console.echo(f"known clusters: {', '.join(numbered[:60])}{' …' if len(numbered) > 60 else ''}")
     # Runs of older versions lack it.
-    if summary.get("stability") is not None:
-        console.echo(f"agreement of the restarts: {summary['stability']:.2f}")
+    if summary.get("structure") is not None:
+        console.echo("structure: {grade}: {reason}".format(**summary["structure"]))
+    if (summary.get("stability") or 1.0) < _AGREED:
+        console.note(
+            f"restarts disagree (adjusted Rand index {summary['stability']:.2f}): another seed may find others"
+        )
     for kind, count in summary.get("hint_violations", {}).items():
         if count:
             console.note(
@@ -433,6 +440,8 @@ def _write_results(
         shown = {k: printable(name)[:MOST_OF_A_NAME] for k, name in names.items()}
         named = tuple(shown.get(k, "") for k in range(max(shown) + 1)) if any(shown.values()) else ()
         clustering.fitted_ = replace(clustering.fitted_, encoding=data.encoding, cluster_names=named)
+        with Stage("looking for structure"):
+            structure = clustering.structure_
         clustering.save(new / MODEL)
         if of_rows["restates"]:
             from pollux.trees.explanation import say_restated
@@ -458,6 +467,7 @@ def _write_results(
             "clusters_asked_for": data.settings.n_clusters,
             "objective": clustering.objective_,
             "stability": clustering.stability_,
+            "structure": None if structure is None else structure.to_dict(),
             **({"known": data.known_names()} if data.settings.known else {}),
             **({"hint_violations": clustering.hint_violations_} if clustering.hint_violations_ else {}),
             "epochs": clustering.n_iter_,

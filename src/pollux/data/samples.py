@@ -140,6 +140,7 @@ def open_samples(
     sample_weight: Any = None,
     in_memory: bool = False,
     scaling: str = "none",
+    integers: bool = False,
 ) -> Samples:
     """The samples of X, validated: in memory, or as a stream where X is one and each sample need not be known.
 
@@ -161,6 +162,8 @@ def open_samples(
         Whether each sample must be known, so that they cannot be streamed.
     scaling : str
         Of the columns of a table that holds more than numbers, and so is encoded; see :func:`learn_units`.
+    integers : bool
+        Whether whole numbers of a stream stay such, for a network that may be one of tokens.
     """
     choices = Choices(missing=missing, scaling=scaling)
     table = table_to_encode(X)
@@ -181,7 +184,7 @@ def open_samples(
     stream = X if isinstance(X, Stream) else _open_stream(X, dtype, choices)
     if len(stream) < fewest:
         raise InputError(f"{stream.name} has {len(stream)} rows: at least {fewest} are needed, one for each cluster.")
-    return stream
+    return stream.with_integers() if integers else stream
 
 
 def learn_from_table(table: Any, sample_weight: Any, choices: Choices) -> TableEncoding:

@@ -37,6 +37,7 @@ from pollux.geometry import (
     resolve,
 )
 from pollux.inspection.outliers import Prototypes
+from pollux.inspection.structure import Structure
 from pollux.io import tensors as tensor_files
 from pollux.io.parsing import Count, Finite, Size, parse
 from pollux.models import build
@@ -109,6 +110,15 @@ class History(Struct):
             raise ValueError("metrics are of different numbers of epochs")
 
 
+class FoundStructure(Struct):
+    """Whether clusters are there, and the evidence."""
+
+    grade: Literal["clear", "likely", "none"]
+    separation: Annotated[float, Meta(ge=0, le=1)]
+    gain: Finite
+    gain_error: Finite
+
+
 class Description(Struct):
     """What a model file says beside its tensors; fields that older versions lack have a default.
 
@@ -134,6 +144,7 @@ class Description(Struct):
     preprocessing: dict[str, Any] | None = None
     recipe: Literal[names.RECIPES] | None = None  # type: ignore[valid-type]
     hint_violations: dict[str, Count] | None = None
+    structure: FoundStructure | None = None
     # The shapes of several inputs, by position or by name.
     inputs: list[tuple[Size, ...]] | dict[str, tuple[Size, ...]] | None = None
     cluster_names: tuple[Annotated[str, Meta(max_length=MOST_OF_A_NAME)], ...] = ()
@@ -213,6 +224,7 @@ def save(clustering: Any, path: str | Path) -> None:
         "recipe": fitted.recipe,
         "cluster_names": fitted.cluster_names,
         "hint_violations": fitted.hint_violations,
+        "structure": None if fitted.known_structure is None else fitted.known_structure.to_dict(),
     }
     # What could not be loaded is not written.
     description = parse(data, Description, "The model cannot be saved")
@@ -386,6 +398,9 @@ def _fitted(clustering: Any, tensors: dict[str, Tensor], description: Descriptio
         range=kept.get("range"),
         given_prototypes=prototypes,
         hint_violations=description.hint_violations,
+        given_structure=None
+        if description.structure is None
+        else Structure(**msgspec.structs.asdict(description.structure)),
     )
 
 

@@ -1,5 +1,6 @@
 """Reports of a clustering: a page, and figures."""
 
+from pollux.report.comparison import Comparison, compare
 from pollux.report.figures import (
     plot_confusion,
     plot_decision_regions,
@@ -14,9 +15,11 @@ from pollux.report.page import render_page, write_page
 from pollux.report.tsne import neighbour_map
 
 __all__ = [
+    "Comparison",
     "Findings",
     "Places",
     "as_pictures",
+    "compare",
     "describe",
     "describe_training",
     "neighbour_map",

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pollux.clustering import GeminiClustering
     from pollux.fitted import Fitted
     from pollux.inspection.hierarchy import Hierarchy
+    from pollux.report.comparison import Comparison
 
 Array = NDArray[np.floating[Any]]
 MOST_CLASSES = 1_000
@@ -114,6 +115,8 @@ class Findings:
         Which samples fit in nowhere.
     hierarchy : Hierarchy, optional
         How clusters group into larger ones.
+    comparison : Comparison, optional
+        The clusters beside those of another clustering, or of other samples: :func:`compare`.
     evidence : str
         How clear it is that there are such clusters, as a sentence.
     cluster_names : mapping of int to str
@@ -147,6 +150,7 @@ class Findings:
     scores: Array | None = None
     outliers: NDArray[np.bool_] | None = None
     hierarchy: Hierarchy | None = None
+    comparison: Comparison | None = None
     evidence: str = ""
     cluster_names: Mapping[int, str] = field(default_factory=dict)
     history: Mapping[str, Sequence[float]] = field(default_factory=dict)

@@ -494,7 +494,8 @@ def _check_nodes(nodes: Nodes, labels: NDArray[np.int64], description: _Descript
         (nodes.cluster, description.n_clusters),
         (np.append(nodes.cluster[~inner], labels), description.n_clusters_),
     ]
-    if any(clusters.min() < 0 or clusters.max() >= most for clusters, most in known):
+    is_outside = any(clusters.min() < 0 or clusters.max() >= most for clusters, most in known)
+    if is_outside or description.n_clusters_ > description.n_clusters:
         raise ValueError("there are more clusters than clusters")
     if nodes.feature.min() < 0 or nodes.feature.max() >= p or np.isnan(nodes.threshold).any():
         raise ValueError("a split is of no column, or at no number")
