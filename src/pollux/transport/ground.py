@@ -75,6 +75,9 @@ class Costs:
         self.size = size / self.unit
         self._tolerance = share * self.size
         self.symmetric = not asymmetry > _ROUNDING * size
+        self.has_negative = least < -_ROUNDING * size
+        # Far off the origin, distances by way of a matrix product are some way from 0 there; kernels are largest.
+        self.is_small_on_diagonal = not float(np.abs(matrix.diagonal()).mean()) > float(matrix.mean()) / 2
         flaw = max(asymmetry, diagonal, -least) / self.unit
         self._may_be_metric = self.finite and flaw <= self._tolerance and self._triangles(_LOOKED_AT)
         self._solved = 0
