@@ -792,7 +792,7 @@ def test_every_penalty_is_one_finite_differentiable_value(name: str) -> None:
 )
 def test_numbers_that_are_no_log_probabilities_are_refused(logits: torch.Tensor) -> None:
     """Also where none is positive, as minus a squared distance."""
-    with pytest.raises(ValueError, match="over the clusters, and must to 1: call .log_softmax"):
+    with pytest.raises(ValueError, match="over the clusters, and must to 1"):
         Gemini("mi")(logits)
     for dtype in (torch.float16, torch.bfloat16, torch.float64):
         Gemini("mi")(logits.to(dtype).log_softmax(-1))
@@ -827,5 +827,5 @@ def test_a_divergence_of_another_shape_is_refused(mode: bool) -> None:
 
     assert float(Gemini(Divergence("l1", l1), mode)(log_p)) == pytest.approx(2 * float(Gemini("tv", mode)(log_p)))
     for wrong in (lambda p, q: l1(p, q).sum(-1), lambda p, q: l1(p, q)[..., None], lambda p, q: l1(p, q).sum()):
-        with pytest.raises(InputError, match="'l1' must give .* as torch.cdist does"):
+        with pytest.raises(InputError, match="'l1' must give"):
             Gemini(Divergence("l1", wrong), mode)(log_p)

@@ -35,6 +35,10 @@ class Features:
     values: Tensor
     centred: bool = False
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.values, Tensor):
+            raise TypeError(f"Features are a tensor (n, r), not a {type(self.values).__name__}.")
+
     def __len__(self) -> int:
         return len(self.values)
 

@@ -263,7 +263,8 @@ class Gemini:
     def _check_length(self, affinity: Affinity | None, n: int) -> None:
         if self.needs is None or affinity is None:
             return
-        if len(affinity) != n or (isinstance(affinity, Tensor) and affinity.shape != (n, n)):
+        is_matrix = not isinstance(affinity, Features) or affinity.values.ndim == 2
+        if len(affinity) != n or not is_matrix or (isinstance(affinity, Tensor) and affinity.shape != (n, n)):
             raise ValueError(
                 f"The affinity of {n} samples must be a tensor ({n}, {n}), or Features(x) of pollux.geometry for x "
                 f"({n}, r); got a {type(affinity).__name__} of {_shape(affinity)}."

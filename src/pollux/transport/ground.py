@@ -76,13 +76,16 @@ class Costs:
         self._tolerance = share * self.size
         self.symmetric = not asymmetry > _ROUNDING * size
         self.has_negative = least < -_ROUNDING * size
-        # Far off the origin, distances by way of a matrix product are some way from 0 there; kernels are largest.
-        self.is_small_on_diagonal = not float(np.abs(matrix.diagonal()).mean()) > float(matrix.mean()) / 2
         flaw = max(asymmetry, diagonal, -least) / self.unit
         self._may_be_metric = self.finite and flaw <= self._tolerance and self._triangles(_LOOKED_AT)
         self._solved = 0
         self._is_metric: bool | None = None
         self._single: NDArray[np.float32] | None = None
+
+    @property
+    def is_small_on_diagonal(self) -> bool:
+        """Whether finite costs of samples to themselves are small, as distances are up to rounding; no kernel is."""
+        return not np.abs(self.matrix.diagonal()).mean() > self.matrix.mean() / 2
 
     def _describe(self, matrix: Array) -> tuple[float, float, float, float]:
         engine = native()
