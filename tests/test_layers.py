@@ -17,9 +17,10 @@ ARCHITECTURE = TESTS.parent / "docs" / "architecture.md"
 LAYERS = [
     "progress",
     *("errors", "names", "recipes", "threads", "io.atomic", "io.locks", "io.parsing", "io.tensors", "ranks", "metrics"),
-    *("models", "data", "geometry", "transport", "objectives", "spec", "embedding", "training", "inspection.outliers"),
+    *("data", "geometry", "models", "transport", "objectives", "spec", "embedding", "training", "inspection.outliers"),
     *(
         "inspection.hierarchy",
+        "inspection.structure",
         "fitted",
         "io.model_files",
         "trees",

@@ -127,7 +127,7 @@ def test_the_estimator_has_its_methods_and_attributes() -> None:
 
 
 def test_a_model_is_a_name_or_a_function() -> None:
-    assert set(models.MODELS) == {"free", "linear", "mlp", "soft_tree", "lenet5", "resnet18"}
+    assert set(models.MODELS) == {"free", "linear", "mlp", "kernel", "soft_tree", "lenet5", "resnet18"}
     for name, factory in models.MODELS.items():
         assert getattr(models, name) is factory
 

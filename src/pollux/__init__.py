@@ -9,9 +9,10 @@ if typing.TYPE_CHECKING:
     from pollux.data.streams import open_stream
     from pollux.embedding import embed, name_clusters
     from pollux.inspection.hierarchy import Hierarchy
+    from pollux.inspection.structure import Structure
     from pollux.objectives import Divergence, Gemini, f_divergence
     from pollux.selection import FeaturePath, Selection, select_features, select_n_clusters
-    from pollux.spec import MLP, Scaling, SoftTree, Training
+    from pollux.spec import MLP, KernelModel, Scaling, SoftTree, Training
     from pollux.trees import Explanation, GeminiTree, explain
 
 __all__ = [
@@ -23,9 +24,11 @@ __all__ = [
     "GeminiClustering",
     "GeminiTree",
     "Hierarchy",
+    "KernelModel",
     "Scaling",
     "Selection",
     "SoftTree",
+    "Structure",
     "Training",
     "data",
     "embed",
@@ -59,10 +62,12 @@ _HOMES = {
     "Hierarchy": "pollux.inspection.hierarchy",
     "embed": "pollux.embedding",
     "explain": "pollux.trees",
+    "KernelModel": "pollux.spec",
     "MLP": "pollux.spec",
     "Scaling": "pollux.spec",
     "Selection": "pollux.selection",
     "SoftTree": "pollux.spec",
+    "Structure": "pollux.inspection.structure",
     "Training": "pollux.spec",
     "f_divergence": "pollux.objectives",
     "load": "pollux.clustering",

@@ -16,10 +16,6 @@ import scipy.sparse
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
-from sklearn.impute import SimpleImputer
-from sklearn.kernel_approximation import Nystroem
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
@@ -41,6 +37,7 @@ from pollux.errors import InputError, warn
 from pollux.fitted import Fitted, say_outside
 from pollux.geometry import Geometry, Precomputed
 from pollux.inspection.hierarchy import Hierarchy, build_hierarchy
+from pollux.inspection.structure import Structure
 from pollux.io import model_files, tensors
 from pollux.objectives import Divergence, Gemini
 from pollux.objectives.penalties import Penalty
@@ -50,6 +47,7 @@ from pollux.recipes import EMBEDDINGS, IMAGES, RIM, TABLES, UNKNOWN, DataKind, a
 from pollux.spec import (
     GROUPS,
     MLP,
+    KernelModel,
     Scaling,
     SoftTree,
     Spec,
@@ -108,18 +106,19 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     its plain value, and only scaling, restarts, epochs and the batch size are automatic.
 
     Parameters of groups are reached by their names: ``set_params(training__patience=5, model__hidden=(50,))``, and in
-    ``GridSearchCV`` too, also where a group is None or ``model`` is ``"mlp"`` or ``"soft_tree"``.
+    ``GridSearchCV`` too, also where a group is None or ``model`` is ``"mlp"``, ``"kernel"`` or
+    ``"soft_tree"``.
 
     Parameters
     ----------
     n_clusters : int or "auto"
         Most clusters to find; too many may be asked for, and the surplus empties. "auto": a quick form of
         :func:`pollux.select_n_clusters` finds how many there are, and ``selection_`` says why.
-    model : str, MLP, SoftTree, nn.Module or callable
-        ``"linear"``, ``"mlp"`` (plain), ``"soft_tree"``, ``"lenet5"``, ``"resnet18"`` or ``"free"`` (a table of
-        probabilities, which cannot predict new samples); :class:`MLP` with its hidden layers, :class:`SoftTree` with
-        its cuts; a module that returns logits (n, n_clusters),
-        copied and trained from its weights; or a function (n_features or shape, n_clusters) → module.
+    model : str, MLP, KernelModel, SoftTree, nn.Module or callable
+        ``"linear"``, ``"mlp"`` (plain), ``"kernel"``, ``"soft_tree"``, ``"lenet5"``, ``"resnet18"`` or ``"free"`` (a
+        table of probabilities, which cannot predict new samples); :class:`MLP` with its hidden layers,
+        :class:`KernelModel` with its landmarks, :class:`SoftTree` with its cuts; a module that returns logits
+        (n, n_clusters), copied and trained from its weights; or a function (n_features or shape, n_clusters) → module.
     objective : str, Gemini or Divergence
         What is maximised: ``"mmd_ova"`` (plain), ``"wasserstein_ovo"``, ``"mi"``, …
     geometry : str, callable or Geometry
@@ -175,6 +174,9 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     stability_ : float or None
         How alike the clusterings of the restarts are: the mean adjusted Rand index of two of them, 0 for those of one
         cluster; None for a single restart. With ``trial_epochs`` it is that after the trial.
+    structure_ : Structure or None
+        Whether clusters are there, ``"clear"``, ``"likely"`` or ``"none"``, with the evidence: looked at in up to 1,000
+        samples when it is first asked for. None where it cannot be, as for a free table.
     history_ : dict of lists
         ``objective``, ``clusters`` and ``entropy`` of each epoch.
     n_iter_ : int
@@ -210,7 +212,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         self,
         n_clusters: int | str = 10,
         *,
-        model: str | MLP | SoftTree | nn.Module | Callable[..., nn.Module] = "auto",
+        model: str | MLP | KernelModel | SoftTree | nn.Module | Callable[..., nn.Module] = "auto",
         objective: str | Gemini | Divergence = "auto",
         geometry: str | Geometry | Callable[..., Tensor] = "auto",
         preprocessing: str | Scaling | BaseEstimator | None = "auto",
@@ -324,23 +326,20 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         return cls._of_recipe(n_clusters, RIM, overrides)
 
     @classmethod
-    def kernel_rim(cls, n_clusters: int = 10, *, kernel: str = "rbf", landmarks: int = 100, **overrides: Any) -> Self:
-        """RIM that is linear in features of a kernel at landmarks (Nyström) of the standardised columns.
+    def kernel_rim(cls, n_clusters: int = 10, *, kernel: Any = "rbf", landmarks: int = 100, **overrides: Any) -> Self:
+        """RIM of a :class:`KernelModel` of the standardised columns.
 
         Parameters
         ----------
         n_clusters : int
             Most clusters to find.
-        kernel : str or callable
-            A kernel of scikit-learn's :class:`~sklearn.kernel_approximation.Nystroem`.
-        landmarks : int
-            How many samples the features are made from, at most as many as there are. More tell finer shapes.
+        kernel, landmarks
+            Those of the :class:`KernelModel`.
         **overrides
-            Parameters that are to differ. A model file cannot hold this preprocessing: keep it with ``joblib``.
+            Parameters that are to differ, such as ``model__gamma=0.1``.
         """
-        features = Nystroem(kernel, n_components=landmarks, random_state=0)
-        preprocessing = make_pipeline(SimpleImputer(), StandardScaler(), features)
-        return cls._of_recipe(n_clusters, {**RIM, "preprocessing": preprocessing}, overrides)
+        own = {"model": KernelModel(landmarks, kernel), "preprocessing": Scaling("standard", missing="mean")}
+        return cls._of_recipe(n_clusters, {**RIM, **own}, overrides)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The parameters by name; ``deep``: those of groups too, also of a group that stands for its defaults."""
@@ -525,6 +524,13 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             raise AttributeError("labels_ are there after fit.")
         return self.fitted_.labels
 
+    @property
+    def structure_(self) -> Structure | None:
+        """Whether clusters are there, with the evidence; it is looked at when it is first asked for."""
+        if not self.__sklearn_is_fitted__():
+            raise AttributeError("structure_ is there after fit.")
+        return self.fitted_.structure
+
     def predict(self, X: Any) -> NDArray[np.int64]:
         """The cluster of each sample, (n,)."""
         return np.asarray(self._probabilities(X).argmax(1), dtype=np.int64)
@@ -636,6 +642,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             sample_weight=sample_weight,
             in_memory=in_memory,
             scaling=getattr(spec.preprocessing, "scaling", "none"),
+            integers=not isinstance(spec.model, str) and not spec.preprocessing.describe_changes(),
         )
 
     def _pose(
@@ -699,6 +706,18 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "fitted_")
+
+    def _repr_html_inner(self) -> str:
+        """In a notebook: the clusters of a fit, above scikit-learn's display of the parameters."""
+        shown: str = super()._repr_html_inner()
+        # Found by name, because pages are made of clusterings.
+        return (
+            importlib.import_module("pollux.report.notebook").summarise(self) if hasattr(self, "fitted_") else ""
+        ) + shown
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        bundle: dict[str, str] = super()._repr_mimebundle_(**kwargs)
+        return bundle | ({"text/html": self._repr_html_inner()} if "text/html" in bundle else {})
 
 
 # Here rather than as decorators, because scikit-learn wraps transform when the class is made.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -21,6 +22,7 @@ from pollux.data.scaling import FittedScaling, FittedTransformer, prepared
 from pollux.errors import InputError
 from pollux.geometry import Geometry
 from pollux.inspection.outliers import SAMPLED, Prototypes
+from pollux.inspection.structure import LOOKED_AT, Structure, look_for_structure
 from pollux.metrics import agreement
 from pollux.models import FreeTable
 from pollux.progress import track
@@ -34,6 +36,7 @@ from pollux.transport.assignment import assign, resolve_sizes
 _PREDICTED_ROWS = 10_000
 # Fewer samples say little of where others may lie.
 _FEWEST_OF_A_RANGE = 10
+_MOST_OBSERVED = 4_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +89,11 @@ class Fitted:
         What tells how well a sample fits in with those that were learned from; files of old versions lack it.
     hint_violations : dict, optional
         How many hints of each kind do not hold, where some were given.
+    given_structure : Structure, optional
+        Whether clusters are there, where that was looked at.
+    observed : Tensor of shape (m, …), optional
+        Some of the samples as the network sees them, to look at when ``structure`` is asked for. Neither files nor
+        pickles hold them.
     """
 
     module: nn.Module
@@ -113,6 +121,12 @@ class Fitted:
     range: Tensor | None = field(default=None, repr=False)
     given_prototypes: Prototypes | None = field(default=None, repr=False)
     hint_violations: dict[str, int] | None = None
+    given_structure: Structure | None = None
+    observed: Tensor | None = field(default=None, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Rows of the data do not go where a model goes.
+        return {**vars(self), "observed": None, "given_structure": self.known_structure}
 
     @staticmethod
     def of(
@@ -147,6 +161,7 @@ class Fitted:
             chosen=spec.chosen,
             range=_range_of(problem.samples if isinstance(problem, MemoryProblem) else samples),
             given_prototypes=_prototypes_of(problem, prototypes),
+            observed=_some_of(problem),
         )
         if isinstance(problem, MemoryProblem) and problem.samples is not samples:
             evaluation = fitted._evaluate_all(samples)
@@ -265,6 +280,30 @@ class Fitted:
             return Prototypes.learn(prepared(self.source.sample(SAMPLED), self.scaling, self.dtype, "cpu"))
         return None
 
+    @cached_property
+    def structure(self) -> Structure | None:
+        """Whether clusters are there: looked at in some of the samples when it is first asked for."""
+        if self.given_structure is not None or self.is_free:
+            return self.given_structure
+        observed = self.observed
+        if observed is None and self.source is not None and not isinstance(self.source, Loader):
+            with contextlib.suppress(OSError, InputError):
+                observed = prepared(self.source.sample(LOOKED_AT), self.scaling, self.dtype, "cpu").sample(LOOKED_AT)
+        if observed is None:
+            return None
+
+        def log_p(points: NDArray[np.float64]) -> NDArray[np.float64]:
+            seen = torch.from_numpy(points).to(self.device, self.dtype).reshape(len(points), *self.network_shape)
+            return log_probabilities(self.module, seen, len(self.order)).cpu().double().numpy()
+
+        return look_for_structure(observed.flatten(1).double().numpy(), log_p, self.n_clusters)
+
+    @property
+    def known_structure(self) -> Structure | None:
+        """The same where it was asked for already."""
+        found: Structure | None = vars(self).get("structure", self.given_structure)
+        return found
+
     def scores(self, X: Any) -> NDArray[np.float64]:
         """How well validated samples X (n, …) fit in with those of the training, (n,): −1 is typical, less is worse."""
         if self.prototypes is None:
@@ -359,3 +398,10 @@ def _prototypes_of(problem: MemoryProblem | StreamProblem, earlier: Prototypes |
     if isinstance(problem, StreamProblem) or isinstance(problem.samples.X, Several):
         return None
     return Prototypes.learn(problem.rows) if earlier is None or earlier.are_few_for(len(problem.rows)) else earlier
+
+
+def _some_of(problem: MemoryProblem | StreamProblem) -> Tensor | None:
+    if isinstance(problem, StreamProblem) or isinstance(problem.samples.X, Several) or problem.takes_integers:
+        return None
+    d = max(1, math.prod(problem.rows.shape))
+    return problem.rows.sample(max(1, min(LOOKED_AT, _MOST_OBSERVED // d))).cpu()

@@ -10,7 +10,7 @@ KERNELS = ("linear", "polynomial", "rbf", "fourier", "laplacian", "cosine", "sig
 DISTANCES = ("euclidean", "sqeuclidean", "manhattan", "cosine")
 KERNELS_OF_ALL_SAMPLES = ("graph", "mixed", "cosine_graph", "mixtures")
 DISTANCES_OF_ALL_SAMPLES = ("shortest_path",)
-MODELS = ("free", "linear", "mlp", "soft_tree", "lenet5", "resnet18")
+MODELS = ("free", "linear", "mlp", "kernel", "soft_tree", "lenet5", "resnet18")
 ACTIVATIONS = ("relu", "tanh", "sigmoid", "gelu", "silu", "leaky_relu", "elu", "identity")
 NORMS = ("none", "batch")
 """In Python "none" is None."""

@@ -122,7 +122,7 @@ def recognise_kind(n: int | None, shape: tuple[int, ...], is_of_one_kind: bool, 
 
 def choose_restarts(model: Any, n: int | None) -> int:
     """How many restarts for n samples: five where they take little, else one."""
-    return 5 if n is not None and n <= _FEW_ROWS and model in ("free", "linear", "mlp", "soft_tree") else 1
+    return 5 if n is not None and n <= _FEW_ROWS and model in ("free", "linear", "mlp", "kernel", "soft_tree") else 1
 
 
 def apply_recipe(recipe: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:

@@ -74,6 +74,31 @@ class SoftTree(BaseEstimator):  # type: ignore[misc]
         self.features = features
 
 
+class KernelModel(BaseEstimator):  # type: ignore[misc]
+    """Kernel logistic regression on landmarks (Nyström), as a ``model``, for any number of samples.
+
+    Parameters
+    ----------
+    landmarks : int
+        Samples, drawn at random, that others are compared with. More tell finer shapes.
+    kernel : str, Pairwise or callable
+        A kernel that compares samples two by two, by name or as :func:`pollux.geometry.resolve` gives it; or a function
+        of x (n, d) and y (m, d) that returns (n, m).
+    gamma : float, optional
+        The parameter γ of the named kernel; by default that of :func:`pollux.geometry.resolve`, of the landmarks.
+    """
+
+    def __init__(
+        self,
+        landmarks: int = 100,
+        kernel: str | Geometry | Callable[..., Tensor] = "rbf",
+        gamma: float | None = None,
+    ) -> None:
+        self.landmarks = landmarks
+        self.kernel = kernel
+        self.gamma = gamma
+
+
 class Scaling(BaseEstimator):  # type: ignore[misc]
     """What model and geometry see of X, as a ``preprocessing``.
 
@@ -208,16 +233,21 @@ class Training(BaseEstimator):  # type: ignore[misc]
         self.checkpoint = checkpoint
 
 
-_MODELS: dict[str, Any] = {"mlp": MLP, "soft_tree": SoftTree}
-_KINDS: dict[str, Any] = {"model": [MLP, SoftTree], "preprocessing": [Scaling], "training": [Training]}
+MODEL_GROUPS: dict[str, Any] = {"mlp": MLP, "kernel": KernelModel, "soft_tree": SoftTree}
+"""Models that have parameters, by name."""
+_KINDS: dict[str, Any] = {
+    "model": list(MODEL_GROUPS.values()),
+    "preprocessing": [Scaling],
+    "training": [Training],
+}
 GROUPS = tuple(_KINDS)
 """Parameters that are groups of parameters, or stand for one."""
 
 
 def as_group(name: str, value: Any) -> Any:
     """The group that a parameter stands for, such as MLP or Scaling with its defaults; or the value itself."""
-    if name == "model" and isinstance(value, str) and value in ("auto", *_MODELS):
-        return MLP() if value == "auto" else _MODELS[value]()
+    if name == "model" and isinstance(value, str) and value in ("auto", *MODEL_GROUPS):
+        return MLP() if value == "auto" else MODEL_GROUPS[value]()
     if name == "preprocessing" and (value is None or isinstance(value, str)):
         return Scaling() if value is None else Scaling(value, missing="mean" if value == "auto" else "error")
     if name == "training" and value is None:
@@ -228,7 +258,7 @@ def as_group(name: str, value: Any) -> Any:
 def name_model(model: Any) -> tuple[Any, dict[str, Any]]:
     """The name of a model that is a group, and its options; of other models themselves."""
     group = as_group("model", model)
-    found = next((name for name, kind in _MODELS.items() if isinstance(group, kind)), None)
+    found = next((name for name, kind in MODEL_GROUPS.items() if isinstance(group, kind)), None)
     return (model, {}) if found is None else (found, group.get_params())
 
 
@@ -248,7 +278,7 @@ def flatten_params(estimator: Any) -> dict[str, Any]:
     fitted = getattr(estimator, "fitted_", None)
     for name, value in replace_auto(estimator, {} if fitted is None else fitted.chosen).items():
         group = as_group(name, value) if name in GROUPS else None
-        if isinstance(group, MLP | SoftTree | Scaling | Training):
+        if isinstance(group, MLP | KernelModel | SoftTree | Scaling | Training):
             flat |= {"model": value if isinstance(value, str) else name_model(value)[0]} if name == "model" else {}
             flat |= group.get_params()
         else:
@@ -270,7 +300,8 @@ def choose_parameters(estimator: Any, kind: DataKind) -> tuple[str | None, dict[
             chosen[name] = copy.copy(value)
     model = MLP(**options["model"]) if is_auto(estimator.model) else estimator.model
     # What is streamed can only be scaled where some of it is drawn, as recipes do; open_stream can standardise.
-    sees_raw = not isinstance(model, str | MLP | SoftTree) or model in VISION or (kind.is_streamed and recipe is None)
+    is_own = not isinstance(model, (str, *MODEL_GROUPS.values()))
+    sees_raw = is_own or model in VISION or (kind.is_streamed and recipe is None)
     chosen |= {"model": model, "preprocessing": Scaling() if sees_raw else Scaling(**options["preprocessing"])}
     chosen.setdefault("n_init", choose_restarts(name_model(model)[0], kind.n))
     given = estimator.get_params(deep=False)

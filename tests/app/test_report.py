@@ -157,3 +157,19 @@ def test_the_page_lists_what_became_of_each_column(run: Path) -> None:
     page = Path("page.html").read_text(encoding="utf-8")
     for name, used in {"name": "not used", "size": "number", "colour": "text", "unit": "not used"}.items():
         assert re.search(rf"<td>[^/]*{name}.*?</td><td>{used}</td>", page)
+
+
+def test_a_run_is_compared_with_another_and_with_other_rows(run: Path) -> None:
+    data = run.parent / "plain.csv"
+    good("fit", data, *FAST, "--clusters", "2", "--out", "two")
+    good("report", run, "--against", "two", "--out", "runs.html")
+    assert "Against <bdi>two</bdi>" in Path("runs.html").read_text()
+    good("report", run, "--against", run / "model.safetensors", "--out", "same.html")
+    page = Path("same.html").read_text()
+    assert "Of 30 samples, 0 moved; the adjusted Rand index is 1.00." in page
+    other = table_in(Path(), "table.parquet", frame(12, seed=1))
+    good("report", run, "--against", other, "--out", "later.html")
+    page = Path("later.html").read_text()
+    assert "interval of 95%" in page
+    refused("report", run, "--against", "nothing", says="neither a run nor a file nothing")
+    refused("report", run, other, "--against", data, "--out", other, says=".html")

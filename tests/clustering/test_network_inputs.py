@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections import OrderedDict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import pollux
 from pollux import GeminiClustering
@@ -103,11 +106,47 @@ def test_a_loader_of_tokens() -> None:
     assert fitted.predict(TOKENS).shape == (40,)
 
 
+class Items(Dataset[Tensor]):
+    def __len__(self) -> int:
+        return len(TOKENS)
+
+    def __getitem__(self, index: int) -> Tensor:
+        return torch.as_tensor(LARGE + TOKENS[index] % 2)
+
+
+@pytest.mark.filterwarnings("ignore:Everything fell into one cluster")
+@pytest.mark.parametrize("form", ["path", "table", "stream", "dataset"])
+def test_streamed_tokens_keep_all_digits(tmp_path: Path, form: str) -> None:
+    """Float32 holds none of two neighbours."""
+    X = LARGE + TOKENS % 2
+    np.save(tmp_path / "tokens.npy", X)
+    pd.DataFrame(X, columns=list("abcde")).to_parquet(tmp_path / "tokens.parquet")
+    forms = {"path": tmp_path / "tokens.npy", "table": tmp_path / "tokens.parquet", "dataset": Items()}
+    forms["stream"] = pollux.open_stream(tmp_path / "tokens.npy")
+
+    class Parity(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.last = nn.Linear(5, 3)
+
+        def forward(self, tokens: Tensor) -> Tensor:
+            assert tokens.dtype == torch.int64
+            logits: Tensor = self.last((tokens - LARGE).float())
+            return logits
+
+    fitted = clustering(Parity()).fit(forms[form])
+    rows = pd.DataFrame(X, columns=list("abcde")) if form == "table" else X
+    np.testing.assert_array_equal(fitted.predict(rows), fitted.labels_)
+    # A network of numbers is given these.
+    assert clustering(nn.Linear(5, 3)).fit(forms[form]).n_iter_ == 2
+    assert {weight.dtype for weight in fitted.module_.state_dict().values()} == {torch.float32}
+
+
 def test_a_model_of_tokens_comes_back_from_its_file(tmp_path: Path) -> None:
     fitted = clustering(Tokens()).fit(TOKENS)
     fitted.save(tmp_path / "model.safetensors")
-    again = pollux.load(tmp_path / "model.safetensors", model=Tokens())
-    np.testing.assert_array_equal(again.predict_proba(TOKENS), fitted.predict_proba(TOKENS))
+    for again in (pollux.load(tmp_path / "model.safetensors", model=Tokens()), pickle.loads(pickle.dumps(fitted))):
+        np.testing.assert_array_equal(again.predict_proba(TOKENS), fitted.predict_proba(TOKENS))
 
 
 FORMS: dict[str, Any] = {
@@ -125,6 +164,7 @@ def test_several_inputs_reach_a_network(form: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(fitted.predict(X), fitted.labels_)
     assert fitted.predict_proba(X).shape == (40, 3)
     assert np.isfinite(fitted.score(X))
+    np.testing.assert_array_equal(copy.deepcopy(fitted).predict(X), fitted.labels_)
     fitted.partial_fit(X, sample_weight=np.arange(40) % 3)
     with pytest.raises(ValueError, match="was trained on samples of shape"):
         fitted.predict(X[::-1] if isinstance(X, tuple) else {"numbers": NUMBERS, "words": TOKENS})
@@ -132,6 +172,8 @@ def test_several_inputs_reach_a_network(form: str, tmp_path: Path) -> None:
     again = pollux.load(tmp_path / "model.safetensors", model=lambda shapes, k: Pair(k))
     np.testing.assert_array_equal(again.predict_proba(X), fitted.predict_proba(X))
     np.testing.assert_array_equal(again.labels_, fitted.labels_)
+    with pytest.raises(ValueError, match="X has several: join them"):
+        pollux.select_n_clusters(X)
     with pytest.raises(ValueError, match="was trained on samples of shape"):
         again.predict(X[::-1] if isinstance(X, tuple) else {"numbers": NUMBERS, "words": TOKENS})
     assert again.partial_fit(X).n_iter_ > fitted.n_iter_

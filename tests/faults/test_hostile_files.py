@@ -26,7 +26,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from pollux import MLP, Gemini, GeminiClustering, Scaling, SoftTree, Training, load
+from pollux import MLP, Gemini, GeminiClustering, GeminiTree, KernelModel, Scaling, SoftTree, Training, load
 from pollux.errors import InputError
 from pollux.geometry import resolve
 from pollux.io import tensors as tensor_files
@@ -36,6 +36,7 @@ resource = pytest.importorskip("resource", reason="this system does not tell how
 IS_FULL = os.environ.get("POLLUX_FAULTS") == "full"
 MODEL_FILES = 12_000 if IS_FULL else 150
 CHECKPOINTS = 1_000 if IS_FULL else 30
+TREES = 3_000 if IS_FULL else 100
 
 GOLDEN = Path(__file__).parent.parent / "io" / "golden"
 X = np.random.default_rng(0).normal(size=(30, 4))
@@ -148,6 +149,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Path, Any]]:
         ),
         "tree": GeminiClustering(
             2, model=SoftTree(cuts=2, features=[0, 2]), objective="mi", max_epochs=1, random_state=0
+        ),
+        "kernel": GeminiClustering(
+            2, model=KernelModel(5, resolve("rbf", gamma=0.5)), objective="mi", max_epochs=1, random_state=0
         ),
         "own": GeminiClustering(2, model="linear", geometry=lambda x, y: x @ y.mT, max_epochs=1, random_state=0),
     }
@@ -267,6 +271,41 @@ def test_a_model_file_is_refused_or_holds_what_it_says(models: list[tuple[Path, 
     # Neither all nor none.
     assert MODEL_FILES / 3 < refused < MODEL_FILES
     assert sorted(each.name for each in tmp_path.iterdir()) == ["again", "model.pollux"]
+
+
+def test_a_file_of_a_tree_is_refused_or_holds_what_it_says(tmp_path: Path) -> None:
+    moments, path, refused = random.Random(0), tmp_path / "tree", 0
+    names = [f"column {index}" for index in range(4)]
+    frame = pd.DataFrame(X, columns=names)
+    GeminiTree(3, max_depth=4, preprocessing=Scaling("standard")).fit(frame).save(path)
+    whole, metadata = read(path)
+    was = json.loads(metadata["description"])
+    for number in range(TREES):
+        tensors, description = whole, was
+        for _ in range(moments.choice([1, 1, 2])):
+            if moments.random() < 0.5:
+                tensors = mutate_tensors(tensors, moments)
+            else:
+                description = mutate_plain(description, moments)
+        seal(path, tensors, metadata, description)
+        try:
+            tree = load(path)
+            assert isinstance(tree, GeminiTree)
+            assert ((tree.labels_ >= 0) & (tree.labels_ < tree.n_clusters_)).all()
+            assert tree.n_clusters_ <= tree.n_clusters
+            assert tree.export_text()
+            if tree.n_features_in_ == 4:
+                # Names may be others now.
+                assert (tree.predict(pd.DataFrame(X, columns=tree.__dict__.get("feature_names_in_"))) < 999).all()
+            tree.save(tmp_path / "again")
+            load(tmp_path / "again")
+        except InputError:
+            refused += 1
+        except Exception as error:
+            raise AssertionError(
+                f"tree {number}: {error!r}: {difference(was, description)}; {summary(tensors)}"
+            ) from error
+    assert TREES / 3 < refused < TREES
 
 
 @pytest.mark.parametrize("penalties", [None, {"entropy": 0.1}], ids=["closed form", "autograd"])

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pollux.models import ACTIVATIONS, MODELS, FreeTable, build, free, linear, mlp, soft_tree
+from pollux.geometry import KERNELS
+from pollux.models import ACTIVATIONS, MODELS, FreeTable, build, free, kernel, linear, mlp, soft_tree
 
 
 def output(module: nn.Module, *shape: int) -> Tensor:
@@ -159,6 +160,37 @@ def test_soft_trees_that_cannot_be_grown_are_refused(options: dict[str, Any], me
         soft_tree(30, 3, **options)
 
 
+@pytest.mark.parametrize("name", KERNELS)
+def test_features_of_landmarks_have_the_products_of_the_kernel(name: str) -> None:
+    samples = torch.rand(12, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    model = kernel(3, 2, landmarks=20, kernel=name).double()
+    model.adapt(samples)
+    parameters = {**KERNELS[name].parameters, **({} if model.gamma is None else {"gamma": model.gamma})}
+    features = KERNELS[name].function(samples, model.landmarks, **parameters) @ model.basis
+    matrix = KERNELS[name].adapt(samples)(samples)
+    # What is dropped is 1e-8 of the largest eigenvalue at most, which the trace bounds; some of sigmoid are negative.
+    if name != "sigmoid":
+        torch.testing.assert_close(features @ features.mT, matrix, rtol=0, atol=2e-8 * float(matrix.trace()))
+    # There are fewer samples than landmarks: what is left counts for nothing.
+    assert not model.basis[12:].any()
+    assert not model.basis[:, 12:].any()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"landmarks": 0}, "landmarks is a positive whole number"),
+        ({"landmarks": 2.5}, "landmarks is a positive whole number"),
+        ({"kernel": "graph"}, "two by two"),
+        ({"kernel": "euclidian"}, "euclidian"),
+        ({"kernel": "linear", "gamma": 1.0}, "takes no parameters"),
+    ],
+)
+def test_kernel_models_of_other_kernels_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        kernel(3, 2, **options)
+
+
 # --- build --------------------------------------------------------------------------------------------------
 
 
@@ -166,6 +198,7 @@ SHAPES: dict[str, tuple[int, ...]] = {
     "free": (9,),
     "linear": (3,),
     "mlp": (3,),
+    "kernel": (3,),
     "soft_tree": (3,),
     "lenet5": (1, 32, 32),
     "resnet18": (3, 32, 32),

@@ -769,7 +769,7 @@ def test_vat_of_stacked_restarts_is_one_value_each(shape: tuple[int, ...]) -> No
 def test_vat_refuses_a_table_that_has_no_inputs() -> None:
     model = SingleModel(nn.Embedding(5, 2), 2)
     index = torch.arange(5)
-    with pytest.raises(ValueError, match="'vat' moves the inputs"):
+    with pytest.raises(ValueError, match="moves the inputs: a free table has none"):
         PENALTIES["vat"](model, index, model(index), generator=generator())
 
 

@@ -142,6 +142,7 @@ def eagerly_compiled(monkeypatch: pytest.MonkeyPatch) -> list[nn.Module]:
     "options", [{}, {"model": own}, {"dtype": "bfloat16"}, {"penalties": {"vat": 0.1}}], ids=without_addresses
 )
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+@pytest.mark.filterwarnings("ignore:'onnxscript")  # Of itself, in its oldest releases, which the compiler imports.
 def test_compiled_networks_learn_the_same(eagerly_compiled: list[nn.Module], options: dict[str, Any]) -> None:
     torch._dynamo.reset()
     options = {"max_epochs": 4, "optimiser": "adamw", **options}

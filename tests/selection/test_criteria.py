@@ -8,15 +8,9 @@ from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score
 
 from blobs import CENTRES, blobs
+from pollux.inspection.structure import neighbour_edges, pairwise_gaps, separation
 from pollux.metrics import pairwise_agreement
-from pollux.selection.criteria import (
-    distances_from_consensus,
-    mean_and_error,
-    neighbour_edges,
-    pairwise_gaps,
-    sample_pairs,
-    separation,
-)
+from pollux.selection.criteria import distances_from_consensus, mean_and_error, sample_pairs
 
 # Agreement
 

@@ -90,7 +90,8 @@ def test_gradients_are_those_of_finite_differences(hidden: tuple[int, ...] | Non
     network = _Network(None if hidden is None else mlp(4, 3, hidden=hidden, activation="tanh").double())
     tensors = [t + 0.3 * torch.randn(t.shape, generator=generator).double() for t in network.start(4, 3)]
     gemini = Gemini("mi")
-    _, gradient = network.gradient(tensors, inputs, lambda logits: value_and_gradient(gemini, logits, None))
+    _, backward = network.evaluate(tensors, inputs, lambda logits: value_and_gradient(gemini, logits, None))
+    gradient = backward()
     for at, tensor in enumerate(tensors):
         move = torch.randn(tensor.shape, generator=generator).double()
         step = 1e-5

@@ -2,14 +2,15 @@
 
 import numpy as np
 
-from pollux.selection.search import fill_steps, standardise
+from pollux.inspection.structure import fill_steps
+from pollux.selection.search import standardise
 
 
 def test_steps_between_repeated_values_are_filled() -> None:
     random = np.random.default_rng(0)
     bits, real, none = random.integers(0, 2, 300), random.normal(size=300), np.zeros(300)
     grades = np.where(bits, 10, 0) + random.integers(0, 3, 300)
-    spread = fill_steps(np.column_stack([bits, grades, real, none]), 0)
+    spread = standardise(fill_steps(np.column_stack([bits, grades, real, none]), 0))
     for column in (0, 1):
         assert np.unique(spread[:, column]).size == 300
     steps = np.sort(np.diff(np.sort(spread[:, :2], axis=0), axis=0), axis=0)

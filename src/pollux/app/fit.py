@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from pollux import names
 from pollux.app.console import DIVERGED, FORMATS, GOOD, SILENT, STOPPED, Console, counted, printable, say
-from pollux.app.embed import embed_texts, find_texts, how_vectors_were_made
 from pollux.app.settings import (
     COLUMNS,
     GROUPS,
@@ -38,6 +37,9 @@ if TYPE_CHECKING:
     from pollux.app.run_data import RunData
     from pollux.clustering import GeminiClustering
     from pollux.ranks import Ranks
+
+# Restarts that agree say nothing of whether clusters are there: only those that do not are worth a line.
+_AGREED = 0.9
 
 COLLAPSED = (
     "Everything fell into one cluster. Try --objective mmd_ovo, more --restarts or a smaller --learning-rate; or the "
@@ -106,6 +108,8 @@ def run(options: argparse.Namespace) -> int:
         if encoder != "auto" and text is None:
             raise InputError("--encoder is that of texts: name their column too, --text COLUMN.")
         with console.progress():
+            from pollux.app.embed import embed_texts, find_texts
+
             if text is None:
                 try:
                     outcome = start_run(settings, out, overwrite=overwrite, console=console)
@@ -139,8 +143,12 @@ def _report(folder: Path, summary: dict[str, Any], console: Console) -> int:
     if numbered:
         console.echo(f"known clusters: {', '.join(numbered[:60])}{' …' if len(numbered) > 60 else ''}")
     # Runs of older versions lack it.
-    if summary.get("stability") is not None:
-        console.echo(f"agreement of the restarts: {summary['stability']:.2f}")
+    if summary.get("structure") is not None:
+        console.echo("structure: {grade}: {reason}".format(**summary["structure"]))
+    if (summary.get("stability") or 1.0) < _AGREED:
+        console.note(
+            f"restarts disagree (adjusted Rand index {summary['stability']:.2f}): another seed may find others"
+        )
     for kind, count in summary.get("hint_violations", {}).items():
         if count:
             console.note(
@@ -420,6 +428,7 @@ def _write_results(
     lap: Any,
 ) -> dict[str, Any]:
     """Write the model, the clusters, the settings and the summary into the folder of a run, all together."""
+    from pollux.app.embed import how_vectors_were_made
     from pollux.app.run_folder import CLUSTERS, MODEL, REPORT, SETTINGS, STREAMED_CLUSTERS, SUMMARY, replace_results
     from pollux.io.atomic import write_text
     from pollux.io.model_files import MOST_OF_A_NAME
@@ -433,6 +442,8 @@ def _write_results(
         shown = {k: printable(name)[:MOST_OF_A_NAME] for k, name in names.items()}
         named = tuple(shown.get(k, "") for k in range(max(shown) + 1)) if any(shown.values()) else ()
         clustering.fitted_ = replace(clustering.fitted_, encoding=data.encoding, cluster_names=named)
+        with Stage("looking for structure"):
+            structure = clustering.structure_
         clustering.save(new / MODEL)
         if of_rows["restates"]:
             from pollux.trees.explanation import say_restated
@@ -458,6 +469,7 @@ def _write_results(
             "clusters_asked_for": data.settings.n_clusters,
             "objective": clustering.objective_,
             "stability": clustering.stability_,
+            "structure": None if structure is None else structure.to_dict(),
             **({"known": data.known_names()} if data.settings.known else {}),
             **({"hint_violations": clustering.hint_violations_} if clustering.hint_violations_ else {}),
             "epochs": clustering.n_iter_,

@@ -45,6 +45,12 @@ def add(commands: Any) -> None:
         help="two columns as the axes of the map, or an .npy file (n, 2); components: principal components alone "
         "(default: neighbours, near each other lie rows that are alike, with principal components beside)",
     )
+    report.add_argument(
+        "--against",
+        metavar="RUN2|FILE",
+        help="compare with another run on the same rows, or with other rows: matched clusters, rows that moved, "
+        "and how the share of each cluster changed",
+    )
     report.add_argument("--missing", choices=MISSING_IN_FILES, help="default: as in training")
     report.set_defaults(run=run)
 
@@ -56,7 +62,11 @@ def run(options: argparse.Namespace) -> int:
     model = model_path(run)
     if options.out and Path(options.out).suffix.lower() not in (".html", ".htm"):
         raise InputError(f"The report is a page: give it a name that ends in .html, not {options.out}.")
+    if options.against is not None and not Path(options.against).exists():
+        raise InputError(f"There is neither a run nor a file {options.against} to compare with ({option('against')}).")
     findings = gather_findings(run, options.data, label=options.label, axes=options.map, missing=options.missing)
+    if options.against is not None:
+        findings = _compared(findings, run, options)
     out = Path(options.out) if options.out else (run if run.is_dir() else run.parent) / REPORT
     check_not_input(out, *([options.data] if options.data else []), model)
     from pollux.report import write_page
@@ -64,6 +74,24 @@ def run(options: argparse.Namespace) -> int:
     write_page(findings, out)
     Console().echo(f"report written to {out}")
     return GOOD
+
+
+def _compared(findings: Findings, run: Path, options: argparse.Namespace) -> Findings:
+    """The findings of a run beside those of another run of the same rows, or its own of other rows."""
+    from dataclasses import replace
+
+    from pollux.app.run_folder import MODEL, find_data, read_settings
+    from pollux.report import compare
+
+    against = Path(options.against)
+    is_run = (against / MODEL).is_file() or against.suffix == Path(MODEL).suffix
+    file = find_data(run, read_settings(run), options.data, "pollux report RUN DATA") if is_run else against
+    other = gather_findings(against if is_run else run, file, label="", axes="components", missing=options.missing)
+    try:
+        found = compare(findings, other, name=against.name, same_samples=is_run)
+    except ValueError as error:
+        raise InputError(f"{against} cannot be compared with: {error}") from error
+    return replace(findings, comparison=found)
 
 
 def gather_findings(

@@ -343,6 +343,7 @@ class Summary(TypedDict, total=False):
     clusters_found: Rows
     clusters_asked_for: Rows
     stability: Finite | None
+    structure: dict[str, Finite | str] | None
     scores: dict[str, Finite] | None
     epochs: Rows
     interrupted: bool

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from pollux.data.arrow import VECTOR, as_arrow, check_frame, is_missing, kind_of
-from pollux.data.encoding import Encoding
+from pollux.data.encoding import Encoding, TableEncoding
 from pollux.data.moments import Moments, looks_embedded
 from pollux.data.rows import Several
 from pollux.data.shuffling import WINDOW_BYTES
@@ -140,6 +140,7 @@ def open_samples(
     sample_weight: Any = None,
     in_memory: bool = False,
     scaling: str = "none",
+    integers: bool = False,
 ) -> Samples:
     """The samples of X, validated: in memory, or as a stream where X is one and each sample need not be known.
 
@@ -161,11 +162,13 @@ def open_samples(
         Whether each sample must be known, so that they cannot be streamed.
     scaling : str
         Of the columns of a table that holds more than numbers, and so is encoded; see :func:`learn_units`.
+    integers : bool
+        Whether whole numbers of a stream stay such, for a network that may be one of tokens.
     """
     choices = Choices(missing=missing, scaling=scaling)
     table = table_to_encode(X)
     if table is not None:
-        encoding, _ = learn_encoding(InMemory(_of_positive_weight(table, sample_weight)), choices)
+        encoding = learn_from_table(table, sample_weight, choices)
         encoded = encoding.encode(table)
         _check_count(len(encoded), fewest)
         samples = select_samples(encoded, sample_weight, device, tuple(table.column_names))
@@ -181,16 +184,19 @@ def open_samples(
     stream = X if isinstance(X, Stream) else _open_stream(X, dtype, choices)
     if len(stream) < fewest:
         raise InputError(f"{stream.name} has {len(stream)} rows: at least {fewest} are needed, one for each cluster.")
-    return stream
+    return stream.with_integers() if integers else stream
 
 
-def _of_positive_weight(table: Any, sample_weight: Any) -> Any:
-    """The rows of an Arrow table that count; all where the weights are not those of rows, which is refused later."""
+def learn_from_table(table: Any, sample_weight: Any, choices: Choices) -> TableEncoding:
+    """How the columns of an Arrow table become numbers, by its rows of positive weight."""
     weight = np.asarray([] if sample_weight is None else sample_weight)
-    if weight.shape != (table.num_rows,) or weight.dtype.kind not in "biuf":
-        return table
-    counts = weight > 0
-    return table.filter(counts) if counts.any() and not counts.all() else table
+    # Weights that are not those of rows are refused later.
+    if weight.shape == (table.num_rows,) and weight.dtype.kind in "biuf":
+        counts = weight > 0
+        table = table.filter(counts) if counts.any() and not counts.all() else table
+    encoding, _ = learn_encoding(InMemory(table), choices)
+    assert isinstance(encoding, TableEncoding)
+    return encoding
 
 
 def _open_stream(source: Any, dtype: str, choices: Choices) -> Stream:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 from abc import ABC, abstractmethod
@@ -49,7 +50,7 @@ class Stream:
     def take(self, rows: NDArray[np.int64]) -> Array:
         """The samples of these numbers, which rise; chunks without any are not read."""
         ends = np.cumsum(self.chunks.lengths)
-        first, found = 0, [np.empty((0, *self.shape), self.dtype)]
+        first, found = 0, [np.empty((0, *self.shape), self.chunks.dtype)]
         for number, end in enumerate(ends):
             own = rows[(rows >= first) & (rows < end)] - first
             if len(own):
@@ -71,6 +72,15 @@ class Stream:
         owned = np.split(drawn, np.searchsorted(drawn, ends[:-1]))
         parts = zip(some, owned, ends - chunks.lengths[some], strict=True)
         return np.concatenate([chunks.read(int(chunk))[own - first] for chunk, own, first in parts if len(own)])
+
+    def with_integers(self) -> Stream:
+        """The same samples, as whole numbers where they are stored as such: a float may lose their last digits."""
+        if self.encoding is not None or not self.chunks.holds_integers():
+            return self
+        stream = copy.copy(self)
+        stream.chunks = copy.copy(self.chunks)
+        stream.chunks.dtype = np.dtype(np.int64)
+        return stream
 
     def shard(self, rank: int = 0, n_ranks: int = 1) -> tuple[Chunks, Lengths]:
         """The chunks, and the numbers of those that this process reads: each sample is read by one."""
@@ -170,7 +180,7 @@ class Chunks(ABC):
     lengths : array of shape (c,)
         The samples of each chunk.
     shape, dtype : tuple of int, np.dtype
-        Shape of one sample as the model sees it; float32 or float64.
+        Shape of one sample as the model sees it; float32 or float64, or int64 for a network that takes whole numbers.
     feature_names : list of str or None
         The names of columns, where there are any.
     """
@@ -187,6 +197,10 @@ class Chunks(ABC):
     @abstractmethod
     def fingerprint(self) -> str:
         """What data these are: the same for the same files, read in the same way."""
+
+    def holds_integers(self) -> bool:
+        """Whether samples are stored as whole numbers that have room in eight bytes with a sign."""
+        return False
 
     def subdivided(self, parts: int) -> Chunks:
         """The same samples in the same order in at least so many chunks, unless there are fewer samples."""
@@ -253,6 +267,11 @@ class FileChunks(Chunks):
         _check_rows(rows, lambda row: self.blocks.where(chunk, row), names)
         return rows
 
+    def holds_integers(self) -> bool:
+        if self.blocks.shape is None:
+            return all(self.blocks.kinds[name] == "integer" for name in self._names)
+        return _are_integers(self.blocks.read_block(0, ()))
+
     def fingerprint(self) -> str:
         plan = self._names if self.encoding is None else self.encoding.as_json()
         return _digest(self.blocks.identity(), self.lengths.tolist(), self.dtype.name, plan)
@@ -302,6 +321,9 @@ class DatasetChunks(Chunks):
         _check_rows(rows, lambda row: f"{self._name}, row {first + row}", None)
         return rows
 
+    def holds_integers(self) -> bool:
+        return _are_integers(_sample_in(self.dataset[0], 0))
+
     def fingerprint(self) -> str:
         kind = type(self.dataset)
         return _digest(kind.__module__, kind.__qualname__, self.lengths.tolist(), list(self.shape), self.dtype.name)
@@ -309,7 +331,9 @@ class DatasetChunks(Chunks):
     def subdivided(self, parts: int) -> Chunks:
         if len(self.lengths) >= parts:
             return self
-        return DatasetChunks(self.dataset, dtype=self.dtype, items=max(1, int(self.lengths.sum()) // parts))
+        divided = DatasetChunks(self.dataset, items=max(1, int(self.lengths.sum()) // parts))
+        divided.dtype = self.dtype
+        return divided
 
 
 class Slices(Chunks):
@@ -404,6 +428,10 @@ def _sample_in(item: Any, index: int) -> NDArray[Any]:
             f"{type(item).__name__}."
         )
     return array
+
+
+def _are_integers(array: NDArray[Any]) -> bool:
+    return array.dtype.kind == "i" or (array.dtype.kind == "u" and array.dtype.itemsize < 8)
 
 
 def _as_array(item: Any) -> NDArray[Any]:

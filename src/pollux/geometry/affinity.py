@@ -87,7 +87,10 @@ class Paths:
         """The distances (n, n), for those who need them all; found once."""
         if "distances" not in self._found:
             nodes = self.nodes.cpu().numpy()
-            lengths = dijkstra(self.graph, indices=nodes)[:, nodes]
+            # Older releases of scipy take whole numbers of four bytes alone.
+            places = (part.astype(np.int32) for part in (self.graph.indices, self.graph.indptr))
+            graph = scipy.sparse.csr_array((self.graph.data, *places), shape=self.graph.shape)
+            lengths = dijkstra(graph, indices=nodes)[:, nodes]
             lengths[np.isinf(lengths)] = self.unreachable
             self._found["distances"] = lengths
         return self._found["distances"]

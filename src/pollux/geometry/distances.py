@@ -17,7 +17,7 @@ def euclidean(x: Tensor, y: Tensor) -> Tensor:
     # Many columns: a matrix product, far faster; centred and in float64 it loses nothing that matters.
     centre = x.mean(0)
     x64, y64 = (x - centre).double(), (y - centre).double()
-    squares = (x64**2).sum(1)[:, None] + (y64**2).sum(1) - 2 * (x64 @ y64.mT)
+    squares = (x64**2).sum(1)[:, None] + (y64**2).sum(1) - 2 * (x64 @ y64.T)
     distances = squares.clamp_min(0).sqrt().to(x.dtype)
     return distances.fill_diagonal_(0) if y is x else distances
 
@@ -34,7 +34,7 @@ def manhattan(x: Tensor, y: Tensor) -> Tensor:
 
 def cosine(x: Tensor, y: Tensor) -> Tensor:
     """1 − x · y / (‖x‖ ‖y‖), in [0, 2]; a zero row is at distance 1 from every other."""
-    distances = (1 - unit(x) @ unit(y).mT).clamp(0, 2)
+    distances = (1 - unit(x) @ unit(y).T).clamp(0, 2)
     return distances.fill_diagonal_(0) if y is x else distances
 
 

@@ -21,7 +21,7 @@ _BLOCK_ELEMENTS = 1 << 24
 
 def linear(x: Tensor, y: Tensor) -> Tensor:
     """x · y."""
-    return x @ y.mT
+    return x @ y.T
 
 
 def linear_features(x: Tensor) -> Tensor:
@@ -31,12 +31,12 @@ def linear_features(x: Tensor) -> Tensor:
 
 def cosine(x: Tensor, y: Tensor) -> Tensor:
     """x · y / (‖x‖ ‖y‖)."""
-    return unit(x) @ unit(y).mT
+    return unit(x) @ unit(y).T
 
 
 def polynomial(x: Tensor, y: Tensor, *, degree: int = 3, gamma: float | None = None, coef0: float = 1) -> Tensor:
     """(γ x · y + c)^degree, γ = 1/d by default."""
-    return (_scale(gamma, x) * (x @ y.mT) + coef0) ** degree
+    return (_scale(gamma, x) * (x @ y.T) + coef0) ** degree
 
 
 def polynomial_has_features(d: int, *, degree: int = 3, gamma: float | None = None, coef0: float = 1) -> bool:
@@ -79,7 +79,7 @@ def adapt_rbf(x: Tensor, *, gamma: float | None = None) -> dict[str, Any]:
 def fourier(x: Tensor, y: Tensor, **parameters: Any) -> Tensor:
     """The rbf kernel through random Fourier features: their product is exp(−γ ‖x − y‖²) on average."""
     parameters = adapt_fourier(x, **parameters)
-    return fourier_features(x, **parameters) @ fourier_features(y, **parameters).mT
+    return fourier_features(x, **parameters) @ fourier_features(y, **parameters).T
 
 
 def fourier_features(x: Tensor, *, gamma: float | None = None, n_features: int = 512, random_state: int = 0) -> Tensor:
@@ -110,7 +110,7 @@ def laplacian(x: Tensor, y: Tensor, *, gamma: float | None = None) -> Tensor:
 
 def sigmoid(x: Tensor, y: Tensor, *, gamma: float | None = None, coef0: float = 1) -> Tensor:
     """tanh(γ x · y + c), γ = 1/d by default."""
-    return (_scale(gamma, x) * (x @ y.mT) + coef0).tanh()
+    return (_scale(gamma, x) * (x @ y.T) + coef0).tanh()
 
 
 def chi2(x: Tensor, y: Tensor, *, gamma: float = 1) -> Tensor:

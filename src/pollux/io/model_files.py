@@ -37,14 +37,15 @@ from pollux.geometry import (
     resolve,
 )
 from pollux.inspection.outliers import Prototypes
+from pollux.inspection.structure import Structure
 from pollux.io import tensors as tensor_files
 from pollux.io.parsing import Count, Finite, Size, parse
 from pollux.models import build
 from pollux.objectives.gemini import DEFAULT_CLIPS, Gemini
 from pollux.spec import (
     MLP,
+    MODEL_GROUPS,
     NOT_IN_FILE,
-    SoftTree,
     Spec,
     Training,
     as_group,
@@ -84,7 +85,16 @@ Clustering = TypeVar("Clustering", bound=Any)
 _type_hints = functools.cache(get_type_hints)
 # Parameters that may be objects of the user's own.
 _Own = Literal[
-    "model", "activation", "objective", "geometry", "optimiser", "penalties", "random_state", "callbacks", "checkpoint"
+    "model",
+    "activation",
+    "kernel",
+    "objective",
+    "geometry",
+    "optimiser",
+    "penalties",
+    "random_state",
+    "callbacks",
+    "checkpoint",
 ]
 
 
@@ -98,6 +108,15 @@ class History(Struct):
     def __post_init__(self) -> None:
         if not len(self.objective) == len(self.clusters) == len(self.entropy):
             raise ValueError("metrics are of different numbers of epochs")
+
+
+class FoundStructure(Struct):
+    """Whether clusters are there, and the evidence."""
+
+    grade: Literal["clear", "likely", "none"]
+    separation: Annotated[float, Meta(ge=0, le=1)]
+    gain: Finite
+    gain_error: Finite
 
 
 class Description(Struct):
@@ -125,6 +144,7 @@ class Description(Struct):
     preprocessing: dict[str, Any] | None = None
     recipe: Literal[names.RECIPES] | None = None  # type: ignore[valid-type]
     hint_violations: dict[str, Count] | None = None
+    structure: FoundStructure | None = None
     # The shapes of several inputs, by position or by name.
     inputs: list[tuple[Size, ...]] | dict[str, tuple[Size, ...]] | None = None
     cluster_names: tuple[Annotated[str, Meta(max_length=MOST_OF_A_NAME)], ...] = ()
@@ -204,6 +224,7 @@ def save(clustering: Any, path: str | Path) -> None:
         "recipe": fitted.recipe,
         "cluster_names": fitted.cluster_names,
         "hint_violations": fitted.hint_violations,
+        "structure": None if fitted.known_structure is None else fitted.known_structure.to_dict(),
     }
     # What could not be loaded is not written.
     description = parse(data, Description, "The model cannot be saved")
@@ -236,8 +257,11 @@ def load(
         if str(path) in str(error):
             raise
         raise InputError(f"{path}: {error}") from error
-    # What is raised where a file holds something else than it should.
-    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError, MemoryError) as error:
+    # What is raised where a file holds something else than it should; msgspec 0.19 has errors of its own.
+    except (
+        *(ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError, MemoryError),
+        msgspec.ValidationError,
+    ) as error:
         raise InputError(f"{damaged}: {(str(error) or repr(error)).removesuffix('.')}.") from error
 
 
@@ -254,14 +278,17 @@ def _parameters(path: Path, description: Description, model: Any) -> dict[str, A
         raise ValueError("parameters are said to be left out, and are there")
     if model is None and "model" in left_out:
         raise InputError(f"{path} holds the weights of a network of your own: pass it, load(path, model=…).")
-    if model is None and "activation" in left_out:
-        raise InputError(f"{path} does not hold the activation, a class: pass the network, load(path, model=…).")
+    own = next((name for name in ("activation", "kernel") if name in left_out), None)
+    if model is None and own is not None:
+        raise InputError(f"{path} does not hold the {own}, which is your own: pass the model, load(path, model=…).")
     # What else is left out, such as a penalty, only matters in training.
     parameters = {name: value for name, value in given.items() if name not in left_out}
     if model is not None:
         parameters["model"] = model
     parameters["objective"] = _read_objective(parameters.get("objective", NOT_IN_FILE))
     parameters["geometry"] = _read_geometry(parameters.get("geometry", NOT_IN_FILE))
+    if "kernel" in parameters:
+        parameters["kernel"] = _read_geometry(parameters["kernel"])
     if "hidden" in parameters:
         parameters["hidden"] = tuple(parameters["hidden"])
     return parameters
@@ -279,8 +306,8 @@ def _make(make: Callable[..., Clustering], parameters: dict[str, Any], device: s
         # Files of old versions name the layers of a perceptron whatever the model.
         known -= MLP().get_params().keys()
     default = clustering.get_params()
-    if model == "soft_tree":
-        own = SoftTree().get_params()
+    if model in MODEL_GROUPS:
+        own = MODEL_GROUPS[model]().get_params()
         known |= own.keys()
         default |= {f"model__{name}": value for name, value in own.items()}
     changed = {nested_name(name): value for name, value in parameters.items() if name in known}
@@ -374,6 +401,9 @@ def _fitted(clustering: Any, tensors: dict[str, Tensor], description: Descriptio
         range=kept.get("range"),
         given_prototypes=prototypes,
         hint_violations=description.hint_violations,
+        given_structure=None
+        if description.structure is None
+        else Structure(**msgspec.structs.asdict(description.structure)),
     )
 
 
@@ -446,7 +476,7 @@ def _check_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
         differing = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
         raise InputError(f"The weights in the file are not those of this model: they differ in {', '.join(differing)}.")
     # Buffers of a network of the user's own may be infinite, as masks are.
-    numbers = {name for name in own if name.endswith(("running_mean", "running_var"))}
+    numbers = {name for name in own if name.endswith(("running_mean", "running_var", "landmarks", "basis", "gamma"))}
     for name in sorted(numbers.union(name for name, _ in module.named_parameters())):
         if not bool(weights[name].isfinite().all()) or (
             name.endswith("running_var") and bool((weights[name] < 0).any())

@@ -43,6 +43,8 @@ from pollux.io.onnx_graph import (
     tensor_type,
     texts_of,
 )
+from pollux.models import KernelNetwork
+from pollux.spec import name_model
 from pollux.trees.growth import NO_CHILD
 from pollux.trees.tree import GeminiTree
 
@@ -55,6 +57,7 @@ _TOLERANCE = 1e-5
 """How far a probability of the file may be from our own."""
 
 _MAX_BYTES = 2_000_000_000
+_NO_OPERATORS = ("fourier", "laplacian", "chi2")
 
 
 def to_onnx(clustering: GeminiClustering | GeminiTree, path: str | Path) -> str:
@@ -81,6 +84,11 @@ def to_onnx(clustering: GeminiClustering | GeminiTree, path: str | Path) -> str:
     """
     check_is_fitted(clustering)
     if isinstance(clustering, GeminiTree):
+        if clustering.encoding_ is not None:
+            raise InputError(
+                "A tree of columns of text or dates cannot be exported: fit it to numbers, such as those of "
+                "pandas.get_dummies(X, prefix_sep='='), whose values it names all the same."
+            )
         with in_place(path) as temporary:
             temporary.write_bytes(_make_tree(clustering))
         return f"{clustering.n_features_in_:,} numbers in, {clustering.n_clusters_:,} probabilities out"
@@ -94,9 +102,13 @@ def to_onnx(clustering: GeminiClustering | GeminiTree, path: str | Path) -> str:
         raise InputError("A transformer of scikit-learn cannot be exported: use Scaling(…), or export it by itself.")
     if sum(tensor.nbytes for tensor in fitted.module.state_dict().values()) > _MAX_BYTES:
         raise InputError("The model has more than 2 GB of weights, which one ONNX file cannot hold.")
+    if isinstance(fitted.module, KernelNetwork) and fitted.module.kernel.name in _NO_OPERATORS:
+        raise InputError(
+            f"ONNX has no operators for the {fitted.module.kernel.name} kernel: use another, such as 'rbf'."
+        )
     onnx_library()
     with in_place(path) as temporary:
-        temporary.write_bytes(_make_model(fitted, is_own_network=not isinstance(clustering.model, str)))
+        temporary.write_bytes(_make_model(fitted, is_own_network=not isinstance(name_model(clustering.model)[0], str)))
     return _describe(fitted)
 
 

@@ -1,5 +1,6 @@
 """Models p(y|x): factories ``(shape of a sample, n_clusters) → nn.Module`` that returns logits (n, K)."""
 
+from pollux.models.kernel import KernelNetwork, kernel
 from pollux.models.registry import MODELS, build
 from pollux.models.soft_tree import SoftTreeNetwork, soft_tree
 from pollux.models.tabular import ACTIVATIONS, NORMS, FreeTable, activations, free, linear, mlp
@@ -10,10 +11,12 @@ __all__ = [
     "MODELS",
     "NORMS",
     "FreeTable",
+    "KernelNetwork",
     "SoftTreeNetwork",
     "activations",
     "build",
     "free",
+    "kernel",
     "lenet5",
     "linear",
     "mlp",

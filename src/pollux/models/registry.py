@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from pollux.models.kernel import kernel
 from pollux.models.soft_tree import soft_tree
 from pollux.models.tabular import free, linear, mlp
 from pollux.models.vision import lenet5, resnet18
@@ -16,6 +17,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "free": free,
     "linear": linear,
     "mlp": mlp,
+    "kernel": kernel,
     "soft_tree": soft_tree,
     "lenet5": lenet5,
     "resnet18": resnet18,

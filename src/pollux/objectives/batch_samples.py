@@ -100,7 +100,7 @@ class DistributedSamples(BatchSamples):
         numbers = [0.0] * 8
         if error is None:
             *batch, n, K = log_p.shape
-            of_all = len(affinity) if isinstance(affinity, Tensor | Paths) else -1
+            of_all = len(affinity) if isinstance(affinity, (Tensor, Paths)) else -1
             with_gradient = torch.is_grad_enabled() and log_p.requires_grad
             kind = (K, math.prod(batch), of_all, sample_weight is not None, with_gradient)
             numbers = [n + 1, *kind, *_weight(sample_weight)]

@@ -18,6 +18,8 @@ ALIASES = {"mi": "kl_ova"}
 DEFAULT_CLIPS = {"kl_ovo": 1e-7}
 """Unbounded, it never ceases to push probabilities towards zero: not beyond what single precision resolves."""
 
+# Looked up once, because torch 2.6 cannot trace the question.
+_AUTOCAST = [name for name in ("cpu", "cuda", "mps", "xpu", "hpu", "mtia") if torch.amp.is_autocast_available(name)]
 _LOG_ROUNDING = 1e-3
 # Of probabilities that sum to one, in single and in half precision; and of how many samples.
 _ROUNDING, _HALF_ROUNDING, _LOOKED_AT = 1e-2, 0.2, 128
@@ -144,7 +146,7 @@ class Gemini:
         """
         samples = self._samples(log_p, affinity, sample_weight, ranks)
         device = log_p.device.type
-        if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+        if device in _AUTOCAST and torch.is_autocast_enabled(device):
             with torch.autocast(device, enabled=False):
                 return self._value(log_p, affinity, sample_weight, generator, samples)
         return self._value(log_p, affinity, sample_weight, generator, samples)
@@ -257,7 +259,8 @@ class Gemini:
             return
         if affinity is None:
             raise ValueError(f"{self.name} needs a {self.needs} between the samples: pass it as affinity.")
-        if not isinstance(affinity, Tensor | Features | Paths):
+        # Not a union of types, which torch 2.6 cannot trace.
+        if not isinstance(affinity, (Tensor, Features, Paths)):
             raise TypeError(f"The affinity must be a tensor, Features or Paths, not {type(affinity).__name__}.")
 
     def _check_length(self, affinity: Affinity | None, n: int) -> None:

@@ -1,5 +1,6 @@
 """Reports of a clustering: a page, and figures."""
 
+from pollux.report.comparison import Comparison, compare
 from pollux.report.figures import (
     plot_confusion,
     plot_decision_regions,
@@ -10,13 +11,16 @@ from pollux.report.figures import (
     plot_training,
 )
 from pollux.report.findings import Findings, Places, as_pictures, describe, describe_training, principal_map
+from pollux.report.notebook import show
 from pollux.report.page import render_page, write_page
 from pollux.report.tsne import neighbour_map
 
 __all__ = [
+    "Comparison",
     "Findings",
     "Places",
     "as_pictures",
+    "compare",
     "describe",
     "describe_training",
     "neighbour_map",
@@ -29,5 +33,6 @@ __all__ = [
     "plot_training",
     "principal_map",
     "render_page",
+    "show",
     "write_page",
 ]

@@ -20,6 +20,7 @@ from pollux.data.encoding import Feature
 from pollux.io.atomic import write_text
 from pollux.metrics import adjusted_rand_index, hungarian_accuracy, normalised_mutual_information, purity
 from pollux.report.canvas import both_colours
+from pollux.report.comparison import Comparison
 from pollux.report.findings import CERTAIN, Array, Classes, Findings, Map, Summary
 from pollux.report.markup import (
     coordinate,
@@ -48,6 +49,12 @@ EXAMPLES, EXAMPLE_COLUMNS = 3, 6
 MOST_COMPARED = 30
 # Outliers that are listed, and how many standard deviations from its cluster make a value a reason.
 MOST_OUTLIERS, UNUSUAL = 30, 1.0
+MOST_MOVED = 200
+EVIDENCE = {
+    "clear": "Clearly: there are gaps between the groups.",
+    "likely": "Likely: they touch, but explain the data better than a single group does.",
+    "none": "There is no sign of it: a single group explains the data as well. Take them as a way to divide it.",
+}
 MOST_EPOCHS = 300
 SCORES = {
     "ARI": adjusted_rand_index,
@@ -124,8 +131,10 @@ def page_content(findings: Findings) -> dict[str, Any]:
     colours = both_colours(len(summary.sizes))
     between, far = _between(findings), _outliers(findings, gallery)
     dendrogram, groups = _dendrogram(findings), _groups(findings)
+    against = None if findings.comparison is None else _against(findings, findings.comparison)
     sections = {
         "map": "Map",
+        "against": "Changes" if against else "",
         "clusters": "Clusters",
         "profiles": "Differences" if compared is not None or gallery is not None else "",
         "rules": "Rules" if explanation is not None else "",
@@ -144,7 +153,8 @@ def page_content(findings: Findings) -> dict[str, Any]:
         "findings": findings,
         "sections": {name: title for name, title in sections.items() if title},
         "lead": _lead(findings),
-        "answers": _answers(findings),
+        "answers": [*_answers(findings), *([("Against", against["answer"])] if against else [])],
+        "against": against,
         "restated": say_restated(explanation.restates) if explanation is not None and explanation.restates else "",
         "metrics": _metrics(findings, scores),
         "means": {
@@ -244,7 +254,9 @@ def _answers(findings: Findings) -> list[tuple[str, str]]:
     sure = _in_words(float((summary.confidence >= DOUBT).mean()))
     doubt = f"; {counted(n_doubtful, 'sample')} could as well be elsewhere" if n_doubtful else ""
     told = f"The model is sure of {sure} of the samples{doubt}. That does not tell whether its clusters are right."
-    answers = [("How sure", f"{findings.evidence} {told}".strip())]
+    answers = [("How sure", told)]
+    if findings.structure is not None:
+        answers.insert(0, ("Are they real?", EVIDENCE[findings.structure.grade]))
     if findings.outliers is not None:
         count = int(findings.outliers.sum())
         ringed = "fits in nowhere: it is ringed" if count == 1 else "fit in nowhere: they are ringed"
@@ -255,6 +267,61 @@ def _answers(findings: Findings) -> list[tuple[str, str]]:
         if leading:
             answers.append(("Set apart by", f"{', '.join(shortened(name, 40) for name in leading)}."))
     return answers
+
+
+def _against(findings: Findings, found: Comparison) -> dict[str, Any]:
+    """The clusters beside their matches, what moved, and both in words."""
+    total = int(found.table.sum())
+    changed = []
+    rows = []
+    for k in range(len(found.shares)):
+        match, (change, low, high) = found.matches.get(k), found.changes[k].tolist()
+        own, certain = int(found.table[k].sum()), bool(low > 0 or high < 0)
+        if not found.shares[k] and (match is None or not found.other_shares[match]):
+            continue
+        if certain:
+            changed.append(f"{k} ({decimal(100 * change, '+.1f')} points)")
+        rows.append(
+            {
+                "cluster": k,
+                "name": shortened(findings.cluster_name(k), 80),
+                "match": match,
+                "match_name": "" if match is None else found.other_names.get(match, ""),
+                "here": percent(float(found.shares[k]), 1),
+                "there": "none" if match is None else percent(float(found.other_shares[match]), 1),
+                "change": "–" if np.isnan(change) else f"{decimal(100 * change, '+.1f')} points",
+                "interval": "" if np.isnan(low) else f"{decimal(100 * low, '+.1f')} to {decimal(100 * high, '+.1f')}",
+                "certain": certain,
+                "stay": "–" if match is None or not own else percent(float(found.table[k, match]) / own),
+            }
+        )
+    stayed = "" if not total else f"{_in_words(1 - len(found.moved) / total)} of {counted(total, 'sample')} "
+    agreement = f"the adjusted Rand index is {decimal(found.agreement, '.2f')}"
+    if found.same_samples:
+        answer = f"{stayed}are in the same group in {found.name}; {agreement}."
+    else:
+        shares = f"{counted(len(changed), 'group')} changed in share: {', '.join(changed)}" if changed else ""
+        known = f"; {stayed}that are in both stayed where they were" if total else ""
+        answer = f"Beside {found.name}, {shares or 'no group changed its share by more than chance'}{known}."
+    return {
+        "name": found.name,
+        "same_samples": found.same_samples,
+        "answer": answer,
+        "words": f"Of {counted(total, 'sample')}, {integer(len(found.moved))} moved; {agreement}." if total else "",
+        "has_stayed": total > 0,
+        "rows": rows,
+        "lonely": [
+            (k, found.other_names.get(k, ""), percent(float(share), 1))
+            for k, share in enumerate(found.other_shares)
+            if share > 0 and k not in found.matches.values()
+        ],
+        "n_moved": integer(len(found.moved)),
+        "moved_total": len(found.moved),
+        "moved": [
+            (findings.row_name(row), int(findings.labels[row]), there)
+            for row, there in found.moved[:MOST_MOVED].tolist()
+        ],
+    }
 
 
 def _furthest(findings: Findings) -> list[int]:

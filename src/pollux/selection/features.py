@@ -47,6 +47,8 @@ _TRIED, _HARDLY = 12, 0.005
 # The penalty of the start, at which weights are of about unit size.
 _OF_LABELS = 1e-3
 _ITERATIONS, _TOLERANCE, _QUIET_ITERATIONS = 100, 3e-5, 3
+# By how much, in units of length² / step, the value must fall; and the longest step.
+_FALL, _LONGEST = 1e-4, 1e4
 # By how much hidden weights of a column may exceed the norm of its direct ones (LassoNet's M).
 _RATIO = 10.0
 
@@ -326,16 +328,18 @@ class _Network:
         beside: Tensor = functional_call(self._hidden, layers, (inputs,))
         return logits + beside
 
-    def gradient(self, tensors: Sequence[Tensor], inputs: Tensor, smooth: Smooth) -> tuple[float, Sequence[Tensor]]:
-        """A function of the logits, and its gradient by all tensors."""
+    def evaluate(
+        self, tensors: Sequence[Tensor], inputs: Tensor, smooth: Smooth
+    ) -> tuple[float, Callable[[], Sequence[Tensor]]]:
+        """A function of the logits, and what gives its gradient by all tensors."""
         if self._hidden is None:
             value, by_logits = smooth(self(tensors, inputs))
-            return float(value), [inputs.T @ by_logits, by_logits.sum(0)]
+            return float(value), lambda: [inputs.T @ by_logits, by_logits.sum(0)]
         with torch.enable_grad():
             leaves = [tensor.detach().requires_grad_() for tensor in tensors]
             logits = self(leaves, inputs)
         value, by_logits = smooth(logits.detach())
-        return float(value), torch.autograd.grad(logits, leaves, by_logits)
+        return float(value), lambda: torch.autograd.grad(logits, leaves, by_logits)
 
 
 class _Path:
@@ -394,11 +398,12 @@ class _Path:
 
     def _negated(self, affinity: Affinity | None) -> Smooth:
         """The negated objective of logits (n, K), and its gradient."""
+        objective = self._spec.objective
 
         def smooth(logits: Tensor) -> tuple[Tensor, Tensor]:
             # An objective that draws pairs of clusters always draws the same.
-            generator = torch.Generator().manual_seed(0)
-            value, gradient = value_and_gradient(self._spec.objective, logits, affinity, None, generator)
+            generator = None if objective.sampled_pairs is None else torch.Generator().manual_seed(0)
+            value, gradient = value_and_gradient(objective, logits, affinity, None, generator)
             return -value, -gradient
 
         return smooth
@@ -496,10 +501,10 @@ def _cut(tensors: Sequence[Tensor], kept: Tensor) -> list[Tensor]:
 def descend(
     network: _Network, here: list[Tensor], inputs: Tensor, smooth: Smooth, penalty: float, groups: Tensor
 ) -> tuple[list[Tensor], float]:
-    """Make ``smooth`` of the logits plus the penalty small, by accelerated proximal gradients: where, and the value.
+    """Make ``smooth`` of the logits plus the penalty small, by proximal gradients: where, and the value.
 
-    Steps are as long as the quadratic that they are made from bounds the function; where momentum leads upwards it is
-    dropped, so that the value never rises.
+    A step is as long as the curvature along the last one says (Barzilai and Borwein), and shorter where the value would
+    not fall.
     """
 
     def proximal(tensors: Sequence[Tensor], step: float) -> tuple[list[Tensor], float]:
@@ -509,32 +514,29 @@ def descend(
         there = [direct, bias, *([] if first is None else [first, *further[1:]])]
         return there, penalty * float(group_norms(direct, groups).sum())
 
+    def product(first: Sequence[Tensor], second: Sequence[Tensor]) -> float:
+        return sum(float(a.flatten() @ b.flatten()) for a, b in zip(first, second, strict=True))
+
     # The start must obey the bound on hidden weights, too.
     here, cost = proximal(here, 0.0)
-    ahead, best = here, float(smooth(network(here, inputs))[0]) + cost
-    step, momentum, quiet = 1.0, 1.0, 0
+    value, backward = network.evaluate(here, inputs, smooth)
+    gradient, best, step, quiet = backward(), value + cost, 1.0, 0
     for _ in range(_ITERATIONS):
-        value, gradient = network.gradient(ahead, inputs, smooth)
         while True:
-            there, cost = proximal([a - step * g for a, g in zip(ahead, gradient, strict=True)], step)
-            moves = [b - a for a, b in zip(ahead, there, strict=True)]
-            reached = float(smooth(network(there, inputs))[0])
-            rise = sum(
-                float((g * m).sum() + m.square().sum() / (2 * step)) for g, m in zip(gradient, moves, strict=True)
-            )
-            # Rounding alone may exceed a bound that is nearly touched.
-            if reached <= value + rise + 1e-12 * abs(value) or step < 1e-12:
+            there, cost = proximal([a - step * g for a, g in zip(here, gradient, strict=True)], step)
+            moves = [b - a for a, b in zip(here, there, strict=True)]
+            length = product(moves, moves)
+            value, backward = network.evaluate(there, inputs, smooth)
+            if value + cost <= best - _FALL * length / step or step < 1e-12:
                 break
             step /= 2
-        if not reached + cost < best:
-            if momentum == 1.0:
-                break
-            ahead, momentum = here, 1.0
-            continue
-        following = (1 + math.sqrt(1 + 4 * momentum**2)) / 2
-        ahead = [b + (momentum - 1) / following * (b - a) for a, b in zip(here, there, strict=True)]
-        quiet = quiet + 1 if best - reached - cost < _TOLERANCE * abs(best) else 0
-        here, best, momentum, step = there, reached + cost, following, 1.5 * step
+        if not value + cost < best:
+            break
+        after = backward()
+        bent = product(moves, [b - a for a, b in zip(gradient, after, strict=True)])
+        step = length / bent if bent * _LONGEST > length else _LONGEST
+        quiet = quiet + 1 if best - value - cost < _TOLERANCE * abs(best) else 0
+        here, gradient, best = there, after, value + cost
         if quiet >= _QUIET_ITERATIONS:
             break
     return here, best
@@ -542,8 +544,9 @@ def descend(
 
 def group_norms(weights: Tensor, groups: Tensor) -> Tensor:
     """Euclidean norms (G,) of the rows of weights (p, K) in each group; ``groups`` (p,) numbers them from 0."""
-    squares = weights.square().sum(1)
-    return squares.new_zeros(int(groups[-1]) + 1).index_add(0, groups, squares).sqrt()
+    squares, G = weights.square().sum(1), int(groups[-1]) + 1
+    # Most often each column is a group.
+    return (squares if len(squares) == G else squares.new_zeros(G).index_add(0, groups, squares)).sqrt()
 
 
 def shrink_groups(
@@ -566,24 +569,23 @@ def shrink_groups(
     """
     norms = group_norms(direct, groups)
     if hidden is None:
-        wanted = (norms - threshold).clamp_min(0)
-    else:
-        counts = torch.bincount(groups)
-        place = torch.arange(len(groups)) - (counts.cumsum(0) - counts)[groups]
-        sizes = hidden.new_zeros(len(counts), int(counts.max()), hidden.shape[1])
-        sizes[groups, place] = hidden.abs()
-        falling = sizes.flatten(1).sort(1, descending=True).values
-        none = falling.new_zeros(len(falling), 1)
-        # If the s largest are cut off, the norm is this; and s is right where no further one exceeds its bound.
-        sums = torch.cat([none, falling.cumsum(1)], 1)
-        numbers = torch.arange(sums.shape[1], dtype=sums.dtype)
-        candidates = (norms[:, None] + ratio * sums - threshold).clamp_min(0) / (1 + numbers * ratio**2)
-        fits = ratio * candidates >= torch.cat([falling, none], 1)
-        wanted = candidates.gather(1, fits.to(torch.uint8).argmax(1, keepdim=True)).squeeze(1)
-        bound = (ratio * wanted)[groups, None]
-        hidden = hidden.clamp(-bound, bound)
+        return direct * (1 - threshold / norms.clamp_min(1e-300)).clamp_min(0)[groups, None], None
+    counts = torch.bincount(groups)
+    place = torch.arange(len(groups)) - (counts.cumsum(0) - counts)[groups]
+    sizes = hidden.new_zeros(len(counts), int(counts.max()), hidden.shape[1])
+    sizes[groups, place] = hidden.abs()
+    falling = sizes.flatten(1).sort(1, descending=True).values
+    none = falling.new_zeros(len(falling), 1)
+    # If the s largest are cut off, the norm is this; and s is right where no further one exceeds its bound.
+    sums = torch.cat([none, falling.cumsum(1)], 1)
+    numbers = torch.arange(sums.shape[1], dtype=sums.dtype)
+    candidates = (norms[:, None] + ratio * sums - threshold).clamp_min(0) / (1 + numbers * ratio**2)
+    fits = ratio * candidates >= torch.cat([falling, none], 1)
+    wanted = candidates.gather(1, fits.to(torch.uint8).argmax(1, keepdim=True)).squeeze(1)
+    bound = (ratio * wanted)[groups, None]
+    hidden = hidden.clamp(-bound, bound)
     # Of weights that are all zero any direction is as good.
-    even = 1 / (torch.bincount(groups).sqrt()[groups, None] * math.sqrt(direct.shape[1]))
+    even = 1 / (counts.sqrt()[groups, None] * math.sqrt(direct.shape[1]))
     directions = torch.where(norms[groups, None] > 0, direct / norms.clamp_min(1e-300)[groups, None], even)
     return directions * wanted[groups, None], hidden
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from pollux.data.arrow import advised
 from pollux.errors import option
+from pollux.inspection.structure import CLEAR
 from pollux.io.atomic import in_place
 from pollux.report.canvas import GRID, INK, QUIET, TITLE, clean_axes, colours, new_figure
 
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _BLUE, _PALE = colours(1)[0], "#b9d0e6"
-
-CLEAR = 0.4
-"""Scores from here on are clear: those of data without clusters were 0.3 at most, measured on 100 rows or more."""
 
 _SHARE_OF_BEST = 0.6
 """Of the best score, which may be that of a coarser view: parts of a cluster have far less, clusters have more."""

@@ -20,21 +20,14 @@ from sklearn.utils import check_array, check_random_state
 from torch import nn
 
 from pollux.clustering import CollapseWarning, GeminiClustering
-from pollux.data.samples import select_samples, table_to_encode
+from pollux.data.samples import as_several, select_samples, table_to_encode
 from pollux.data.scaling import FittedScaling, FittedTransformer, prepared
 from pollux.data.sources import InMemory
 from pollux.data.survey import Choices, learn_encoding
+from pollux.inspection.structure import Edges, Labels, fill_steps, neighbour_edges, separation
 from pollux.metrics import adjusted_rand_index, pairwise_agreement
 from pollux.progress import Stage, show_progress
-from pollux.selection.criteria import (
-    Edges,
-    Labels,
-    distances_from_consensus,
-    mean_and_error,
-    neighbour_edges,
-    sample_pairs,
-    separation,
-)
+from pollux.selection.criteria import distances_from_consensus, mean_and_error, sample_pairs
 from pollux.selection.result import Candidate, Selection, decide
 from pollux.spec import MLP, Spec
 
@@ -44,8 +37,6 @@ MOST_ROWS = 5_000
 MAX_SUBSAMPLE = 1_000
 """Samples of a subsample by default: more of them take longer and tell little more of a small network."""
 _EPOCHS, _LEARNING_RATE = 20, 0.01
-# How often values of a column that has steps repeat, on average.
-_REPEATED = 3
 
 Result = TypeVar("Result")
 
@@ -113,6 +104,8 @@ def select_n_clusters(
         allow_nan = Spec.of(estimator).preprocessing.missing == "mean"
     if isinstance(X, str) or not (hasattr(X, "shape") or hasattr(X, "__len__")):
         raise ValueError("X must be samples in memory: for files, use the command pollux select.")
+    if as_several(X) is not None:
+        raise ValueError("Numbers of clusters are compared on one array of samples, and X has several: join them.")
     table = table_to_encode(X)
     if table is not None:
         X = learn_encoding(InMemory(table), Choices(missing="mean", scaling="auto"))[0].encode(table)
@@ -191,7 +184,7 @@ def search(
         )
     own, surplus = estimator or default_estimator(), estimator or default_surplus_estimator()
     if estimator is None:
-        X = fill_steps(X, _seed(random))
+        X = standardise(fill_steps(X, _seed(random)))
     edges = neighbour_edges(X.reshape(len(X), -1), largest)
     too_many = [Task(surplus, largest, _seed(random), min(len(X), most)) for _ in range(surplus_restarts)]
     tasks = [Task(own, n_clusters, _seed(random), size) for n_clusters in candidates for _ in range(n_subsamples)]
@@ -400,20 +393,6 @@ def default_surplus_estimator() -> GeminiClustering:
         batch_size=None,
         learning_rate=5 * _LEARNING_RATE,
     )
-
-
-def fill_steps(X: NDArray[Any], seed: int) -> NDArray[np.float32]:
-    """Columns whose values repeat are spread by half a step to either side, and all are standardised.
-
-    Whole numbers, grades, zeros and ones have room between them that is not a gap between clusters.
-    """
-    generator = np.random.default_rng(seed)
-    filled = np.array(X, dtype=np.float64)
-    for column in filled.T:
-        values = np.unique(column)
-        if 1 < len(values) <= len(filled) / _REPEATED:
-            column += generator.uniform(-0.5, 0.5, len(filled)) * np.median(np.diff(values))
-    return standardise(filled)
 
 
 def standardise(X: NDArray[Any]) -> NDArray[np.float32]:

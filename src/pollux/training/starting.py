@@ -18,7 +18,7 @@ from pollux.data.rows import Rows
 from pollux.geometry import KERNELS, Geometry, NeighbourGraph
 from pollux.geometry.affinity import Block, Features
 from pollux.geometry.centres import ENOUGH, fit_k_means
-from pollux.models import FreeTable
+from pollux.models import FreeTable, KernelNetwork
 from pollux.spec import Spec
 from pollux.threads import DrawFrom
 from pollux.training.batches import RowBatches
@@ -58,6 +58,10 @@ def start(
         shape = (problem.n,) if spec.is_free else problem.rows.shape
     with DrawFrom(run.default_generator):
         modules = spec.build(shape, problem.dtype, count)
+    for kernel in (module for module in modules if isinstance(module, KernelNetwork)):
+        m = len(kernel.landmarks)
+        some = problem.source.sample(m) if isinstance(problem, StreamProblem) else problem.rows.sample(m)
+        kernel.adapt(torch.as_tensor(some))
     if not isinstance(spec.model, str):
         problem.try_integers(modules, spec.n_clusters, spec.torch_dtype(np.dtype(np.float32)))
     if isinstance(problem, StreamProblem):

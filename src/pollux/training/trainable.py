@@ -115,7 +115,7 @@ class StackedModels(Trainable):
         self.modules = list(modules)
         self.n_clusters = n_clusters
         self._autocast = autocast
-        parameters, _ = stack_module_state(self.modules)
+        parameters, self._buffers = stack_module_state(self.modules)[0], dict(self.modules[0].named_buffers())
         self._stacked = {name: value.detach().requires_grad_() for name, value in parameters.items()}
         self._skeleton = copy.deepcopy(self.modules[0]).to("meta")
         self._shared = vmap(self._call, in_dims=(0, None), randomness="different")
@@ -123,7 +123,7 @@ class StackedModels(Trainable):
 
     def _call(self, parameters: dict[str, Tensor], inputs: Tensor | Several) -> Tensor:
         def module(*args: Any, **kwargs: Any) -> Any:
-            return functional_call(self._skeleton, parameters, args, kwargs)
+            return functional_call(self._skeleton, {**parameters, **self._buffers}, args, kwargs)
 
         return logits_of(module, inputs, self.n_clusters, self._autocast).log_softmax(-1)
 
@@ -165,7 +165,7 @@ def stackable(module: nn.Module) -> bool:
     distinct = {id(parameter) for parameter in module.parameters()}
     named = dict(module.named_parameters(remove_duplicate=False))
     return (
-        not any(True for _ in module.buffers())
+        (getattr(module, "has_fixed_buffers", False) or not any(True for _ in module.buffers()))
         and len(distinct) == len(named) > 0
         and all(parameter.requires_grad for parameter in module.parameters())
     )

@@ -38,7 +38,7 @@ def solve_one(p: Array, q: Array, cost: Array) -> Answer:
     cost = np.ascontiguousarray(cost / size)
     whole_p, whole_q = np.rint(p * _WHOLE), np.rint(q * _WHOLE)
     whole_q[whole_q.argmax()] += whole_p.sum() - whole_q.sum()
-    _, log = ot.emd2(whole_p / _WHOLE, whole_q / _WHOLE, cost, log=True, numItermax=_MAX_PIVOTS, center_dual=False)
+    paid, log = ot.emd2(whole_p / _WHOLE, whole_q / _WHOLE, cost, log=True, numItermax=_MAX_PIVOTS, center_dual=False)
     if log["warning"]:
         raise RuntimeError(f"The transport problem was not solved: {log['warning']}")
     f, g = np.array(log["u"]), np.array(log["v"])
@@ -50,7 +50,7 @@ def solve_one(p: Array, q: Array, cost: Array) -> Answer:
     by_p, by_q = float(f @ p), float(g @ q)
     # Potentials are known up to a constant: the one that gives both distributions half the value.
     middle = (by_p - by_q) / 2
-    gap = max(float(log["cost"]) - by_p - by_q, 0.0)
+    gap = max(float(paid) - by_p - by_q, 0.0)
     return Answer(size * (by_p + by_q), size * (f - middle), size * (g + middle), size * gap)
 
 

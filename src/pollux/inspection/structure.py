@@ -1,0 +1,309 @@
+"""Whether samples hold clusters: gaps between them, and what they explain that a null model without clusters does not.
+
+A boundary between the clusters a and b is a level of log p(a|x) − log p(b|x). Levels inside the two clusters run beside
+it. In one cluster that was cut in two, the boundary cuts as many pairs of neighbours as these do, however long or thin
+the cluster is; where there is a gap, it cuts few.
+
+Clusters may also overlap. A mixture then gives samples that it was not fitted to a higher density than one cluster of
+any unimodal shape does.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaln, logsumexp, ndtri
+from sklearn.decomposition import PCA
+from sklearn.isotonic import isotonic_regression
+from sklearn.preprocessing import PowerTransformer
+
+from pollux.geometry import k_means, nearest
+from pollux.geometry.mixtures import fit_mixture
+
+Labels = NDArray[np.int64]
+Edges = NDArray[np.int64]
+Points = NDArray[np.float64]
+
+LOOKED_AT = 1_000
+"""Samples that are looked at."""
+CLEAR = 0.4
+"""Separations from here on are clear: those of data without clusters were 0.3 at most, measured on 100 rows or more."""
+LIKELY = 3.0
+"""Standard errors by which a mixture must exceed the best null model."""
+
+_MAX_NEIGHBOURS, _MIN_NEIGHBOURS = 10, 3
+_LEVELS = np.linspace(0.25, 0.75, 41)
+# How often values of a column that has steps repeat, on average.
+_REPEATED = 3
+# Of more columns, so many principal components are looked at.
+_MOST_COLUMNS, _COMPONENTS = 16, 10
+_FOLDS, _FEWEST = 5, 20
+_REGULARISATION = 0.05
+_SKEWED, _MOST_POWERS = 1.0, 100
+# Bins of the density on a line, and how many of the fullest may hold its mode.
+_FEWEST_BINS, _MOST_BINS, _MODES = 8, 40, 5
+
+
+@dataclass(frozen=True)
+class Structure:
+    """Whether clusters are there, in three grades, with the evidence.
+
+    Parameters
+    ----------
+    grade : {"clear", "likely", "none"}
+        Clear: there are gaps between the clusters. Likely: clusters overlap, but explain samples better than a null
+        model does. None: a null model explains them as well.
+    separation : float
+        From 0, where clusters touch, to 1, where there are gaps around each.
+    gain, gain_error : float
+        By how much the mean log-density of held-out samples is higher under a mixture than under the best null model,
+        and its standard error.
+    """
+
+    grade: Literal["clear", "likely", "none"]
+    separation: float
+    gain: float
+    gain_error: float
+
+    @staticmethod
+    def of(separation: float, gain: float, gain_error: float) -> Structure:
+        """The grade of this evidence."""
+        is_likely = gain > LIKELY * gain_error
+        return Structure(
+            "clear" if separation >= CLEAR else "likely" if is_likely else "none", separation, gain, gain_error
+        )
+
+    @property
+    def reason(self) -> str:
+        """The evidence in a sentence."""
+        gain = f"log-density {self.gain:+.2f} ± {self.gain_error:.2f} a row"
+        if not self.gain_error and not self.separation:
+            return "there are too few different rows, or clusters, to tell"
+        if self.grade == "clear":
+            return f"there are gaps between the clusters (separation {self.separation:.2f} of 1)"
+        if self.grade == "likely":
+            return (
+                f"clusters explain held-out rows better than a null model of one cluster ({gain}), though they touch "
+                f"(separation {self.separation:.2f} of 1)"
+            )
+        return f"a null model of one cluster explains the data as well ({gain}; separation {self.separation:.2f} of 1)"
+
+    def __str__(self) -> str:
+        return f"{self.grade}: {self.reason}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, as JSON holds it."""
+        return {**asdict(self), "reason": self.reason}
+
+
+def fill_steps(X: NDArray[Any], seed: int = 0) -> Points:
+    """Columns of X (n, d) whose values repeat, spread by half a step to either side, with the deviation that they had.
+
+    Whole numbers, grades, zeros and ones have room between them that is not a gap between clusters.
+    """
+    generator = np.random.default_rng(seed)
+    filled = np.array(X, dtype=np.float64)
+    for column in filled.T:
+        values = np.unique(column)
+        if 1 < len(values) <= len(filled) / _REPEATED:
+            centre, deviation = column.mean(), column.std()
+            column += generator.uniform(-0.5, 0.5, len(filled)) * np.median(np.diff(values)) - centre
+            column *= deviation / column.std()
+            column += centre
+    return filled
+
+
+def look_for_structure(X: Points, log_p: Callable[[Points], Points], n_clusters: int) -> Structure:
+    """Whether the clusters of a model are there, from samples X (n, d) and its log p(y|x) (n, K) of any samples.
+
+    Mixtures of as many clusters, of half as many and of two are compared with the null models.
+    """
+    if n_clusters < 2 or len(X) < _FEWEST:
+        return Structure.of(0.0, 0.0, 0.0)
+    X = fill_steps(X)
+    apart = separation(log_p(X), neighbour_edges(X, n_clusters))
+    return Structure.of(apart, *mean_gain(gains_over_null(X, sorted({2, max(2, n_clusters // 2), n_clusters}))))
+
+
+# Gaps
+
+
+def neighbour_edges(X: NDArray[np.floating], n_clusters: int) -> Edges:
+    """Each sample of X (n, d) with each of its nearest neighbours: pairs of numbers (2, n · neighbours).
+
+    There are ten of them, or fewer where so many clusters are small: more than a cluster holds would lie outside it.
+    """
+    fitting = len(X) // (2 * n_clusters)
+    count = min(_MAX_NEIGHBOURS, max(_MIN_NEIGHBOURS, fitting), len(X) - 1)
+    neighbours = nearest(X, count, components=None).numbers
+    return np.stack([np.repeat(np.arange(len(X)), count), neighbours.ravel()])
+
+
+def separation(log_p: NDArray[np.floating], edges: Edges) -> float:
+    """From 0, where clusters touch, to 1, where there are gaps around each; log p(y|x) (n, K).
+
+    A cluster is as far apart as the cluster that it is least apart from. The result is the geometric mean of the least
+    of these and of their mean: one pair that touches counts, and counts less among many.
+    """
+    in_use = np.unique(log_p.argmax(axis=1))
+    if len(in_use) < 2:
+        return 0.0
+    apart = pairwise_gaps(log_p[:, in_use], edges).min(axis=1)
+    return float(np.sqrt(apart.min() * apart.mean()))
+
+
+def pairwise_gaps(log_p: NDArray[np.floating], edges: Edges) -> NDArray[np.float64]:
+    """The gap between any two clusters: 1 − cuts of their boundary / cuts inside them, at least 0; (n, K) to (K, K)."""
+    labels, n_clusters = log_p.argmax(axis=1), log_p.shape[1]
+    cuts = np.zeros((n_clusters, n_clusters))
+    np.add.at(cuts, tuple(labels[edges]), 1)
+    cuts += cuts.T
+    gaps = np.ones((n_clusters, n_clusters))
+    for a, b in combinations(range(n_clusters), 2):
+        if cuts[a, b]:
+            inside = _count_cuts_inside(log_p[:, a] - log_p[:, b], labels, (a, b), edges)
+            gaps[a, b] = gaps[b, a] = max(0.0, 1 - cuts[a, b] / inside)
+    return gaps
+
+
+def _count_cuts_inside(margin: NDArray[np.floating], labels: Labels, pair: tuple[int, int], edges: Edges) -> int:
+    """The fewest edges that a level of the margin (n,) cuts in the middle half of either cluster.
+
+    The fewest, because levels of a network may wind along a cluster, and then cut more than one across it does.
+    """
+    among = np.isin(labels, pair)
+    ends = margin[edges[:, among[edges].all(axis=0)]]
+    below, above = np.sort(ends.min(axis=0)), np.sort(ends.max(axis=0))
+    inside = []
+    for cluster in pair:
+        levels = np.quantile(margin[labels == cluster], _LEVELS)
+        cut = np.searchsorted(below, levels) - np.searchsorted(above, levels)
+        inside.append(int(cut.min()))
+    return max(1, min(inside))
+
+
+# Null models
+
+
+def gains_over_null(X: NDArray[np.floating], counts: Sequence[int]) -> Points:
+    """Log-densities of held-out samples under mixtures, less those under the best null model: (len(counts), n).
+
+    Null models are one ellipsoid of any profile, and columns of any unimodal shape that depend on one another as those
+    of a Gaussian do (a Gaussian copula). Mixtures see the samples, or the normal scores of such columns, whichever
+    tells more. X (n, d) has no steps; where there are few samples the gains are 0.
+    """
+    X, n, counts = X[:, np.ptp(X, axis=0) > 0], len(X), list(counts)
+    if n < _FEWEST or not X.shape[1]:
+        return np.zeros((len(counts), n))
+    points = _symmetric(np.asarray(X, dtype=np.float64))
+    if points.shape[1] > _MOST_COLUMNS:
+        points = PCA(min(_COMPONENTS, n - 1), svd_solver="randomized", random_state=0).fit_transform(points)
+    points = points / points.std(0).clip(min=1e-12)
+    starts = [k_means(points, min(count, n)) for count in counts]
+    order = np.random.default_rng(0).permutation(n)
+    # By space: as samples are, and their normal scores.
+    null, mixed = np.zeros((2, 2, n)), np.zeros((2, len(counts), n))
+    for fold in range(_FOLDS):
+        held = order[fold::_FOLDS]
+        known = np.delete(points, held, axis=0)
+        scores, densities = _fit_scores(known, points[held])
+        for space, (train, test, constant) in enumerate([(known, points[held], 0.0), (*scores, densities)]):
+            centre, factor = train.mean(0), _whiten(train)
+            inner, outer = (train - centre) @ factor, (test - centre) @ factor
+            constant = constant + np.linalg.slogdet(factor)[1]
+            null[space, 0, held] = constant + _ellipsoid(inner, outer)
+            null[space, 1, held] = constant - np.square(outer).sum(1) / 2 - outer.shape[1] / 2 * math.log(2 * math.pi)
+            for row, labels in enumerate(starts):
+                mixture = fit_mixture(inner, inner, np.delete(labels, held), _REGULARISATION)
+                mixed[space, row, held] = constant + logsumexp(mixture.log_joint(outer), axis=1)
+    best = null.reshape(4, n)
+    choice = mixed.mean(2).argmax(0)
+    gains: Points = mixed[choice, np.arange(len(counts))] - best[best.mean(1).argmax()]
+    return gains
+
+
+def _symmetric(X: Points) -> Points:
+    """Samples whose skewed columns are as symmetric as a power makes them, of the deviation that they had.
+
+    Others are left alone: a power bends what depends on them linearly.
+    """
+    centred: Points = X - X.mean(0)
+    deviation = X.std(0)
+    skewed = np.flatnonzero(np.abs(np.power(centred / deviation, 3).mean(0)) > _SKEWED)
+    if 0 < len(skewed) <= _MOST_POWERS:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            found = PowerTransformer().fit_transform(centred[:, skewed] / deviation[skewed])
+        if np.isfinite(found).all():
+            centred[:, skewed] = found * deviation[skewed]
+    return centred
+
+
+def mean_gain(gains: Points) -> tuple[float, float]:
+    """The mean (…, n) of gains of the best mixture, and its standard error."""
+    best = gains[gains.mean(1).argmax()]
+    return float(best.mean()), float(best.std() / math.sqrt(len(best)))
+
+
+def _whiten(points: Points) -> Points:
+    """A factor (d, d) after which points have the identity for a covariance."""
+    # Columns may be copies of others; points are of unit mean square.
+    covariance = np.atleast_2d(np.cov(points.T)) + 1e-6 * np.eye(points.shape[1])
+    return np.asarray(np.linalg.inv(np.linalg.cholesky(covariance)).T)
+
+
+def _ellipsoid(train: Points, test: Points) -> Points:
+    """Log-densities (m,) of a round cluster of white samples (n, d), of any profile."""
+    d = train.shape[1]
+    radii = [np.log(np.maximum(np.linalg.norm(each, axis=1), 1e-9)) for each in (train, test)]
+    area = math.log(2) + d / 2 * math.log(math.pi) - gammaln(d / 2)
+    return np.asarray(Unimodal(radii[0]).log_density(radii[1]) - d * radii[1] - area)
+
+
+def _fit_scores(train: Points, test: Points) -> tuple[tuple[Points, Points], Points]:
+    """Normal scores of both, by unimodal densities of the columns of one, and log |their derivatives| (m,)."""
+    columns = [Unimodal(column) for column in train.T]
+    scores = tuple(
+        np.stack([one.normal_score(column) for one, column in zip(columns, each.T, strict=True)], 1)
+        for each in (train, test)
+    )
+    log_normal = -np.square(scores[1]) / 2 - math.log(2 * math.pi) / 2
+    densities = np.stack([one.log_density(column) for one, column in zip(columns, test.T, strict=True)], 1)
+    return (scores[0], scores[1]), (densities - log_normal).sum(1)
+
+
+class Unimodal:
+    """The likeliest density of numbers (n,) that rises to a mode and falls after it, by bins of equal width."""
+
+    def __init__(self, numbers: Points) -> None:
+        bins = int(np.clip(round(2 * len(numbers) ** 0.4), _FEWEST_BINS, _MOST_BINS))
+        low, high = float(numbers.min()), float(numbers.max())
+        margin = 0.05 * ((high - low) or 1.0)
+        self.edges = np.linspace(low - margin, high + margin, bins + 1)
+        counts = np.histogram(numbers, self.edges)[0] + 0.5
+        fits = []
+        for mode in np.argsort(-counts, kind="stable")[:_MODES]:
+            rising = isotonic_regression(counts[: mode + 1])
+            falling = isotonic_regression(counts[mode:], increasing=False)
+            fit = np.concatenate([rising[:-1], [max(rising[-1], falling[0])], falling[1:]])
+            fits.append(fit / fit.sum())
+        shares = max(fits, key=lambda fit: float((counts * np.log(fit)).sum()))
+        self._log_densities = np.log(shares / np.diff(self.edges))
+        self._cumulated = np.concatenate([[0.0], np.cumsum(shares)])
+
+    def log_density(self, numbers: Points) -> Points:
+        """Log-densities of numbers; beyond the edges they fall steeply."""
+        place = np.clip(np.searchsorted(self.edges, numbers, side="right") - 1, 0, len(self._log_densities) - 1)
+        outside = np.maximum(0, np.maximum(self.edges[0] - numbers, numbers - self.edges[-1]))
+        return np.asarray(self._log_densities[place] - 10 * outside / (self.edges[-1] - self.edges[0]))
+
+    def normal_score(self, numbers: Points) -> Points:
+        """What numbers become where the density becomes that of a standard Gaussian."""
+        return np.asarray(ndtri(np.clip(np.interp(numbers, self.edges, self._cumulated), 1e-4, 1 - 1e-4)))

@@ -1,0 +1,100 @@
+"""Whether clusters are there: gaps, null models, and what every fit tells of them."""
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import pollux
+from blobs import blobs
+from commands import good
+from pollux import GeminiClustering
+from pollux.inspection.structure import Structure, Unimodal, fill_steps, gains_over_null, mean_gain
+
+LINEAR = {"model": "linear", "objective": "mmd_ova", "n_init": 1, "init": "kmeans", "max_epochs": 2, "random_state": 0}
+RANDOM = np.random.default_rng(7)
+NOISE = {
+    "Gaussian": RANDOM.normal(size=(200, 4)) @ RANDOM.normal(size=(4, 4)),
+    "uniform": RANDOM.uniform(size=(200, 3)),
+    "log-normal": RANDOM.lognormal(size=(200, 2)),
+    "zeros and ones": RANDOM.integers(0, 2, size=(200, 5)).astype(float),
+    "Student t": RANDOM.normal(size=(200, 3)) / np.sqrt(RANDOM.chisquare(3, size=(200, 1)) / 3),
+}
+
+
+def standardised(X: NDArray[np.float64]) -> NDArray[np.float64]:
+    return (X - X.mean(0)) / X.std(0)
+
+
+@pytest.mark.parametrize("name", NOISE)
+def test_a_null_model_explains_data_without_clusters(name: str) -> None:
+    gain, error = mean_gain(gains_over_null(fill_steps(standardised(NOISE[name])), [2, 5]))
+    assert Structure.of(0.0, gain, error).grade == "none"
+
+
+def test_clusters_that_overlap_explain_more() -> None:
+    random = np.random.default_rng(0)
+    X = random.normal(size=(600, 3)) + np.repeat([[0, 0, 0], [4, 0, 0], [0, 4, 0]], 200, axis=0)
+    gain, error = mean_gain(gains_over_null(standardised(X), [3]))
+    assert Structure.of(0.1, gain, error).grade == "likely"
+
+
+def test_noise_is_told_from_clusters_by_a_fit() -> None:
+    noise = GeminiClustering(8, **LINEAR).fit(np.random.default_rng(0).normal(size=(500, 5)))
+    assert noise.structure_ is not None
+    assert noise.structure_.grade == "none"
+    assert "a null model of one cluster explains the data as well" in noise.structure_.reason
+    found = GeminiClustering(3, **LINEAR).fit(blobs()[0]).structure_
+    assert found is not None
+    assert found.grade == "clear"
+    assert "gaps" in found.reason
+
+
+def test_it_is_kept_in_files_and_pickles_but_rows_are_not(tmp_path: Path) -> None:
+    clustering = GeminiClustering(3, **LINEAR).fit(blobs()[0])
+    assert clustering.fitted_.known_structure is None, "a fit does not wait for it"
+    assert pickle.loads(pickle.dumps(clustering)).structure_ is None
+    found = clustering.structure_
+    again = pickle.loads(pickle.dumps(clustering))
+    assert again.structure_ == found
+    assert again.fitted_.observed is None
+    clustering.save(tmp_path / "model")
+    assert pollux.load(tmp_path / "model").structure_ == found
+
+
+@pytest.mark.parametrize("X", [np.ones((30, 2)), np.arange(8.0)[:, None], np.eye(40)[:, [0, 0, 1]]])
+def test_few_or_equal_rows_tell_nothing(X: NDArray[np.float64]) -> None:
+    gains = gains_over_null(X, [2, 3])
+    assert gains.shape == (2, len(X))
+    assert np.isfinite(gains).all()
+
+
+def test_a_free_table_has_no_structure() -> None:
+    assert GeminiClustering(2, **LINEAR | {"model": "free", "init": "auto"}).fit(blobs()[0]).structure_ is None
+    with pytest.raises(AttributeError, match="after fit"):
+        _ = GeminiClustering(2).structure_
+
+
+def test_a_density_rises_and_falls() -> None:
+    numbers = np.concatenate([np.random.default_rng(0).normal(at, 0.3, 200) for at in (-2, 2)])
+    grid = np.linspace(-4, 4, 2_001)
+    found = Unimodal(numbers)
+    density = np.exp(found.log_density(grid))
+    # Widths of bins differ by rounding.
+    steps = np.sign(np.diff(density).round(12))
+    turns = steps[steps != 0]
+    assert (np.diff(turns) <= 0).all(), "after it falls it rises no more"
+    # A Riemann sum over bins that begin between two points of the grid.
+    assert np.trapezoid(density, grid) == pytest.approx(1, abs=0.05)
+    scores = found.normal_score(np.sort(numbers))
+    assert (np.diff(scores) >= 0).all()
+
+
+def test_the_command_line_tells_it(tmp_path: Path) -> None:
+    data = tmp_path / "noise.csv"
+    np.savetxt(data, np.random.default_rng(0).normal(size=(200, 3)), delimiter=",", header="a,b,c", comments="")
+    out = good("fit", data, "--clusters", 4, "--out", tmp_path / "run").out
+    assert "structure: none: a null model of one cluster explains the data as well" in out
+    assert '"grade": "none"' in (tmp_path / "run" / "summary.json").read_text()
