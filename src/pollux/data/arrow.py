@@ -167,10 +167,13 @@ def numbers_as_text(name: str, values: Any) -> Any:
 
 
 def plain(values: Any) -> Any:
-    """A column of an Arrow table without the ways of storing text that its functions do not know."""
+    """A column of an Arrow table without the ways of storing values that its functions do not know."""
     pa = pyarrow_library()
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
+    if pa.types.is_float16(values.type):
+        # pyarrow 18 and 19 can do little else with it.
+        values = values.cast(pa.float32())
     if pa.types.is_string_view(values.type) or pa.types.is_large_string(values.type):
         values = values.cast(pa.string())
     return values
@@ -178,7 +181,7 @@ def plain(values: Any) -> Any:
 
 def is_missing(values: Any) -> NDArray[np.bool_]:
     """Where a column of an Arrow table has no value, (n,); NaN counts as missing."""
-    return np.asarray(values.is_null(nan_is_null=True).to_numpy(zero_copy_only=False), dtype=bool)
+    return np.asarray(plain(values).is_null(nan_is_null=True).to_numpy(zero_copy_only=False), dtype=bool)
 
 
 def pyarrow_library() -> Any:
