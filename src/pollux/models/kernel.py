@@ -95,7 +95,8 @@ def kernel(
     d = n_features if isinstance(n_features, int) else math.prod(n_features)
     if not is_whole(landmarks) or landmarks < 1:
         raise ValueError(f"landmarks is a positive whole number, not {landmarks!r}.")
-    if gamma is not None and (isinstance(gamma, bool) or not isinstance(gamma, numbers.Real) or not 0 < gamma < math.inf):
+    given: Any = gamma
+    if given is not None and not (isinstance(given, numbers.Real) and 0 < float(given) < math.inf):
         raise ValueError(f"gamma is a positive number or None, not {gamma!r}.")
     parameters: dict[str, Any] = {} if gamma is None else {"gamma": gamma}
     found = resolve(kernel, "kernel", **parameters)
