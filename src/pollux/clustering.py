@@ -398,7 +398,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         affinity : array of shape (n, n) or Features, optional
             The kernel or the distances of the samples, if they are known already.
         known : array of shape (n,), optional
-            The number of the cluster of each sample, −1 where it is not known. Clusters keep these numbers.
+            The number of the cluster of each sample, −1 or NaN where it is not known. Clusters keep these numbers.
         must_link, cannot_link : arrays of shapes (a, 2), (b, 2), optional
             Pairs of row numbers, from 0, that are of one cluster, or are not. ``hint_violations_`` says how many hints
             do not hold in the end. Hints on rows of weight 0 are not heeded.

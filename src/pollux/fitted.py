@@ -229,7 +229,8 @@ class Fitted:
     def far_outside(self, X: Any) -> tuple[int, list[str]]:
         """How many of validated samples X (n, …) are unlike all that were learned from, and by which features.
 
-        Those that lie outside the range of a feature by more than its width.
+        Those that lie outside the range of a feature by more than its width; or at all, if most samples do, as where a
+        column has come in another unit.
         """
         if self.range is None or not isinstance(X, np.ndarray) or not len(X):
             return 0, []
@@ -237,6 +238,8 @@ class Fitted:
         with np.errstate(invalid="ignore", over="ignore"):
             width = high - low
             outside = ((low - width > X) | (high + width < X)) & (width > 0)
+            beyond = ((low > X) | (high < X)) & (width > 0)
+        outside |= beyond & (len(X) >= _FEWEST_OF_A_RANGE) & (beyond.mean(0) > 0.5)
         names = self.feature_names if self.encoding is None else self.encoding.feature_names
         features = np.flatnonzero(outside.any(0)).tolist()
         return int(outside.any(1).sum()), [str(names[index]) if names else str(index) for index in features]

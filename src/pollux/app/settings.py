@@ -131,7 +131,7 @@ class Settings:
     sql: str = setting(
         "", READING, "read what this query gives, where DATA is a database of SQLite or DuckDB", metavar="QUERY"
     )
-    array: str = setting("", READING, "which array of an .npz file to cluster")
+    array: str = setting("", READING, "which array of an .npz file, or sheet of a workbook, to cluster")
     image_size: int = setting(0, READING, "scale images to N × N", least=0, most=10_000)
     strict: bool = setting(False, READING, "stop at a picture that cannot be read, which is left out otherwise")
     n_clusters: int | str = setting(
