@@ -12,9 +12,9 @@ rows and at least one of each class are known: the recipe without and with them,
 self-training of a logistic regression. Pairs: the share of 100 + 100 random pairs that hold in the end. Sizes: process
 time of assignments of 100,000 rows to 10 clusters.
 
-Confidence: half of the rows of a development set are fitted and assessed. Ten further fits, to other samples of them,
-label the other half: how often they agree with the clustering, beside the confidence and the probability that it gives.
-The expected calibration error is that of ten bins.
+Confidence: half of the rows of a development set are fitted and assessed. Twenty further fits, to other samples of
+them, label the other half: how often they agree with the clustering, beside the confidence and the probability that it
+gives. The expected calibration error is that of ten bins.
 """
 
 from __future__ import annotations
@@ -198,10 +198,10 @@ def confidence() -> list[Line]:
             warnings.simplefilter("ignore")
             clustering = GeminiClustering(K, random_state=0).fit(X).assess(X)
             labels, agreement = clustering.predict(held), np.zeros(len(held))
-            for seed in range(1, 11):
+            for seed in range(20):
                 some = rng.permutation(len(X))[: round(0.8 * len(X))]
                 others = GeminiClustering(K, random_state=100 + seed).fit(X[some]).predict(held)
-                agreement += (align_labels(labels, others, K) == labels) / 10
+                agreement += (align_labels(labels, others, K) == labels) / 20
             predicted = clustering.predict_confidence(held), clustering.predict_proba(held).max(1)
         errors = [calibration_error(each, agreement) for each in predicted]
         sure, likely = (float(each.mean()) for each in predicted)

@@ -179,8 +179,6 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     structure_ : Structure or None
         Whether clusters are there, ``"clear"``, ``"likely"`` or ``"none"``, with the evidence: looked at in up to 1,000
         samples when it is first asked for. None where it cannot be, as for a free table.
-    confidence_ : array of shape (n,)
-        After :meth:`assess`: the share of other trainings that give each sample the same cluster.
     history_ : dict of lists
         ``objective``, ``clusters`` and ``entropy`` of each epoch.
     n_iter_ : int
@@ -613,7 +611,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         check_is_fitted(self)
         return self.fitted_.find_outliers(self._validate(X), share)
 
-    def assess(self, X: Any, *, n_fits: int = 10, max_samples: int = 5_000) -> Self:
+    def assess(self, X: Any, *, n_fits: int = 20, max_samples: int = 5_000) -> Self:
         """Find how often other trainings agree with this one: ``confidence_`` (n,), and :meth:`predict_confidence`.
 
         The same method is fitted to other samples, 80 % of X each, and their clusters are matched with these.
@@ -637,8 +635,9 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         labels, agreement = log_p.argmax(1), np.zeros(n)
         random = check_random_state(self.random_state)
         # What is scaled already, as an encoded table is, stays so.
-        kept = {"preprocessing": None} if self.fitted_.scaling is None else {}
-        other = clone(self).set_params(n_clusters=K, verbose=False, callbacks=(), training__checkpoint=None, **kept)
+        preprocessing = None if self.fitted_.scaling is None else self.preprocessing
+        own = {"n_clusters": K, "preprocessing": preprocessing, "training__checkpoint": None}
+        other = clone(self).set_params(**own, verbose=False, callbacks=())
         for _ in track(range(n_fits), "assessing, fit"):
             some = np.sort(random.permutation(n)[:size])
             other.set_params(random_state=int(random.randint(2**31 - 1)))
@@ -646,9 +645,9 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
                 warnings.simplefilter("ignore", CollapseWarning)
                 found = other.fit(X[some]).fitted_.log_probabilities(X).numpy().argmax(1)
             agreement += (align_labels(labels, found, K) == labels) / n_fits
-        known = {"given_structure": self.fitted_.known_structure}
-        self.fitted_ = replace(self.fitted_, confidence=Confidence.learn(log_p, agreement), **known)
-        self.confidence_ = self.fitted_.confidence.predict(log_p)
+        confidence = Confidence.learn(log_p, agreement)
+        self.fitted_ = replace(self.fitted_, confidence=confidence, given_structure=self.fitted_.known_structure)
+        self.confidence_ = confidence.predict(log_p)
         return self
 
     def predict_confidence(self, X: Any) -> NDArray[np.float64]:

@@ -568,8 +568,8 @@ def check_streamable(settings: Settings) -> None:
         )
     if settings.assess:
         raise InputError(
-            f"Rows that are read as they are needed cannot be fitted ten times: leave out {option('assess')}, or hold "
-            f"them in memory ({option('stream', 'no')})."
+            f"Rows that are read as they are needed cannot be fitted twenty times: leave out {option('assess')}, or "
+            f"hold them in memory ({option('stream', 'no')})."
         )
     # What the data are decides on which recipe alone.
     settings = settings.with_recipe("tables")

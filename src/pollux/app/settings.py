@@ -272,7 +272,7 @@ class Settings:
     assess: bool = setting(
         False,
         OUTPUT,
-        "fit ten samples of the rows too: the confidence of a cluster is then how often they agree, not the mean "
+        "fit twenty samples of the rows too: the confidence of a cluster is then how often they agree, not the mean "
         "probability",
     )
     with_data: bool = setting(
