@@ -755,6 +755,18 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "fitted_")
 
+    def _repr_html_inner(self) -> str:
+        """In a notebook: the clusters of a fit, above scikit-learn's display of the parameters."""
+        shown: str = super()._repr_html_inner()
+        # Found by name, because pages are made of clusterings.
+        return (
+            importlib.import_module("pollux.report.notebook").summarise(self) if hasattr(self, "fitted_") else ""
+        ) + shown
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        bundle: dict[str, str] = super()._repr_mimebundle_(**kwargs)
+        return bundle | ({"text/html": self._repr_html_inner()} if "text/html" in bundle else {})
+
 
 # Here rather than as decorators, because scikit-learn wraps transform when the class is made.
 for _name in ("predict", "predict_proba", "transform", "score", "partial_fit", "assign", "hierarchy", "assess"):

@@ -15,6 +15,7 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 from pollux.inspection.hierarchy import Hierarchy
+from pollux.inspection.structure import Structure
 from pollux.report import Findings, render_page, write_page
 from pollux.report.page import DOUBT
 from pollux.trees.words import percent, write_value
@@ -427,3 +428,11 @@ def test_sized_samples_have_the_probability_of_their_own_cluster() -> None:
     np.testing.assert_array_equal(sized.labels, labels)
     np.testing.assert_array_equal(sized.summary.confidence, findings.probabilities[np.arange(200), labels])
     assert (sized.summary.following != labels).all()
+
+
+@pytest.mark.parametrize(
+    ("separation", "gain", "says"), [(1, 1, "Clearly"), (0, 1, "Likely"), (0, -1, "no sign of it")]
+)
+def test_the_first_screen_says_whether_clusters_are_real(separation: float, gain: float, says: str) -> None:
+    findings = replace(make_findings(), structure=Structure.of(separation, gain, 0.1))
+    assert says in parse(render_page(findings)).one("dl", kind="answers").text

@@ -433,9 +433,52 @@ def test_a_transformer_prepares_what_the_kernel_sees() -> None:
         GeminiTree(3, preprocessing=3).fit(WINE)
 
 
-def test_columns_of_text_are_refused_with_what_to_do() -> None:
-    frame = pd.DataFrame({"age": np.arange(6.0), "colour": pd.Categorical(["red", "blue"] * 3)})
-    with pytest.raises(InputError, match=r"colour hold text.*get_dummies"):
-        GeminiTree(2).fit(frame)
-    dummies = pd.get_dummies(frame, prefix_sep="=", dtype=float)
-    assert GeminiTree(2).fit(dummies).n_clusters_ == 2
+def mixed_table() -> pd.DataFrame:
+    random = np.random.default_rng(0)
+    colour = np.repeat(["red", "blue", "green"], 30)
+    price = np.where(colour == "red", 10.0, 50.0) + random.normal(size=90)
+    frame = pd.DataFrame({"colour": colour, "price": price, "open": np.arange(90) % 2 == 0, "name": np.arange(90)})
+    frame["name"] = [f"row {at}" for at in frame["name"]]
+    frame.loc[[3, 50], "colour"] = None
+    return frame
+
+
+@pytest.mark.parametrize("kind", ["object", "category", "arrow"])
+def test_columns_of_text_are_split_by_their_values(kind: str, tmp_path: Path) -> None:
+    frame: Any = mixed_table()
+    if kind == "category":
+        frame["colour"] = frame["colour"].astype("category")
+    if kind == "arrow":
+        frame = pytest.importorskip("pyarrow").Table.from_pandas(frame)
+    tree = GeminiTree(6, preprocessing="standard", max_leaves=7).fit(frame)
+    assert tree.n_features_in_ == 4
+    text = tree.export_text()
+    assert "colour is " in text
+    # What names rows decides on nothing, and values of one column count together.
+    importances = dict(zip(tree.feature_names_in_, tree.feature_importances_, strict=True))
+    assert set(importances) == {"colour", "price", "open", "name"}
+    assert importances["name"] == 0
+    np.testing.assert_allclose(sum(importances.values()), 1)
+    np.testing.assert_array_equal(tree.predict(frame), tree.labels_)
+    np.testing.assert_allclose(tree.score(frame), tree.objective_)
+    tree.save(tmp_path / "tree")
+    loaded = pollux.load(tmp_path / "tree")
+    assert (loaded.export_text(), loaded.rules()) == (text, tree.rules())
+    np.testing.assert_array_equal(loaded.predict(frame), tree.labels_)
+    np.testing.assert_array_equal(loaded.feature_importances_, tree.feature_importances_)
+    with pytest.raises(InputError, match="get_dummies"):
+        export.to_onnx(tree, tmp_path / "tree.onnx")
+
+
+def test_trees_of_text_take_weights_and_say_what_is_wrong() -> None:
+    frame, weight = mixed_table(), np.tile([2.0, 1.0, 0.0], 30)
+    tree = GeminiTree(3, preprocessing="standard", max_leaves=5).fit(frame, sample_weight=weight)
+    repeated = frame.iloc[np.repeat(np.arange(90), weight.astype(int))]
+    again = GeminiTree(3, preprocessing="standard", max_leaves=5).fit(repeated)
+    np.testing.assert_array_equal(tree.predict(frame), again.predict(frame))
+    with pytest.raises(InputError, match="colour"):
+        tree.predict(frame.drop(columns="colour"))
+    with pytest.raises(ValueError, match="minimum of 3"):
+        GeminiTree(3).fit(frame[:2])
+    with pytest.raises(ValueError, match="names already"):
+        tree.export_text(["a", "b", "c", "d"])

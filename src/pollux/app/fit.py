@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from pollux import names
 from pollux.app.console import DIVERGED, FORMATS, GOOD, SILENT, STOPPED, Console, counted, printable, say
-from pollux.app.embed import embed_texts, find_texts, how_vectors_were_made
 from pollux.app.settings import (
     COLUMNS,
     GROUPS,
@@ -109,6 +108,8 @@ def run(options: argparse.Namespace) -> int:
         if encoder != "auto" and text is None:
             raise InputError("--encoder is that of texts: name their column too, --text COLUMN.")
         with console.progress():
+            from pollux.app.embed import embed_texts, find_texts
+
             if text is None:
                 try:
                     outcome = start_run(settings, out, overwrite=overwrite, console=console)
@@ -429,6 +430,7 @@ def _write_results(
     lap: Any,
 ) -> dict[str, Any]:
     """Write the model, the clusters, the settings and the summary into the folder of a run, all together."""
+    from pollux.app.embed import how_vectors_were_made
     from pollux.app.run_folder import CLUSTERS, MODEL, REPORT, SETTINGS, STREAMED_CLUSTERS, SUMMARY, replace_results
     from pollux.io.atomic import write_text
     from pollux.io.model_files import MOST_OF_A_NAME

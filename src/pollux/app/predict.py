@@ -12,7 +12,6 @@ from time import perf_counter
 from typing import Any
 
 from pollux.app.console import FORMATS, GOOD, Console
-from pollux.app.embed import embed_alike
 from pollux.errors import InputError
 from pollux.names import MISSING_IN_FILES
 from pollux.progress import Stage
@@ -104,6 +103,8 @@ def run(options: argparse.Namespace) -> int:
     ):
         if made is not None and not has_vectors:
             # Texts or pictures, which become vectors as those did that the run was trained on.
+            from pollux.app.embed import embed_alike
+
             source = embed_alike(source, made, wanted, Path(folder), run)
         for whole in source.stream(encoding, wanted):
             part, kept = run_data.drop_incomplete(whole, encoding)

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from pollux.data.arrow import VECTOR, as_arrow, check_frame, is_missing, kind_of
-from pollux.data.encoding import Encoding
+from pollux.data.encoding import Encoding, TableEncoding
 from pollux.data.moments import Moments, looks_embedded
 from pollux.data.rows import Several
 from pollux.data.shuffling import WINDOW_BYTES
@@ -168,7 +168,7 @@ def open_samples(
     choices = Choices(missing=missing, scaling=scaling)
     table = table_to_encode(X)
     if table is not None:
-        encoding, _ = learn_encoding(InMemory(_of_positive_weight(table, sample_weight)), choices)
+        encoding = learn_from_table(table, sample_weight, choices)
         encoded = encoding.encode(table)
         _check_count(len(encoded), fewest)
         samples = select_samples(encoded, sample_weight, device, tuple(table.column_names))
@@ -187,13 +187,16 @@ def open_samples(
     return stream.with_integers() if integers else stream
 
 
-def _of_positive_weight(table: Any, sample_weight: Any) -> Any:
-    """The rows of an Arrow table that count; all where the weights are not those of rows, which is refused later."""
+def learn_from_table(table: Any, sample_weight: Any, choices: Choices) -> TableEncoding:
+    """How the columns of an Arrow table become numbers, by its rows of positive weight."""
     weight = np.asarray([] if sample_weight is None else sample_weight)
-    if weight.shape != (table.num_rows,) or weight.dtype.kind not in "biuf":
-        return table
-    counts = weight > 0
-    return table.filter(counts) if counts.any() and not counts.all() else table
+    # Weights that are not those of rows are refused later.
+    if weight.shape == (table.num_rows,) and weight.dtype.kind in "biuf":
+        counts = weight > 0
+        table = table.filter(counts) if counts.any() and not counts.all() else table
+    encoding, _ = learn_encoding(InMemory(table), choices)
+    assert isinstance(encoding, TableEncoding)
+    return encoding
 
 
 def _open_stream(source: Any, dtype: str, choices: Choices) -> Stream:
@@ -350,12 +353,19 @@ def validate_samples(
     """
     if isinstance(X, _STREAMED):
         raise InputError(
-            f"Only fit reads samples as they are needed: pass an array or a data frame, not {type(X).__name__}; or for "
-            "fit leave out sample_weight and affinity, and use another model than a free table. The command line "
-            "predicts files of any length: pollux predict."
+            f"Only fit reads samples as they are needed, and here an array or a data frame must be passed, not a "
+            f"{type(X).__name__}: "
+            + (
+                "leave out sample_weight and affinity, and use another model than a free table."
+                if reset
+                else "predict some samples at a time. The command line predicts files of any length: pollux predict."
+            )
         )
     if isinstance(X, Tensor) and X.is_nested:
         raise InputError("X is a nested tensor, whose samples differ in length: pad them, X.to_padded_tensor(0.0).")
+    if isinstance(X, Tensor) and X.dtype == torch.bfloat16:
+        # numpy has no such numbers, and float32 holds them all.
+        X = X.float()
     if isinstance(X, Tensor) and X.requires_grad:
         raise InputError(
             "X requires gradients, and a clustering passes none on to its samples: pass X.detach(). To train what "

@@ -261,8 +261,11 @@ def load(
         if str(path) in str(error):
             raise
         raise InputError(f"{path}: {error}") from error
-    # What is raised where a file holds something else than it should.
-    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError, MemoryError) as error:
+    # What is raised where a file holds something else than it should; msgspec 0.19 has errors of its own.
+    except (
+        *(ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError, MemoryError),
+        msgspec.ValidationError,
+    ) as error:
         raise InputError(f"{damaged}: {(str(error) or repr(error)).removesuffix('.')}.") from error
 
 

@@ -84,6 +84,11 @@ def to_onnx(clustering: GeminiClustering | GeminiTree, path: str | Path) -> str:
     """
     check_is_fitted(clustering)
     if isinstance(clustering, GeminiTree):
+        if clustering.encoding_ is not None:
+            raise InputError(
+                "A tree of columns of text or dates cannot be exported: fit it to numbers, such as those of "
+                "pandas.get_dummies(X, prefix_sep='='), whose values it names all the same."
+            )
         with in_place(path) as temporary:
             temporary.write_bytes(_make_tree(clustering))
         return f"{clustering.n_features_in_:,} numbers in, {clustering.n_clusters_:,} probabilities out"

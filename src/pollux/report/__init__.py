@@ -11,6 +11,7 @@ from pollux.report.figures import (
     plot_training,
 )
 from pollux.report.findings import Findings, Places, as_pictures, describe, describe_training, principal_map
+from pollux.report.notebook import show
 from pollux.report.page import render_page, write_page
 from pollux.report.tsne import neighbour_map
 
@@ -32,5 +33,6 @@ __all__ = [
     "plot_training",
     "principal_map",
     "render_page",
+    "show",
     "write_page",
 ]

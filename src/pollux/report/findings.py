@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pollux.clustering import GeminiClustering
     from pollux.fitted import Fitted
     from pollux.inspection.hierarchy import Hierarchy
+    from pollux.inspection.structure import Structure
     from pollux.report.comparison import Comparison
 
 Array = NDArray[np.floating[Any]]
@@ -117,8 +118,8 @@ class Findings:
         How clusters group into larger ones.
     comparison : Comparison, optional
         The clusters beside those of another clustering, or of other samples: :func:`compare`.
-    evidence : str
-        How clear it is that there are such clusters, as a sentence.
+    structure : Structure, optional
+        How clear it is that clusters are there at all.
     cluster_names : mapping of int to str
         Short names of clusters; :attr:`explanation` finds those that are not given.
     history : mapping
@@ -151,7 +152,7 @@ class Findings:
     outliers: NDArray[np.bool_] | None = None
     hierarchy: Hierarchy | None = None
     comparison: Comparison | None = None
-    evidence: str = ""
+    structure: Structure | None = None
     cluster_names: Mapping[int, str] = field(default_factory=dict)
     history: Mapping[str, Sequence[float]] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -568,6 +569,7 @@ def describe(
         row_names=row_names,
         classes=None if classes is None else _as_text(classes),
         places=_find_places(fitted, samples, seen, probabilities.argmax(1) if labels is None else np.asarray(labels)),
+        structure=fitted.structure,
         scores=scores,
         outliers=far,
         # What was streamed is encoded already, and would be so twice.

@@ -50,6 +50,11 @@ MOST_COMPARED = 30
 # Outliers that are listed, and how many standard deviations from its cluster make a value a reason.
 MOST_OUTLIERS, UNUSUAL = 30, 1.0
 MOST_MOVED = 200
+EVIDENCE = {
+    "clear": "Clearly: there are gaps between the groups.",
+    "likely": "Likely: they touch, but explain the data better than a single group does.",
+    "none": "There is no sign of it: a single group explains the data as well. Take them as a way to divide it.",
+}
 MOST_EPOCHS = 300
 SCORES = {
     "ARI": adjusted_rand_index,
@@ -249,7 +254,9 @@ def _answers(findings: Findings) -> list[tuple[str, str]]:
     sure = _in_words(float((summary.confidence >= DOUBT).mean()))
     doubt = f"; {counted(n_doubtful, 'sample')} could as well be elsewhere" if n_doubtful else ""
     told = f"The model is sure of {sure} of the samples{doubt}. That does not tell whether its clusters are right."
-    answers = [("How sure", f"{findings.evidence} {told}".strip())]
+    answers = [("How sure", told)]
+    if findings.structure is not None:
+        answers.insert(0, ("Are they real?", EVIDENCE[findings.structure.grade]))
     if findings.outliers is not None:
         count = int(findings.outliers.sum())
         ringed = "fits in nowhere: it is ringed" if count == 1 else "fit in nowhere: they are ringed"

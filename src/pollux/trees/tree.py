@@ -17,8 +17,10 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from pollux.data.samples import ArraySamples, fill_masked
+from pollux.data.encoding import Encoding, Feature, TableEncoding
+from pollux.data.samples import ArraySamples, fill_masked, learn_from_table, table_to_encode
 from pollux.data.scaling import FittedScaling, prepared
+from pollux.data.survey import Choices
 from pollux.errors import InputError
 from pollux.geometry import Geometry, Precomputed, check_affinity, resolve
 from pollux.geometry.affinity import Features
@@ -74,6 +76,8 @@ class GeminiTree(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         The tree.
     feature_importances_ : array of shape (d,)
         By how much the splits of each column raised the objective, as shares.
+    encoding_ : TableEncoding or None
+        Of a data frame that holds more than numbers: how its columns are read.
 
     References
     ----------
@@ -125,32 +129,37 @@ class GeminiTree(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : array or DataFrame of shape (n, d)
-            The samples; they may hold NaN.
+            The samples; they may hold NaN. A data frame may hold text, categories and dates, which are read as
+            :class:`GeminiClustering` reads them: splits ask whether a row has a value, and of dates for years, seasons
+            and days.
         y : ignored
         sample_weight : array of shape (n,), optional
             Weights of the samples; one of weight 2 counts as two, one of weight 0 is only predicted.
         affinity : array of shape (n, n) or Features, optional
             The kernel of the samples, if it is known already.
         """
-        limits = self._limits()
-        kinds = X.dtypes.items() if hasattr(X, "iloc") else ()
-        texts = [str(name) for name, kind in kinds if str(kind) in ("category", "string", "str")]
-        if texts:
-            raise InputError(
-                f"GeminiTree splits columns of numbers, and {', '.join(texts)} hold text: make each value a column of "
-                "zeros and ones, such as colour=red (pandas.get_dummies with prefix_sep='=')."
+        limits, fewest = self._limits(), max(2, self.n_clusters)
+        table, encoding = table_to_encode(X), None
+        if table is not None:
+            if table.num_rows < fewest:
+                raise ValueError(f"Found {table.num_rows} sample(s) while a minimum of {fewest} is required.")
+            scaling = getattr(as_group("preprocessing", self.preprocessing), "scaling", "none")
+            encoding = learn_from_table(table, sample_weight, Choices(missing="mean", scaling=scaling))
+            self.feature_names_in_ = np.array(table.column_names, dtype=object)
+            self.n_features_in_ = len(table.column_names)
+        else:
+            X = validate_data(
+                self, fill_masked(X), dtype=np.float64, ensure_all_finite="allow-nan", ensure_min_samples=fewest
             )
-        fewest = max(2, self.n_clusters)
-        X = validate_data(
-            self, fill_masked(X), dtype=np.float64, ensure_all_finite="allow-nan", ensure_min_samples=fewest
-        )
+        self.encoding_ = encoding
+        X, seen = self._read(X if table is None else table)
         limits = replace(limits, max_features=self._count_features(X.shape[1]))
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         if not weight.any():
             raise ValueError("Sample weights must contain at least one non-zero number: all are zero.")
         selected = weight > 0
         seed = check_random_state(0 if self.random_state is None else self.random_state).randint(2**31)
-        features = self._features(X, weight, affinity, seed)
+        features = self._features(seen, weight, affinity, seed)
         weight = weight[selected]
         features -= weight @ features / weight.sum()
         growth = Growth(X[selected], features, weight, limits, np.random.default_rng(seed))
@@ -211,7 +220,8 @@ class GeminiTree(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         if isinstance(geometry, Precomputed):
             return self._features(X, weight, geometry.affinity, seed)
         X, weight = X[selected], weight[selected]
-        samples = ArraySamples(X, np.ones(len(X), dtype=bool), torch.from_numpy(weight))
+        everything = np.ones(len(X), dtype=bool)
+        samples = ArraySamples(X, everything, torch.from_numpy(weight), encoding=self.encoding_)
         preprocessing = as_group("preprocessing", self.preprocessing)
         is_scaling, has_gaps = isinstance(preprocessing, Scaling), bool(np.isnan(X).any())
         if not is_scaling and not hasattr(preprocessing, "transform"):
@@ -226,12 +236,25 @@ class GeminiTree(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             scaling = FittedScaling.fit(X, "none", sample_weight=samples.sample_weight)
         return features_of(geometry, prepared(X, scaling, torch.float64, "cpu"), seed=seed)
 
-    def _validate(self, X: Any) -> Array:
+    def _validate(self, X: Any) -> tuple[Array, Array]:
+        """Samples such as those of the fit: what is split, (n, p), and what the kernel sees."""
         check_is_fitted(self)
-        checked: Array = validate_data(
-            self, fill_masked(X), reset=False, dtype=np.float64, ensure_all_finite="allow-nan"
-        )
-        return checked
+        if self.encoding_ is None:
+            X = validate_data(self, fill_masked(X), reset=False, dtype=np.float64, ensure_all_finite="allow-nan")
+        return self._read(X)
+
+    def _read(self, X: Any) -> tuple[Array, Array]:
+        if self.encoding_ is None:
+            return X, X
+        return self.encoding_.readable(X)[0], self.encoding_.encode(X).astype(np.float64)
+
+    @property
+    def _split_features(self) -> list[Feature]:
+        """What is split: a column of numbers, or whether another one has a value."""
+        names = getattr(self, "feature_names_in_", None)
+        if self.encoding_ is None:
+            return list(map(Feature, map(str, range(self.n_features_in_) if names is None else names)))
+        return [feature for column in self.encoding_.columns for feature in column.readable_features]
 
     def predict(self, X: Any) -> Index:
         """The cluster of each sample, (n,)."""
@@ -240,16 +263,16 @@ class GeminiTree(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     def apply(self, X: Any) -> Index:
         """The leaf of each sample, (n,), as its number among the nodes."""
-        X = self._validate(X)
-        return self.nodes_.apply(X)
+        values, _ = self._validate(X)
+        return self.nodes_.apply(values)
 
     def score(self, X: Any, y: Any = None, *, sample_weight: Any = None, affinity: Any = None) -> float:
         """The objective of the clusters of X, in features of mean zero; higher is better."""
-        X = self._validate(X)
+        X, seen = self._validate(X)
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         if not weight.any():
             raise ValueError("Sample weights must contain at least one non-zero number: all are zero.")
-        features = self._features(X, weight, affinity, 0)
+        features = self._features(seen, weight, affinity, 0)
         X, weight = X[weight > 0], weight[weight > 0]
         features -= weight @ features / weight.sum()
         members = (self.nodes_.cluster[self.nodes_.apply(X)] == np.arange(self.n_clusters_)[:, None]) * weight
@@ -261,7 +284,11 @@ class GeminiTree(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     def feature_importances_(self) -> Array:
         """By how much the splits of each column raised the objective, as shares (d,)."""
         check_is_fitted(self)
-        gains = np.bincount(self.nodes_.feature, self.nodes_.gain, minlength=self.n_features_in_)
+        column = self.nodes_.feature
+        if self.encoding_ is not None:
+            place = {name: at for at, name in enumerate(self.feature_names_in_)}
+            column = np.array([place[feature.source] for feature in self._split_features])[column]
+        gains = np.bincount(column, self.nodes_.gain, minlength=self.n_features_in_)
         shares: Array = gains / (gains.sum() or 1.0)
         return shares
 
@@ -294,6 +321,10 @@ class GeminiTree(ClusterMixin, BaseEstimator):  # type: ignore[misc]
                 stack += [(right, [*path, (node, False)]), (left, [*path, (node, True)])]
 
     def _names(self, feature_names: Sequence[str] | None) -> list[str]:
+        if self.encoding_ is not None:
+            if feature_names is not None:
+                raise ValueError("The tree was fitted to a data frame with text, whose columns have names already.")
+            return [feature.name for feature in self._split_features]
         given = getattr(self, "feature_names_in_", None) if feature_names is None else feature_names
         names = list(map(str, [f"x{column}" for column in range(self.n_features_in_)] if given is None else given))
         if len(names) != self.n_features_in_:
@@ -372,6 +403,7 @@ class GeminiTree(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             objective=self.objective_,
             parameters={name: value for name, value in plain.items() if name != "n_clusters"},
             feature_names=tuple(map(str, getattr(self, "feature_names_in_", ()))),
+            encoding=None if self.encoding_ is None else self.encoding_.as_json(),
         )
         tensors = {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in vars(self.nodes_).items()}
         tensors["labels"] = torch.from_numpy(self.labels_)
@@ -396,13 +428,19 @@ class GeminiTree(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             tree._limits()
             labels = tensors.pop("labels").numpy().copy()
             nodes = Nodes(**{name: tensor.numpy().copy() for name, tensor in tensors.items()})
-            _check_nodes(nodes, labels, description)
+            tree.n_features_in_, tree.encoding_ = description.n_features, None
+            if description.feature_names:
+                tree.feature_names_in_ = np.array(description.feature_names, dtype=object)
+            if description.encoding is not None:
+                encoding = Encoding.from_json(description.encoding, damaged)
+                if not isinstance(encoding, TableEncoding) or not set(encoding.names) <= set(description.feature_names):
+                    raise ValueError("its columns are those of another table")
+                tree.encoding_ = encoding
+            _check_nodes(nodes, labels, description, len(tree._split_features))
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             raise InputError(f"{damaged}: {str(error).removesuffix('.')}.") from error
         tree.nodes_, tree.labels_, tree.n_clusters_ = nodes, labels, description.n_clusters_
-        tree.objective_, tree.n_features_in_ = description.objective, description.n_features
-        if description.feature_names:
-            tree.feature_names_in_ = np.array(description.feature_names, dtype=object)
+        tree.objective_ = description.objective
         return tree
 
     def __sklearn_tags__(self) -> Any:
@@ -429,13 +467,14 @@ class _Description(Struct):
     objective: Finite
     parameters: dict[str, int | float | str | None]
     feature_names: tuple[str, ...] = ()
+    encoding: dict[str, Any] | None = None
 
 
 _KINDS = {"feature": "i", "threshold": "f", "missing_left": "b", "left": "i", "right": "i", "cluster": "i"}
 
 
-def _check_nodes(nodes: Nodes, labels: NDArray[np.int64], description: _Description) -> None:
-    """Raise a ValueError where nodes are not a tree of the description."""
+def _check_nodes(nodes: Nodes, labels: NDArray[np.int64], description: _Description, p: int) -> None:
+    """Raise a ValueError where nodes are not a tree of the description, which splits p features."""
     count = len(nodes.feature)
     for name, kind in {**_KINDS, "weight": "f", "gain": "f"}.items():
         values = getattr(nodes, name)
@@ -458,7 +497,7 @@ def _check_nodes(nodes: Nodes, labels: NDArray[np.int64], description: _Descript
     is_outside = any(clusters.min() < 0 or clusters.max() >= most for clusters, most in known)
     if is_outside or description.n_clusters_ > description.n_clusters:
         raise ValueError("there are more clusters than clusters")
-    if nodes.feature.min() < 0 or nodes.feature.max() >= description.n_features or np.isnan(nodes.threshold).any():
+    if nodes.feature.min() < 0 or nodes.feature.max() >= p or np.isnan(nodes.threshold).any():
         raise ValueError("a split is of no column, or at no number")
     if description.feature_names and len(description.feature_names) != description.n_features:
         raise ValueError("there are other names than columns")
@@ -467,10 +506,10 @@ def _check_nodes(nodes: Nodes, labels: NDArray[np.int64], description: _Descript
 def describe_side(nodes: Nodes, node: int, is_left: bool, names: Sequence[str]) -> str:
     """The condition of the left or the right side of a split, in words."""
     name, threshold = names[int(nodes.feature[node])], float(nodes.threshold[node])
+    column, _, value = name.rpartition("=")
     if math.isinf(threshold):
         # One side holds the missing values, the other all others.
-        return f"{name} is {'missing' if is_left == bool(nodes.missing_left[node]) else 'there'}"
-    column, _, value = name.rpartition("=")
+        return f"{column or name} is {'missing' if is_left == bool(nodes.missing_left[node]) else 'there'}"
     if column and threshold == 0.5:
         return f"{column} is {'not ' if is_left else ''}{value}"
     return f"{name} {'<=' if is_left else '>'} {threshold:.6g}"
