@@ -21,6 +21,7 @@ from pollux.data.samples import ArraySamples, Loader, Samples, StreamSamples
 from pollux.data.scaling import FittedScaling, FittedTransformer, prepared
 from pollux.errors import InputError
 from pollux.geometry import Geometry
+from pollux.inspection.confidence import Confidence
 from pollux.inspection.outliers import SAMPLED, Prototypes
 from pollux.inspection.structure import LOOKED_AT, Structure, look_for_structure
 from pollux.metrics import agreement
@@ -89,6 +90,8 @@ class Fitted:
         What tells how well a sample fits in with those that were learned from; files of old versions lack it.
     hint_violations : dict, optional
         How many hints of each kind do not hold, where some were given.
+    confidence : Confidence, optional
+        How often other trainings agree, where that was assessed.
     given_structure : Structure, optional
         Whether clusters are there, where that was looked at.
     observed : Tensor of shape (m, …), optional
@@ -121,6 +124,7 @@ class Fitted:
     range: Tensor | None = field(default=None, repr=False)
     given_prototypes: Prototypes | None = field(default=None, repr=False)
     hint_violations: dict[str, int] | None = None
+    confidence: Confidence | None = None
     given_structure: Structure | None = None
     observed: Tensor | None = field(default=None, repr=False)
 

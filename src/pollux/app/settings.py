@@ -269,6 +269,12 @@ class Settings:
         "flag rows that fit in nowhere, the share X of them such as 0.02, in a column outlier (default: 0, no column)",
         least=0,
     )
+    assess: bool = setting(
+        False,
+        OUTPUT,
+        "fit twenty samples of the rows too: the confidence of a cluster is then how often they agree, not the mean "
+        "probability",
+    )
     with_data: bool = setting(
         False, OUTPUT, "write the columns of DATA, and the names of clusters, beside the cluster of each row"
     )
