@@ -442,6 +442,11 @@ class Spec:
         """The geometry that the objective needs: what was computed before, or that of the parameter."""
         if affinity is not None or self.objective.needs is None:
             return affinity
+        if self.geometry == NOT_IN_FILE:
+            raise InputError(
+                f"The {self.objective.needs} of this model was a function or a matrix, which no file holds: say it "
+                "first, set_params(geometry=…)."
+            )
         return resolve(self.geometry, self.objective.needs).for_clusters(self.n_clusters)
 
     def check_streamable(self) -> None:
@@ -521,7 +526,7 @@ def geometry_of_new_samples(geometry: Geometry | None, needs: Kind | None) -> Ge
         raise ValueError(
             f"This model has no {needs} for other samples than those it was trained on (it was given an affinity, or a "
             f"geometry that a file cannot hold, or its objective was changed since): score takes their affinity=…, "
-            f"and fit trains anew."
+            f"and fit trains anew, by the geometry that set_params(geometry=…) gives it."
         )
     return geometry
 

@@ -642,3 +642,26 @@ def test_a_feature_without_any_value_is_named() -> None:
     clustering = GeminiClustering(2, preprocessing=Scaling("standard", missing="mean"), max_epochs=1)
     with pytest.warns(UserWarning, match="Features without any value count as constant: 1."):
         clustering.fit(rows)
+
+
+def test_bfloat16_is_read_as_float32() -> None:
+    """As encoders of texts give it."""
+    X = torch.randn(30, 3, generator=torch.Generator().manual_seed(0)).bfloat16()
+    clustering = GeminiClustering(2, model="linear", max_epochs=3, random_state=0)
+    np.testing.assert_array_equal(clustering.fit(X).labels_, clustering.fit(X.float()).labels_)
+    np.testing.assert_array_equal(clustering.predict(X), clustering.labels_)
+
+
+def test_adversarial_training_does_not_move_tokens() -> None:
+    class Tokens(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding, self.head = torch.nn.Embedding(9, 4), torch.nn.Linear(4, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            found: torch.Tensor = self.head(self.embedding(x).mean(1))
+            return found
+
+    clustering = GeminiClustering(2, model=Tokens(), objective="mi", penalties={"local_vat": 1.0}, max_epochs=2)
+    with pytest.raises(ValueError, match="whole numbers such as tokens cannot be moved"):
+        clustering.fit(np.random.default_rng(0).integers(0, 9, (20, 5)))

@@ -975,11 +975,14 @@ def test_a_run_that_is_asked_to_stop_goes_on_to_the_same_bits(
         ended = child.end()
         assert "Traceback" not in ended.err, ended
         if ended.code == 0:
-            struck = max(struck, 1)
+            # It was faster than the signal: on a busy machine the first one may have taken far longer.
+            struck, seconds = max(struck, 1), 0.8 * seconds
             continue
         assert ended.code == 130, ended
-        assert ended.err.count("\n") == 1, ended
-        assert "To go on: pollux fit --resume run" in ended.err
+        # Beside what is worth a note of clusters that were found by then.
+        assert len([line for line in ended.err.splitlines() if not line.startswith("note: ")]) == 1, ended
+        # The second is of a signal that came when all was in its place, which the next turn looks at.
+        assert "To go on: pollux fit --resume run" in ended.err or "what was found is in run, whole" in ended.err
         struck += 1
     raise AssertionError("it never ends")
 

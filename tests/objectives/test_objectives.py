@@ -418,6 +418,8 @@ def test_kl_ovo_is_continuous_where_its_bound_begins_to_act() -> None:
     def at(log_probability: float) -> float:
         log_p = logits.log_softmax(-1)
         log_p[0, 0] = log_probability
+        # Less than 1e-7 is missing from one.
+        log_p[0, 1:] = logits[0, 1:].log_softmax(-1)
         return float(bounded(log_p))
 
     bound, step = math.log(1e-7), 1e-6
@@ -767,7 +769,7 @@ def test_vat_of_stacked_restarts_is_one_value_each(shape: tuple[int, ...]) -> No
 def test_vat_refuses_a_table_that_has_no_inputs() -> None:
     model = SingleModel(nn.Embedding(5, 2), 2)
     index = torch.arange(5)
-    with pytest.raises(ValueError, match="'vat' moves the inputs"):
+    with pytest.raises(ValueError, match="moves the inputs: a free table has none"):
         PENALTIES["vat"](model, index, model(index), generator=generator())
 
 
@@ -783,3 +785,47 @@ def test_every_penalty_is_one_finite_differentiable_value(name: str) -> None:
     assert penalty.shape == ()
     assert all(bool(gradient.isfinite().all()) for gradient in gradients)
     assert any(bool(gradient.any()) for gradient in gradients)
+
+
+@pytest.mark.parametrize(
+    "logits", [-torch.rand(20, 3) * 9, torch.nn.functional.logsigmoid(torch.randn(20, 3)), torch.full((20, 3), -20.0)]
+)
+def test_numbers_that_are_no_log_probabilities_are_refused(logits: torch.Tensor) -> None:
+    """Also where none is positive, as minus a squared distance."""
+    with pytest.raises(ValueError, match="over the clusters, and must to 1"):
+        Gemini("mi")(logits)
+    for dtype in (torch.float16, torch.bfloat16, torch.float64):
+        Gemini("mi")(logits.to(dtype).log_softmax(-1))
+
+
+def test_kernels_and_distances_are_told_apart() -> None:
+    x = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
+    log_p = torch.randn(40, 3).log_softmax(-1)
+    distances = torch.cdist(x, x)
+    for mode in ("ova", "ovo"):
+        for kernel in (distances, distances**2, -x @ x.mT):
+            with pytest.raises(InputError, match="farther apart"):
+                Gemini(f"mmd_{mode}")(log_p, kernel)
+            with pytest.raises(InputError, match="farther apart"):
+                Gemini(f"mmd_{mode}")(log_p, kernel.clone().requires_grad_())
+        # Minus distances have the MMD of the energy distance.
+        for kernel in (x @ x.mT, -distances, (-(distances**2)).exp(), torch.ones(40, 40), torch.zeros(40, 40)):
+            Gemini(f"mmd_{mode}")(log_p, kernel)
+        with pytest.raises(InputError, match="some are negative: is it a kernel"):
+            Gemini(f"wasserstein_{mode}")(log_p, x @ x.mT)
+        with pytest.raises(InputError, match="itself is not 0: is it a kernel"):
+            Gemini(f"wasserstein_{mode}")(log_p, (-(distances**2)).exp())
+        Gemini(f"wasserstein_{mode}")(log_p, distances)
+
+
+@pytest.mark.parametrize("mode", [False, True])
+def test_a_divergence_of_another_shape_is_refused(mode: bool) -> None:
+    log_p = torch.randn(12, 3).log_softmax(-1)
+
+    def l1(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+        return (p.exp()[..., :, None, :] - q.exp()[..., None, :, :]).abs().sum(-1)
+
+    assert float(Gemini(Divergence("l1", l1), mode)(log_p)) == pytest.approx(2 * float(Gemini("tv", mode)(log_p)))
+    for wrong in (lambda p, q: l1(p, q).sum(-1), lambda p, q: l1(p, q)[..., None], lambda p, q: l1(p, q).sum()):
+        with pytest.raises(InputError, match="'l1' must give"):
+            Gemini(Divergence("l1", wrong), mode)(log_p)

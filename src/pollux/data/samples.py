@@ -353,12 +353,19 @@ def validate_samples(
     """
     if isinstance(X, _STREAMED):
         raise InputError(
-            f"Only fit reads samples as they are needed: pass an array or a data frame, not {type(X).__name__}; or for "
-            "fit leave out sample_weight and affinity, and use another model than a free table. The command line "
-            "predicts files of any length: pollux predict."
+            f"Only fit reads samples as they are needed, and here an array or a data frame must be passed, not a "
+            f"{type(X).__name__}: "
+            + (
+                "leave out sample_weight and affinity, and use another model than a free table."
+                if reset
+                else "predict some samples at a time. The command line predicts files of any length: pollux predict."
+            )
         )
     if isinstance(X, Tensor) and X.is_nested:
         raise InputError("X is a nested tensor, whose samples differ in length: pad them, X.to_padded_tensor(0.0).")
+    if isinstance(X, Tensor) and X.dtype == torch.bfloat16:
+        # numpy has no such numbers, and float32 holds them all.
+        X = X.float()
     if isinstance(X, Tensor) and X.requires_grad:
         raise InputError(
             "X requires gradients, and a clustering passes none on to its samples: pass X.detach(). To train what "

@@ -35,6 +35,10 @@ class Features:
     values: Tensor
     centred: bool = False
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.values, Tensor):
+            raise TypeError(f"Features are a tensor (n, r), not a {type(self.values).__name__}.")
+
     def __len__(self) -> int:
         return len(self.values)
 
@@ -132,7 +136,7 @@ def _centre_in_parts(kernel: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _check_kernel(kernel: Tensor) -> None:
-    """Raise an InputError where a kernel (n, n) is not symmetric."""
+    """Raise an InputError where a kernel (n, n) is not symmetric, or cannot be one: no sum of squares is negative."""
     if kernel.device.type != "cpu":
         # Looking would make other devices wait.
         return
@@ -142,6 +146,13 @@ def _check_kernel(kernel: Tensor) -> None:
         for other in parts[first:]:
             if bool((kernel[part, other] - kernel[other, part].mT).abs().amax() > tolerance):
                 raise InputError("An MMD objective needs a symmetric kernel: here k(x, y) and k(y, x) differ.")
+    # Σᵢ ‖φ(xᵢ) − φ̄‖²: distances, which are 0 from a sample to itself, make it negative.
+    squares = float(kernel.diagonal().sum(dtype=torch.float64) - kernel.sum(dtype=torch.float64) / max(1, len(kernel)))
+    if squares < -tolerance * len(kernel):
+        raise InputError(
+            "An MMD objective needs a kernel, and here samples are farther apart the larger it is. Give distances to a "
+            "Wasserstein objective, or make a kernel of them, such as exp(-d**2)."
+        )
 
 
 def is_traced() -> bool:

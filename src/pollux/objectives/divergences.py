@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
+from pollux.errors import InputError
 from pollux.geometry.affinity import Affinity, Features, Paths, centre_kernel, is_traced
 from pollux.objectives.batch_samples import LOCAL, BatchSamples
 from pollux.transport import check_symmetric, sinkhorn_cost, transport_cost
@@ -78,7 +79,14 @@ class Divergence:
         return self._here(log_p, log_q, samples.whole_affinity(affinity))
 
     def _here(self, log_p: Tensor, log_q: Tensor, affinity: Affinity | None) -> Tensor:
-        return self.function(log_p, log_q) if self.needs is None else self.function(log_p, log_q, affinity)
+        found = self.function(log_p, log_q) if self.needs is None else self.function(log_p, log_q, affinity)
+        K, L = log_p.shape[-2], log_q.shape[-2]
+        if found.ndim < 2 or found.shape[-2:] != (K, L):
+            raise InputError(
+                f"The divergence {self.name!r} must give (…, {K}, {L}) for log-weights (…, {K}, n) and (…, {L}, n), as "
+                f"torch.cdist does; it gave {tuple(found.shape)}."
+            )
+        return found
 
 
 def kl(log_p: Tensor, log_q: Tensor) -> Tensor:

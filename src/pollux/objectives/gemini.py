@@ -21,6 +21,8 @@ DEFAULT_CLIPS = {"kl_ovo": 1e-7}
 # Looked up once, because torch 2.6 cannot trace the question.
 _AUTOCAST = [name for name in ("cpu", "cuda", "mps", "xpu", "hpu", "mtia") if torch.amp.is_autocast_available(name)]
 _LOG_ROUNDING = 1e-3
+# Of probabilities that sum to one, in single and in half precision; and of how many samples.
+_ROUNDING, _HALF_ROUNDING, _LOOKED_AT = 1e-2, 0.2, 128
 # The logarithm of zero, as a share of the most negative number: of so many samples the sum is a number too.
 _LOG_ZERO = 2.0**-32
 GEMINIS = tuple(
@@ -46,7 +48,7 @@ class Gemini:
     clip : float, None or "auto"
         Probabilities below this count as this, and get no gradient. Objectives that never cease to push probabilities
         towards zero then leave alone what is decided already. By default 1e-7, the resolution of single precision, for
-        ``"kl_ovo"``, and none for all others; the paper has 1e-12 throughout, and ``None`` is the definition.
+        ``"kl_ovo"``, and none for all others; the paper's authors had 1e-12 throughout, and ``None`` is the definition.
     sampled_pairs : int, optional
         One-vs-one only: an unbiased estimate from this many random ordered pairs of clusters, instead of
         all of them. It pays where one pair is costly (Wasserstein).
@@ -117,7 +119,7 @@ class Gemini:
         generator: torch.Generator | None = None,
         ranks: Ranks | None = None,
     ) -> Tensor:
-        """The value, differentiable with respect to ``log_p``.
+        """The value, differentiable with respect to ``log_p``, and to a kernel or features.
 
         Parameters
         ----------
@@ -235,6 +237,15 @@ class Gemini:
         # Forgetting the softmax makes a loss that rises beautifully.
         if seen and log_p.numel() and bool(log_p.detach().amax() > _LOG_ROUNDING):
             raise ValueError("log_p holds positive numbers, so they are not log-probabilities: call .log_softmax(-1).")
+        if seen and log_p.numel():
+            # Whoever forgets it, forgets it for all samples.
+            some = log_p.detach()[..., :: max(1, log_p.shape[-2] // _LOOKED_AT), :].double().exp().sum(-1)
+            wrong = (some - 1).abs() > (_ROUNDING if log_p.dtype.itemsize > 2 else _HALF_ROUNDING)
+            if bool(wrong.any()):
+                raise ValueError(
+                    f"log_p holds no log-probabilities: those of a sample sum to {float(some[wrong][0]):.3g} over the "
+                    "clusters, and must to 1: call .log_softmax(-1)."
+                )
         n = log_p.shape[-2]
         if sample_weight is not None and sample_weight.shape != (n,):
             raise ValueError(
@@ -255,7 +266,8 @@ class Gemini:
     def _check_length(self, affinity: Affinity | None, n: int) -> None:
         if self.needs is None or affinity is None:
             return
-        if len(affinity) != n or (isinstance(affinity, Tensor) and affinity.shape != (n, n)):
+        is_matrix = not isinstance(affinity, Features) or affinity.values.ndim == 2
+        if len(affinity) != n or not is_matrix or (isinstance(affinity, Tensor) and affinity.shape != (n, n)):
             raise ValueError(
                 f"The affinity of {n} samples must be a tensor ({n}, {n}), or Features(x) of pollux.geometry for x "
                 f"({n}, r); got a {type(affinity).__name__} of {_shape(affinity)}."

@@ -93,7 +93,10 @@ def vat(
         Power iterations that refine the direction.
     """
     if not inputs.is_floating_point():
-        raise ValueError("The penalty 'vat' moves the inputs, and a free table has none: choose another model.")
+        raise ValueError(
+            "Virtual adversarial training (vat, local_vat) moves the inputs: a free table has none, and whole "
+            "numbers such as tokens cannot be moved. Leave that penalty out."
+        )
     radius, probe = (_of_each(length, inputs) for length in (radius, probe))
     target = log_p.detach()
     shape = target.shape[:-2] + inputs.shape

@@ -90,7 +90,7 @@ class FeaturePath:
     steps : tuple of FeatureStep
         From all columns to the fewest.
     chosen : FeatureStep
-        The smallest that keeps enough of the objective.
+        The smallest that keeps enough of the objective; or all columns that leave late, where others leave soon.
     names : tuple of str
         The columns of X by name.
     keep : float
@@ -205,7 +205,8 @@ def select_features(
     min_features : int
         The path ends where so many columns or groups are left.
     keep : float
-        Share of the objective of all columns that the selected ones must keep.
+        Share of the objective of all columns that the selected ones must keep. Of columns some of which leave soon and
+        others late, all that leave late are kept.
     dynamic : bool
         Whether the geometry, too, is of the columns that are left, from one model to the next. What is compared remains
         the objective in the geometry of all columns.

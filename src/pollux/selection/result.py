@@ -149,6 +149,8 @@ class Selection:
     def surplus(self) -> str:
         """A line on how many of too many clusters stay in use."""
         restarts = sum(self.in_use.values())
+        if not restarts:
+            return ""
         counts = ", ".join(f"{used} ({count} of {restarts} restarts)" for used, count in sorted(self.in_use.items()))
         return f"Of {self.asked_for} clusters requested, in use: {counts}."
 

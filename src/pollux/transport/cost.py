@@ -85,7 +85,7 @@ if hasattr(_solve_operator, "register_vmap"):  # torch 2.5
 def solve_warm(p: Array, q: Array, cost: Tensor | Paths, *, symmetric: bool = False) -> Solution:
     """Transport p (m, n) to q (m, n) or (n,), starting where the last m problems at this cost ended.
 
-    With ``symmetric``, an InputError where it does not cost the same there and back, as between clusters it must.
+    With ``symmetric``, an InputError where costs are not symmetric, or no distances, as between clusters they must be.
     """
     known = _known(cost)
     if symmetric:
@@ -112,14 +112,19 @@ def _known(cost: Tensor | Paths) -> Known:
 
 
 def check_symmetric(cost: Tensor | Paths) -> None:
-    """Raise an InputError where it does not cost the same there and back, as between clusters it must."""
+    """Raise an InputError where costs are not symmetric, or no distances, as between clusters they must be."""
     if not is_traced():
         _check_ground(_known(cost).ground)
 
 
 def _check_ground(ground: Ground) -> None:
-    if isinstance(ground, Costs) and not ground.symmetric:
+    if not isinstance(ground, Costs) or not ground.finite:
+        return
+    if not ground.symmetric:
         raise InputError("A Wasserstein objective needs symmetric distances: here there and back differ.")
+    if ground.has_negative or not ground.is_small_on_diagonal:
+        what = "some are negative" if ground.has_negative else "that of a sample to itself is not 0"
+        raise InputError(f"A Wasserstein objective needs distances, and here {what}: is it a kernel, for MMD?")
 
 
 def _as_numbers(cost: Tensor | Paths) -> Paths | np.ndarray[Any, Any]:

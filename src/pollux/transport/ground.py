@@ -75,11 +75,17 @@ class Costs:
         self.size = size / self.unit
         self._tolerance = share * self.size
         self.symmetric = not asymmetry > _ROUNDING * size
+        self.has_negative = least < -_ROUNDING * size
         flaw = max(asymmetry, diagonal, -least) / self.unit
         self._may_be_metric = self.finite and flaw <= self._tolerance and self._triangles(_LOOKED_AT)
         self._solved = 0
         self._is_metric: bool | None = None
         self._single: NDArray[np.float32] | None = None
+
+    @property
+    def is_small_on_diagonal(self) -> bool:
+        """Whether finite costs of samples to themselves are small, as distances are up to rounding; no kernel is."""
+        return not np.abs(self.matrix.diagonal()).mean() > self.matrix.mean() / 2
 
     def _describe(self, matrix: Array) -> tuple[float, float, float, float]:
         engine = native()
