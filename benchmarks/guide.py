@@ -1,6 +1,6 @@
-"""What users know and want to know, beside what others make of it: rows that fit nowhere, hints, sizes.
+"""What users know and want to know, beside what others make of it: rows that fit nowhere, hints, sizes, confidence.
 
-python benchmarks/guide.py [--markdown FILE] [--only outliers|hints|pairs|sizes]
+python benchmarks/guide.py [--markdown FILE] [--only outliers|hints|pairs|sizes|confidence]
 
 Outliers: ROC AUC of ``score_samples`` after the recipe, beside IsolationForest and LocalOutlierFactor on standardised
 columns, and GLOSH where the package hdbscan is installed. In labelled sets one class is made rare, 3 % of the others
@@ -11,6 +11,10 @@ Hints: adjusted Rand index on the rows that are not known of the development set
 rows and at least one of each class are known: the recipe without and with them, LabelSpreading (neighbours) and
 self-training of a logistic regression. Pairs: the share of 100 + 100 random pairs that hold in the end. Sizes: process
 time of assignments of 100,000 rows to 10 clusters.
+
+Confidence: half of the rows of a development set are fitted and assessed. Twenty further fits, to other samples of
+them, label the other half: how often they agree with the clustering, beside the confidence and the probability that it
+gives. The expected calibration error is that of ten bins.
 """
 
 from __future__ import annotations
@@ -35,6 +39,7 @@ from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier
 
 from measure import aligned, environment, limit_threads, piped
 from pollux import GeminiClustering
+from pollux.inspection.confidence import align_labels
 from pollux.lab.datasets import gaussian_student_mixture, load_table, table_names
 from pollux.lab.quality.labelled_sets import DEVELOPMENT
 from pollux.transport.assignment import assign, resolve_sizes
@@ -175,7 +180,38 @@ def sizes() -> list[Line]:
     return lines
 
 
-TABLES = {"outliers": outliers, "hints": hints, "pairs": pairs, "sizes": sizes}
+def calibration_error(predicted: NDArray[np.floating], agreement: NDArray[np.float64]) -> float:
+    """The mean difference of both (n,) in ten bins of what was predicted, by the rows in each."""
+    bins = np.minimum((predicted * 10).astype(int), 9)
+    sums = [abs((predicted[bins == b] - agreement[bins == b]).sum()) for b in np.unique(bins)]
+    return float(sum(sums) / len(predicted))
+
+
+def confidence() -> list[Line]:
+    """Expected calibration errors against the agreement of other fits on rows that were held back."""
+    lines: list[Line] = [("set", "rows", "agreement", "confidence", "error", "probability", "error")]
+    found = []
+    for name in (name for name in DEVELOPMENT if name in table_names()):
+        (X, y), rng = _development(name), np.random.default_rng(1)
+        K, X, held = len(np.unique(y)), X[::2], X[1::2]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            clustering = GeminiClustering(K, random_state=0).fit(X).assess(X)
+            labels, agreement = clustering.predict(held), np.zeros(len(held))
+            for seed in range(20):
+                some = rng.permutation(len(X))[: round(0.8 * len(X))]
+                others = GeminiClustering(K, random_state=100 + seed).fit(X[some]).predict(held)
+                agreement += (align_labels(labels, others, K) == labels) / 20
+            predicted = clustering.predict_confidence(held), clustering.predict_proba(held).max(1)
+        errors = [calibration_error(each, agreement) for each in predicted]
+        sure, likely = (float(each.mean()) for each in predicted)
+        found.append([agreement.mean(), sure, errors[0], likely, errors[1]])
+        lines.append((name, f"{len(held):,}", *(f"{value:.3f}" for value in found[-1])))
+        print(*lines[-1], file=sys.stderr, flush=True)
+    return [*lines, ("mean", "", *(f"{value:.3f}" for value in np.mean(found, axis=0)))]
+
+
+TABLES = {"outliers": outliers, "hints": hints, "pairs": pairs, "sizes": sizes, "confidence": confidence}
 
 
 def main() -> int:

@@ -20,6 +20,7 @@ LAYERS = [
     *("data", "geometry", "models", "transport", "objectives", "spec", "embedding", "training", "inspection.outliers"),
     *(
         "inspection.hierarchy",
+        "inspection.confidence",
         "inspection.structure",
         "fitted",
         "io.model_files",

@@ -15,7 +15,8 @@ import numpy as np
 import scipy.sparse
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, clone
+from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
@@ -36,12 +37,13 @@ from pollux.data.scaling import prepared
 from pollux.errors import InputError, warn
 from pollux.fitted import Fitted, say_outside
 from pollux.geometry import Geometry, Precomputed
+from pollux.inspection.confidence import Confidence, align_labels
 from pollux.inspection.hierarchy import Hierarchy, build_hierarchy
 from pollux.inspection.structure import Structure
 from pollux.io import model_files, tensors
 from pollux.objectives import Divergence, Gemini
 from pollux.objectives.penalties import Penalty
-from pollux.progress import Stage, show_progress
+from pollux.progress import Stage, show_progress, track
 from pollux.ranks import is_first
 from pollux.recipes import EMBEDDINGS, IMAGES, RIM, TABLES, UNKNOWN, DataKind, apply_recipe
 from pollux.spec import (
@@ -398,7 +400,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         affinity : array of shape (n, n) or Features, optional
             The kernel or the distances of the samples, if they are known already.
         known : array of shape (n,), optional
-            The number of the cluster of each sample, −1 where it is not known. Clusters keep these numbers.
+            The number of the cluster of each sample, −1 or NaN where it is not known. Clusters keep these numbers.
         must_link, cannot_link : arrays of shapes (a, 2), (b, 2), optional
             Pairs of row numbers, from 0, that are of one cluster, or are not. ``hint_violations_`` says how many hints
             do not hold in the end. Hints on rows of weight 0 are not heeded.
@@ -424,7 +426,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
                 if is_given or isinstance(getattr(samples, "X", None), Several):
                     raise InputError('n_clusters="auto" looks at samples of a single input: here, say a number.')
                 selection = _select_quickly(samples, spec, run)
-                if not selection.is_clear:
+                if selection.grade == "none":
                     warn(f"No number of clusters is clear; {selection.best.n_clusters} is a guess.", UserWarning)
                 highest = -1 if known is None else int(np.max(known))
                 spec = Spec.of(self, kind, {"n_clusters": max(selection.best.n_clusters, highest + 1)})
@@ -609,6 +611,52 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         check_is_fitted(self)
         return self.fitted_.find_outliers(self._validate(X), share)
 
+    def assess(self, X: Any, *, n_fits: int = 20, max_samples: int = 5_000) -> Self:
+        """Find how often other trainings agree with this one: ``confidence_`` (n,), and :meth:`predict_confidence`.
+
+        The same method is fitted to other samples, 80 % of X each, and their clusters are matched with these.
+
+        Parameters
+        ----------
+        X : array (n, …)
+            The samples of the fit, or others such as these.
+        n_fits : int
+            How many trainings.
+        max_samples : int
+            At most so many of the samples are learned from by each.
+        """
+        check_is_fitted(self)
+        X, K = self._validate(X), len(self.fitted_.order)
+        n = X.shape[0]
+        size = min(max(K, 2, round(0.8 * n)), max_samples)
+        if n_fits < 2 or n <= max(K, 2):
+            raise ValueError(f"To assess needs 2 fits or more, and more samples than clusters; not {n_fits} and {n}.")
+        log_p = self.fitted_.log_probabilities(X).numpy()
+        labels, agreement = log_p.argmax(1), np.zeros(n)
+        random = check_random_state(self.random_state)
+        # What is scaled already, as an encoded table is, stays so.
+        preprocessing = None if self.fitted_.scaling is None else self.preprocessing
+        own = {"n_clusters": K, "preprocessing": preprocessing, "training__checkpoint": None}
+        other = clone(self).set_params(**own, verbose=False, callbacks=())
+        for _ in track(range(n_fits), "assessing, fit"):
+            some = np.sort(random.permutation(n)[:size])
+            other.set_params(random_state=int(random.randint(2**31 - 1)))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", CollapseWarning)
+                found = other.fit(X[some]).fitted_.log_probabilities(X).numpy().argmax(1)
+            agreement += (align_labels(labels, found, K) == labels) / n_fits
+        confidence = Confidence.learn(log_p, agreement)
+        self.fitted_ = replace(self.fitted_, confidence=confidence, given_structure=self.fitted_.known_structure)
+        self.confidence_ = confidence.predict(log_p)
+        return self
+
+    def predict_confidence(self, X: Any) -> NDArray[np.float64]:
+        """The share (n,) of other trainings that would give each sample the same cluster, after :meth:`assess`."""
+        check_is_fitted(self)
+        if self.fitted_.confidence is None:
+            raise ValueError("How sure the clusters are is not known yet: call assess(X) with the samples of the fit.")
+        return self.fitted_.confidence.predict(self.fitted_.log_probabilities(self._validate(X)).numpy())
+
     def save(self, path: str | Path) -> None:
         """Write the model to one file, for :func:`pollux.load`; of a network of your own, its weights."""
         check_is_fitted(self)
@@ -721,7 +769,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
 
 
 # Here rather than as decorators, because scikit-learn wraps transform when the class is made.
-for _name in ("predict", "predict_proba", "transform", "score", "partial_fit", "assign", "hierarchy"):
+for _name in ("predict", "predict_proba", "transform", "score", "partial_fit", "assign", "hierarchy", "assess"):
     setattr(GeminiClustering, _name, available_if(_predicts_new_samples)(getattr(GeminiClustering, _name)))
 
 

@@ -21,6 +21,7 @@ from pollux.data.samples import ArraySamples, Loader, Samples, StreamSamples
 from pollux.data.scaling import FittedScaling, FittedTransformer, prepared
 from pollux.errors import InputError
 from pollux.geometry import Geometry
+from pollux.inspection.confidence import Confidence
 from pollux.inspection.outliers import SAMPLED, Prototypes
 from pollux.inspection.structure import LOOKED_AT, Structure, look_for_structure
 from pollux.metrics import agreement
@@ -89,6 +90,8 @@ class Fitted:
         What tells how well a sample fits in with those that were learned from; files of old versions lack it.
     hint_violations : dict, optional
         How many hints of each kind do not hold, where some were given.
+    confidence : Confidence, optional
+        How often other trainings agree, where that was assessed.
     given_structure : Structure, optional
         Whether clusters are there, where that was looked at.
     observed : Tensor of shape (m, …), optional
@@ -121,6 +124,7 @@ class Fitted:
     range: Tensor | None = field(default=None, repr=False)
     given_prototypes: Prototypes | None = field(default=None, repr=False)
     hint_violations: dict[str, int] | None = None
+    confidence: Confidence | None = None
     given_structure: Structure | None = None
     observed: Tensor | None = field(default=None, repr=False)
 
@@ -229,7 +233,8 @@ class Fitted:
     def far_outside(self, X: Any) -> tuple[int, list[str]]:
         """How many of validated samples X (n, …) are unlike all that were learned from, and by which features.
 
-        Those that lie outside the range of a feature by more than its width.
+        Those that lie outside the range of a feature by more than its width; or at all, if most samples do, as where a
+        column has come in another unit.
         """
         if self.range is None or not isinstance(X, np.ndarray) or not len(X):
             return 0, []
@@ -237,6 +242,8 @@ class Fitted:
         with np.errstate(invalid="ignore", over="ignore"):
             width = high - low
             outside = ((low - width > X) | (high + width < X)) & (width > 0)
+            beyond = ((low > X) | (high < X)) & (width > 0)
+        outside |= beyond & (len(X) >= _FEWEST_OF_A_RANGE) & (beyond.mean(0) > 0.5)
         names = self.feature_names if self.encoding is None else self.encoding.feature_names
         features = np.flatnonzero(outside.any(0)).tolist()
         return int(outside.any(1).sum()), [str(names[index]) if names else str(index) for index in features]

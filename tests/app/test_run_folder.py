@@ -17,6 +17,7 @@ import pytest
 
 from commands import settings
 from data_files import FAST, pollux, tree
+from pollux import clustering as clustering_module
 from pollux import load
 from pollux.app import fit, run_folder, signals
 from pollux.app.fit import start_run
@@ -53,6 +54,17 @@ def test_one_after_the_training_waits_until_all_is_written(
     assert {path.name for path in Path("run").iterdir()} == {
         *("model.safetensors", "run.toml", "clusters.csv", "summary.json", "checkpoints")
     }
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_one_before_the_training_is_let_through_at_once(
+    data: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    """Mixtures and graphs of large data take long, and there is nothing yet that could be kept."""
+    monkeypatch.setattr(clustering_module, "start", interrupting(clustering_module.start, number=number))
+    with pytest.raises(KeyboardInterrupt):
+        start_run(settings(data), "run")
+    assert not Path("run").exists()
 
 
 def test_a_second_one_gives_up_and_leaves_the_checkpoints(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -223,3 +223,28 @@ def test_frames_of_narwhals_are_read_as_what_they_hold() -> None:
     other = GeminiClustering(2, **model, random_state=0).fit(narwhals.from_native(frame))
     assert [each.name for each in other.columns_] == ["kind", "size"]
     assert (other.predict(narwhals.from_native(frame)) == plain.labels_).all()
+
+
+def test_a_column_in_another_unit_is_warned_of() -> None:
+    """Kilograms for grams are less than a width of the column away from its range, and all of them outside it."""
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame({"mass": random.uniform(2700, 6300, 200), "length": random.uniform(30, 60, 200)})
+    clustering = GeminiClustering(2, model="linear", max_epochs=3, random_state=0).fit(frame)
+    with pytest.warns(OutsideWarning, match="^100% of the samples .* in 'mass'"):
+        clustering.predict(frame.assign(mass=frame["mass"] / 1000))
+    # Warnings are errors here.
+    clustering.predict(frame.assign(mass=frame["mass"] + 300))
+
+
+def test_known_clusters_may_be_missing_and_names_are_numbered_first() -> None:
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    clustering = GeminiClustering(2, model="linear", max_epochs=3, random_state=0)
+    known = np.r_[0.0, 1.0, np.full(38, np.nan)]
+    np.testing.assert_array_equal(
+        clustering.fit(X, known=known).labels_, clustering.fit(X, known=np.nan_to_num(known, nan=-1)).labels_
+    )
+    for names in (np.where(np.isnan(known), None, "a"), pd.Series(["a", "b"] * 20, dtype="category")):
+        with pytest.raises(InputError, match=r"pandas\.Categorical"):
+            clustering.fit(X, known=names)
+    with pytest.raises(ValueError, match="ask for at most 10 clusters"):
+        GeminiClustering(20).fit(X[:10])

@@ -84,6 +84,17 @@ def test_sheets_are_tables(tmp_path: Path) -> None:
     frame = pd.DataFrame(RECORDS).assign(day=pd.Timestamp("2020-01-01") + pd.to_timedelta(range(12), unit="D"))
     frame.to_excel(tmp_path / "x.xlsx", index=False, engine="xlsxwriter")
     rows = open_data(tmp_path / "x.xlsx").read().rows
+    with pd.ExcelWriter(tmp_path / "two.xlsx", engine="xlsxwriter") as writer:
+        pd.DataFrame({"a": [1, 2]}).to_excel(writer, sheet_name="old", index=False)
+        frame.to_excel(writer, sheet_name="orders", index=False)
+    named = open_data(tmp_path / "two.xlsx", Reading(array="orders"))
+    assert named.read().rows.equals(rows)
+    assert not named.notes()
+    first = open_data(tmp_path / "two.xlsx")
+    assert first.names() == ["a"]
+    assert "its sheet 'old'; there are also 'orders'" in first.notes()[0]
+    with pytest.raises(InputError, match="There are: 'old', 'orders'"):
+        open_data(tmp_path / "two.xlsx", Reading(array="order")).read()
     assert rows.column_names == ["name", "size", "colour", "day"]
     assert rows["size"].to_pylist() == frame["size"].tolist()
     assert str(rows.schema.field("size").type) == "int64"

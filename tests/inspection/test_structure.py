@@ -11,7 +11,7 @@ import pollux
 from blobs import blobs
 from commands import good
 from pollux import GeminiClustering
-from pollux.inspection.structure import Structure, Unimodal, fill_steps, gains_over_null, mean_gain
+from pollux.inspection.structure import Structure, Unimodal, compare_with_null, fill_steps
 
 LINEAR = {"model": "linear", "objective": "mmd_ova", "n_init": 1, "init": "kmeans", "max_epochs": 2, "random_state": 0}
 RANDOM = np.random.default_rng(7)
@@ -30,15 +30,17 @@ def standardised(X: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @pytest.mark.parametrize("name", NOISE)
 def test_a_null_model_explains_data_without_clusters(name: str) -> None:
-    gain, error = mean_gain(gains_over_null(fill_steps(standardised(NOISE[name])), [2, 5]))
-    assert Structure.of(0.0, gain, error).grade == "none"
+    evidence = compare_with_null(fill_steps(standardised(NOISE[name])), [2, 5])
+    assert Structure.of(0.0, *evidence.best).grade == "none"
+    assert evidence.likely is None
 
 
 def test_clusters_that_overlap_explain_more() -> None:
     random = np.random.default_rng(0)
     X = random.normal(size=(600, 3)) + np.repeat([[0, 0, 0], [4, 0, 0], [0, 4, 0]], 200, axis=0)
-    gain, error = mean_gain(gains_over_null(standardised(X), [3]))
-    assert Structure.of(0.1, gain, error).grade == "likely"
+    evidence = compare_with_null(standardised(X), [2, 3, 4])
+    assert Structure.of(0.1, *evidence.best).grade == "likely"
+    assert evidence.likely == (3, 3)
 
 
 def test_noise_is_told_from_clusters_by_a_fit() -> None:
@@ -66,7 +68,7 @@ def test_it_is_kept_in_files_and_pickles_but_rows_are_not(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("X", [np.ones((30, 2)), np.arange(8.0)[:, None], np.eye(40)[:, [0, 0, 1]]])
 def test_few_or_equal_rows_tell_nothing(X: NDArray[np.float64]) -> None:
-    gains = gains_over_null(X, [2, 3])
+    gains = compare_with_null(X, [2, 3]).gains
     assert gains.shape == (2, len(X))
     assert np.isfinite(gains).all()
 

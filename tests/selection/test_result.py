@@ -21,10 +21,26 @@ def candidate(n_clusters: int, score: float, **changes: Any) -> Candidate:
 def test_the_finest_clear_candidate_that_is_not_much_worse_than_the_best_is_chosen() -> None:
     assert decide([candidate(2, 1.0), candidate(3, 0.7), candidate(5, 0.61), candidate(6, 0.59)]).n_clusters == 5
     assert decide([candidate(2, CLEAR + 0.01), candidate(3, CLEAR - 0.01)]).n_clusters == 2
-    assert decide([candidate(2, CLEAR - 0.01), candidate(3, 0.1)])[:2] == (1, False)
+    assert decide([candidate(2, CLEAR - 0.01), candidate(3, 0.1)])[:2] == (1, "none")
     assert "agree on little" in decide([candidate(2, 0.3, separation=0.9, stability=0.3)]).reason
     assert "little room" in decide([candidate(2, 0.32, separation=0.4, stability=0.8)]).reason
     assert "4 clusters" in decide([candidate(2, 0.0, stability=0.1), candidate(4, 0.0, stability=0.9)]).reason
+
+
+def test_without_gaps_the_most_stable_of_the_likely_is_chosen() -> None:
+    touching = [candidate(2, 0.1, stability=0.99), candidate(3, 0.1, stability=0.8), candidate(4, 0.1, stability=0.9)]
+    found = decide(touching, (3, 4), 0.01)
+    assert found[:2] == (4, "likely")
+    assert "Mixtures speak for 3 to 4" in found.reason
+    assert "a null model of one cluster explains the data as well" in decide(touching).reason
+
+
+def test_a_coarse_view_that_explains_little_gives_way() -> None:
+    coarse = [candidate(2, 0.5, gain=0.1), candidate(6, 0.2, gain=1.0)]
+    assert decide(coarse, (6, 6)).n_clusters == 6
+    assert "gaps between 2 groups" in decide(coarse, (6, 6)).reason
+    assert decide(coarse).n_clusters == 2
+    assert decide([candidate(2, 0.9, gain=0.1), *coarse[1:]], (6, 6)).n_clusters == 2
 
 
 def test_a_candidate_that_leaves_clusters_empty_stands_for_fewer() -> None:

@@ -368,6 +368,8 @@ def _run_training(
         with stop_on_signals(checkpoints):
             with at_most(settings.threads):
                 notes = _fit(clustering, samples, wishes)
+                if settings.assess and folder is not None:
+                    clustering.assess(samples)
             lap("training")
             if folder is None:
                 return None
@@ -394,8 +396,8 @@ def find_number(data: RunData, ranks: Ranks | None, console: Console) -> int:
         number = found.best.n_clusters
         sets = f"{option('n_clusters')} N sets it, pollux select tells more"
         console.echo(
-            f"a quick look finds {counted(number, 'cluster')}; {sets}"
-            if found.is_clear
+            f"a quick look finds {counted(number, 'cluster')} ({found.grade}); {sets}"
+            if found.grade != "none"
             else f"no number of clusters is clear: {number} are looked for, the best of 2 to {found.asked_for}; {sets}"
         )
     return number if ranks is None else int(ranks.broadcast_object(number))
@@ -565,6 +567,11 @@ def check_streamable(settings: Settings) -> None:
         raise InputError(
             f"A free table has a row of its own for each sample: it cannot be streamed ({option('stream', 'no')}, or "
             f"another {option('model')})."
+        )
+    if settings.assess:
+        raise InputError(
+            f"Rows that are read as they are needed cannot be fitted twenty times: leave out {option('assess')}, or "
+            f"hold them in memory ({option('stream', 'no')})."
         )
     # What the data are decides on which recipe alone.
     settings = settings.with_recipe("tables")

@@ -281,7 +281,10 @@ class RunData:
                 given = names if with_data else {}
                 write(assignment_columns(part, numbers, probabilities, beside, outlier, labels, given))
                 rows += np.bincount(labels, minlength=len(rows))
-                confidence += np.bincount(labels, probabilities[np.arange(len(labels)), labels], minlength=len(rows))
+                sure = probabilities[np.arange(len(labels)), labels]
+                if fitted.confidence is not None:
+                    sure = fitted.confidence.predict(fitted.log_probabilities(X).numpy())
+                confidence += np.bincount(labels, sure, minlength=len(rows))
                 entropy += conditional_entropy(probabilities) * len(probabilities)
                 classes = classes_of(part, self.settings.label)
                 if classes is not None:

@@ -92,13 +92,13 @@ def run(options: argparse.Namespace) -> int:
         except (ValueError, TypeError) as error:
             raise error if isinstance(error, InputError) else InputError(str(error)) from error
     command = replace(given, n_clusters=selection.n_clusters).command()
-    found = {"folder": str(folder), "next_command": command if selection.is_clear else None}
+    found = {"folder": str(folder), "next_command": command if selection.grade != "none" else None}
     console.print_json(json.dumps({**found, **json.loads(selection.as_json())}, ensure_ascii=False))
     for line in str(selection).split("\n"):
         console.echo(line)
     if not can_draw:
         console.note(f"{FIGURE} needs matplotlib: pip install 'pollux[report]'")
     console.echo(f"saved in {folder}")
-    if selection.is_clear:
+    if selection.grade != "none":
         console.echo(f"next: {command}")
     return GOOD

@@ -131,7 +131,7 @@ class Settings:
     sql: str = setting(
         "", READING, "read what this query gives, where DATA is a database of SQLite or DuckDB", metavar="QUERY"
     )
-    array: str = setting("", READING, "which array of an .npz file to cluster")
+    array: str = setting("", READING, "which array of an .npz file, or sheet of a workbook, to cluster")
     image_size: int = setting(0, READING, "scale images to N × N", least=0, most=10_000)
     strict: bool = setting(False, READING, "stop at a picture that cannot be read, which is left out otherwise")
     n_clusters: int | str = setting(
@@ -268,6 +268,12 @@ class Settings:
         OUTPUT,
         "flag rows that fit in nowhere, the share X of them such as 0.02, in a column outlier (default: 0, no column)",
         least=0,
+    )
+    assess: bool = setting(
+        False,
+        OUTPUT,
+        "fit twenty samples of the rows too: the confidence of a cluster is then how often they agree, not the mean "
+        "probability",
     )
     with_data: bool = setting(
         False, OUTPUT, "write the columns of DATA, and the names of clusters, beside the cluster of each row"

@@ -61,16 +61,19 @@ def stop_on_signals(checkpoints: Checkpoints) -> Iterator[None]:
     """Ctrl-C and SIGTERM make the training write a checkpoint after its step and end.
 
     After Ctrl-C the model is evaluated and written as it is, unless the data are streamed; a second one is let through
-    at once. Whoever sends SIGTERM or SIGHUP does not wait long: the training leaves with the checkpoint.
+    at once, and so is one before anything was learned that could be kept. Whoever sends SIGTERM or SIGHUP does not
+    wait long: the training leaves with the checkpoint.
     """
 
     def stop(number: int, frame: FrameType | None) -> None:
-        again, checkpoints.stop_requested = checkpoints.stop_requested, True
-        if number != signal.SIGINT:
-            # Launchers send it more than once.
+        is_second, checkpoints.stop_requested = checkpoints.stop_requested, True
+        if number == signal.SIGINT:
+            ends_now = is_second or not checkpoints.has_begun
+        else:
             checkpoints.stop_immediately = True
-            again = not (again or checkpoints.is_training or checkpoints.stopped)
-        if again:
+            # Launchers send it more than once.
+            ends_now = not (is_second or checkpoints.is_training or checkpoints.stopped)
+        if ends_now:
             raise KeyboardInterrupt
 
     with handle_signals(stop):

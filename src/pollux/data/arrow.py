@@ -57,7 +57,8 @@ def check_frame(table: Any) -> None:
     """Raise an InputError where a data frame is none, or has columns that cannot be told apart, or complex ones."""
     if hasattr(table, "to_frame") and not hasattr(table, "columns"):
         raise InputError(
-            f"X is a {type(table).__name__}, and a table or (n, d) array is needed; series.to_frame() makes one."
+            f"X is a {type(table).__name__}, and a table or (n, d) array is needed; series.to_frame() makes one of "
+            "a column, and df.iloc[[i]] is one of a row."
         )
     if not hasattr(table, "iloc"):
         return

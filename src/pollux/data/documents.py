@@ -31,13 +31,15 @@ _VALUES_AT_ONCE = 1_000_000
 
 @dataclass(frozen=True)
 class DocumentFile(TableFile):
-    """A JSON file of records, the first sheet of a workbook that has rows, or rows of a database; held in memory.
+    """A JSON file of records, a sheet of a workbook, or rows of a database; held in memory.
 
-    ``sql`` is the query of a database; one of a single table needs none.
+    ``sql`` is the query of a database; one of a single table needs none. ``sheet`` is by default the first that has
+    rows.
     """
 
     path: Path
     sql: str | None = None
+    sheet: str | None = None
 
     @cached_property
     def _table(self) -> Any:
@@ -45,9 +47,47 @@ class DocumentFile(TableFile):
         if suffix in FORMATS["database"]:
             return _read_database(self.path, self.sql)
         is_sheet = suffix in FORMATS["Excel"]
-        columns = _read_sheet(self.path) if is_sheet else _read_json(self.path)
+        columns = self._read_sheet() if is_sheet else _read_json(self.path)
         check_columns(self.path, list(columns))
         return pa.table({name: _as_column(values) for name, values in columns.items()})
+
+    @cached_property
+    def _sheets(self) -> dict[str, list[list[Any]]]:
+        """The sheets of a workbook that have rows."""
+        try:
+            import python_calamine
+        except ImportError as error:
+            raise InputError(
+                f"{self.path}: Excel files are read by python-calamine: pip install 'pollux[excel]'; or save the sheet "
+                "as CSV."
+            ) from error
+        try:
+            if zipfile.is_zipfile(self.path):
+                _check_unpacked(self.path)
+            workbook = python_calamine.CalamineWorkbook.from_path(str(self.path))
+            sheets = {name: workbook.get_sheet_by_name(name).to_python() for name in workbook.sheet_names}
+        except InputError:
+            raise
+        except (python_calamine.CalamineError, OSError, *DAMAGE) as error:
+            raise InputError(f"{self.path} cannot be read as an Excel file: {error}") from error
+        return {name: rows for name, rows in sheets.items() if len(rows) > 1}
+
+    def _read_sheet(self) -> dict[str, list[Any]]:
+        if not self._sheets:
+            raise InputError(f"{self.path} has no rows.")
+        if self.sheet is not None and self.sheet not in self._sheets:
+            there = ", ".join(map(repr, self._sheets))
+            raise InputError(f"{self.path} has no sheet {self.sheet!r} with rows. There are: {there}.")
+        header, *body = self._sheets[self.sheet or next(iter(self._sheets))]
+        names = [str(name).strip() or f"unnamed_{index}" for index, name in enumerate(header)]
+        check_columns(self.path, names)
+        return {name: [row[index] if row[index] != "" else None for row in body] for index, name in enumerate(names)}
+
+    def note(self) -> str:
+        if suffix_of(self.path)[0] not in FORMATS["Excel"] or self.sheet is not None or len(self._sheets) < 2:
+            return ""
+        first, *others = map(repr, self._sheets)
+        return f"is read from its sheet {first}; there are also {', '.join(others)} ({option('array')})"
 
     @property
     def kinds(self) -> dict[str, str]:
@@ -109,31 +149,6 @@ def _read_json(path: Path) -> dict[str, list[Any]]:
         raise InputError(f"{path} holds no rows: a list of objects is needed, or an object on each line.")
     names = dict.fromkeys(name for record in records for name in record)
     return {name: [record.get(name) for record in records] for name in names}
-
-
-def _read_sheet(path: Path) -> dict[str, list[Any]]:
-    try:
-        import python_calamine
-    except ImportError as error:
-        raise InputError(
-            f"{path}: Excel files are read by python-calamine: pip install 'pollux[excel]'; or save the sheet as CSV."
-        ) from error
-    try:
-        if zipfile.is_zipfile(path):
-            _check_unpacked(path)
-        workbook = python_calamine.CalamineWorkbook.from_path(str(path))
-        sheets = (workbook.get_sheet_by_name(name).to_python() for name in workbook.sheet_names)
-        rows = next((sheet for sheet in sheets if len(sheet) > 1), None)
-    except InputError:
-        raise
-    except (python_calamine.CalamineError, OSError, *DAMAGE) as error:
-        raise InputError(f"{path} cannot be read as an Excel file: {error}") from error
-    if rows is None:
-        raise InputError(f"{path} has no rows.")
-    header, *body = rows
-    names = [str(name).strip() or f"unnamed_{index}" for index, name in enumerate(header)]
-    check_columns(path, names)
-    return {name: [row[index] if row[index] != "" else None for row in body] for index, name in enumerate(names)}
 
 
 def _check_unpacked(path: Path) -> None:

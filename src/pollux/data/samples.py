@@ -408,12 +408,15 @@ def validate_samples(
                 f"Input X contains NaN: {option('missing', 'mean', group='Scaling')} lets the mean of a feature stand "
                 "for it; or drop its rows."
             ) from error
+        if "Found array with" in str(error) and "sample(s)" in str(error) and fewest > 2:
+            _check_count(len(X), fewest)
         raise
 
 
 def _check_count(n: int, fewest: int) -> None:
     if n < fewest:
-        raise ValueError(f"Found {n} sample(s) while a minimum of {fewest} is required.")
+        instead = f": ask for at most {n} clusters ({option('n_clusters')})" if n > 1 and fewest > 2 else ""
+        raise ValueError(f"Found {n} sample(s) while a minimum of {fewest} is required{instead}.")
 
 
 def _samples_in(batch: Any) -> Tensor:

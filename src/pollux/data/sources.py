@@ -49,9 +49,9 @@ class Reading:
     """What a file does not say of itself: of CSV files, of .npz files, of images.
 
     ``na`` are texts that stand for a missing value, beside the usual ones; ``array`` names the samples among several
-    arrays; ``image_size`` is the side to which images are scaled; ``encoding`` is that of text, UTF-8 or else
-    Windows-1252 if it is not said. A picture that cannot be read is left out, unless reading is ``strict``. Of a
-    database ``sql`` is the query whose rows are read; one of a single table needs none.
+    arrays, or the sheet of a workbook; ``image_size`` is the side to which images are scaled; ``encoding`` is that of
+    text, UTF-8 or else Windows-1252 if it is not said. A picture that cannot be read is left out, unless reading is
+    ``strict``. Of a database ``sql`` is the query whose rows are read; one of a single table needs none.
     """
 
     delimiter: str | None = None

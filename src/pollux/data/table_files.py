@@ -62,7 +62,7 @@ class TableFiles(Source):
             if suffix in (*FORMATS["JSON"], *FORMATS["Excel"], *FORMATS["database"]):
                 from pollux.data.documents import DocumentFile
 
-                return _with_vectors(DocumentFile(file, self.reading.sql))
+                return _with_vectors(DocumentFile(file, self.reading.sql, self.reading.array))
             from pollux.data.delimited import CsvFile
 
             reading = self.reading
@@ -216,7 +216,7 @@ class TableBlocks(Blocks):
         reading = self.source.reading
         files = [(str(version.path.relative_to(root)), version.digest) for version in self.source.versions]
         how = [reading.delimiter, reading.header, list(reading.na)]
-        return [files, [*how, *filter(None, [reading.encoding, reading.sql])]]
+        return [files, [*how, *filter(None, [reading.encoding, reading.sql, reading.array])]]
 
     def __reduce__(self) -> Any:
         """Without what is open: files are opened again where they are needed."""
@@ -441,6 +441,9 @@ class VectorFile(TableFile):
 
     def size_in_memory(self) -> int:
         return 4 * sum(self.lengths) * len(self.names)
+
+    def note(self) -> str:
+        return self._file.note()
 
     def _unsplit(self, names: Sequence[str]) -> list[str]:
         wanted = set(names)

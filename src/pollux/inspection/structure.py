@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,7 +129,7 @@ def look_for_structure(X: Points, log_p: Callable[[Points], Points], n_clusters:
         return Structure.of(0.0, 0.0, 0.0)
     X = fill_steps(X)
     apart = separation(log_p(X), neighbour_edges(X, n_clusters))
-    return Structure.of(apart, *mean_gain(gains_over_null(X, sorted({2, max(2, n_clusters // 2), n_clusters}))))
+    return Structure.of(apart, *compare_with_null(X, sorted({2, max(2, n_clusters // 2), n_clusters})).best)
 
 
 # Gaps
@@ -192,16 +192,49 @@ def _count_cuts_inside(margin: NDArray[np.floating], labels: Labels, pair: tuple
 # Null models
 
 
-def gains_over_null(X: NDArray[np.floating], counts: Sequence[int]) -> Points:
-    """Log-densities of held-out samples under mixtures, less those under the best null model: (len(counts), n).
+class Evidence(NamedTuple):
+    """What mixtures of several numbers of components explain.
+
+    ``gains`` (len(counts), n) are log-densities of held-out samples under them, less those under the best null model;
+    ``criteria`` (len(counts),) are the Bayesian information criteria of mixtures of all samples.
+    """
+
+    counts: tuple[int, ...]
+    gains: Points
+    criteria: Points
+
+    @property
+    def best(self) -> tuple[float, float]:
+        """The mean gain of the best mixture, and its standard error."""
+        gains = self.gains[self.gains.mean(1).argmax()]
+        return float(gains.mean()), float(gains.std() / math.sqrt(len(gains)))
+
+    @property
+    def likely(self) -> tuple[int, int] | None:
+        """The least and the greatest number of clusters that are likely; None where a null model explains as much.
+
+        The least number whose gain is within a standard error of the best counts several for a cluster that is not a
+        Gaussian; the information criterion takes several small clusters of many columns for one.
+        """
+        gain, error = self.best
+        if gain <= LIKELY * error:
+            return None
+        lacking = self.gains[self.gains.mean(1).argmax()] - self.gains
+        enough = lacking.mean(1) <= lacking.std(1) / math.sqrt(lacking.shape[1])
+        both = self.counts[int(enough.argmax())], self.counts[int(self.criteria.argmin())]
+        return min(both), max(both)
+
+
+def compare_with_null(X: NDArray[np.floating], counts: Sequence[int]) -> Evidence:
+    """Mixtures of these numbers of components beside null models of one cluster, fitted to four fifths of X (n, d).
 
     Null models are one ellipsoid of any profile, and columns of any unimodal shape that depend on one another as those
     of a Gaussian do (a Gaussian copula). Mixtures see the samples, or the normal scores of such columns, whichever
     tells more. X (n, d) has no steps; where there are few samples the gains are 0.
     """
-    X, n, counts = X[:, np.ptp(X, axis=0) > 0], len(X), list(counts)
+    X, n, counts = X[:, np.ptp(X, axis=0) > 0], len(X), tuple(counts)
     if n < _FEWEST or not X.shape[1]:
-        return np.zeros((len(counts), n))
+        return Evidence(counts, np.zeros((len(counts), n)), np.zeros(len(counts)))
     points = _symmetric(np.asarray(X, dtype=np.float64))
     if points.shape[1] > _MOST_COLUMNS:
         points = PCA(min(_COMPONENTS, n - 1), svd_solver="randomized", random_state=0).fit_transform(points)
@@ -225,8 +258,14 @@ def gains_over_null(X: NDArray[np.floating], counts: Sequence[int]) -> Points:
                 mixed[space, row, held] = constant + logsumexp(mixture.log_joint(outer), axis=1)
     best = null.reshape(4, n)
     choice = mixed.mean(2).argmax(0)
-    gains: Points = mixed[choice, np.arange(len(counts))] - best[best.mean(1).argmax()]
-    return gains
+    gains = mixed[choice, np.arange(len(counts))] - best[best.mean(1).argmax()]
+    white, d = (points - points.mean(0)) @ _whiten(points), points.shape[1]
+    criteria = [
+        math.log(n) * count * (d + 1) * (d + 2) / 2
+        - 2 * logsumexp(fit_mixture(white, white, labels, _REGULARISATION).log_joint(white), axis=1).sum()
+        for count, labels in zip(counts, starts, strict=True)
+    ]
+    return Evidence(counts, gains, np.array(criteria))
 
 
 def _symmetric(X: Points) -> Points:
@@ -244,12 +283,6 @@ def _symmetric(X: Points) -> Points:
         if np.isfinite(found).all():
             centred[:, skewed] = found * deviation[skewed]
     return centred
-
-
-def mean_gain(gains: Points) -> tuple[float, float]:
-    """The mean (…, n) of gains of the best mixture, and its standard error."""
-    best = gains[gains.mean(1).argmax()]
-    return float(best.mean()), float(best.std() / math.sqrt(len(best)))
 
 
 def _whiten(points: Points) -> Points:

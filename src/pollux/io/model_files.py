@@ -36,6 +36,7 @@ from pollux.geometry import (
     ShortestPath,
     resolve,
 )
+from pollux.inspection.confidence import Confidence
 from pollux.inspection.outliers import Prototypes
 from pollux.inspection.structure import Structure
 from pollux.io import tensors as tensor_files
@@ -66,6 +67,7 @@ _SCALING = ("centre", "scale", "axes", "fill")
 _PROTOTYPES = tuple(field.name for field in fields(Prototypes))
 _TENSORS = ("order", "labels", "range", *(f"scaling.{name}" for name in _SCALING))
 _TENSORS += tuple(f"prototypes.{name}" for name in _PROTOTYPES)
+_TENSORS += tuple(f"confidence.{field.name}" for field in fields(Confidence))
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 # Parameters that act on the world.
 _ACTING = {"callbacks", "checkpoint", "compile", "device"}
@@ -196,6 +198,8 @@ def save(clustering: Any, path: str | Path) -> None:
         tensors |= {f"scaling.{name}": value for name, value in fitted.scaling.tensors().items()}
     if fitted.prototypes is not None:
         tensors |= {f"prototypes.{name}": value for name, value in fitted.prototypes.tensors().items()}
+    if fitted.confidence is not None:
+        tensors |= {f"confidence.{name}": value for name, value in fitted.confidence.tensors().items()}
     given = {name: value for name, value in flatten_params(clustering).items() if name not in _ACTING}
     if isinstance(given["objective"], str) and given["objective"] in DEFAULT_CLIPS:
         # Names alone are those of earlier versions, which knew no default.
@@ -366,14 +370,17 @@ def _fitted(clustering: Any, tensors: dict[str, Tensor], description: Descriptio
         raise ValueError("the columns are not those of the network")
     # Copies of what is kept: a tensor that is mapped into memory goes where the file goes.
     kept = {name: tensor.clone() for name, tensor in tensors.items() if not name.startswith("module.")}
-    own, of_prototypes = (
+    own, of_prototypes, of_confidence = (
         {name.removeprefix(prefix): value for name, value in kept.items() if name.startswith(prefix)}
-        for prefix in ("scaling.", "prototypes.")
+        for prefix in ("scaling.", "prototypes.", "confidence.")
     )
     scaling = FittedScaling(**own) if own else None
     prototypes = Prototypes(**of_prototypes) if of_prototypes else None
     if prototypes is not None:
         prototypes.check(math.prod(shape if scaling is None else scaling.shape))
+    confidence = Confidence(**of_confidence) if of_confidence else None
+    if confidence is not None:
+        confidence.check(clustering.n_clusters)
     weights = {name.removeprefix("module."): value for name, value in tensors.items() if name not in kept}
     with DrawFrom(torch.Generator()):
         module = _module(clustering, shape if scaling is None else scaling.shape, dtype, weights)
@@ -401,6 +408,7 @@ def _fitted(clustering: Any, tensors: dict[str, Tensor], description: Descriptio
         range=kept.get("range"),
         given_prototypes=prototypes,
         hint_violations=description.hint_violations,
+        confidence=confidence,
         given_structure=None
         if description.structure is None
         else Structure(**msgspec.structs.asdict(description.structure)),

@@ -8,7 +8,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,9 @@ _BLUE, _PALE = colours(1)[0], "#b9d0e6"
 
 _SHARE_OF_BEST = 0.6
 """Of the best score, which may be that of a coarser view: parts of a cluster have far less, clusters have more."""
+
+_FAR_APART, _MUCH = 0.6, 0.6
+"""The score from which on groups are no mere coarse view, and the share of the greatest gain that is much of it."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,9 @@ class Candidate:
         Clusters that stayed in use, on average.
     objective : float
         What was maximised, on average.
+    gain : float
+        By how much the log-density of a held-out sample is higher under a mixture of so many Gaussians than under the
+        best null model of one cluster, on average.
     adjusted_rand_index : float or None
         Agreement with known classes, on average; of no influence.
     """
@@ -65,6 +71,7 @@ class Candidate:
     consensus_rank: int
     in_use: float
     objective: float
+    gain: float = 0.0
     adjusted_rand_index: float | None = None
 
     @property
@@ -80,9 +87,9 @@ class Selection:
     Parameters
     ----------
     n_clusters : int
-        The answer; 1 where there is no clear structure.
-    is_clear : bool
-        Whether there is.
+        The answer; 1 where a null model of one cluster explains the data as well.
+    grade : {"clear", "likely", "none"}
+        Clear: there are gaps between the clusters. Likely: they touch, but explain the data better than a null model.
     reason : str
         The same in a sentence or two.
     candidates : tuple of Candidate
@@ -96,7 +103,7 @@ class Selection:
     """
 
     n_clusters: int
-    is_clear: bool
+    grade: Literal["clear", "likely", "none"]
     reason: str
     candidates: tuple[Candidate, ...]
     in_use: dict[int, int]
@@ -112,17 +119,21 @@ class Selection:
         raise KeyError(f"{n_clusters} is not among the candidates {[each.n_clusters for each in self.candidates]}.")
 
     @property
+    def is_clear(self) -> bool:
+        """Whether there are gaps between the clusters."""
+        return self.grade == "clear"
+
+    @property
     def best(self) -> Candidate:
-        """The candidate of the answer; where nothing is clear, that of the highest score."""
+        """The candidate of the answer; where there is none, that of the highest score."""
         for candidate in self.candidates:
-            if self.is_clear and candidate.n_clusters == self.n_clusters:
+            if self.grade != "none" and candidate.n_clusters == self.n_clusters:
                 return candidate
         return find_best(self.candidates)
 
     def __str__(self) -> str:
-        chosen = [
-            "  ←" if self.is_clear and candidate.n_clusters == self.n_clusters else "" for candidate in self.candidates
-        ]
+        number = None if self.grade == "none" else self.n_clusters
+        chosen = ["  ←" if candidate.n_clusters == number else "" for candidate in self.candidates]
         header, rows = self._cells()
         widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
         lines = [
@@ -162,7 +173,7 @@ class Selection:
 
     def as_json(self) -> str:
         """All metrics as JSON text."""
-        content = asdict(self)
+        content = {**asdict(self), "is_clear": self.is_clear}
         content["in_use"] = {str(used): count for used, count in self.in_use.items()}
         return json.dumps(content, indent=2, ensure_ascii=False)
 
@@ -179,7 +190,7 @@ class Selection:
     def as_markdown(self) -> str:
         """The table and the answer as Markdown."""
         header, rows = self._cells()
-        chosen = [self.is_clear and candidate.n_clusters == self.n_clusters for candidate in self.candidates]
+        chosen = [self.grade != "none" and candidate.n_clusters == self.n_clusters for candidate in self.candidates]
         lines = [_markdown(header), _markdown(["---:"] * len(header))]
         for row, is_chosen in zip(rows, chosen, strict=True):
             lines.append(_markdown([f"**{cell}**" for cell in row] if is_chosen else row))
@@ -195,7 +206,7 @@ class Selection:
         """
         figure = new_figure(11, 3.6)
         grid: Any = figure.add_gridspec(1, 3, width_ratios=(1.15, 1, 1))
-        chosen = [self.is_clear and candidate is self.best for candidate in self.candidates]
+        chosen = [self.grade != "none" and candidate is self.best for candidate in self.candidates]
         names = [str(candidate.n_clusters) for candidate in self.candidates]
         titles = {
             "score": "Score: stability × separation",
@@ -222,7 +233,8 @@ class Selection:
                 error = np.array([candidate.stability_error for candidate in self.candidates])
                 low, high = values - error, np.minimum(values + error, 1)
                 ax.fill_between(places, low, high, color=_BLUE, alpha=0.15, linewidth=0)
-        answer = f"{self.n_clusters} clusters" if self.is_clear else "No clear structure"
+        answers = {"clear": f"{self.n_clusters} clusters", "likely": f"{self.n_clusters} clusters are likely"}
+        answer = answers.get(self.grade, "No clear structure")
         figure.suptitle(answer, x=0.01, ha="left", color=INK, fontsize=13, weight="bold")
         figure.supxlabel(self.surplus().rstrip("."), x=0.01, ha="left", color=QUIET, fontsize=8.5)
         if path is not None:
@@ -244,15 +256,19 @@ def _draw_bars(ax: Axes, scores: NDArray[np.float64], chosen: Sequence[bool]) ->
 
 
 class Decision(NamedTuple):
-    """The answer, whether it is clear, and the reason in a sentence or two."""
+    """The answer, its grade, and the reason in a sentence or two."""
 
     n_clusters: int
-    is_clear: bool
+    grade: Literal["clear", "likely", "none"]
     reason: str
 
 
-def decide(candidates: Sequence[Candidate]) -> Decision:
-    """The finest of the candidates that are clear and not much worse than the best, or one cluster where none is clear.
+def decide(candidates: Sequence[Candidate], likely: tuple[int, int] | None = None, error: float = 0.0) -> Decision:
+    """The finest of the candidates that are clear and not much worse than the best; else the most stable of the likely.
+
+    ``likely`` are the least and the greatest number that mixtures speak for, None where a null model explains the data
+    as well: the answer is then one cluster. ``error`` is the standard error of the greatest gain over it. Groups that
+    are just clear, and explain far less than finer clusters do, are a coarse view of these.
 
     Clusters that lie near one another are less apart than groups of them are, so the best score is often that of a
     coarse view. Splitting a cluster, though, leaves hardly a gap: the finest clear candidate tells most. A candidate
@@ -261,11 +277,27 @@ def decide(candidates: Sequence[Candidate]) -> Decision:
     filled = [candidate for candidate in candidates if candidate.in_use > candidate.n_clusters - 0.5] or candidates
     best = find_best(filled)
     clear = [candidate for candidate in filled if candidate.score >= max(CLEAR, _SHARE_OF_BEST * best.score)]
-    if not clear:
-        return Decision(1, False, f"No clear structure: {_explain_doubt(best)} {_advise(best)}")
-    chosen = max(clear, key=lambda candidate: candidate.n_clusters)
-    n_clusters = max(2, round(chosen.in_use))
-    return Decision(n_clusters, True, _explain_choice(chosen, n_clusters, candidates))
+    most = max(candidate.gain for candidate in candidates)
+    if clear:
+        chosen = max(clear, key=lambda candidate: candidate.n_clusters)
+        if likely is None or chosen.score >= _FAR_APART or chosen.gain >= _MUCH * most:
+            n_clusters = max(2, round(chosen.in_use))
+            return Decision(n_clusters, "clear", _explain_choice(chosen, n_clusters, candidates))
+    gain = f"log-density {most:+.2f} ± {error:.2f} a row"
+    if likely is None:
+        null = f"a null model of one cluster explains the data as well ({gain})"
+        return Decision(1, "none", f"No clear structure: {null}; {_explain_doubt(best)} {_advise(best)}")
+    among = [candidate for candidate in candidates if likely[0] <= candidate.n_clusters <= likely[1]]
+    number = max(among, key=lambda candidate: candidate.stability).n_clusters
+    text = (
+        f"{number} clusters are likely: they explain held-out rows better than a null model of one cluster ({gain}), "
+        "though there are no clear gaps between all of them."
+    )
+    if likely[0] < likely[1]:
+        text += f" Mixtures speak for {likely[0]} to {likely[1]}; of these, subsamples agree most on {number}."
+    if clear:
+        text += f" There are gaps between {chosen.n_clusters} groups."
+    return Decision(number, "likely", text)
 
 
 def find_best(candidates: Sequence[Candidate]) -> Candidate:

@@ -24,7 +24,15 @@ from pollux.data.samples import as_several, select_samples, table_to_encode
 from pollux.data.scaling import FittedScaling, FittedTransformer, prepared
 from pollux.data.sources import InMemory
 from pollux.data.survey import Choices, learn_encoding
-from pollux.inspection.structure import Edges, Labels, fill_steps, neighbour_edges, separation
+from pollux.inspection.structure import (
+    LOOKED_AT,
+    Edges,
+    Labels,
+    compare_with_null,
+    fill_steps,
+    neighbour_edges,
+    separation,
+)
 from pollux.metrics import adjusted_rand_index, pairwise_agreement
 from pollux.progress import Stage, show_progress
 from pollux.selection.criteria import distances_from_consensus, mean_and_error, sample_pairs
@@ -88,7 +96,7 @@ def select_n_clusters(
     Returns
     -------
     Selection
-        ``n_clusters``, ``is_clear``, ``reason`` and the metrics of each candidate.
+        ``n_clusters``, ``grade``, ``reason`` and the metrics of each candidate.
 
     Examples
     --------
@@ -200,8 +208,16 @@ def search(
             ensembles[task.n_clusters].append(member)
             if shown.is_shown:
                 shown.update(done, detail=_describe_progress(task.n_clusters, ensembles[task.n_clusters]))
-    measured = _measure(ensembles, classes, random)
-    return Selection(*decide(measured), tuple(measured), dict(sorted(in_use.items())), largest, len(X), len(X))
+    with Stage("null models"):
+        flat = X.reshape(len(X), -1)
+        some = np.random.default_rng(_seed(random)).permutation(len(X))[:LOOKED_AT]
+        evidence = compare_with_null(flat[some] if len(X) > LOOKED_AT else flat, candidates)
+    measured = [
+        replace(each, gain=float(gain))
+        for each, gain in zip(_measure(ensembles, classes, random), evidence.gains.mean(1), strict=True)
+    ]
+    answer = decide(measured, evidence.likely, evidence.best[1])
+    return Selection(*answer, tuple(measured), dict(sorted(in_use.items())), largest, len(X), len(X))
 
 
 def _check_settings(candidates: Iterable[int], n_subsamples: int, subsample: float, max_rows: int) -> list[int]:

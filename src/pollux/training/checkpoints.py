@@ -103,6 +103,8 @@ class Checkpoints:
         Whether the training was stopped.
     is_training : bool
         Whether a training that writes these is running.
+    has_begun : bool
+        Whether one has been begun.
     finished : list
         The results of earlier stages, where restarts are trained one after the other.
 
@@ -116,7 +118,8 @@ class Checkpoints:
     def __init__(self, folder: str | Path, every: str = "60 s") -> None:
         self.folder, self.every = Path(folder), every
         self._count, self._unit = parse_every(every)
-        self.stop_requested = self.stop_immediately = self.stopped = self.is_training = self._has_failed = False
+        self.stop_requested = self.stop_immediately = self.stopped = False
+        self.is_training = self.has_begun = self._has_failed = False
         self._last = time.monotonic()
         self._steps = self._epochs = self._number = 0
         self._executor: ThreadPoolExecutor | None = None
@@ -153,7 +156,7 @@ class Checkpoints:
             if leads:
                 self._move_damaged(after=self._number)
             self.restart_timer()
-            self.is_training = True
+            self.is_training = self.has_begun = True
             try:
                 yield
             finally:

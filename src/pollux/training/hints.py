@@ -342,6 +342,13 @@ def _check_pairs(pairs: Any, n: int, name: str) -> Pairs:
 
 def _check_known(known: Any, n: int, n_clusters: int) -> NDArray[np.int64]:
     found = np.asarray(known)
+    if found.dtype.kind in "OUS" or str(getattr(known, "dtype", "")) == "category":
+        raise InputError(
+            f"{option('known')} holds names, and clusters have numbers: pandas.Categorical(…).codes gives them, and −1 "
+            "for what is missing."
+        )
+    if found.dtype.kind == "f":
+        found = np.where(np.isnan(found), -1, found)
     if found.shape != (n,) or found.dtype.kind not in "iuf" or not (np.round(found) == found).all():
         raise InputError(
             f"{option('known')} is the number of the cluster of each of the {n} rows, −1 where it is not known; not "
