@@ -184,6 +184,8 @@ def test_features_of_landmarks_have_the_products_of_the_kernel(name: str) -> Non
         ({"kernel": "graph"}, "two by two"),
         ({"kernel": "euclidian"}, "euclidian"),
         ({"kernel": "linear", "gamma": 1.0}, "takes no parameters"),
+        ({"gamma": "wide"}, "gamma is a positive number"),
+        ({"gamma": 0.0}, "gamma is a positive number"),
     ],
 )
 def test_kernel_models_of_other_kernels_are_refused(options: dict[str, Any], message: str) -> None:

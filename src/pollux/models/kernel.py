@@ -6,6 +6,7 @@ After C. Williams, M. Seeger, "Using the Nyström method to speed up kernel mach
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -94,6 +95,9 @@ def kernel(
     d = n_features if isinstance(n_features, int) else math.prod(n_features)
     if not is_whole(landmarks) or landmarks < 1:
         raise ValueError(f"landmarks is a positive whole number, not {landmarks!r}.")
+    given: Any = gamma
+    if given is not None and not (isinstance(given, numbers.Real) and 0 < float(given) < math.inf):
+        raise ValueError(f"gamma is a positive number or None, not {gamma!r}.")
     parameters: dict[str, Any] = {} if gamma is None else {"gamma": gamma}
     found = resolve(kernel, "kernel", **parameters)
     if not isinstance(found, Pairwise):
