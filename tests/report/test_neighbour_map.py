@@ -84,6 +84,18 @@ def test_repulsion_on_the_grid_is_that_of_all_pairs(monkeypatch: pytest.MonkeyPa
     assert np.abs(lengths[0] - lengths[1]).max() < 1e-3 * np.abs(lengths[1] - lengths[2]).max()
 
 
+def test_a_point_that_is_near_to_all_stays_among_them() -> None:
+    """However many pull at it."""
+    generator = np.random.default_rng(0)
+    neighbours = np.array(
+        [np.append(generator.permutation(np.setdiff1d(np.arange(1, 400), i))[:7], 0) for i in range(400)]
+    )
+    neighbours[0, -1] = 1
+    points = _arrange(neighbours, 1e-4 * generator.normal(size=(400, 2)))
+    away = np.linalg.norm(points - np.median(points, axis=0), axis=1)
+    assert away[0] < np.quantile(away[1:], 0.99)
+
+
 def test_pages_have_both_maps_unless_one_is_asked_for() -> None:
     X = blobs(20)
     clustering = GeminiClustering(3, model="linear", max_epochs=20, n_init=1, random_state=0).fit(X)

@@ -281,7 +281,7 @@ class RunData:
                 given = names if with_data else {}
                 write(assignment_columns(part, numbers, probabilities, beside, outlier, labels, given))
                 rows += np.bincount(labels, minlength=len(rows))
-                sure = probabilities.max(1)
+                sure = probabilities[np.arange(len(labels)), labels]
                 if fitted.confidence is not None:
                     sure = fitted.confidence.predict(fitted.log_probabilities(X).numpy())
                 confidence += np.bincount(labels, sure, minlength=len(rows))

@@ -20,6 +20,7 @@ _PLACED_BY = 5
 _EARLY, _LATE, _EXAGGERATION = 100, 150, 12.0
 # The kernel 1 / (1 + d²) is smooth on the scale of 1: quadratic interpolation on so fine a grid follows it.
 _SPACING = 0.5
+_LONGEST_STEP = 5.0
 _MOST_ELEMENTS = 20_000_000
 
 Points = NDArray[np.float64]
@@ -96,6 +97,8 @@ def _arrange(neighbours: NDArray[np.int64], y: Points) -> Points:
         gradient = 4 * (attraction - repulsion)
         gains = np.maximum(np.where(gradient * step < 0, gains + 0.2, 0.8 * gains), 0.01)
         step = momentum * step - n / exaggeration * gains * gradient
+        # A point with very many neighbours would be thrown out of the map by all of them.
+        step *= np.minimum(1, _LONGEST_STEP / np.maximum(np.linalg.norm(step, axis=1, keepdims=True), 1e-300))
         y = y + step - (y + step).mean(0)
     return np.asarray(y @ np.linalg.svd(y, full_matrices=False)[2].T)
 
