@@ -875,3 +875,10 @@ def test_text_in_arrow_files_that_is_not_utf8_is_refused(tmp_path: Path) -> None
         answer = pollux("fit", tmp_path / name, *FAST)
         assert answer.code == 2, answer
         assert "UTF" in answer.err
+
+
+def test_an_archive_is_to_be_unpacked() -> None:
+    write_bytes(Path("x.csv.zip"), b"PK")
+    refused(Path("x.csv.zip"), says="unpack it first")
+    write_bytes(Path("x.csv.lz4"), b"")
+    refused(Path("x.csv.lz4"), says="to_csv('x.csv')")

@@ -268,11 +268,14 @@ def open_data(path: str | Path, reading: Reading | None = None) -> Source:
         return _open_arrays(path, how)
     text = (*FORMATS["CSV"], *FORMATS["TSV"], *FORMATS["JSON"])
     others = (*FORMATS["Parquet"], *FORMATS["Feather/Arrow"], *FORMATS["Excel"], *FORMATS["database"])
+    if suffix == ".zip":
+        raise InputError(f"{path} is an archive: unpack it first. A single file can stay packed as .gz, .bz2 or .zst.")
     if suffix not in (text if compressed else (*text, *others)):
         known = "; ".join(f"{name} ({', '.join(endings)})" for name, endings in FORMATS.items())
+        plain = f"{path.name.partition('.')[0]}.csv"
         raise InputError(
             f"{path} is of no known format, by the end of its name. Known are {known}; a folder of images or of tables."
-            f" What pandas reads becomes one of these by pandas.read_…({path.name!r}).to_csv('{path.stem}.csv')."
+            f" What pandas reads becomes one of these by pandas.read_…({path.name!r}).to_csv({plain!r})."
         )
     return _open_tables(path, [path], how)
 
