@@ -35,7 +35,7 @@ from pollux.data.samples import (
 )
 from pollux.data.scaling import prepared
 from pollux.errors import InputError, warn
-from pollux.fitted import Fitted, say_outside
+from pollux.fitted import Fitted, check_sizes, say_outside
 from pollux.geometry import Geometry, Precomputed
 from pollux.inspection.confidence import Confidence, align_labels
 from pollux.inspection.hierarchy import Hierarchy, build_hierarchy
@@ -411,9 +411,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             the likeliest that have such sizes; probabilities stay what they are. Rows of weight 0 do not count.
         """
         is_given = affinity is not None
-        # Where the number of clusters is left to us, the samples say it.
-        number, selection = {"n_clusters": 2} if is_auto(self.n_clusters) else None, None
-        spec = Spec.of(self, UNKNOWN, number)
+        spec = self._resolve(UNKNOWN)
         with session(self.random_state, spec.device) as run, show_progress(self.verbose and is_first(run.ranks)):
             with DrawFrom(run.default_generator), Stage("reading samples"):
                 in_memory = is_given or spec.is_free
@@ -421,15 +419,9 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             kind = recognise_samples(samples)
             # Who gives the affinity of the samples has named the geometry.
             kind = kind._replace(recipe=None) if is_given else kind
-            spec = Spec.of(self, kind, number)
-            if number is not None:
-                if is_given or isinstance(getattr(samples, "X", None), Several):
-                    raise InputError('n_clusters="auto" looks at samples of a single input: here, say a number.')
-                selection = _select_quickly(samples, spec, run)
-                if selection.grade == "none":
-                    warn(f"No number of clusters is clear; {selection.best.n_clusters} is a guess.", UserWarning)
-                highest = -1 if known is None else int(np.max(known))
-                spec = Spec.of(self, kind, {"n_clusters": max(selection.best.n_clusters, highest + 1)})
+            selection = self._select(samples, kind, run, is_given=is_given) if is_auto(self.n_clusters) else None
+            highest = -1 if known is None or selection is None else int(np.max(known))
+            spec = self._resolve(kind, 2 if selection is None else max(selection.best.n_clusters, highest + 1))
             if isinstance(samples, StreamSamples):
                 spec.check_streamable()
             given = None
@@ -437,19 +429,8 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
                 given = Precomputed.of_selected(affinity, spec.objective.needs, samples.selected)
             if run.ranks is not None:
                 run.ranks.agree(samples.summary(None if given is None else given.values), "have different rows")
-            is_bounded = not (min_size is None and max_size is None)
-            if is_bounded:
-                if not isinstance(samples, ArraySamples):
-                    raise InputError("Sizes are those of rows in memory: fit without them, and assign rows afterwards.")
-                if np.asarray(min_size).ndim or np.asarray(max_size).ndim:
-                    raise InputError(
-                        "Before a fit clusters have no numbers: give one size for all; assign takes several."
-                    )
-                resolve_sizes(min_size, max_size, int(samples.selected.sum()), spec.n_clusters)
-            hints, joined = None, None
-            if not (known is None and must_link is None and cannot_link is None):
-                n = Hints.count_rows(samples)
-                hints = Hints.gather(n, spec.n_clusters, must_link, cannot_link, known, hint_weight)
+            check_sizes(samples, spec.n_clusters, min_size, max_size)
+            hints = Hints.of(samples, spec.n_clusters, must_link, cannot_link, known, hint_weight)
             # A fit without a seed that is resumed learns from the same samples.
             seed = 0 if self.random_state is None and spec.training.checkpoint is not None else run.seed
             chosen = samples if given is not None else draw_samples(samples, spec.max_samples, seed)
@@ -457,16 +438,36 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
                 scaling = spec.preprocessing.fit(chosen)
             geometry = spec.resolve_geometry(given)
             problem = pose_problem(spec, chosen, scaling, geometry, run.ranks, default_generator=run.default_generator)
-            if hints is not None:
-                spec, joined = hints.join(spec, samples, problem, scaling)
+            spec, joined = (spec, None) if hints is None else hints.join(spec, samples, problem, scaling)
             modules = start(spec, problem, run, spec.n_init, hints=joined)
             best = train_restarts(modules, problem, spec, run, samples)
             fitted = Fitted.of(spec, samples, scaling, problem, best, joined)
-            if is_bounded and isinstance(samples, ArraySamples):
-                fitted = fitted.with_sizes(samples, min_size, max_size, joined)
+            fitted = fitted.with_sizes(samples, min_size, max_size, joined)
         self._take(fitted)
         self.selection_ = selection
         return self
+
+    def _resolve(self, kind: DataKind, n_clusters: int = 2) -> Spec:
+        """The parameters for samples of a kind; the number of clusters is this one where it is left to us."""
+        return Spec.of(self, kind, {"n_clusters": n_clusters} if is_auto(self.n_clusters) else None)
+
+    def _select(self, samples: Samples, kind: DataKind, run: Session, *, is_given: bool) -> Any:
+        """How many clusters samples have, by some of them; the first of several processes decides."""
+        if is_given or isinstance(getattr(samples, "X", None), Several):
+            raise InputError('n_clusters="auto" looks at samples of a single input: here, say a number.')
+        # Found by name, because it is made of clusterings.
+        search = importlib.import_module("pollux.selection.search")
+        found: Any = None
+        if is_first(run.ranks):
+            chosen = draw_samples(samples, search.MOST_ROWS, run.seed)
+            assert isinstance(chosen, ArraySamples)
+            rows = prepared(chosen.X, self._resolve(kind).preprocessing.fit(chosen), torch.float32, "cpu")
+            X = rows[torch.arange(len(rows))].flatten(1).numpy()
+            found = search.select_quickly(X, np.random.RandomState(run.seed))
+        selection = found if run.ranks is None else run.ranks.broadcast_object(found)
+        if selection.grade == "none":
+            warn(f"No number of clusters is clear; {selection.best.n_clusters} is a guess.", UserWarning)
+        return selection
 
     def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
         """One more epoch, on these samples; the first call starts the model.
@@ -771,20 +772,6 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
 # Here rather than as decorators, because scikit-learn wraps transform when the class is made.
 for _name in ("predict", "predict_proba", "transform", "score", "partial_fit", "assign", "hierarchy", "assess"):
     setattr(GeminiClustering, _name, available_if(_predicts_new_samples)(getattr(GeminiClustering, _name)))
-
-
-def _select_quickly(samples: Samples, spec: Spec, run: Session) -> Any:
-    """How many clusters samples have, by some of them; the first of several processes decides."""
-    # Found by name, because it is made of clusterings.
-    search = importlib.import_module("pollux.selection.search")
-    found = None
-    if is_first(run.ranks):
-        chosen = draw_samples(samples, search.MOST_ROWS, run.seed)
-        assert isinstance(chosen, ArraySamples)
-        rows = prepared(chosen.X, spec.preprocessing.fit(chosen), torch.float32, "cpu")
-        X = rows[torch.arange(len(rows))].flatten(1).numpy()
-        found = search.select_quickly(X, np.random.RandomState(run.seed))
-    return found if run.ranks is None else run.ranks.broadcast_object(found)
 
 
 def load(

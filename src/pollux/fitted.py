@@ -336,14 +336,14 @@ class Fitted:
             raise AttributeError("The labels of streamed samples are not kept in files: predict those that you need.")
         return np.concatenate([self.probabilities(rows).argmax(1) for rows in self.source.in_order()])
 
-    def with_sizes(
-        self, samples: ArraySamples, min_size: Any, max_size: Any, hints: BoundHints | None = None
-    ) -> Fitted:
-        """The same with other labels: the likeliest for which the sizes of clusters lie between these.
+    def with_sizes(self, samples: Samples, min_size: Any, max_size: Any, hints: BoundHints | None = None) -> Fitted:
+        """The same with other labels: the likeliest for which the sizes of clusters lie between these, if there are.
 
         Samples whose cluster is known stay there, if sizes allow it. Clusters are numbered by these sizes, unless some
         are known by their numbers.
         """
+        if not isinstance(samples, ArraySamples) or (min_size is None and max_size is None):
+            return self
         n, K = int(samples.selected.sum()), len(self.order)
         if isinstance(self.module, FreeTable):
             log_p = self.module.logits.detach().cpu().log_softmax(1)[:, self.order]
@@ -381,6 +381,17 @@ class Fitted:
         probabilities = np.full((len(self.labels), seen.shape[1]), 1 / seen.shape[1], dtype=seen.dtype)
         probabilities[self.labels >= 0] = seen
         return probabilities
+
+
+def check_sizes(samples: Samples, n_clusters: int, min_size: Any, max_size: Any) -> None:
+    """Raise an InputError where clusters of samples cannot have such sizes."""
+    if min_size is None and max_size is None:
+        return
+    if not isinstance(samples, ArraySamples):
+        raise InputError("Sizes are those of rows in memory: fit without them, and assign rows afterwards.")
+    if np.asarray(min_size).ndim or np.asarray(max_size).ndim:
+        raise InputError("Before a fit clusters have no numbers: give one size for all; assign takes several.")
+    resolve_sizes(min_size, max_size, int(samples.selected.sum()), n_clusters)
 
 
 def say_outside(count: int, features: Sequence[str], n: int) -> list[str]:

@@ -107,15 +107,18 @@ class Hints:
         return Hints(n_clusters, rows, of_part[part[rows]], must, cannot, given, labels[given], weight)
 
     @staticmethod
-    def count_rows(samples: Samples) -> int:
-        """How many samples can be named by their numbers."""
-        if isinstance(samples, ArraySamples):
-            return len(samples.selected)
-        if isinstance(samples, Stream):
-            return len(samples)
-        raise InputError(
-            "Samples of a DataLoader have no numbers, so that nothing can be known of them: give a Dataset."
-        )
+    def of(
+        samples: Samples, n_clusters: int, must_link: Any, cannot_link: Any, known: Any, weight: float
+    ) -> Hints | None:
+        """What was given of samples, which must have numbers; None where nothing was."""
+        if must_link is None and cannot_link is None and known is None:
+            return None
+        if not isinstance(samples, ArraySamples | Stream):
+            raise InputError(
+                "Samples of a DataLoader have no numbers, so that nothing can be known of them: give a Dataset."
+            )
+        n = len(samples.selected) if isinstance(samples, ArraySamples) else len(samples)
+        return Hints.gather(n, n_clusters, must_link, cannot_link, known, weight)
 
     def join(
         self, spec: Spec, samples: Samples, problem: Problem, scaling: FittedScaling | FittedTransformer | None
