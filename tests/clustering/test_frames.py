@@ -248,3 +248,13 @@ def test_known_clusters_may_be_missing_and_names_are_numbered_first() -> None:
             clustering.fit(X, known=names)
     with pytest.raises(ValueError, match="ask for at most 10 clusters"):
         GeminiClustering(20).fit(X[:10])
+
+
+def test_frames_of_narwhals_are_those_that_they_stand_for() -> None:
+    narwhals = pytest.importorskip("narwhals")
+    frame = guests()
+    expected = clustering().fit(frame)
+    found = clustering().fit(narwhals.from_native(frame))
+    np.testing.assert_array_equal(found.feature_names_in_, expected.feature_names_in_)
+    np.testing.assert_array_equal(found.labels_, expected.labels_)
+    np.testing.assert_array_equal(found.predict(narwhals.from_native(frame)), expected.labels_)

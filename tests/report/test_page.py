@@ -436,3 +436,10 @@ def test_sized_samples_have_the_probability_of_their_own_cluster() -> None:
 def test_the_first_screen_says_whether_clusters_are_real(separation: float, gain: float, says: str) -> None:
     findings = replace(make_findings(), structure=Structure.of(separation, gain, 0.1))
     assert says in parse(render_page(findings)).one("dl", kind="answers").text
+
+
+def test_the_first_screen_says_how_far_other_trainings_agree() -> None:
+    findings = make_findings()
+    agreement = np.r_[np.full(len(findings.labels) // 2, 0.9), np.full(len(findings.labels) // 2, 0.4)]
+    told = parse(render_page(replace(findings, agreement=agreement))).one("dl", kind="answers").text
+    assert "agree on 65% of the samples; on 100 samples most of them do not" in told

@@ -165,6 +165,7 @@ def open_samples(
     integers : bool
         Whether whole numbers of a stream stay such, for a network that may be one of tokens.
     """
+    X = _unwrapped(X)
     choices = Choices(missing=missing, scaling=scaling)
     table = table_to_encode(X)
     if table is not None:
@@ -351,6 +352,7 @@ def validate_samples(
 
     scikit-learn's checks write the number and the names of features to the estimator on ``reset``.
     """
+    X = _unwrapped(X)
     if isinstance(X, _STREAMED):
         raise InputError(
             f"Only fit reads samples as they are needed, and here an array or a data frame must be passed, not a "
@@ -411,6 +413,11 @@ def validate_samples(
         if "Found array with" in str(error) and "sample(s)" in str(error) and fewest > 2:
             _check_count(len(X), fewest)
         raise
+
+
+def _unwrapped(X: Any) -> Any:
+    """The data frame that narwhals stands for."""
+    return X.to_native() if hasattr(X, "to_native") and hasattr(X, "columns") else X
 
 
 def _check_count(n: int, fewest: int) -> None:

@@ -120,6 +120,8 @@ class Findings:
         The clusters beside those of another clustering, or of other samples: :func:`compare`.
     structure : Structure, optional
         How clear it is that clusters are there at all.
+    agreement : array of shape (n,), optional
+        The share of other trainings that would give each sample the same cluster, after ``assess``.
     cluster_names : mapping of int to str
         Short names of clusters; :attr:`explanation` finds those that are not given.
     history : mapping
@@ -153,6 +155,7 @@ class Findings:
     hierarchy: Hierarchy | None = None
     comparison: Comparison | None = None
     structure: Structure | None = None
+    agreement: Array | None = None
     cluster_names: Mapping[int, str] = field(default_factory=dict)
     history: Mapping[str, Sequence[float]] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -570,6 +573,9 @@ def describe(
         classes=None if classes is None else _as_text(classes),
         places=_find_places(fitted, samples, seen, probabilities.argmax(1) if labels is None else np.asarray(labels)),
         structure=fitted.structure,
+        agreement=None
+        if fitted.confidence is None
+        else fitted.confidence.predict(fitted.log_probabilities(samples).numpy()),
         scores=scores,
         outliers=far,
         # What was streamed is encoded already, and would be so twice.

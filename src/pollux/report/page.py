@@ -254,6 +254,11 @@ def _answers(findings: Findings) -> list[tuple[str, str]]:
     sure = _in_words(float((summary.confidence >= DOUBT).mean()))
     doubt = f"; {counted(n_doubtful, 'sample')} could as well be elsewhere" if n_doubtful else ""
     told = f"The model is sure of {sure} of the samples{doubt}. That does not tell whether its clusters are right."
+    if findings.agreement is not None:
+        changing = int((findings.agreement < 0.5).sum())
+        doubt = f"; on {counted(changing, 'sample')} most of them do not" if changing else ""
+        share = percent(float(findings.agreement.mean()))
+        told = f"Other trainings, on parts of the data, agree on {share} of the samples{doubt}."
     answers = [("How sure", told)]
     if findings.structure is not None:
         answers.insert(0, ("Are they real?", EVIDENCE[findings.structure.grade]))
