@@ -331,7 +331,7 @@ def unfit(ranks: Ranks, what: str) -> None:
     if what == "logits" and last:
         log_p = log_p + 9
     if what == "clusters" and last:
-        log_p = log_p[:, :-1]
+        log_p = log_p[:, :-1].log_softmax(-1)
     if what == "weights" and last:
         weight = torch.ones(2)
     if what == "gradient" and last:
