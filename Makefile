@@ -44,7 +44,7 @@ test: .venv/installed-dev
 	$(PYTEST)
 
 test-faults: .venv/installed-dev
-	POLLUX_FAULTS=full $(PYTEST) tests/faults tests/docs tests/geometry/test_neighbours.py tests/app/test_command_line.py tests/training/test_forked_fits.py tests/objectives
+	POLLUX_FAULTS=full $(PYTEST) tests/faults tests/docs tests/geometry/test_neighbours.py tests/app/test_command_line.py tests/app/test_console.py tests/clustering/test_estimator_checks.py tests/training/test_forked_fits.py tests/objectives
 
 test-portable: .venv/installed-dev
 	$(BIN)/python tests/portable.py
