@@ -35,6 +35,7 @@ LOOKED_AT = 1_000
 """Samples that are looked at."""
 CLEAR = 0.4
 """Separations from here on are clear: those of data without clusters were 0.3 at most, measured on 100 rows or more."""
+_GAPS = 0.8
 LIKELY = 3.0
 """Standard errors by which a mixture must exceed the best null model."""
 
@@ -58,8 +59,8 @@ class Structure:
     Parameters
     ----------
     grade : {"clear", "likely", "none"}
-        Clear: there are gaps between the clusters. Likely: clusters overlap, but explain samples better than a null
-        model does. None: a null model explains them as well.
+        Clear: there are gaps between the clusters, or samples are far sparser there than within. Likely: clusters
+        overlap, but explain samples better than a null model does. None: a null model explains them as well.
     separation : float
         From 0, where clusters touch, to 1, where there are gaps around each.
     gain, gain_error : float
@@ -87,7 +88,10 @@ class Structure:
         if not self.gain_error and not self.separation:
             return "there are too few different rows, or clusters, to tell"
         if self.grade == "clear":
-            return f"there are gaps between the clusters (separation {self.separation:.2f} of 1)"
+            between = (
+                "there are gaps" if self.separation >= _GAPS else "rows are sparser between the clusters than within"
+            )
+            return f"{between} (separation {self.separation:.2f} of 1)"
         if self.grade == "likely":
             return (
                 f"clusters explain held-out rows better than a null model of one cluster ({gain}), though they touch "

@@ -51,7 +51,7 @@ MOST_COMPARED = 30
 MOST_OUTLIERS, UNUSUAL = 30, 1.0
 MOST_MOVED = 200
 EVIDENCE = {
-    "clear": "Clearly: there are gaps between the groups.",
+    "clear": "Clearly: there are gaps between the groups, or far fewer samples than within.",
     "likely": "Likely: they touch, but explain the data better than a single group does.",
     "none": "There is no sign of it: a single group explains the data as well. Take them as a way to divide it.",
 }
