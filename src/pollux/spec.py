@@ -184,8 +184,9 @@ class Training(BaseEstimator):  # type: ignore[misc]
     ----------
     optimiser : str or callable
         ``"adam"``, ``"adamw"``, ``"sgd"``, ``"rmsprop"``, ``"lbfgs"``, or (parameters, lr=…) → optimiser.
-    schedule : {"auto", "constant", "cosine"}
+    schedule : {"auto", "constant", "cosine"} or callable
         Whether the learning rate stays, or falls to zero along a half cosine; "auto": as in the recipe, else it stays.
+        Or (max_epochs, epochs) → the share of the learning rate after so many of all epochs, which need not be whole.
     reshuffle_every : int or "auto"
         Epochs for which batches keep their samples: a Wasserstein objective then starts from its last solution. "auto"
         is 10 for those, where their distances (20 · n · batch_size bytes) and trees are less than 1 GB, else 1.
@@ -211,7 +212,7 @@ class Training(BaseEstimator):  # type: ignore[misc]
     def __init__(
         self,
         optimiser: str | Callable[..., torch.optim.Optimizer] = "adam",
-        schedule: str = "auto",
+        schedule: str | Callable[[int, float], float] = "auto",
         reshuffle_every: int | str = "auto",
         trial_epochs: float | str | None = "auto",
         max_samples: int | str | None = "auto",
@@ -597,7 +598,7 @@ def _check_parameters(given: Mapping[str, Any], is_free: bool) -> None:
     widths = hidden if isinstance(hidden, Sequence | np.ndarray) and not isinstance(hidden, str) else [None]
     if not all(isinstance(width, numbers.Integral) and int(width) >= 1 for width in widths):
         raise ValueError(f"hidden is a sequence of positive layer widths such as (100,), not {hidden!r}.")
-    # Each layer may have its own activation, and that or an optimiser may be a class or a function.
+    # Each layer may have its own activation, and that, an optimiser or a schedule may be a class or a function.
     several = isinstance(activation, Sequence) and not isinstance(activation, str)
     values = [(name, given[name]) for name in _VALID if name in given and name != "activation"]
     values += [("activation", each) for each in (activations(activation, len(widths)) if several else [activation])]
@@ -613,9 +614,9 @@ def _check_parameters(given: Mapping[str, Any], is_free: bool) -> None:
         elif name == "activation" and not isinstance(value, str):
             if not (isinstance(value, type) and issubclass(value, nn.Module)):
                 raise TypeError(f"activation is a name ({', '.join(valid)}) or a module class, not {value!r}.")
-        elif name == "optimiser" and not isinstance(value, str):
+        elif name in ("optimiser", "schedule") and not isinstance(value, str):
             if not callable(value):
-                raise TypeError(f"optimiser must be a name or a function, not {value!r}.")
+                raise TypeError(f"{name} must be a name or a function, not {value!r}.")
         else:
             raise ValueError(f"Unknown {name} {value!r}. Valid names: {', '.join(valid)}.")
     if given["norm"] not in (None, *names.NORMS[1:]):

@@ -237,3 +237,23 @@ def test_messages_name_a_parameter_with_its_group() -> None:
         clustering().fit(np.where(X > 6, np.nan, X))
     with pytest.raises(ValueError, match=r"Training\(trial_epochs=3\) leaves none"):
         clustering(training=Training(trial_epochs=3)).fit(X)
+
+
+def test_a_schedule_may_be_a_function(tmp_path: Path) -> None:
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    seen: list[tuple[int, float]] = []
+
+    def half(max_epochs: int, epochs: float) -> float:
+        seen.append((max_epochs, epochs))
+        return 0.5
+
+    options: dict[str, Any] = {"model": "linear", "objective": "mmd_ova", "max_epochs": 4, "n_init": 1}
+    options["random_state"] = 0
+    own = GeminiClustering(2, **options, learning_rate=0.02, training=Training(schedule=half)).fit(X)
+    assert {max_epochs for max_epochs, _ in seen} == {4}
+    plain = GeminiClustering(2, **options, learning_rate=0.01, training=Training(schedule="constant")).fit(X)
+    assert own.objective_ == pytest.approx(plain.objective_, rel=1e-6)
+    own.save(tmp_path / "own.safetensors")
+    np.testing.assert_array_equal(load(tmp_path / "own.safetensors").predict(X), own.labels_)
+    with pytest.raises(TypeError, match="schedule must be a name or a function"):
+        GeminiClustering(2, **options, training=Training(schedule=3)).fit(X)

@@ -93,6 +93,7 @@ _Own = Literal[
     "objective",
     "geometry",
     "optimiser",
+    "schedule",
     "penalties",
     "random_state",
     "callbacks",

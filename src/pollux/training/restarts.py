@@ -22,7 +22,7 @@ from pollux.spec import Spec, as_plain_data, digest_weights
 from pollux.threads import DrawFrom
 from pollux.training.batches import Batches
 from pollux.training.checkpoints import Checkpoints, Stopped, as_checkpoints
-from pollux.training.loop import History, NotFiniteError, TrainingResult, train, warn_not_finite
+from pollux.training.loop import History, NotFiniteError, Schedule, TrainingResult, train, warn_not_finite
 from pollux.training.problem import Evaluation, Problem
 from pollux.training.session import Session
 from pollux.training.steps import AutogradStep, CompiledStep, Step, is_elementwise, make_optimiser
@@ -45,7 +45,7 @@ class Round(NamedTuple):
 
     models: int
     epochs: int
-    schedule: str = "constant"
+    schedule: str | Schedule = "constant"
     before: int = 0
 
 
