@@ -63,7 +63,7 @@ from pollux.spec import (
 )
 from pollux.threads import DrawFrom
 from pollux.training import Callback, NotFiniteError, start, train_one_epoch, train_restarts
-from pollux.training.hints import Hints
+from pollux.training.hints import Hints, read_known
 from pollux.training.problem import MemoryProblem, pose_problem
 from pollux.training.session import Session, session
 from pollux.transport.assignment import assign, resolve_sizes
@@ -420,7 +420,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             # Who gives the affinity of the samples has named the geometry.
             kind = kind._replace(recipe=None) if is_given else kind
             selection = self._select(samples, kind, run, is_given=is_given) if is_auto(self.n_clusters) else None
-            highest = -1 if known is None or selection is None else int(np.max(known))
+            highest = -1 if known is None or selection is None else int(read_known(known).max(initial=-1))
             spec = self._resolve(kind, 2 if selection is None else max(selection.best.n_clusters, highest + 1))
             if isinstance(samples, StreamSamples):
                 spec.check_streamable()

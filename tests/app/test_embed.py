@@ -174,6 +174,8 @@ def test_a_table_of_texts_is_clustered_by_the_shortest_command() -> None:
     found = pd.read_csv("q.csv")
     assert found["cluster"].tolist() == pd.read_csv("p.csv")["cluster"].tolist()
     assert found["topic"].tolist() == table["topic"].tolist()
+    good("predict", "runs/r", "classes.csv", "--with-data", "--out", "d.csv")
+    assert "e00" not in pd.read_csv("d.csv").columns
     pd.DataFrame({"x": [1.0]}).to_csv("other.csv", index=False)
     assert "neither texts (in a column 'review') nor their vectors" in refused("predict", "runs/r", "other.csv")
     # Columns that are named stay beside the vectors; vectors of an earlier run stay where they are.

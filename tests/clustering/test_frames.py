@@ -243,6 +243,11 @@ def test_known_clusters_may_be_missing_and_names_are_numbered_first() -> None:
     np.testing.assert_array_equal(
         clustering.fit(X, known=known).labels_, clustering.fit(X, known=np.nan_to_num(known, nan=-1)).labels_
     )
+    np.testing.assert_array_equal(
+        clustering.fit(X, known=[0, 1, *[None] * 38]).labels_, clustering.fit(X, known=known).labels_
+    )
+    blobs = np.repeat(np.eye(2, 3) * 20, 20, axis=0) + X
+    assert GeminiClustering("auto", random_state=0).fit(blobs, known=known).n_clusters_ == 2
     for names in (np.where(np.isnan(known), None, "a"), pd.Series(["a", "b"] * 20, dtype="category")):
         with pytest.raises(InputError, match=r"pandas\.Categorical"):
             clustering.fit(X, known=names)

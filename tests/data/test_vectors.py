@@ -119,5 +119,19 @@ def test_a_vector_of_another_length_is_named_where_rows_are_streamed(tmp_path: P
     rows = table()
     lists = [*rows.column("vector").to_pylist()[:-1], [1.0, 2.0]]
     parquet.write_table(rows.set_column(1, "vector", pa.array(lists)), tmp_path / "x.parquet", row_group_size=20)
-    with pytest.raises(InputError, match="'vector' have 66 numbers, but 2 in row 19"):
+    with pytest.raises(InputError, match="row group 2: Vectors of column 'vector' have 66 numbers, but 2 in row 19"):
         pollux.GeminiClustering(2).fit(str(tmp_path / "x.parquet"))
+
+
+def test_vectors_may_begin_late(tmp_path: Path) -> None:
+    lists = [None] * 25 + list(vectors()[25:])
+    rows = table().set_column(1, "vector", pa.array(lists, pa.list_(pa.float32())))
+    parquet.write_table(rows, tmp_path / "x.parquet", row_group_size=20)
+    assert "vector[65]" in open_data(tmp_path / "x.parquet").blocks().names
+
+
+def test_a_number_of_a_vector_takes_no_column_its_place() -> None:
+    frame = pd.DataFrame({"a": list(vectors()[:, :2]), "a[0]": vectors()[:, 3]})
+    for columns in (["a", "a[0]"], ["a[0]", "a"]):
+        with pytest.raises(InputError, match=r"has the name of the column 'a\[0\]'"):
+            pollux.GeminiClustering(2).fit(frame[columns])

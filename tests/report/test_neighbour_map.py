@@ -111,3 +111,10 @@ def test_pages_have_both_maps_unless_one_is_asked_for() -> None:
     np.testing.assert_array_equal(given[0].points, X[:5, 2:4])
     with pytest.raises(ValueError, match="an array \\(n, 2\\) or 'components', not 'far'"):
         describe(clustering, X, points="far")
+
+
+@pytest.mark.parametrize("X", [np.zeros((30, 0)), np.random.default_rng(0).normal(size=(30, 3)) * 1e30])
+def test_maps_of_no_or_huge_numbers_are_finite(X: np.ndarray) -> None:
+    points = neighbour_map(X)
+    assert points.shape == (30, 2)
+    assert np.isfinite(points).all()

@@ -225,6 +225,9 @@ def test_values_or_gaps_are_told_together() -> None:
     rule = explain(inside.astype(int), pd.DataFrame({"price": price})).rules[1]
     assert re.fullmatch(r"price > 6(\.0\d*)? or missing|price > 5\.9\d* or missing", rule.conditions[0])
     assert rule.precision > 0.97
+    ((_, low, high, missing),) = rule.bounds
+    assert 5.9 < low < 6.1
+    assert (high, missing) == (np.inf, True)
 
 
 def test_a_name_says_no_more_than_its_rule() -> None:

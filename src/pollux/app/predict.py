@@ -87,7 +87,8 @@ def run(options: argparse.Namespace) -> int:
     if options.sql is not None:
         settings = replace(settings, sql=options.sql)
     source = open_data(options.data, run_data.reading_of(settings))
-    wanted += source.names() if options.with_data else []
+    own = source.names()
+    wanted += own if options.with_data else []
     made = run_folder.read_summary(run).get("vectors")
     has_vectors = made is None or set(encoding.names) <= set(source.names())
     console, start, done, left_out = Console(as_json=options.json), perf_counter(), 0, 0
@@ -126,7 +127,8 @@ def run(options: argparse.Namespace) -> int:
                 raise InputError(str(error)) from error
             count, features = clustering.fitted_.far_outside(X)
             outside, far = outside + count, far | dict.fromkeys(features)
-            with_data = part.names if options.with_data else ()
+            # Those of new texts have become vectors, which are not in the data.
+            with_data = [name for name in part.names if name in own or not own] if options.with_data else []
             beside = list(dict.fromkeys([*run_data.identifiers_of(part, encoding), *asked, *with_data]))
             numbers = part.first + np.flatnonzero(kept)
             write(run_data.assignment_columns(part, numbers, probabilities, beside, outlier, names=names))

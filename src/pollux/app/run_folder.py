@@ -19,7 +19,7 @@ from pollux.data.sources import FORMATS
 from pollux.errors import InputError, NothingLearnedError, option
 from pollux.io.atomic import checkpoint_files, leftovers, write_text
 from pollux.io.locks import BusyError, locked
-from pollux.io.parsing import Finite, Size, parse_json
+from pollux.io.parsing import Finite, parse_json
 
 if TYPE_CHECKING:
     from pollux.clustering import GeminiClustering
@@ -329,7 +329,7 @@ class MadeVectors(TypedDict):
     encoder: str
     fingerprint: str
     text: str | None
-    image_size: Size
+    image_size: Annotated[int, Meta(ge=1, le=4096)]
 
 
 class Summary(TypedDict, total=False):

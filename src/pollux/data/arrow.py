@@ -127,7 +127,11 @@ def split_vectors(table: Any, widths: Mapping[str, int] | None = None) -> Any:
         spread = np.full((len(lengths), width), np.nan)
         spread[there] = as_numbers(name, pc.list_flatten(values)).reshape(-1, width)
         del columns[name]
-        columns |= {f"{name}[{index}]": pa.array(spread[:, index], from_pandas=True) for index in range(width)}
+        split = {f"{name}[{index}]": pa.array(spread[:, index], from_pandas=True) for index in range(width)}
+        twice = sorted(split.keys() & {*columns, *table.column_names})
+        if twice:
+            raise InputError(f"A number of the vectors of {name!r} has the name of the column {twice[0]!r}: rename it.")
+        columns |= split
     return pa.table(columns)
 
 

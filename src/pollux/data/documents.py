@@ -65,7 +65,8 @@ class DocumentFile(TableFile):
             if zipfile.is_zipfile(self.path):
                 _check_unpacked(self.path)
             workbook = python_calamine.CalamineWorkbook.from_path(str(self.path))
-            sheets = {name: workbook.get_sheet_by_name(name).to_python() for name in workbook.sheet_names}
+            named = [name for name in workbook.sheet_names if self.sheet in (None, name)] or workbook.sheet_names
+            sheets = {name: workbook.get_sheet_by_name(name).to_python() for name in named}
         except InputError:
             raise
         except (python_calamine.CalamineError, OSError, *DAMAGE) as error:

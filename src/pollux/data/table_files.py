@@ -404,12 +404,15 @@ class VectorFile(TableFile):
 
     def __init__(self, file: TableFile, vectors: Sequence[str]) -> None:
         self._file, self.path = file, file.path
-        first = next((block for block, rows in enumerate(file.lengths) if rows), None)
         self._columns = {name: [name] for name in file.names}
-        if first is not None:
-            with in_words(self.path):
-                some = file.read_block(first, list(vectors))
-            self._columns |= {name: split_vectors(some.select([name])).column_names for name in vectors}
+        for name in vectors:
+            # Those of the first block that has any say how long they are.
+            for block in range(len(file.lengths)):
+                with in_words(self.path):
+                    some = file.read_block(block, [name])
+                if some.column(name).null_count < some.num_rows:
+                    self._columns[name] = split_vectors(some).column_names
+                    break
         self._widths = {name: len(split) for name, split in self._columns.items() if split != [name]}
         check_columns(self.path, [name for split in self._columns.values() for name in split])
 
@@ -430,7 +433,11 @@ class VectorFile(TableFile):
         return split_vectors(self._file.read())
 
     def read_block(self, block: int, names: Sequence[str]) -> Any:
-        return split_vectors(self._file.read_block(block, self._unsplit(names)), self._widths).select(list(names))
+        rows = self._file.read_block(block, self._unsplit(names))
+        try:
+            return split_vectors(rows, self._widths).select(list(names))
+        except InputError as error:
+            raise InputError(f"{self.path}, {self.where(block, None)}: {error}") from error
 
     def batches(self, names: Sequence[str], encoding: TableEncoding, rows: int) -> Iterator[Any]:
         for batch in self._file.batches(self._unsplit(names), encoding, rows):

@@ -239,7 +239,7 @@ class Gemini:
             raise ValueError("log_p holds positive numbers, so they are not log-probabilities: call .log_softmax(-1).")
         if seen and log_p.numel():
             # Whoever forgets it, forgets it for all samples.
-            some = log_p.detach()[..., :: max(1, log_p.shape[-2] // _LOOKED_AT), :].double().exp().sum(-1)
+            some = log_p.detach()[..., :: max(1, log_p.shape[-2] // _LOOKED_AT), :].float().exp().sum(-1)
             wrong = (some - 1).abs() > (_ROUNDING if log_p.dtype.itemsize > 2 else _HALF_ROUNDING)
             if bool(wrong.any()):
                 raise ValueError(

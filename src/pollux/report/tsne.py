@@ -36,7 +36,11 @@ def neighbour_map(X: NDArray[Any]) -> Points:
     # Imported late, because it brings torch, which figures do not need.
     from pollux.geometry.neighbours import nearest
 
-    X = np.nan_to_num(np.asarray(X, dtype=np.float32))
+    X = np.nan_to_num(np.asarray(X))
+    # Of a size whose squares can be added up.
+    X = (X / (np.abs(X).max(initial=0) or 1)).astype(np.float32)
+    if not X.shape[1]:
+        return np.zeros((len(X), 2))
     n, generator = len(X), np.random.default_rng(0)
     rows = np.arange(n) if n <= MOST_ROWS else np.sort(generator.choice(n, MOST_ROWS, replace=False))
     count = min(_COMPONENTS, len(rows), X.shape[1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import numbers
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -343,15 +344,23 @@ def _check_pairs(pairs: Any, n: int, name: str) -> Pairs:
     return found.astype(np.int64)
 
 
-def _check_known(known: Any, n: int, n_clusters: int) -> NDArray[np.int64]:
+def read_known(known: Any) -> NDArray[Any]:
+    """Numbers of clusters as they were given, −1 for what is missing; an InputError where they are names."""
     found = np.asarray(known)
-    if found.dtype.kind in "OUS" or str(getattr(known, "dtype", "")) == "category":
+    if found.dtype.kind == "O" and str(getattr(known, "dtype", "")) != "category":
+        missing = np.array([value is None for value in found.ravel()]).reshape(found.shape)
+        if all(isinstance(value, numbers.Real) for value in found[~missing]):
+            found = np.where(missing, np.nan, found).astype(np.float64)
+    if found.dtype.kind in "OUS":
         raise InputError(
             f"{option('known')} holds names, and clusters have numbers: pandas.Categorical(…).codes gives them, and −1 "
             "for what is missing."
         )
-    if found.dtype.kind == "f":
-        found = np.where(np.isnan(found), -1, found)
+    return np.where(np.isnan(found), -1, found) if found.dtype.kind == "f" else found
+
+
+def _check_known(known: Any, n: int, n_clusters: int) -> NDArray[np.int64]:
+    found = read_known(known)
     if found.shape != (n,) or found.dtype.kind not in "iuf" or not (np.round(found) == found).all():
         raise InputError(
             f"{option('known')} is the number of the cluster of each of the {n} rows, −1 where it is not known; not "

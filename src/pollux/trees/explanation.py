@@ -48,7 +48,7 @@ class Condition(NamedTuple):
     @property
     def is_bounded(self) -> bool:
         """Whether it is about values, and not just about gaps."""
-        return -math.inf < self.low < math.inf or -math.inf < self.high < math.inf
+        return self.low < math.inf and (self.low > -math.inf or self.high < math.inf)
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,9 @@ class Rule:
         The same in words, or that no short rule tells the cluster.
     description : str
         The columns in which it differs most from all others, and from the cluster nearest to it.
-    bounds : tuple of (str, float, float)
-        The conditions as numbers: column, low and high, low < value ≤ high. They may be infinite; where low is ∞ the
-        value is missing.
+    bounds : tuple of (str, float, float, bool)
+        The conditions as numbers: column, low and high, low < value ≤ high, and whether a missing value will do. Low
+        and high may be infinite; where low is ∞, only a missing value does.
     """
 
     cluster: int
@@ -83,7 +83,7 @@ class Rule:
     coverage: float
     sentence: str
     description: str = ""
-    bounds: tuple[tuple[str, float, float], ...] = ()
+    bounds: tuple[tuple[str, float, float, bool], ...] = ()
 
 
 class Branch(NamedTuple):
@@ -267,7 +267,7 @@ def explain_labels(
         if not found or _f1(held[row], inside) < _TELLING:
             said = f"No short rule tells this cluster.{f' The best is {said}' if found else ''}"
         said = "All rows are in this cluster." if sizes[cluster] == n else said
-        bounds = tuple((some_features[column].name, low, high) for column, low, high, _ in found)
+        bounds = tuple((some_features[each.column].name, *each[1:]) for each in found)
         name = names.get(cluster, "few rows")
         rules.append(
             Rule(cluster, sizes[cluster], name, conditions, precision, coverage, said, told.get(cluster, ""), bounds)
