@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -131,6 +132,13 @@ class Fitted:
     def __getstate__(self) -> dict[str, Any]:
         # Rows of the data do not go where a model goes.
         return {**vars(self), "observed": None, "given_structure": self.known_structure}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Fitted:
+        # A copy in memory goes nowhere.
+        copied = object.__new__(Fitted)
+        memo[id(self)] = copied
+        vars(copied).update(copy.deepcopy(vars(self), memo))
+        return copied
 
     @staticmethod
     def of(

@@ -37,6 +37,15 @@ def test_a_function_of_the_margin_is_learned_for_each_cluster() -> None:
     assert (np.diff(found[labels == 0][np.argsort(margin[labels == 0])]) >= 0).all()
 
 
+def test_equal_margins_have_one_share_in_any_order() -> None:
+    margin, agreement = np.repeat([1.0, 2.0, 1e6], 20), np.tile([0.0, 1.0, 1.0, 0.5], 15)
+    log_p = np.stack([np.zeros(60), -margin], 1)
+    learned = [Confidence.learn(log_p[order], agreement[order]) for order in (np.argsort(agreement), np.arange(60))]
+    # Sums of twenty shares in another order.
+    np.testing.assert_allclose(learned[0].shares, learned[1].shares, atol=100 * np.finfo(float).eps)
+    np.testing.assert_allclose(learned[0].predict(log_p), 0.625)
+
+
 def test_clusters_are_sure_and_noise_is_not() -> None:
     X, _ = blobs()
     sure = GeminiClustering(3, **LINEAR).fit(X).assess(X, n_fits=3)

@@ -1,5 +1,6 @@
 """Whether clusters are there: gaps, null models, and what every fit tells of them."""
 
+import copy
 import pickle
 from pathlib import Path
 
@@ -35,6 +36,35 @@ def test_a_null_model_explains_data_without_clusters(name: str) -> None:
     assert evidence.likely is None
 
 
+@pytest.mark.parametrize("noise", [0.0, 1e-6, 1e-3])
+@pytest.mark.parametrize("weights", [(1.0, 0.0), (1.0, 1.0)])
+def test_columns_that_others_explain_are_no_clusters(noise: float, weights: tuple[float, float]) -> None:
+    random = np.random.default_rng(0)
+    own = random.normal(size=(500, 2))
+    X = np.c_[own, own @ weights + noise * random.normal(size=500)]
+    assert compare_with_null(standardised(X), [2, 3]).likely is None
+
+
+def test_a_column_of_steps_and_its_copy_are_no_clusters() -> None:
+    random = np.random.default_rng(0)
+    steps = random.integers(0, 3, 500)
+    X = fill_steps(standardised(np.c_[random.normal(size=(500, 2)), steps, 2.0 * steps]))
+    assert compare_with_null(X, [2, 3]).likely is None
+
+
+def test_columns_of_low_rank_tell_what_their_factors_do() -> None:
+    random = np.random.default_rng(0)
+    factors = random.normal(size=(600, 2))
+    factors[:300, 0] += 4
+    wide = factors @ random.normal(size=(2, 30))
+    expected, _ = compare_with_null(factors, [2, 3]).best
+    gain, error = compare_with_null(wide, [2, 3]).best
+    # Null models by columns see others: principal components are not the factors.
+    assert gain == pytest.approx(expected, abs=0.1)
+    assert compare_with_null(random.normal(size=(300, 2)) @ random.normal(size=(2, 30)), [2, 3]).likely is None
+    assert gain > 3 * error
+
+
 def test_clusters_that_overlap_explain_more() -> None:
     random = np.random.default_rng(0)
     X = random.normal(size=(600, 3)) + np.repeat([[0, 0, 0], [4, 0, 0], [0, 4, 0]], 200, axis=0)
@@ -58,7 +88,9 @@ def test_it_is_kept_in_files_and_pickles_but_rows_are_not(tmp_path: Path) -> Non
     clustering = GeminiClustering(3, **LINEAR).fit(blobs()[0])
     assert clustering.fitted_.known_structure is None, "a fit does not wait for it"
     assert pickle.loads(pickle.dumps(clustering)).structure_ is None
+    copied = copy.deepcopy(clustering)
     found = clustering.structure_
+    assert copied.structure_ == found
     again = pickle.loads(pickle.dumps(clustering))
     assert again.structure_ == found
     assert again.fitted_.observed is None

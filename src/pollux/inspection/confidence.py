@@ -43,10 +43,13 @@ class Confidence:
         margins = np.zeros((log_p.shape[1], _KNOTS))
         shares = np.full_like(margins, agreement.mean())
         for k in np.unique(labels):
-            own = np.flatnonzero(labels == k)
-            own = own[np.argsort(margin[own], kind="stable")]
+            own = labels == k
             margins[k] = np.quantile(margin[own], np.linspace(0, 1, _KNOTS))
-            shares[k] = np.interp(margins[k], margin[own], isotonic_regression(agreement[own], y_min=0, y_max=1))
+            # Equal margins have one share, whatever the order of their samples.
+            steps, place, counts = np.unique(margin[own], return_inverse=True, return_counts=True)
+            means = np.bincount(place, agreement[own]) / counts
+            fit = isotonic_regression(means, sample_weight=counts, y_min=0, y_max=1)
+            shares[k] = np.interp(margins[k], steps, fit)
         return Confidence(torch.from_numpy(margins), torch.from_numpy(shares))
 
     def predict(self, log_p: NDArray[np.floating]) -> NDArray[np.float64]:

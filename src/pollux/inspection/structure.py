@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import qr
 from scipy.special import gammaln, logsumexp, ndtri
 from sklearn.decomposition import PCA
 from sklearn.isotonic import isotonic_regression
@@ -45,6 +46,10 @@ _LEVELS = np.linspace(0.25, 0.75, 41)
 _REPEATED = 3
 # Of more columns, so many principal components are looked at.
 _MOST_COLUMNS, _COMPONENTS = 16, 10
+# Shares of the longest column that columns, and the rest of them that others do not explain, have at least.
+_SMALLEST_COMPONENT, _SMALLEST_REST = 1e-3, 1e-2
+# Of more clusters, so many components are enough to tell them from one.
+_MOST_COMPONENTS = 40
 _FOLDS, _FEWEST = 5, 20
 _REGULARISATION = 0.05
 _SKEWED, _MOST_POWERS = 1.0, 100
@@ -112,13 +117,15 @@ def fill_steps(X: NDArray[Any], seed: int = 0) -> Points:
 
     Whole numbers, grades, zeros and ones have room between them that is not a gap between clusters.
     """
-    generator = np.random.default_rng(seed)
+    generator, drawn = np.random.default_rng(seed), dict[bytes, Points]()
     filled = np.array(X, dtype=np.float64)
     for column in filled.T:
-        values = np.unique(column)
+        values, places = np.unique(column, return_inverse=True)
         if 1 < len(values) <= len(filled) / _REPEATED:
             centre, deviation = column.mean(), column.std()
-            column += generator.uniform(-0.5, 0.5, len(filled)) * np.median(np.diff(values)) - centre
+            # Columns that are copies stay copies.
+            shift = drawn.setdefault(places.tobytes(), generator.uniform(-0.5, 0.5, len(filled)))
+            column += shift * np.median(np.diff(values)) - centre
             column *= deviation / column.std()
             column += centre
     return filled
@@ -127,13 +134,14 @@ def fill_steps(X: NDArray[Any], seed: int = 0) -> Points:
 def look_for_structure(X: Points, log_p: Callable[[Points], Points], n_clusters: int) -> Structure:
     """Whether the clusters of a model are there, from samples X (n, d) and its log p(y|x) (n, K) of any samples.
 
-    Mixtures of as many clusters, of half as many and of two are compared with the null models.
+    Mixtures of as many clusters, 40 at most, of half as many and of two are compared with the null models.
     """
     if n_clusters < 2 or len(X) < _FEWEST:
         return Structure.of(0.0, 0.0, 0.0)
     X = fill_steps(X)
     apart = separation(log_p(X), neighbour_edges(X, n_clusters))
-    return Structure.of(apart, *compare_with_null(X, sorted({2, max(2, n_clusters // 2), n_clusters})).best)
+    largest = min(n_clusters, _MOST_COMPONENTS)
+    return Structure.of(apart, *compare_with_null(X, sorted({2, max(2, largest // 2), largest})).best)
 
 
 # Gaps
@@ -242,7 +250,8 @@ def compare_with_null(X: NDArray[np.floating], counts: Sequence[int]) -> Evidenc
     points = _symmetric(np.asarray(X, dtype=np.float64))
     if points.shape[1] > _MOST_COLUMNS:
         points = PCA(min(_COMPONENTS, n - 1), svd_solver="randomized", random_state=0).fit_transform(points)
-    points = points / points.std(0).clip(min=1e-12)
+        points = _independent(points, _SMALLEST_COMPONENT)
+    points = _independent(points / points.std(0).clip(min=1e-12), _SMALLEST_REST)
     starts = [k_means(points, min(count, n)) for count in counts]
     order = np.random.default_rng(0).permutation(n)
     # By space: as samples are, and their normal scores.
@@ -289,9 +298,18 @@ def _symmetric(X: Points) -> Points:
     return centred
 
 
+def _independent(points: Points, tolerance: float) -> Points:
+    """Those of centred columns (n, d) that keep this share of the longest after all before them are projected out.
+
+    In a direction in which points do not vary mixtures would fit rounding, which no null model does.
+    """
+    R, order = qr(points, mode="r", pivoting=True)
+    lengths = np.abs(np.diag(R))
+    return points[:, np.sort(order[: len(lengths)][lengths >= tolerance * lengths[0]])]
+
+
 def _whiten(points: Points) -> Points:
     """A factor (d, d) after which points have the identity for a covariance."""
-    # Columns may be copies of others; points are of unit mean square.
     covariance = np.atleast_2d(np.cov(points.T)) + 1e-6 * np.eye(points.shape[1])
     return np.asarray(np.linalg.inv(np.linalg.cholesky(covariance)).T)
 
