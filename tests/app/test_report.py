@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from commands import good, refused
+from commands import good, refused, summary_of
 from data_files import FAST, frame, pixels, pollux, write_bytes
 from data_files import write_table as table_in
+from pollux.app import report
 from pollux.app.report import gather_findings
 
 PROBABILITIES = ["p_0", "p_1", "p_2"]
@@ -173,3 +174,48 @@ def test_a_run_is_compared_with_another_and_with_other_rows(run: Path) -> None:
     assert "interval of 95%" in page
     refused("report", run, "--against", "nothing", says="neither a run nor a file nothing")
     refused("report", run, other, "--against", data, "--out", other, says=".html")
+
+
+def test_a_page_of_some_rows_of_a_stream_is_headed_by_the_numbers_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "_MOST_ROWS", 100)
+    monkeypatch.setattr(report, "_SHOWN_ROWS", 40)
+    data = table_in(Path(), "table.parquet", frame(160))
+    good("fit", data, *FAST, "--stream", "yes", "--out", "run")
+    findings = gather_findings("run")
+    sizes = [each["rows"] for each in summary_of("run")["clusters"]]
+    assert len(findings.labels) == 40
+    assert findings.totals is not None
+    assert findings.totals[findings.totals > 0].tolist() == sizes
+    good("report", "run")
+    page = Path("run/report.html").read_text(encoding="utf-8")
+    assert f"160 samples in {len(sizes)} groups; 40 of them are shown." in page
+    assert f"The largest, {sizes[0] / 160:.0%}" in page
+    assert "of 40 drawn samples" in page
+    assert "Of 160 samples the 40 that are drawn can be searched" in page
+    # A copy of the run is of the same rows, of which the same are drawn.
+    shutil.copytree("run", "copy")
+    good("report", "run", "--against", "copy")
+    assert "Of 40 samples, 0 moved" in Path("run/report.html").read_text(encoding="utf-8")
+    # Where the file has other rows by now, nothing is known of them all.
+    table_in(Path(), "table.parquet", frame(150))
+    assert gather_findings("run").totals is None
+
+
+@pytest.mark.filterwarnings("error::pollux.data.encoding.UnseenWarning")
+def test_values_that_were_not_seen_and_columns_that_moved_are_told_of_other_rows() -> None:
+    old = frame(300)
+    table_in(Path(), "table.parquet", old)
+    good("fit", "table.parquet", *FAST, "--out", "run")
+    new = old.assign(count=old["count"] + 60, name=[f"m{index}" for index in range(300)])
+    new.loc[:29, "colour"] = "pink"
+    new.to_parquet("new.parquet")
+    answer = good("report", "run", "--against", "new.parquet")
+    told = "30 values of column 'colour' were not seen in training, 10.0% of the rows."
+    assert f"note: new.parquet: {told}\n" in answer.err
+    assert "Warning" not in answer.err
+    page = Path("run/report.html").read_text(encoding="utf-8")
+    moved = 60 / old["count"].std(ddof=0)
+    assert "30 values of column" in page
+    row = rf"count</bdi></th><td>.*?</td><td>.*?</td><td>\+{moved:.2f} standard deviations</td><td>100%"
+    assert re.search(row, page)
+    assert good("report", "run", "--against", "new.parquet", "--quiet") == (0, "", "")

@@ -74,3 +74,21 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
         held += low <= 0.1 <= high
     # Five standard errors of a share of 0.95 among 2,000.
     assert abs(held / 2000 - 0.95) < 0.025
+
+
+def test_columns_that_moved_by_more_than_chance_are_listed() -> None:
+    random = np.random.default_rng(0)
+    columns = np.column_stack([random.normal(size=(200, 2)), np.full(200, 0.1), random.random(200) < 0.5])
+    names = ["still", "moved", "constant", "colour=red"]
+    findings = replace(make_findings(n=200), features=columns, feature_names=names, shares=frozenset(names[3:]))
+    other = replace(findings, features=columns + np.eye(4)[1], notes=[*findings.notes, "Some values are new."])
+    found = compare(findings, other, same_samples=False)
+    assert [each.feature.name for each in found.columns] == ["moved"]
+    np.testing.assert_allclose(found.columns[0].there - found.columns[0].here, 1.0, atol=2.0**-48)
+    assert found.notes == ["Some values are new."]
+    other = replace(findings, features=np.column_stack([columns[:, :2], np.full(200, 0.2), np.ones(200)]))
+    found = compare(findings, other, same_samples=False)
+    assert [(each.feature.name, each.outside) for each in found.columns] == [("constant", 1.0), ("colour=red", 0.0)]
+    assert "one value here" in parse(render_page(replace(findings, comparison=found))).one(id="against").text
+    # Of the same samples no column can move.
+    assert compare(findings, other).columns == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 _NUMBERED = re.compile(r"(^|[\W_])(id|idx|index|row|nr|no|num|number|unnamed)", re.IGNORECASE)
 # Of files that were streamed, pages show a sample.
 _MOST_ROWS, _SHOWN_ROWS = 200_000, 100_000
+_OTHER_ROWS = "The rows shown here are not those that the model was trained on, or need not be."
 
 
 def add(commands: Any) -> None:
@@ -49,7 +51,7 @@ def add(commands: Any) -> None:
         "--against",
         metavar="RUN2|FILE",
         help="compare with another run on the same rows, or with other rows: matched clusters, rows that moved, "
-        "and how the share of each cluster changed",
+        "how the share of each cluster changed, and which columns moved",
     )
     report.add_argument("--missing", choices=MISSING_IN_FILES, help="default: as in training")
     report.add_argument("--quiet", action="store_true", help="print nothing but errors")
@@ -73,14 +75,15 @@ def run(options: argparse.Namespace) -> int:
     from pollux.report import write_page
 
     write_page(findings, out)
-    Console(options.quiet).echo(f"report written to {out}")
+    console = Console(options.quiet)
+    for note in [] if findings.comparison is None else findings.comparison.notes:
+        console.note(f"{options.against}: {note}")
+    console.echo(f"report written to {out}")
     return GOOD
 
 
 def _compared(findings: Findings, run: Path, options: argparse.Namespace) -> Findings:
     """The findings of a run beside those of another run of the same rows, or its own of other rows."""
-    from dataclasses import replace
-
     from pollux.app.run_folder import MODEL, find_data, read_settings
     from pollux.report import compare
 
@@ -89,6 +92,7 @@ def _compared(findings: Findings, run: Path, options: argparse.Namespace) -> Fin
     file = find_data(run, read_settings(run), options.data, "pollux report RUN DATA") if is_run else against
     other = gather_findings(against if is_run else run, file, label="", axes="components", missing=options.missing)
     try:
+        other = replace(other, notes=[note for note in other.notes if note != _OTHER_ROWS])
         found = compare(findings, other, name=against.name, same_samples=is_run)
     except ValueError as error:
         raise InputError(f"{against} cannot be compared with: {error}") from error
@@ -123,13 +127,18 @@ def gather_findings(
 
     beside = [*_naming(encoding), *filter(None, [settings.label, label]), *(axes or "").split(",")]
     trained_on = summary.get("rows", 0) + summary.get("rows_dropped", 0)
-    is_long = data is None and trained_on > _MOST_ROWS and summary.get("streamed")
-    random, shown, found, total = np.random.default_rng(0), [], [], 0
+    is_own = data is None or str(data) == settings.data
+    is_long = is_own and trained_on > _MOST_ROWS and bool(summary.get("streamed"))
+    drawn = np.arange(0)
+    if is_long:
+        drawn = np.sort(np.random.default_rng(0).choice(trained_on, min(_SHOWN_ROWS, trained_on), replace=False))
+    shown, found, total = [], [], 0
     # As they are read for prediction: guessing types anew, from other rows, could find others.
     for part in open_data(run_data.data_file(file), run_data.reading_of(settings)).stream(encoding, beside):
-        mask = random.random(len(part)) < (_SHOWN_ROWS / trained_on if is_long else 1)
+        numbers = np.arange(total, total + len(part))
+        mask = np.isin(numbers, drawn, assume_unique=True) if is_long else np.ones(len(part), dtype=bool)
         shown.append(part.kept(mask) if is_long else part)
-        found.append(total + np.flatnonzero(mask))
+        found.append(numbers[mask])
         total += len(part)
     whole, numbers = gather(shown), np.concatenate(found)
     part, kept = run_data.drop_incomplete(whole, encoding)
@@ -150,6 +159,14 @@ def gather_findings(
         if all(name.isdecimal() for name in row_names[:100]):
             called = "row" if named.startswith("unnamed") else named
             row_names = [f"{called} {name}" for name in row_names]
+    totals = None
+    if is_long and total == trained_on and missing is None:
+        counts = {each.get("cluster"): each.get("rows") for each in summary.get("clusters", [])}
+        known = [
+            rows for k in range(len(clustering.fitted_.order)) if isinstance(rows := counts.get(k, 0), int | float)
+        ]
+        # As the run has written it, unless somebody has changed it since.
+        totals = np.array(known, dtype=np.int64) if sum(known) == summary["rows"] else None
     scaling = {"global": "divided by one number", "none": "as they are"}.get(settings.scaling, "")
     if settings.scaling == "auto" and len(encoding.scales) > 1:
         scaling = run_data.describe_scaling(encoding)
@@ -165,7 +182,7 @@ def gather_findings(
     if settings.known and label and data is None:
         notes.append("Scores are of all rows of a known class, those that were learned from included.")
     try:
-        return describe(
+        described_rows = describe(
             clustering,
             part.rows,
             title=Path(file).name,
@@ -182,6 +199,7 @@ def gather_findings(
         )
     except ValueError as error:
         raise InputError(str(error)) from error
+    return replace(described_rows, totals=totals)
 
 
 def _naming(encoding: Encoding) -> list[str]:
@@ -242,5 +260,5 @@ def _notes(summary: Summary, other_data: bool, is_other: bool, total: int, whole
     if summary.get("interrupted"):
         notes.append("The training was interrupted before its end.")
     if other_data:
-        notes.append("The rows shown here are not those that the model was trained on, or need not be.")
+        notes.append(_OTHER_ROWS)
     return [*notes, *summary.get("notes", [])]

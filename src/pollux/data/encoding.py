@@ -546,7 +546,8 @@ class TableEncoding(Encoding):
         if unseen is not None:
             unseen.update(others)
         for name, count in others.items() if unseen is None else ():
-            message = f"{count:,} values of column {name!r} were not seen in training."
+            share = f"{count / table.num_rows:.1%} of the rows"
+            message = f"{count:,} values of column {name!r} were not seen in training, {share}."
             warn(message, UnseenWarning)
         _check_finite(X, self.feature_names)
         return X

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,10 +12,29 @@ from scipy.optimize import linear_sum_assignment
 from pollux.metrics import adjusted_rand_index
 
 if TYPE_CHECKING:
+    from pollux.data.encoding import Feature
     from pollux.report.findings import Array, Findings
 
 _Z = 1.959964
 """The quantile of the normal distribution that intervals of 95 % go to."""
+
+# A mean has moved that did so by this many standard deviations, and this many standard errors.
+_LEAST_MOVED, _SURE = 0.1, 4.0
+# Samples outside a range are worth a word above this share, and above so many times that of chance.
+_LEAST_OUTSIDE, _TIMES_CHANCE = 0.01, 3.0
+
+
+class MovedColumn(NamedTuple):
+    """A feature whose means here and there differ; ``spread`` is its standard deviation here.
+
+    ``outside`` is the share of the samples there that lie outside its range here.
+    """
+
+    feature: Feature
+    here: float
+    there: float
+    spread: float
+    outside: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +62,10 @@ class Comparison:
         The adjusted Rand index of both clusterings of the samples that are known in both; NaN where there are none.
     other_names : mapping of int to str
         Short names of the clusters there.
+    columns : list of MovedColumn
+        Of other samples, the features that moved by more than chance, the furthest first.
+    notes : list of str
+        What is told of other samples and not of those here, such as values that training has not seen.
     """
 
     name: str
@@ -55,6 +78,8 @@ class Comparison:
     moved: NDArray[np.int64]
     agreement: float
     other_names: dict[int, str]
+    columns: list[MovedColumn]
+    notes: list[str]
 
 
 def compare(findings: Findings, other: Findings, *, name: str = "the other", same_samples: bool = True) -> Comparison:
@@ -89,10 +114,14 @@ def compare(findings: Findings, other: Findings, *, name: str = "the other", sam
         matches = {int(k): int(m) for k, m in zip(rows, columns, strict=True) if table[k, m]}
     else:
         matches = {k: k for k in range(K)}
-    counts, other_counts = np.bincount(labels, minlength=K), np.bincount(others, minlength=L)
+    counts, other_counts = (
+        np.bincount(np.arange(len(each.all_sizes)), each.all_sizes, minlength=width).astype(np.int64)
+        for each, width in ((findings, K), (other, L))
+    )
+    n, m = int(counts.sum()), int(other_counts.sum())
     changes = np.full((K, 3), np.nan)
-    for k, m in matches.items():
-        first, second = (int(counts[k]), len(labels)), (int(other_counts[m]), len(others))
+    for k, match in matches.items():
+        first, second = (int(counts[k]), n), (int(other_counts[match]), m)
         low, high = (np.nan, np.nan) if same_samples else _difference(first, second)
         changes[k] = second[0] / second[1] - first[0] / first[1], low, high
     match_of = np.array([matches.get(k, -1) for k in range(K)])
@@ -100,15 +129,41 @@ def compare(findings: Findings, other: Findings, *, name: str = "the other", sam
     return Comparison(
         name=name,
         same_samples=same_samples,
-        shares=counts / len(labels),
-        other_shares=other_counts / len(others),
+        shares=counts / n,
+        other_shares=other_counts / m,
         matches=matches,
         changes=changes,
         table=table,
         moved=np.column_stack([here[has_moved], others[there[has_moved]]]),
         agreement=adjusted_rand_index(labels[here], others[there]) if len(here) else float("nan"),
         other_names={k: other.cluster_name(k) for k in range(L)},
+        columns=[] if same_samples else _moved_columns(findings, other),
+        notes=[] if same_samples else [note for note in other.notes if note not in findings.notes],
     )
+
+
+def _moved_columns(findings: Findings, other: Findings) -> list[MovedColumn]:
+    """The features of both that moved, the furthest first."""
+    if findings.features is None or other.features is None:
+        return []
+    place, found = {str(name): at for at, name in enumerate(other.feature_names)}, []
+    for at, (name, feature) in enumerate(zip(findings.feature_names, findings.read_features, strict=True)):
+        if str(name) not in place:
+            continue
+        columns = findings.features[:, at], other.features[:, place[str(name)]]
+        here, there = (np.asarray(values, dtype=np.float64)[np.isfinite(values)] for values in columns)
+        if min(len(here), len(there)) < 2:
+            continue
+        low, high = here.min(), here.max()
+        # The deviation of equal numbers may miss zero by a rounding error.
+        spread = float(here.std()) if high > low else 0.0
+        moved = float(there.mean() - here.mean()) if high > low else float(np.abs(there - low).max())
+        error = float(np.sqrt(here.var() / len(here) + there.var() / len(there))) if high > low else 0.0
+        outside = float(((there < low) | (there > high)).mean())
+        is_out = outside > max(_LEAST_OUTSIDE, _TIMES_CHANCE * 2 / (len(here) + 1))
+        if is_out or abs(moved) > max(_LEAST_MOVED * spread, _SURE * error):
+            found.append(MovedColumn(feature, float(here.mean()), float(there.mean()), spread, outside))
+    return sorted(found, key=lambda each: -abs(each.there - each.here) / each.spread if each.spread else -np.inf)
 
 
 def _same_names(findings: Findings, other: Findings) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

@@ -122,6 +122,8 @@ class Findings:
         How clear it is that clusters are there at all.
     agreement : array of shape (n,), optional
         The share of other trainings that would give each sample the same cluster, after ``assess``.
+    totals : array of int of shape (K,), optional
+        How many samples each cluster has in all, where the n samples are drawn from more.
     cluster_names : mapping of int to str
         Short names of clusters; :attr:`explanation` finds those that are not given.
     history : mapping
@@ -156,6 +158,7 @@ class Findings:
     comparison: Comparison | None = None
     structure: Structure | None = None
     agreement: Array | None = None
+    totals: NDArray[np.int64] | None = None
     cluster_names: Mapping[int, str] = field(default_factory=dict)
     history: Mapping[str, Sequence[float]] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -254,6 +257,16 @@ class Findings:
     def sizes(self) -> NDArray[np.int64]:
         """Samples of each cluster in use, (in use,); clusters that no sample prefers come last and are left out."""
         return self.summary.sizes
+
+    @property
+    def all_sizes(self) -> NDArray[np.int64]:
+        """The sizes of these clusters among all samples, of which those here may be drawn."""
+        return self.sizes if self.totals is None else self.totals[: len(self.sizes)]
+
+    @property
+    def n_samples(self) -> int:
+        """How many samples there are, of which those here may be drawn."""
+        return len(self.labels) if self.totals is None else int(self.totals.sum())
 
     def row_name(self, row: int) -> str:
         """A sample's name, or its number from 0."""
@@ -620,8 +633,9 @@ def _find_hierarchy(clustering: GeminiClustering, X: Any, labels: NDArray[np.int
         return None
     most = SAMPLES_OF_TRANSPORT if fitted.geometry is not None and fitted.geometry.kind == "distance" else 500
     some = np.sort(np.random.default_rng(0).permutation(len(labels))[:most])
-    # An affinity that was given knows no other samples.
-    with contextlib.suppress(ValueError):
+    # An affinity that was given knows no other samples; values that were not seen have been told of all samples.
+    with contextlib.suppress(ValueError), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnseenWarning)
         return replace(clustering.hierarchy(_safe_indexing(X, some)), labels=labels)
     return None
 

@@ -20,7 +20,7 @@ from pollux.data.encoding import Feature
 from pollux.io.atomic import write_text
 from pollux.metrics import adjusted_rand_index, hungarian_accuracy, normalised_mutual_information, purity
 from pollux.report.canvas import both_colours
-from pollux.report.comparison import Comparison
+from pollux.report.comparison import Comparison, MovedColumn
 from pollux.report.findings import CERTAIN, Array, Classes, Findings, Map, Summary
 from pollux.report.markup import (
     coordinate,
@@ -49,7 +49,7 @@ EXAMPLES, EXAMPLE_COLUMNS = 3, 6
 MOST_COMPARED = 30
 # Outliers that are listed, and how many standard deviations from its cluster make a value a reason.
 MOST_OUTLIERS, UNUSUAL = 30, 1.0
-MOST_MOVED = 200
+MOST_MOVED, MOST_MOVED_COLUMNS = 200, 10
 EVIDENCE = {
     "clear": "Clearly: there are gaps between the groups, or far fewer samples than within.",
     "likely": "Likely: they touch, but explain the data better than a single group does.",
@@ -108,6 +108,7 @@ def page_content(findings: Findings) -> dict[str, Any]:
     """All that the page shows, as text, with the data of its script."""
     summary, classes = findings.summary, findings.known_classes
     n, n_used, n_allowed = len(summary.labels), len(summary.clusters), summary.n_allowed
+    sizes = findings.all_sizes
     contrasts, explanation = findings.contrasts, findings.explanation
     # Without another cluster there is nothing to compare with.
     compared = contrasts if n_used > 1 else None
@@ -162,7 +163,7 @@ def page_content(findings: Findings) -> dict[str, Any]:
             "entropy": number(float(summary.entropy.mean()), summary.highest_entropy or 1.0),
         },
         "maps": maps,
-        "groups": [{"clusters": own, "size": integer(sum(int(summary.sizes[k]) for k in own))} for own in groups],
+        "groups": [{"clusters": own, "size": integer(sum(int(sizes[k]) for k in own))} for own in groups],
         "dendrogram": dendrogram,
         "outliers": far,
         "space": "" if findings.places is None else findings.places.space,
@@ -171,11 +172,12 @@ def page_content(findings: Findings) -> dict[str, Any]:
         "fidelity": "" if explanation is None else percent(explanation.fidelity),
         "between": between,
         "known": known,
-        "total": integer(n),
+        "total": integer(findings.n_samples),
+        "shown": integer(n) + ("" if findings.totals is None else " drawn"),
         "n_allowed": integer(n_allowed),
         "drawn": {
             "label": f"Map of {counted(len(rows), 'sample')} in {counted(n_used, 'cluster')}",
-            "samples": integer(len(rows)) if len(rows) < n else "",
+            "samples": integer(len(rows)) if len(rows) < findings.n_samples else "",
             "pictures": integer(thumbnails.tiles) if thumbnails and 0 < thumbnails.tiles < len(rows) else "",
         },
         "guess": {"confidence": percent(1 / n_allowed), "entropy": number(summary.highest_entropy)},
@@ -197,7 +199,7 @@ def page_content(findings: Findings) -> dict[str, Any]:
         "data": script_data(
             {
                 "samples": encode_samples(findings, rows, maps, contrasts),
-                "sizes": summary.sizes.tolist(),
+                "sizes": sizes.tolist(),
                 "names": [shortened(findings.cluster_name(k), 100) for k in range(len(summary.sizes))],
                 "least": 1 / n_allowed,
                 "highest": summary.highest_entropy or 1.0,
@@ -230,16 +232,19 @@ def _in_words(share: float) -> str:
 def _lead(findings: Findings) -> str:
     """What was found, in one sentence or two."""
     summary = findings.summary
-    n, used, clusters = len(summary.labels), len(summary.clusters), summary.clusters
+    n, sizes = findings.n_samples, findings.all_sizes if findings.totals is None else findings.totals
+    clusters = np.flatnonzero(sizes).tolist()
+    used = len(clusters)
     limit = f", of at most {integer(summary.n_allowed)}" if summary.n_allowed > used else ""
-    words = f"{counted(n, 'sample')} in {counted(used, 'group')}{limit}."
+    drawn = "" if findings.totals is None else f"; {integer(len(summary.labels))} of them are shown"
+    words = f"{counted(n, 'sample')} in {counted(used, 'group')}{limit}{drawn}."
     if used < 2:
         return words
 
     def told(cluster: int) -> str:
         name = findings.cluster_name(cluster)
         called = f"“{shortened(name, 80)}”" if name else f"cluster {cluster}"
-        return f"{_in_words(summary.sizes[cluster] / n)}, is {called}"
+        return f"{_in_words(sizes[cluster] / n)}, is {called}"
 
     smallest = f"; the smallest, {told(clusters[-1])}" if used > 2 else ""
     return f"{words} The largest, {told(clusters[0])}{smallest}."
@@ -252,11 +257,12 @@ def _answers(findings: Findings) -> list[tuple[str, str]]:
         return []
     n_doubtful = int((summary.confidence < DOUBT).sum())
     sure = _in_words(float((summary.confidence >= DOUBT).mean()))
-    doubt = f"; {counted(n_doubtful, 'sample')} could as well be elsewhere" if n_doubtful else ""
+    of_shown = "" if findings.totals is None else " of those shown"
+    doubt = f"; {counted(n_doubtful, 'sample')}{of_shown} could as well be elsewhere" if n_doubtful else ""
     told = f"The model is sure of {sure} of the samples{doubt}. That does not tell whether its clusters are right."
     if findings.agreement is not None:
         changing = int((findings.agreement < 0.5).sum())
-        doubt = f"; on {counted(changing, 'sample')} most of them do not" if changing else ""
+        doubt = f"; on {counted(changing, 'sample')}{of_shown} most of them do not" if changing else ""
         share = percent(float(findings.agreement.mean()))
         told = f"Other trainings, on parts of the data, agree on {share} of the samples{doubt}."
     answers = [("How sure", told)]
@@ -265,7 +271,8 @@ def _answers(findings: Findings) -> list[tuple[str, str]]:
     if findings.outliers is not None:
         count = int(findings.outliers.sum())
         ringed = "fits in nowhere: it is ringed" if count == 1 else "fit in nowhere: they are ringed"
-        told = f"{counted(count, 'sample')} {ringed} on the map." if count else "No sample lies far from all others."
+        told = f"{counted(count, 'sample')}{of_shown} {ringed} on the map."
+        told = told if count else "No sample lies far from all others."
         answers.append(("Outliers", told))
     if findings.explanation is not None:
         leading = [name for name, share in findings.explanation.importances.items() if share >= 0.1][:3]
@@ -308,6 +315,8 @@ def _against(findings: Findings, found: Comparison) -> dict[str, Any]:
         shares = f"{counted(len(changed), 'group')} changed in share: {', '.join(changed)}" if changed else ""
         known = f"; {stayed}that are in both stayed where they were" if total else ""
         answer = f"Beside {found.name}, {shares or 'no group changed its share by more than chance'}{known}."
+        leading = [f"{shortened(each.feature.name, 40)} ({_deviations(each)})" for each in found.columns[:3]]
+        answer += f" Columns moved, the furthest first: {', '.join(leading)}." if leading else ""
     return {
         "name": found.name,
         "same_samples": found.same_samples,
@@ -320,6 +329,19 @@ def _against(findings: Findings, found: Comparison) -> dict[str, Any]:
             for k, share in enumerate(found.other_shares)
             if share > 0 and k not in found.matches.values()
         ],
+        "notes": found.notes,
+        "columns": [
+            {
+                "name": each.feature.name,
+                "means": [
+                    percent(mean, 1) if each.feature.value else write_value(mean, each.feature, each.spread or None)
+                    for mean in (each.here, each.there)
+                ],
+                "deviations": _deviations(each),
+                "outside": percent(each.outside, 1),
+            }
+            for each in found.columns[:MOST_MOVED_COLUMNS]
+        ],
         "n_moved": integer(len(found.moved)),
         "moved_total": len(found.moved),
         "moved": [
@@ -327,6 +349,12 @@ def _against(findings: Findings, found: Comparison) -> dict[str, Any]:
             for row, there in found.moved[:MOST_MOVED].tolist()
         ],
     }
+
+
+def _deviations(moved: MovedColumn) -> str:
+    if not moved.spread:
+        return "one value here"
+    return f"{decimal((moved.there - moved.here) / moved.spread, '+.2f')} standard deviations"
 
 
 def _furthest(findings: Findings) -> list[int]:
@@ -431,14 +459,14 @@ def _dendrogram(findings: Findings) -> dict[str, Any] | None:
 
 def _metrics(findings: Findings, scores: Mapping[str, str]) -> list[tuple[str, str, str]]:
     """The numbers a reader looks for first: name, value, note."""
-    summary, classes, n = findings.summary, findings.known_classes, len(findings.summary.labels)
-    first, last = summary.clusters[0], summary.clusters[-1]
+    summary, classes, n = findings.summary, findings.known_classes, findings.n_samples
+    first, last, sizes = summary.clusters[0], summary.clusters[-1], findings.all_sizes
     limit = f"of at most {integer(summary.n_allowed)}" if summary.n_allowed > len(summary.clusters) else ""
     metrics = [
-        ("Samples", integer(n), ""),
+        ("Samples", integer(n), "" if findings.totals is None else f"{integer(len(summary.labels))} are shown"),
         ("Clusters", integer(len(summary.clusters)), limit),
-        ("Largest", percent(summary.sizes[first] / n), f"cluster {first}"),
-        ("Smallest", percent(summary.sizes[last] / n), f"cluster {last}"),
+        ("Largest", percent(sizes[first] / n), f"cluster {first}"),
+        ("Smallest", percent(sizes[last] / n), f"cluster {last}"),
         ("Sure of", percent(float((summary.confidence >= DOUBT).mean())), f"at a probability of {percent(DOUBT)}"),
     ]
     labelled = ""
@@ -573,7 +601,7 @@ def _clusters(findings: Findings, contrasts: Contrasts | None, gallery: Gallery 
     clusters = []
     for cluster in summary.clusters:
         confidence, shares = summary.confidence[summary.members(cluster)], confidence_shares[cluster]
-        size, rule = len(confidence), rules.get(cluster)
+        size, rule = int(findings.all_sizes[cluster]), rules.get(cluster)
         shown = [] if contrasts is None else [describe_feature(contrasts, cluster, at) for at in ranked[cluster]]
         clusters.append(
             {
@@ -581,8 +609,8 @@ def _clusters(findings: Findings, contrasts: Contrasts | None, gallery: Gallery 
                 "name": findings.cluster_name(cluster),
                 "size": integer(size),
                 "samples": counted(size, "sample"),
-                "share": percent(size / len(summary.labels), 1),
-                "width": f"{100 * size / int(summary.sizes.max()):.1f}",
+                "share": percent(size / findings.n_samples, 1),
+                "width": f"{100 * size / int(findings.all_sizes.max()):.1f}",
                 "confidence": percent(float(confidence.mean()), 1),
                 "spread": outline(shares, 60, 16, max(shares.max(), 1e-9)),
                 "doubtful": percent(float((confidence < DOUBT).mean()), 1),
