@@ -374,9 +374,15 @@ def test_what_needs_all_rows_is_refused_before_a_stream_is_read(
 def test_recipes_learn_from_some_rows_of_a_stream(preset: str) -> None:
     np.save("rows.npy", np.random.default_rng(0).normal(size=(60, 4)) + 9 * np.repeat(np.eye(4)[:3], 20, axis=0))
     options = ("--preset", preset, "--max-samples", 30, "--clusters", 3, "--epochs", 2, "--trial-epochs", 0)
-    good("fit", "rows.npy", *options, "--stream", "yes", "--out", "run")
-    good("predict", "run", "rows.npy", "--out", "predicted.csv")
-    assert sum(cluster["rows"] for cluster in summary_of("run")["clusters"]) == 60
+    answer = good("fit", "rows.npy", *options, "--stream", "yes", "--out", "run")
+    assert "\nlearned from 30 of 60 rows\n" in answer.out
+    assert good("predict", "run", "rows.npy", "--out", "predicted.csv", "--quiet") == (0, "", "")
+    summary = summary_of("run")
+    assert sum(cluster["rows"] for cluster in summary["clusters"]) == 60
+    assert (summary["rows"], summary["rows_learned_from"], summary["streamed"]) == (60, 30, True)
+    answer = good("fit", "rows.npy", *FAST, "--out", "held")
+    assert "learned from" not in answer.out
+    assert (summary_of("held")["rows_learned_from"], summary_of("held")["streamed"]) == (60, False)
 
 
 @pytest.mark.parametrize("scaling", SCALINGS)

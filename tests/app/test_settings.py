@@ -354,6 +354,12 @@ def test_settings_of_older_versions_are_read(run: Path) -> None:
     assert Path("older/run.toml").read_text() == new.replace("max_epochs = 2", "max_epochs = 3")
 
 
+def test_a_setting_by_its_old_and_its_new_key_is_refused(tmp_path: Path) -> None:
+    path = write_bytes(tmp_path / "c.toml", "n_clusters = 4\nclusters = 3\n")
+    with pytest.raises(InputError, match=r"c\.toml has n_clusters and clusters, which are one setting"):
+        from_toml(path, {})
+
+
 def test_complaints_name_both_spellings() -> None:
     assert "--n-init/--restarts must be at least 1" in refused("fit", "d.csv", "--restarts", 0)
     with pytest.raises(InputError, match="n_init must be at least 1"):

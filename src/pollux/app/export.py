@@ -18,6 +18,7 @@ def add(commands: Any) -> None:
     )
     export.add_argument("run_folder", metavar="RUN", help="folder of a run, or a model file")
     export.add_argument("--onnx", metavar="FILE", required=True, help="the file to write")
+    export.add_argument("--quiet", action="store_true", help="print nothing but errors")
     export.set_defaults(run=run)
 
 
@@ -30,5 +31,5 @@ def run(options: argparse.Namespace) -> int:
 
     clustering, _ = load_run(options.run_folder)
     described = to_onnx(clustering, options.onnx)
-    Console().echo(f"model written to {options.onnx}: {described}")
+    Console(options.quiet).echo(f"model written to {options.onnx}: {described}")
     return GOOD

@@ -133,6 +133,9 @@ def _report(folder: Path, summary: dict[str, Any], console: Console) -> int:
         f"found {counted(summary['clusters_found'], 'cluster')} of at most {summary['clusters_asked_for']} in "
         f"{counted(summary['epochs'], 'epoch')}, {summary['seconds']['training']:.1f} s"
     )
+    # Runs of older versions lack it.
+    if (learned := summary.get("rows_learned_from", summary["rows"])) < summary["rows"]:
+        console.echo(f"learned from {learned:,} of {summary['rows']:,} rows")
     has_names = any(cluster["name"] for cluster in summary["clusters"])
     console.echo(f"  cluster      rows   share  confidence{'  what tells it' if has_names else ''}")
     for cluster in summary["clusters"]:

@@ -51,6 +51,9 @@ def add(commands: Any) -> None:
         help="write texts of CSV files as they are, also those that a spreadsheet would run as formulas",
     )
     predict.add_argument("--json", action="store_true", help="print a summary as JSON; needs --out")
+    predict.add_argument(
+        "--quiet", action="store_true", help="print nothing but errors, and the rows where there is no --out"
+    )
     predict.set_defaults(run=run)
 
 
@@ -91,7 +94,7 @@ def run(options: argparse.Namespace) -> int:
     wanted += own if options.with_data else []
     made = run_folder.read_summary(run).get("vectors")
     has_vectors = made is None or set(encoding.names) <= set(source.names())
-    console, start, done, left_out = Console(as_json=options.json), perf_counter(), 0, 0
+    console, start, done, left_out = Console(options.quiet, options.json), perf_counter(), 0, 0
     outliers = 0
     unseen: Counter[str] = Counter()
     outside, far = 0, dict[str, None]()

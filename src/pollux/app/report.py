@@ -52,6 +52,7 @@ def add(commands: Any) -> None:
         "and how the share of each cluster changed",
     )
     report.add_argument("--missing", choices=MISSING_IN_FILES, help="default: as in training")
+    report.add_argument("--quiet", action="store_true", help="print nothing but errors")
     report.set_defaults(run=run)
 
 
@@ -72,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
     from pollux.report import write_page
 
     write_page(findings, out)
-    Console().echo(f"report written to {out}")
+    Console(options.quiet).echo(f"report written to {out}")
     return GOOD
 
 

@@ -76,6 +76,14 @@ class RunData:
     def is_streamed(self) -> bool:
         return self.stream is not None
 
+    @property
+    def n_learned_from(self) -> int:
+        """How many rows train the model, by settings that leave nothing to us; it labels all of them."""
+        settings, n = self.settings, len(self)
+        if not settings.max_samples or settings.model == "free":
+            return n
+        return min(n, max(int(settings.max_samples), int(settings.n_clusters), 2))
+
     @cached_property
     def samples(self) -> Any:
         """What the estimator is fitted on: an array (n, …), or the stream."""
@@ -304,7 +312,8 @@ class RunData:
         return {
             "rows": len(self),
             "rows_dropped": self.n_dropped,
-            **({"streamed": True} if self.is_streamed else {}),
+            "rows_learned_from": self.n_learned_from,
+            "streamed": self.is_streamed,
             "fingerprint": self.fingerprint(),
             "clusters": [
                 {

@@ -337,6 +337,7 @@ class Summary(TypedDict, total=False):
 
     rows: Rows
     rows_dropped: Rows
+    rows_learned_from: Rows
     streamed: bool
     fingerprint: str
     clusters: list[dict[str, Finite | str]]

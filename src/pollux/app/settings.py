@@ -518,6 +518,9 @@ def from_toml(path: str | Path, over: Mapping[str, Any]) -> Settings:
         values = tomllib.loads(text)
     except (ValueError, RecursionError, OSError) as error:
         raise InputError(f"{path} is not a TOML file of settings: {error}") from error
+    for name in OLD_KEYS.keys() & values.keys():
+        if OLD_KEYS[name] in values:
+            raise InputError(f"{path} has {OLD_KEYS[name]} and {name}, which are one setting: leave one of them out.")
     values = {OLD_KEYS.get(name, name): value for name, value in values.items()}
     if text.startswith(MADE_BY) and values.get("trial_epochs") == "auto":
         # Runs spell out all that was left to us; older versions wrote this for a quarter.

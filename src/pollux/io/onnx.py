@@ -286,7 +286,8 @@ def _describe(fitted: Fitted) -> str:
     if isinstance(encoding, TableEncoding):
         counts = {"number": len(numbers_of(encoding)), "text": len(texts_of(encoding))}
         counts["time"] = len(dates_of(encoding))
-        taken = " and ".join(f"{count:,} {noun}{'' if count == 1 else 's'}" for noun, count in counts.items() if count)
+        named = [f"{count:,} {noun}{'' if count == 1 else 's'}" for noun, count in counts.items() if count]
+        taken = " and ".join(filter(None, [", ".join(named[:-1]), *named[-1:]]))
     else:
         shape = encoding.shape if isinstance(encoding, ArrayEncoding) else fitted.shape
         sizes = " × ".join(map(str, shape))
