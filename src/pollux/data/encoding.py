@@ -564,12 +564,14 @@ class TableEncoding(Encoding):
         return values, tuple(feature for column in self.columns for feature in column.readable_features)
 
     def _select(self, rows: Any) -> Any:
-        vectors = [each.name for each in self.decisions if VECTOR.fullmatch(each.name)]
-        if isinstance(rows, np.ndarray) and rows.ndim == 2 and set(self.names) <= set(vectors):
-            # Vectors as an encoder gives them, of the column that holds them.
-            if rows.shape[1] != len(vectors):
-                raise InputError(f"The model reads vectors of {len(vectors)} numbers, and these have {rows.shape[1]}.")
-            rows = pyarrow_library().table(dict(zip(vectors, rows.T, strict=True)))
+        if isinstance(rows, np.ndarray) and rows.ndim == 2:
+            vectors = [each.name for each in self.decisions if VECTOR.fullmatch(each.name)]
+            if set(self.names) <= set(vectors):
+                # As an encoder gives them: those of the column that holds vectors.
+                if rows.shape[1] != len(vectors):
+                    has = f"{len(vectors)} numbers, and these have {rows.shape[1]}"
+                    raise InputError(f"The model reads vectors of {has}.")
+                rows = pyarrow_library().table(dict(zip(vectors, rows.T, strict=True)))
         table = as_arrow(rows, self.names)
         self.check_names(table.column_names)
         return table.select(self.names)

@@ -542,8 +542,8 @@ def in_words(path: Path, names: Sequence[str] = ()) -> Iterator[None]:
     except (pa.ArrowException, EOFError, OSError, UnicodeDecodeError) as error:
         if getattr(error, "errno", None) == errno.ENOSPC or "Error writing bytes to file" in str(error):
             raise InputError(
-                f"There is no room for a copy of {path} in {tempfile.gettempdir()}, from which rows are streamed: name a "
-                "folder with more room, by the environment variable TMPDIR."
+                f"There is no room for a copy of {path} in {tempfile.gettempdir()}, from which rows are streamed: name "
+                "a folder with more room, by the environment variable TMPDIR."
             ) from error
         reason = re.sub(r"CSV column #(\d+)", called, str(error))
         wrong = re.search(
