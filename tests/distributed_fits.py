@@ -168,6 +168,12 @@ def seeds(ranks: Ranks) -> float:
     return float(next(fitted.module_.parameters()).sum())
 
 
+def assess_in_the_first(ranks: Ranks) -> float:
+    """Others wait for nothing."""
+    clustering = estimator(max_epochs=1).fit(rows())
+    return 1.0 if ranks.rank else float(clustering.assess(rows(), n_fits=2).confidence_.max())
+
+
 def fit_with_different_data(ranks: Ranks) -> None:
     estimator().fit(rows() + ranks.rank)
 

@@ -34,7 +34,7 @@ from pollux.data.samples import (
     validate_samples,
 )
 from pollux.data.scaling import prepared
-from pollux.errors import InputError, warn
+from pollux.errors import InputError, option, warn
 from pollux.fitted import Fitted, check_sizes, say_outside
 from pollux.geometry import Geometry, Precomputed
 from pollux.inspection.confidence import Confidence, align_labels
@@ -209,6 +209,9 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     >>> clustering.n_clusters_
     3
     """
+
+    # Whether it is fitted by this process alone, whatever others there are.
+    _is_alone = False
 
     def __init__(
         self,
@@ -412,7 +415,10 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         """
         is_given = affinity is not None
         spec = self._resolve(UNKNOWN)
-        with session(self.random_state, spec.device) as run, show_progress(self.verbose and is_first(run.ranks)):
+        with (
+            session(self.random_state, spec.device, distributed=not self._is_alone) as run,
+            show_progress(self.verbose and is_first(run.ranks)),
+        ):
             with DrawFrom(run.default_generator), Stage("reading samples"):
                 in_memory = is_given or spec.is_free
                 samples = self._open(X, spec, sample_weight, in_memory=in_memory, has_affinity=is_given)
@@ -612,10 +618,23 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         check_is_fitted(self)
         return self.fitted_.find_outliers(self._validate(X), share)
 
-    def assess(self, X: Any, *, n_fits: int = 20, max_samples: int = 5_000) -> Self:
+    def assess(
+        self,
+        X: Any,
+        *,
+        n_fits: int = 20,
+        max_samples: int = 5_000,
+        sample_weight: Any = None,
+        known: Any = None,
+        must_link: Any = None,
+        cannot_link: Any = None,
+        hint_weight: float = 10.0,
+    ) -> Self:
         """Find how often other trainings agree with this one: ``confidence_`` (n,), and :meth:`predict_confidence`.
 
-        The same method is fitted to other samples, 80 % of X each, and their clusters are matched with these.
+        The same method is fitted to other samples, 80 % of X each, and their clusters are matched with these. The
+        confidence is that of the likeliest cluster, which ``labels_`` may not be where sizes were asked for. Each of
+        several processes assesses by itself.
 
         Parameters
         ----------
@@ -625,26 +644,50 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             How many trainings.
         max_samples : int
             At most so many of the samples are learned from by each.
+        sample_weight, known, must_link, cannot_link, hint_weight
+            What the fit was given of X, for the other trainings to be of the same method. Hints on samples that one of
+            them does not learn from are not heeded by it.
         """
         check_is_fitted(self)
         X, K = self._validate(X), len(self.fitted_.order)
-        n = X.shape[0]
-        size = min(max(K, 2, round(0.8 * n)), max_samples)
-        if n_fits < 2 or n <= max(K, 2):
-            raise ValueError(f"To assess needs 2 fits or more, and more samples than clusters; not {n_fits} and {n}.")
+        if isinstance(X, Several):
+            raise InputError("To assess takes samples of a single input; these have several.")
+        if isinstance(self.fitted_.geometry, Precomputed):
+            raise InputError(
+                "The fit was given the affinity of its samples, which is not known of others to assess it."
+            )
+        hints = {"known": known, "must_link": must_link, "cannot_link": cannot_link}
+        has_hints = any(given is not None for given in hints.values())
+        if self.fitted_.hint_violations is not None and not has_hints:
+            raise InputError(f"The fit was given hints: give those of X here too ({', '.join(map(option, hints))}).")
+        rows = np.flatnonzero(select_samples(X, sample_weight, "cpu").selected)
+        n, fewest = len(rows), max(K, 2)
+        for name, value, least in (("n_fits", n_fits, 2), ("max_samples", max_samples, fewest)):
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+                raise InputError(f"{name} is a whole number from {least} on, not {value!r}.")
+        if n <= fewest:
+            raise InputError(f"To assess takes more samples than clusters: {n} are too few.")
         log_p = self.fitted_.log_probabilities(X).numpy()
-        labels, agreement = log_p.argmax(1), np.zeros(n)
+        labels, agreement = log_p.argmax(1), np.zeros(X.shape[0])
         random = check_random_state(self.random_state)
-        # What is scaled already, as an encoded table is, stays so.
-        preprocessing = None if self.fitted_.scaling is None else self.preprocessing
-        own = {"n_clusters": K, "preprocessing": preprocessing, "training__checkpoint": None}
-        other = clone(self).set_params(**own, verbose=False, callbacks=())
+        # What "auto" stood for stays, and what is scaled already, as an encoded table is.
+        own = replace_auto(self, self.fitted_.chosen) | {"n_clusters": K, "verbose": False, "callbacks": ()}
+        own |= {"preprocessing": None} if self.fitted_.scaling is None else {}
+        other = clone(type(self)(**own)).set_params(training__checkpoint=None)
+        other._is_alone = True
         for _ in track(range(n_fits), "assessing, fit"):
-            some = np.sort(random.permutation(n)[:size])
+            some = np.sort(random.permutation(rows)[: min(max(fewest, round(0.8 * n)), max_samples)])
             other.set_params(random_state=int(random.randint(2**31 - 1)))
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", CollapseWarning)
-                found = other.fit(X[some]).fitted_.log_probabilities(X).numpy().argmax(1)
+                if has_hints or sample_weight is not None:
+                    # Hints are by the numbers of all rows.
+                    weight = np.zeros(X.shape[0])
+                    weight[some] = 1 if sample_weight is None else np.asarray(sample_weight)[some]
+                    other.fit(X, sample_weight=weight, **hints, hint_weight=hint_weight)
+                else:
+                    other.fit(X[some])
+            found = other.fitted_.log_probabilities(X).numpy().argmax(1)
             agreement += (align_labels(labels, found, K) == labels) / n_fits
         confidence = Confidence.learn(log_p, agreement)
         self.fitted_ = replace(self.fitted_, confidence=confidence, given_structure=self.fitted_.known_structure)
@@ -770,7 +813,10 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
 
 
 # Here rather than as decorators, because scikit-learn wraps transform when the class is made.
-for _name in ("predict", "predict_proba", "transform", "score", "partial_fit", "assign", "hierarchy", "assess"):
+for _name in (
+    *("predict", "predict_proba", "transform", "score", "partial_fit"),
+    *("assign", "hierarchy", "assess", "predict_confidence"),
+):
     setattr(GeminiClustering, _name, available_if(_predicts_new_samples)(getattr(GeminiClustering, _name)))
 
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
+import pytest
 
 import pollux
 from commands import good, refused, summary_of
 from data_files import frame
+from pollux.app import explain as command
+from pollux.data import table_files
 from report_pages import parse
 
 
@@ -59,3 +63,15 @@ def test_clusters_have_the_same_names_everywhere(run: Path) -> None:
     good("predict", run, data, "--with-data", "--out", "new.csv")
     new = pd.read_csv("new.csv")
     assert dict(zip(new["cluster"], new["cluster_name"], strict=True)).items() <= names.items()
+
+
+def test_a_long_sorted_file_is_looked_at_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "_MOST_ROWS", 40)
+    monkeypatch.setattr(table_files, "ROWS_AT_ONCE", 30)
+    kind = np.repeat([0, 1, 2], 200)
+    table = pd.DataFrame({"a": kind * 10 + np.random.default_rng(0).normal(size=600), "b": np.arange(600) % 7 / 2})
+    table.to_parquet("sorted.parquet")
+    good("fit", "sorted.parquet", "--columns", "a", "--clusters", 3, "--epochs", 50, "--out", "run")
+    answer = good("explain", "run")
+    assert answer.out.count("(200 rows)") == 3
+    assert "rules are made from 75 of 600 rows, one in 8" in answer.err

@@ -197,6 +197,8 @@ def test_several_inputs_with_weights_and_an_affinity() -> None:
     fitted = clustering(Pair(), objective="mmd_ova").fit((TOKENS, NUMBERS), affinity=kernel, sample_weight=weight)
     assert (fitted.labels_ >= 0).all()
     assert len(fitted.labels_) == 40
+    with pytest.raises(InputError, match="a single input"):
+        fitted.assess((TOKENS, NUMBERS))
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,20 @@
 
 import json
 import pickle
+import signal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import pollux
+import pollux.clustering as clustering_module
 from blobs import blobs
 from commands import good
 from pollux import GeminiClustering
+from pollux.errors import InputError
 from pollux.inspection.confidence import Confidence, align_labels
 
 LINEAR = {"model": "linear", "objective": "mmd_ova", "n_init": 1, "init": "kmeans", "max_epochs": 2, "random_state": 0}
@@ -57,6 +61,61 @@ def test_clusters_are_sure_and_noise_is_not() -> None:
     np.testing.assert_array_equal(unsure.predict_confidence(noise), unsure.confidence_)
 
 
+@pytest.fixture
+def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any, Any]]:
+    """The spec, the samples and the processes of each fit."""
+    found: list[tuple[Any, Any, Any]] = []
+    train = clustering_module.train_restarts
+
+    def watch(modules: Any, problem: Any, spec: Any, run: Any, samples: Any) -> Any:
+        found.append((spec, samples, run.ranks))
+        return train(modules, problem, spec, run, samples)
+
+    monkeypatch.setattr(clustering_module, "train_restarts", watch)
+    return found
+
+
+def test_the_other_fits_are_of_the_same_method(trained: list[tuple[Any, Any, Any]]) -> None:
+    vectors = np.repeat(np.eye(2, 64), 30, axis=0) + np.random.default_rng(0).normal(scale=0.02, size=(60, 64))
+    frame = pd.DataFrame({"vector": list(vectors.astype(np.float32))})
+    clustering = GeminiClustering(2, n_init=1, max_epochs=1, random_state=0).fit(frame)
+    assert clustering.recipe_ == "embeddings"
+    clustering.assess(frame, n_fits=2)
+    methods = {(str(spec.objective), spec.init, str(spec.penalties), str(spec.mlp)) for spec, _, _ in trained}
+    assert len(trained) == 3
+    assert len(methods) == 1
+
+
+def test_weights_and_hints_are_those_of_the_other_fits_too(trained: list[tuple[Any, Any, Any]]) -> None:
+    X, y = blobs()
+    weight, known = np.where(np.arange(len(X)) % 5, 2.0, 0.0), np.where(np.arange(len(X)) % 7, -1, y)
+    clustering = GeminiClustering(3, **LINEAR).fit(X, sample_weight=weight, known=known)
+    with pytest.raises(InputError, match="was given hints"):
+        clustering.assess(X)
+    clustering.assess(X, n_fits=2, sample_weight=weight, known=known, must_link=[[0, 1]])
+    assert clustering.confidence_.shape == (len(X),)
+    for spec, samples, _ in trained[1:]:
+        assert len(samples.X) == round(0.8 * (weight > 0).sum())
+        assert set(samples.sample_weight.tolist()) == {2.0}
+        assert not (samples.selected & (weight == 0)).any()
+        assert any("hints" in name for name in spec.penalty_names)
+
+
+def test_what_cannot_be_assessed_is_refused() -> None:
+    X, _ = blobs()
+    clustering = GeminiClustering(3, **LINEAR).fit(X)
+    for wrong in ({"n_fits": 1}, {"n_fits": 2.5}, {"max_samples": 2}, {"max_samples": "all"}):
+        with pytest.raises(InputError, match=f"{next(iter(wrong))} is a whole number from"):
+            clustering.assess(X, **wrong)
+    with pytest.raises(InputError, match="more samples than clusters"):
+        clustering.assess(X[:3])
+    with pytest.raises(InputError, match="affinity"):
+        GeminiClustering(3, **LINEAR).fit(X, affinity=X @ X.T).assess(X)
+    free = GeminiClustering(3, model="free")
+    assert not hasattr(free, "assess")
+    assert not hasattr(free, "predict_confidence")
+
+
 def test_it_survives_files_and_pickles(tmp_path: Path) -> None:
     X, _ = blobs()
     clustering = GeminiClustering(3, **LINEAR).fit(X)
@@ -87,5 +146,26 @@ def test_the_command_line_shows_it(tmp_path: Path) -> None:
     good("fit", data, *options, "--out", tmp_path / "run")
     found = pollux.load(tmp_path / "run").predict_confidence(pd.read_csv(data))
     shown = json.loads((tmp_path / "run" / "summary.json").read_text())["clusters"]
+    written = pd.read_csv(tmp_path / "run" / "clusters.csv")["confidence"]
+    np.testing.assert_allclose(written, found, atol=1e-4)
+    good("predict", tmp_path / "run", data, "--out", tmp_path / "new.csv")
+    np.testing.assert_allclose(pd.read_csv(tmp_path / "new.csv")["confidence"], found, atol=1e-4)
     means = sum(each["rows"] * each["confidence"] for each in shown) / 120
     assert means == pytest.approx(found.mean())
+
+
+def test_a_training_is_written_where_assessing_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = tmp_path / "noise.csv"
+    np.savetxt(data, np.random.default_rng(0).normal(size=(60, 2)), delimiter=",", header="a,b", comments="")
+
+    def stop(*given: Any, **options: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+        raise AssertionError("Ctrl-C was swallowed")
+
+    monkeypatch.setattr(GeminiClustering, "assess", stop)
+    options = ("--clusters", 2, "--model", "linear", "--epochs", 2, "--restarts", 1, "--assess")
+    good("fit", data, *options, "--out", tmp_path / "run")
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert any("--assess was left out" in note for note in summary["notes"])
+    assert not summary["interrupted"]
+    assert "confidence" not in pd.read_csv(tmp_path / "run" / "clusters.csv")

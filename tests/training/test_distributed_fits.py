@@ -185,6 +185,10 @@ def test_processes_without_a_seed_draw_the_same_one(two: Team) -> None:
     assert len(set(two.run(fits.seeds))) == 1
 
 
+def test_one_of_several_processes_assesses_by_itself(two: Team) -> None:
+    assert all(0 < answer <= 1 for answer in two.run(fits.assess_in_the_first))
+
+
 def test_processes_that_have_different_rows_say_so(two: Team) -> None:
     for fit in (fits.fit_with_different_data, fits.fit_with_different_affinities):
         assert all("have different rows" in str(answer) for answer in two.run(fit))

@@ -48,27 +48,37 @@ def run(options: argparse.Namespace) -> int:
     file = run_folder.find_data(options.run_folder, settings, options.data, "pollux explain RUN DATA")
     if len(encoding.encoded_shape) != 1:
         raise InputError("Rules are about columns of a table, and images have none: look at them, pollux report.")
-    columns, labels, n, is_cut = [], [], 0, False
     features: tuple[Feature, ...] = ()
+    kept: list[tuple[Any, ...]] = []
+    n, every = 0, 1
     for whole in open_data(run_data.data_file(file), run_data.reading_of(settings or Settings())).stream(encoding, []):
-        if is_cut := n >= _MOST_ROWS:
-            break
         part, _ = run_data.drop_incomplete(whole, encoding)
-        if len(part):
-            values, features = encoding.readable(part.rows)
-            columns.append(values)
-            labels.append(clustering.fitted_.probabilities(encoding.encode(part.rows, Counter())).argmax(1))
-            n += len(part)
+        numbers = np.arange(n, n + len(part))
+        n += len(part)
+        some = part.kept(numbers % every == 0)
+        if len(some):
+            values, features = encoding.readable(some.rows)
+            labels = clustering.fitted_.probabilities(encoding.encode(some.rows, Counter())).argmax(1)
+            kept.append((numbers[numbers % every == 0], labels, values))
+        while sum(len(own) for own, _, _ in kept) > 2 * _MOST_ROWS:
+            # Of a long file every other row, then every fourth, and so on to its end: it may be sorted.
+            every *= 2
+            kept = [tuple(array[own % every == 0] for array in (own, *others)) for own, *others in kept]
     if not n:
         raise InputError(f"{file} has no rows to explain.")
-    named = named_clusters(clustering)
-    found = explain_labels(np.concatenate(labels), np.concatenate(columns), features, named)
+    _, labels, values = map(np.concatenate, zip(*kept, strict=True))
+    sizes = None
+    if options.data is None:
+        # Those of all rows, which the run has counted.
+        counted = run_folder.read_summary(options.run_folder).get("clusters", [])
+        sizes = {int(each["cluster"]): int(each["rows"]) for each in counted}
+    found = explain_labels(labels, values, features, named_clusters(clustering), sizes=sizes)
     console = Console(as_json=options.json)
     if options.json:
         console.print_json(json.dumps(found.to_dict(), ensure_ascii=False))
         return GOOD
-    if is_cut:
-        console.note(f"of the file the first {n:,} rows were read")
+    if every > 1:
+        console.note(f"rules are made from {len(labels):,} of {n:,} rows, one in {every:,}")
     for line in str(found).splitlines():
         console.echo(line)
     for line in found.export_text().splitlines() if options.tree else ():

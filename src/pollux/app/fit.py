@@ -29,7 +29,7 @@ from pollux.app.settings import (
     resolve_data,
     resolve_settings,
 )
-from pollux.app.signals import on_stop, stop_on_signals
+from pollux.app.signals import handle_signals, interrupt, on_stop, stop_on_signals
 from pollux.errors import InputError, NoColumnError, NothingLearnedError, did_you_mean, option
 from pollux.progress import Stage
 
@@ -335,7 +335,7 @@ def _run_training(
             number = max(find_number(data, ranks, console), len(data.known_names()))
             settings = replace(settings, n_clusters=number)
         data = replace(data, settings=settings)
-        wishes = data.hints() | data.sizes()
+        hints = data.hints()
         with Stage("loading libraries"):
             clustering = make_estimator(settings, len(data))
         lap("importing")
@@ -370,9 +370,9 @@ def _run_training(
         clustering.set_params(training__checkpoint=checkpoints)
         with stop_on_signals(checkpoints):
             with at_most(settings.threads):
-                notes = _fit(clustering, samples, wishes)
-                if settings.assess and folder is not None:
-                    clustering.assess(samples)
+                notes = _fit(clustering, samples, hints | data.sizes())
+                if settings.assess and folder is not None and not checkpoints.stopped:
+                    notes += _assess(clustering, samples, hints)
             lap("training")
             if folder is None:
                 return None
@@ -422,6 +422,20 @@ def _fit(clustering: GeminiClustering, samples: Any, wishes: dict[str, Any]) -> 
     # Each once, in the words of the command line.
     notes = [COLLAPSED if warning.category is CollapseWarning else str(warning.message) for warning in caught]
     return list(dict.fromkeys(notes))
+
+
+def _assess(clustering: GeminiClustering, samples: Any, hints: dict[str, Any]) -> list[str]:
+    """Find how sure the clusters are; what the user should know of it. What was trained is not lost by it."""
+    try:
+        with handle_signals(interrupt):
+            clustering.assess(samples, **hints)
+    except KeyboardInterrupt:
+        reason = "it was stopped"
+    except ValueError as error:
+        reason = str(error).rstrip(".")
+    else:
+        return []
+    return [f"{option('assess')} was left out, so that the confidence is the mean probability: {reason}"]
 
 
 def _write_results(

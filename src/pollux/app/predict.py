@@ -134,7 +134,10 @@ def run(options: argparse.Namespace) -> int:
             with_data = [name for name in part.names if name in own or not own] if options.with_data else []
             beside = list(dict.fromkeys([*run_data.identifiers_of(part, encoding), *asked, *with_data]))
             numbers = part.first + np.flatnonzero(kept)
-            write(run_data.assignment_columns(part, numbers, probabilities, beside, outlier, names=names))
+            sure = run_data.confidence_of(clustering.fitted_, X)
+            write(
+                run_data.assignment_columns(part, numbers, probabilities, beside, outlier, names=names, confidence=sure)
+            )
             left_out += len(whole) - len(part)
             done += len(part)
             stage.update(done, detail=f"{done:,} rows, {done / max(perf_counter() - start, 1e-9):,.0f} a second")

@@ -287,11 +287,10 @@ class RunData:
                     look_at(part, labels)
                 beside = [*identifiers_of(part, self.encoding), *(part.names if with_data else ())]
                 given = names if with_data else {}
-                write(assignment_columns(part, numbers, probabilities, beside, outlier, labels, given))
+                sure = confidence_of(fitted, X)
+                write(assignment_columns(part, numbers, probabilities, beside, outlier, labels, given, sure))
                 rows += np.bincount(labels, minlength=len(rows))
-                sure = probabilities[np.arange(len(labels)), labels]
-                if fitted.confidence is not None:
-                    sure = fitted.confidence.predict(fitted.log_probabilities(X).numpy())
+                sure = probabilities[np.arange(len(labels)), labels] if sure is None else sure
                 confidence += np.bincount(labels, sure, minlength=len(rows))
                 entropy += conditional_entropy(probabilities) * len(probabilities)
                 classes = classes_of(part, self.settings.label)
@@ -551,6 +550,13 @@ _NESTED = ("list", "large_list", "fixed_size", "struct", "map", "binary", "large
 _MOST_ROWS_OF_A_SHEET = 1_048_575
 
 
+def confidence_of(fitted: Fitted, X: Any) -> NDArray[np.float64] | None:
+    """The share (n,) of other trainings that agree on validated samples X (n, …); None where it was not assessed."""
+    if fitted.confidence is None or not len(X):
+        return None if fitted.confidence is None else np.empty(0)
+    return fitted.confidence.predict(fitted.log_probabilities(X).numpy())
+
+
 def assignment_columns(
     part: Part,
     numbers: NDArray[np.int64],
@@ -559,11 +565,12 @@ def assignment_columns(
     outlier: NDArray[np.bool_] | None = None,
     labels: NDArray[np.int64] | None = None,
     names: Mapping[int, str] | None = None,
+    confidence: NDArray[np.float64] | None = None,
 ) -> dict[str, Any]:
-    """Columns by name: row, identifiers, cluster, its name, p_0 … p_{K−1}, entropy (in nats), and outlier.
+    """Columns by name: row, identifiers, cluster, its name, p_0 … p_{K−1}, entropy (in nats), confidence, and outlier.
 
-    Names and outliers are written where there are any. ``numbers`` (n,) are those of the rows in the file, from 0;
-    ``probabilities`` are (n, K).
+    Names, confidence and outliers are written where there are any. ``numbers`` (n,) are those of the rows in the file,
+    from 0; ``probabilities`` are (n, K).
     """
     labels = probabilities.argmax(1) if labels is None else labels
     results = {"cluster": labels}
@@ -574,6 +581,7 @@ def assignment_columns(
     from scipy.special import entr
 
     results["entropy"] = entr(probabilities).sum(1)
+    results |= {} if confidence is None else {"confidence": confidence}
     results |= {} if outlier is None else {"outlier": outlier}
     columns: dict[str, Any] = {"row": numbers}
     taken, taken_up = {"row", *results, *identifiers}, set[str]()
@@ -664,10 +672,10 @@ def open_writer(
 
 
 def _rounded(columns: dict[str, Any]) -> dict[str, Any]:
-    """The columns of assignments with probabilities and entropies, which come last, to a few decimals."""
+    """The columns of assignments with probabilities, entropies and confidences, which come last, to a few decimals."""
     names = list(columns)
     after = names[names.index("cluster") :] if "cluster" in columns else []
-    results = {name for name in after if re.fullmatch(r"p_\d+|entropy", name)}
+    results = {name for name in after if re.fullmatch(r"p_\d+|entropy|confidence", name)}
     return {
         name: np.round(np.asarray(values, dtype=np.float64), _DECIMALS) + 0.0 if name in results else values
         for name, values in columns.items()

@@ -272,8 +272,8 @@ class Settings:
     assess: bool = setting(
         False,
         OUTPUT,
-        "fit twenty samples of the rows too: the confidence of a cluster is then how often they agree, not the mean "
-        "probability",
+        "fit twenty samples of the rows too: a column confidence says how often they agree on each row, and the "
+        "confidence of a cluster is its mean, not the mean probability",
     )
     with_data: bool = setting(
         False, OUTPUT, "write the columns of DATA, and the names of clusters, beside the cluster of each row"

@@ -31,6 +31,7 @@ from pollux.objectives.penalties import Model
 from pollux.spec import Spec
 from pollux.training.problem import MemoryProblem, Problem, log_probabilities
 
+_AT_ONCE = 256
 # Known samples, and pairs of each kind, that join a step.
 _KNOWN_OF_A_STEP, _PAIRS_OF_A_STEP = 256, 128
 _MOST_TIGHT = 400
@@ -238,7 +239,17 @@ class BoundHints:
             return self._inputs.positions[self._known]
         known = self._inputs(self._known).flatten(1)
         rows = torch.from_numpy(np.asarray(problem.rows.flat())).to(known)
-        return torch.cat([torch.cdist(part, rows).argmin(1) for part in known.split(256)]).cpu()
+        # Off the origin squares lose the digits that count.
+        centre = rows.mean(0)
+        rows, known = rows - centre, known - centre
+        squares, found = (rows**2).sum(1), torch.empty(len(known), dtype=torch.int64)
+        # In one piece of memory: thousands of large ones, with small ones that stay between them, would fill it.
+        products = rows.new_empty((_AT_ONCE, len(rows)))
+        for first in range(0, len(known), _AT_ONCE):
+            part = known[first : first + _AT_ONCE]
+            near = torch.mm(part, rows.mT, out=products[: len(part)]).mul_(-2).add_(squares)
+            found[first : first + len(part)] = near.argmin(1).cpu()
+        return found
 
     def order(self, sizes: Tensor) -> Tensor:
         """Which output of the network is cluster k: known clusters have their numbers, the others follow by size."""

@@ -218,8 +218,12 @@ def explain_labels(
     features: Features,
     given: Mapping[int, str] | None = None,
     contrasts: Contrasts | None = None,
+    sizes: Mapping[int, int] | None = None,
 ) -> Explanation:
-    """Rules that tell clusters (n,) of rows of values (n, p) apart; clusters may have names already."""
+    """Rules that tell clusters (n,) of rows of values (n, p) apart; clusters may have names already.
+
+    Of rows that were drawn from others, ``sizes`` are the clusters of all of these.
+    """
     n = len(values)
     if n < 2 or not values.shape[1]:
         raise InputError("There is nothing to explain: X needs two rows and a column.")
@@ -232,7 +236,8 @@ def explain_labels(
         # Rows of no cluster are among the others.
         contrasts = compare_clusters(values, np.where(labels < 0, K, labels), K + 1)
     told = describe_clusters(contrasts, values, features, clusters.tolist()) if len(clusters) > 1 else {}
-    sizes = {int(cluster): int((labels == cluster).sum()) for cluster in clusters}
+    counts = {int(cluster): int((labels == cluster).sum()) for cluster in clusters}
+    sizes = counts | {k: size for k, size in (sizes or {}).items() if k in counts}
     every = list(dict.fromkeys(feature.source for feature in features))
     columns, labels = _drawn(values, labels)
     restates = restated_column(columns, labels, features)
@@ -266,7 +271,7 @@ def explain_labels(
         )
         if not found or _f1(held[row], inside) < _TELLING:
             said = f"No short rule tells this cluster.{f' The best is {said}' if found else ''}"
-        said = "All rows are in this cluster." if sizes[cluster] == n else said
+        said = "All rows are in this cluster." if counts[cluster] == n else said
         bounds = tuple((some_features[each.column].name, *each[1:]) for each in found)
         name = names.get(cluster, "few rows")
         rules.append(
