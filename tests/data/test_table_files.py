@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import pickle
 import tempfile
 from pathlib import Path
@@ -20,6 +21,7 @@ from data_files import write_table as table_in
 from pollux.data import delimited
 from pollux.data.sources import Blocks, open_data
 from pollux.data.streams import FileChunks, open_blocks
+from pollux.data.table_files import in_words
 from pollux.errors import InputError
 
 
@@ -165,3 +167,9 @@ def test_a_folder_holds_tables_of_one_format(tmp_path: Path) -> None:
     table_in(tmp_path, "table.feather", frame())
     with pytest.raises(InputError, match=r"Feather files .* and text files"):
         open_data(tmp_path)
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left"), OSError("Error writing bytes to file")])
+def test_no_room_for_a_copy_is_not_the_fault_of_the_file(error: OSError) -> None:
+    with pytest.raises(InputError, match=r"no room for a copy of x\.csv .* TMPDIR"), in_words(Path("x.csv")):
+        raise error

@@ -89,6 +89,11 @@ def test_data_frames_and_streams_are_read_alike(tmp_path: Path) -> None:
     fitted.save(tmp_path / "model.safetensors")
     loaded = pollux.load(tmp_path / "model.safetensors")
     np.testing.assert_array_equal(loaded.predict(frame[["vector"]]), fitted.labels_)
+    np.testing.assert_array_equal(loaded.predict(vectors()), fitted.labels_)
+    with pytest.raises(InputError, match="vectors of 66 numbers, and these have 60"):
+        loaded.predict(vectors()[:, :60])
+    with pytest.raises(InputError, match="'vector' are not all of the 66 numbers"):
+        loaded.predict(pd.DataFrame({"vector": list(vectors()[:, :60])}))
     alone = pollux.GeminiClustering(2, random_state=0).fit(frame[["vector"]])
     streamed = pollux.GeminiClustering(2, random_state=0).fit(str(write(tmp_path, "fixed.parquet")))
     np.testing.assert_array_equal(alone.labels_, fitted.labels_)

@@ -564,6 +564,14 @@ class TableEncoding(Encoding):
         return values, tuple(feature for column in self.columns for feature in column.readable_features)
 
     def _select(self, rows: Any) -> Any:
+        if isinstance(rows, np.ndarray) and rows.ndim == 2:
+            vectors = [each.name for each in self.decisions if VECTOR.fullmatch(each.name)]
+            if set(self.names) <= set(vectors):
+                # As an encoder gives them: those of the column that holds vectors.
+                if rows.shape[1] != len(vectors):
+                    has = f"{len(vectors)} numbers, and these have {rows.shape[1]}"
+                    raise InputError(f"The model reads vectors of {has}.")
+                rows = pyarrow_library().table(dict(zip(vectors, rows.T, strict=True)))
         table = as_arrow(rows, self.names)
         self.check_names(table.column_names)
         return table.select(self.names)
@@ -572,6 +580,11 @@ class TableEncoding(Encoding):
         """Raise an InputError that names the columns that are read and not among these."""
         there = set(names)
         absent = [name for name in self.names if name not in there]
+        if absent and (vector := VECTOR.fullmatch(absent[0])) and {vector[1], f"{vector[1]}[0]"} & there:
+            count = sum(name.startswith(f"{vector[1]}[") for name in self.names)
+            raise InputError(
+                f"The vectors of column {vector[1]!r} are not all of the {count} numbers that the model reads."
+            )
         if absent:
             raise InputError(
                 f"The model reads columns that are not there: {quoted(absent)}.{did_you_mean(absent[0], names)} "

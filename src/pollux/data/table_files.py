@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import tempfile
@@ -539,6 +540,11 @@ def in_words(path: Path, names: Sequence[str] = ()) -> Iterator[None]:
     except InputError:
         raise
     except (pa.ArrowException, EOFError, OSError, UnicodeDecodeError) as error:
+        if getattr(error, "errno", None) == errno.ENOSPC or "Error writing bytes to file" in str(error):
+            raise InputError(
+                f"There is no room for a copy of {path} in {tempfile.gettempdir()}, from which rows are streamed: name "
+                "a folder with more room, by the environment variable TMPDIR."
+            ) from error
         reason = re.sub(r"CSV column #(\d+)", called, str(error))
         wrong = re.search(
             r"In (column .*?): (?:Row #(\d+): )?CSV conversion error to (\w+)[^:]*: invalid value (.*)", reason
