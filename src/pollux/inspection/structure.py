@@ -117,15 +117,13 @@ def fill_steps(X: NDArray[Any], seed: int = 0) -> Points:
 
     Whole numbers, grades, zeros and ones have room between them that is not a gap between clusters.
     """
-    generator, drawn = np.random.default_rng(seed), dict[bytes, Points]()
+    generator = np.random.default_rng(seed)
     filled = np.array(X, dtype=np.float64)
     for column in filled.T:
-        values, places = np.unique(column, return_inverse=True)
+        values = np.unique(column)
         if 1 < len(values) <= len(filled) / _REPEATED:
             centre, deviation = column.mean(), column.std()
-            # Columns that are copies stay copies.
-            shift = drawn.setdefault(places.tobytes(), generator.uniform(-0.5, 0.5, len(filled)))
-            column += shift * np.median(np.diff(values)) - centre
+            column += generator.uniform(-0.5, 0.5, len(filled)) * np.median(np.diff(values)) - centre
             column *= deviation / column.std()
             column += centre
     return filled
@@ -138,10 +136,10 @@ def look_for_structure(X: Points, log_p: Callable[[Points], Points], n_clusters:
     """
     if n_clusters < 2 or len(X) < _FEWEST:
         return Structure.of(0.0, 0.0, 0.0)
-    X = fill_steps(X)
+    kept, X = independent_columns(X), fill_steps(X)
     apart = separation(log_p(X), neighbour_edges(X, n_clusters))
     largest = min(n_clusters, _MOST_COMPONENTS)
-    return Structure.of(apart, *compare_with_null(X, sorted({2, max(2, largest // 2), largest})).best)
+    return Structure.of(apart, *compare_with_null(X[:, kept], sorted({2, max(2, largest // 2), largest})).best)
 
 
 # Gaps
@@ -250,8 +248,9 @@ def compare_with_null(X: NDArray[np.floating], counts: Sequence[int]) -> Evidenc
     points = _symmetric(np.asarray(X, dtype=np.float64))
     if points.shape[1] > _MOST_COLUMNS:
         points = PCA(min(_COMPONENTS, n - 1), svd_solver="randomized", random_state=0).fit_transform(points)
-        points = _independent(points, _SMALLEST_COMPONENT)
-    points = _independent(points / points.std(0).clip(min=1e-12), _SMALLEST_REST)
+        points = points[:, _independent(points, _SMALLEST_COMPONENT)]
+    points = points[:, independent_columns(points)]
+    points = points / points.std(0).clip(min=1e-12)
     starts = [k_means(points, min(count, n)) for count in counts]
     order = np.random.default_rng(0).permutation(n)
     # By space: as samples are, and their normal scores.
@@ -298,14 +297,23 @@ def _symmetric(X: Points) -> Points:
     return centred
 
 
-def _independent(points: Points, tolerance: float) -> Points:
-    """Those of centred columns (n, d) that keep this share of the longest after all before them are projected out.
+def independent_columns(X: NDArray[np.floating]) -> NDArray[np.int64]:
+    """Numbers of the columns of X (n, d) that others do not explain; of many columns, all.
 
-    In a direction in which points do not vary mixtures would fit rounding, which no null model does.
+    In a direction in which samples do not vary mixtures would fit rounding, which no null model does, or the room that
+    :func:`fill_steps` has filled by chance: so it is asked before that, too.
     """
+    if X.shape[1] > _MOST_COLUMNS:
+        return np.arange(X.shape[1])
+    centred = np.asarray(X, dtype=np.float64) - X.mean(0, dtype=np.float64)
+    return _independent(centred / centred.std(0).clip(min=1e-12), _SMALLEST_REST)
+
+
+def _independent(points: Points, tolerance: float) -> NDArray[np.int64]:
+    """Which centred columns (n, d) keep this share of the longest after those chosen before are projected out."""
     R, order = qr(points, mode="r", pivoting=True)
     lengths = np.abs(np.diag(R))
-    return points[:, np.sort(order[: len(lengths)][lengths >= tolerance * lengths[0]])]
+    return np.sort(order[: len(lengths)][lengths >= tolerance * lengths[0]]).astype(np.int64)
 
 
 def _whiten(points: Points) -> Points:

@@ -30,6 +30,7 @@ from pollux.inspection.structure import (
     Labels,
     compare_with_null,
     fill_steps,
+    independent_columns,
     neighbour_edges,
     separation,
 )
@@ -191,6 +192,7 @@ def search(
             f"more rows."
         )
     own, surplus = estimator or default_estimator(), estimator or default_surplus_estimator()
+    kept = independent_columns(X.reshape(len(X), -1))
     if estimator is None:
         X = standardise(fill_steps(X, _seed(random)))
     edges = neighbour_edges(X.reshape(len(X), -1), largest)
@@ -209,7 +211,7 @@ def search(
             if shown.is_shown:
                 shown.update(done, detail=_describe_progress(task.n_clusters, ensembles[task.n_clusters]))
     with Stage("null models"):
-        flat = X.reshape(len(X), -1)
+        flat = X.reshape(len(X), -1)[:, kept]
         some = np.random.default_rng(_seed(random)).permutation(len(X))[:LOOKED_AT]
         evidence = compare_with_null(flat[some] if len(X) > LOOKED_AT else flat, candidates)
     measured = [
