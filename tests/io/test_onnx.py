@@ -408,3 +408,11 @@ def test_without_onnxruntime_the_file_is_written_all_the_same(tmp_path: Path, mo
         absent.setitem(sys.modules, "onnxruntime", None)
         to_onnx(clustering, tmp_path / "m.onnx")
     assert_same(runner(tmp_path / "m.onnx")(numbers=X), clustering, X)
+
+
+def test_three_kinds_of_columns_are_told_with_a_comma(tmp_path: Path) -> None:
+    frame = mixed_table()
+    frame["day"] = pandas.date_range("2020-01-01", periods=len(frame), freq="37h")
+    frame.to_csv(tmp_path / "data.csv", index=False)
+    told = to_onnx(run_of(tmp_path / "data.csv"), tmp_path / "m.onnx")
+    assert told == "2 numbers, 3 texts and 1 time in, 3 probabilities out"
