@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from pollux import GeminiClustering, GeminiTree, explain
 from pollux.data.encoding import Feature
 from pollux.errors import InputError
-from pollux.trees.explanation import explain_labels, name_clusters
+from pollux.trees.explanation import _rounded, explain_labels, name_clusters
 
 IRIS = load_iris(as_frame=True).data
 WINE = load_wine(as_frame=True).data
@@ -238,3 +238,9 @@ def test_a_name_says_no_more_than_its_rule() -> None:
     names = explain(labels, pd.DataFrame({"discount": discount, "region": random.normal(5 * region, 0.1)})).names
     assert "not high discount" in names[0]
     assert "medium" not in " ".join(names.values())
+
+
+def test_thresholds_have_few_digits() -> None:
+    """A split between 0.32 and 0.34 lies next to a 0.33 of other rows, in single precision."""
+    assert _rounded(0.32999999821186066, np.array([0.31, 0.32, 0.33, 0.34])) == 0.32
+    assert _rounded(2.4499, np.array([1.0, 2.0, 3.0])) == 2

@@ -482,9 +482,11 @@ def _rounded(threshold: float, values: Array) -> float:
     below = values <= threshold
     low, high = values[below].max(initial=-math.inf), values[~below].min(initial=math.inf)
     for digits in range(1, 17):
-        rounded = float(f"{threshold:.{digits}g}")
-        if low <= rounded < high:
-            return rounded
+        # The largest value below will do too, where the threshold is next to a value.
+        for number in (threshold, low):
+            rounded = float(f"{number:.{digits}g}")
+            if low <= rounded < high:
+                return rounded
     return threshold
 
 
