@@ -236,6 +236,7 @@ def test_a_run_killed_at_any_change_of_a_file_ends_with_the_same_bits(
             assert left == set(), changes[number - 1]
 
 
+@full
 def test_a_run_killed_while_it_is_prolonged_ends_with_the_same_bits(
     data: Path, whole: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -1091,6 +1092,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
 needs_limits = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory cannot be limited here")
 
 
+@full
 @needs_limits
 def test_the_batch_size_that_is_told_does_fit(many: Path, tmp_path: Path) -> None:
     options = ("--clusters", 3, "--restarts", 1, "--epochs", 2, "--geometry", "rbf", "--out", "run")
