@@ -18,6 +18,7 @@ __all__ = [
     "clusters_in_use",
     "conditional_entropy",
     "hungarian_accuracy",
+    "match_clusters",
     "normalised_mutual_information",
     "pairwise_agreement",
     "purity",
@@ -149,6 +150,33 @@ def hungarian_accuracy(labels_true: ArrayLike, labels_pred: ArrayLike) -> float:
     table = _contingency(labels_true, labels_pred)
     classes, clusters = linear_sum_assignment(table, maximize=True)
     return float(table[classes, clusters].sum() / table.sum())
+
+
+def match_clusters(labels: NDArray[np.int64], others: NDArray[np.int64], n_clusters: int) -> NDArray[np.int64]:
+    """The cluster of labels (n,) that each cluster of other labels (n,) agrees with best, one for each of them.
+
+    Parameters
+    ----------
+    labels, others : arrays of int of shape (n,)
+        Clusters of the same samples, from 0.
+    n_clusters : int
+        How many clusters either has at most.
+
+    Returns
+    -------
+    array of int of shape (n_clusters,)
+        Such that ``found[others]`` are the others by the numbers of labels (Hungarian matching).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pollux.metrics import match_clusters
+    >>> match_clusters(np.array([0, 0, 1, 2]), np.array([2, 2, 0, 1]), 3)
+    array([1, 2, 0])
+    """
+    table = np.zeros((n_clusters, n_clusters))
+    np.add.at(table, (others, labels), 1)
+    return np.asarray(linear_sum_assignment(table, maximize=True)[1])
 
 
 def purity(labels_true: ArrayLike, labels_pred: ArrayLike) -> float:

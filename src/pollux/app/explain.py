@@ -55,11 +55,12 @@ def run(options: argparse.Namespace) -> int:
         part, _ = run_data.drop_incomplete(whole, encoding)
         numbers = np.arange(n, n + len(part))
         n += len(part)
-        some = part.kept(numbers % every == 0)
+        taken = numbers % every == 0
+        some = part.kept(taken)
         if len(some):
             values, features = encoding.readable(some.rows)
             labels = clustering.fitted_.probabilities(encoding.encode(some.rows, Counter())).argmax(1)
-            kept.append((numbers[numbers % every == 0], labels, values))
+            kept.append((numbers[taken], labels, values))
         while sum(len(own) for own, _, _ in kept) > 2 * _MOST_ROWS:
             # Of a long file every other row, then every fourth, and so on to its end: it may be sorted.
             every *= 2

@@ -111,11 +111,11 @@ def centre_kernel(kernel: Tensor, dtype: torch.dtype) -> Tensor:
     centring in float64, which is done, and its symmetry checked, once for each tensor.
     """
     if is_traced() or kernel.requires_grad:
-        if not is_traced():
-            _check_kernel(kernel.detach())
         # The distances do not depend on the means that are subtracted: as constants they are right for any gradient.
         double = kernel.double()
         means = double.detach().mean(0)
+        if not is_traced():
+            _check_kernel(kernel.detach(), means)
         return (double - means - (means - means.mean())[:, None]).to(dtype)
     return centred_kernels.get(kernel, lambda: _centre_in_parts(kernel, dtype), dtype)
 
@@ -124,8 +124,8 @@ centred_kernels: WeakCache[Tensor] = WeakCache()
 
 
 def _centre_in_parts(kernel: Tensor, dtype: torch.dtype) -> Tensor:
-    _check_kernel(kernel)
     means = kernel.mean(0, dtype=torch.float64)
+    _check_kernel(kernel, means)
     offsets = (means - means.mean())[:, None]
     centred = torch.empty_like(kernel, dtype=dtype, memory_format=torch.contiguous_format)
     # A few rows at a time: the matrix may be as large as memory allows.
@@ -135,8 +135,8 @@ def _centre_in_parts(kernel: Tensor, dtype: torch.dtype) -> Tensor:
     return centred
 
 
-def _check_kernel(kernel: Tensor) -> None:
-    """Raise an InputError where a kernel (n, n) is not symmetric, or cannot be one: no sum of squares is negative."""
+def _check_kernel(kernel: Tensor, means: Tensor) -> None:
+    """Raise an InputError where a kernel (n, n) of these means (n,) is not symmetric, or a sum of squares negative."""
     if kernel.device.type != "cpu":
         # Looking would make other devices wait.
         return
@@ -147,7 +147,7 @@ def _check_kernel(kernel: Tensor) -> None:
             if bool((kernel[part, other] - kernel[other, part].mT).abs().amax() > tolerance):
                 raise InputError("An MMD objective needs a symmetric kernel: here k(x, y) and k(y, x) differ.")
     # Σᵢ ‖φ(xᵢ) − φ̄‖²: distances, which are 0 from a sample to itself, make it negative.
-    squares = float(kernel.diagonal().sum(dtype=torch.float64) - kernel.sum(dtype=torch.float64) / max(1, len(kernel)))
+    squares = float(kernel.diagonal().sum(dtype=torch.float64) - means.sum())
     if squares < -tolerance * len(kernel):
         raise InputError(
             "An MMD objective needs a kernel, and here samples are farther apart the larger it is. Give distances to a "

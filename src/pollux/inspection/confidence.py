@@ -7,18 +7,17 @@ from dataclasses import dataclass, fields
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 from sklearn.isotonic import isotonic_regression
 from torch import Tensor
+
+from pollux.metrics import match_clusters
 
 _KNOTS = 33
 
 
 def align_labels(labels: NDArray[np.int64], others: NDArray[np.int64], n_clusters: int) -> NDArray[np.int64]:
-    """Other labels (n,) of the same samples by the numbers that agree best with these: Hungarian matching."""
-    table = np.zeros((n_clusters, n_clusters))
-    np.add.at(table, (others, labels), 1)
-    return np.asarray(linear_sum_assignment(table, maximize=True)[1][others])
+    """Other labels (n,) of the same samples by the numbers that agree best with these."""
+    return match_clusters(labels, others, n_clusters)[others]
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,6 @@ import numpy as np
 import scipy.sparse
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 from scipy.sparse.csgraph import connected_components
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
@@ -27,6 +26,7 @@ from pollux.data.streams import Stream
 from pollux.errors import InputError, option
 from pollux.geometry import NeighbourGraph
 from pollux.geometry.spectral import distinct
+from pollux.metrics import match_clusters
 from pollux.objectives.penalties import Model
 from pollux.spec import Spec
 from pollux.training.problem import MemoryProblem, Problem, log_probabilities
@@ -214,12 +214,7 @@ class BoundHints:
         if not len(self._known):
             return labels
         K, places = self.hints.n_clusters, self._places(problem)
-        table = np.zeros((K, K))
-        np.add.at(table, (labels[places].numpy(), self._labels.numpy()), 1)
-        old, new = linear_sum_assignment(-table)
-        number = np.empty(K, dtype=np.int64)
-        number[old] = new
-        labels = torch.from_numpy(number)[labels]
+        labels = torch.from_numpy(match_clusters(self._labels.numpy(), labels[places].numpy(), K))[labels]
         if len(set(self._labels.tolist())) == K > 1:
             best = float((labels[places] == self._labels).double().mean())
             if self._learned is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -82,7 +83,7 @@ class Costs:
         self._is_metric: bool | None = None
         self._single: NDArray[np.float32] | None = None
 
-    @property
+    @cached_property
     def is_small_on_diagonal(self) -> bool:
         """Whether finite costs of samples to themselves are small, as distances are up to rounding; no kernel is."""
         return not np.abs(self.matrix.diagonal()).mean() > self.matrix.mean() / 2
