@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pollux.report import Findings, render_page
-from pollux.report.page import choose_rows, first_view
+from pollux.report.map_data import choose_rows, first_view
 from report_pages import data_of, make_findings, parse, unpack
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from pollux import GeminiClustering
 from pollux.report import describe, neighbour_map
-from pollux.report.tsne import _arrange
+from pollux.report.maps import _arrange
 
 
 def blobs(each: int, d: int = 8) -> np.ndarray:
@@ -39,8 +39,8 @@ def test_many_dimensions_become_components() -> None:
 
 
 def test_further_rows_are_placed_among_those_arranged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["pollux.report.tsne"], "MOST_ROWS", 60)
-    monkeypatch.setattr(sys.modules["pollux.report.tsne"], "_MOST_ELEMENTS", 1000)
+    monkeypatch.setattr(sys.modules["pollux.report.maps"], "MOST_ROWS", 60)
+    monkeypatch.setattr(sys.modules["pollux.report.maps"], "_MOST_ELEMENTS", 1000)
     assert_together(neighbour_map(blobs(60)), 60)
 
 
@@ -63,7 +63,7 @@ def test_few_or_equal_rows_have_a_place(X: np.ndarray) -> None:
 
 def test_repulsion_on_the_grid_is_that_of_all_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     """One step, without momentum, is that of the gradient of t-SNE written out."""
-    module = sys.modules["pollux.report.tsne"]
+    module = sys.modules["pollux.report.maps"]
     for name, value in {"_EARLY": 0, "_LATE": 1, "_SPACING": 0.05}.items():
         monkeypatch.setattr(module, name, value)
     generator = np.random.default_rng(0)

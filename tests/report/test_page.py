@@ -17,7 +17,7 @@ from sklearn.metrics import adjusted_rand_score
 from pollux.inspection.hierarchy import Hierarchy
 from pollux.inspection.structure import Structure
 from pollux.report import Findings, render_page, write_page
-from pollux.report.page import DOUBT
+from pollux.report.overview import DOUBT
 from pollux.trees.words import percent, write_value
 from report_pages import HOSTILE, PAYLOADS, Node, data_of, iris_findings, make_findings, parse, unpack
 

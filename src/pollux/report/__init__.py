@@ -1,6 +1,7 @@
 """Reports of a clustering: a page, and figures."""
 
 from pollux.report.comparison import Comparison, compare
+from pollux.report.description import as_pictures, describe, describe_training
 from pollux.report.figures import (
     plot_confusion,
     plot_decision_regions,
@@ -10,10 +11,10 @@ from pollux.report.figures import (
     plot_profiles,
     plot_training,
 )
-from pollux.report.findings import Findings, Places, as_pictures, describe, describe_training, principal_map
+from pollux.report.findings import Findings, Places
+from pollux.report.maps import neighbour_map, principal_map
 from pollux.report.notebook import show
 from pollux.report.page import render_page, write_page
-from pollux.report.tsne import neighbour_map
 
 __all__ = [
     "Comparison",

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pollux.report.canvas import both_colours
-from pollux.report.findings import Findings, describe
+from pollux.report.description import describe
+from pollux.report.findings import Findings
 from pollux.report.markup import counted, integer, render
 from pollux.report.page import render_page
 from pollux.trees.explanation import named_clusters

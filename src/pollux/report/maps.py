@@ -1,7 +1,8 @@
-"""A map on which neighbours stay neighbours: a t-SNE in plain arrays, whose repulsion is summed on a grid."""
+"""Maps of samples: one on which neighbours stay neighbours, a t-SNE in plain arrays; and principal components."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,15 @@ _LONGEST_STEP = 5.0
 _MOST_ELEMENTS = 20_000_000
 
 Points = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Map:
+    """Where samples lie, (n, 2), and what the axes are; None where only who lies near whom means something."""
+
+    name: str
+    points: NDArray[np.floating[Any]]
+    axes: tuple[str, str] | None = None
 
 
 def neighbour_map(X: NDArray[Any]) -> Points:
@@ -62,6 +72,24 @@ def neighbour_map(X: NDArray[Any]) -> Points:
         # The mean of neighbours in two clusters would lie between them.
         points[part] = np.median(points[rows[near]], axis=1)
     return points
+
+
+def principal_map(X: NDArray[Any]) -> tuple[NDArray[np.float64], tuple[str, str]]:
+    """The first two principal components of X (n, d): points (n, 2), and what their axes are.
+
+    The components are those of at most 20,000 samples. Of a single feature, the second coordinate is zero.
+    """
+    X = np.asarray(X)
+    count = min(2, *X.shape)
+    rows = X
+    if len(X) > MOST_ROWS:
+        rows = X[np.random.default_rng(0).choice(len(X), MOST_ROWS, replace=False)]
+    components = PCA(count, random_state=0).fit(rows)
+    points = np.zeros((len(X), 2))
+    points[:, :count] = components.transform(X)
+    shares = [*np.nan_to_num(components.explained_variance_ratio_), 0.0][:2]
+    first, second = (f"principal component {k} ({share:.0%} of the variance)" for k, share in enumerate(shares, 1))
+    return points, (first, second)
 
 
 def _arrange(neighbours: NDArray[np.int64], y: Points) -> Points:

@@ -1,0 +1,93 @@
+"""The first screen of the page: what was found, in words and in a few numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from pollux.report.findings import Findings
+from pollux.report.markup import counted, integer, shortened
+from pollux.trees.words import percent
+
+# A sample is doubtful where its own cluster has less than this probability.
+DOUBT = 0.6
+EVIDENCE = {
+    "clear": "Clearly: there are gaps between the groups, or far fewer samples than within.",
+    "likely": "Likely: they touch, but explain the data better than a single group does.",
+    "none": "There is no sign of it: a single group explains the data as well. Take them as a way to divide it.",
+}
+
+
+def write_lead(findings: Findings) -> str:
+    """What was found, in one sentence or two."""
+    summary = findings.summary
+    n, sizes = findings.n_samples, findings.all_sizes if findings.totals is None else findings.totals
+    clusters = np.flatnonzero(sizes).tolist()
+    used = len(clusters)
+    limit = f", of at most {integer(summary.n_allowed)}" if summary.n_allowed > used else ""
+    drawn = "" if findings.totals is None else f"; {integer(len(summary.labels))} of them are shown"
+    words = f"{counted(n, 'sample')} in {counted(used, 'group')}{limit}{drawn}."
+    if used < 2:
+        return words
+
+    def told(cluster: int) -> str:
+        name = findings.cluster_name(cluster)
+        called = f"“{shortened(name, 80)}”" if name else f"cluster {cluster}"
+        return f"{share_in_words(sizes[cluster] / n)}, is {called}"
+
+    smallest = f"; the smallest, {told(clusters[-1])}" if used > 2 else ""
+    return f"{words} The largest, {told(clusters[0])}{smallest}."
+
+
+def answer_questions(findings: Findings) -> list[tuple[str, str]]:
+    """What a reader asks next, and the answer in words."""
+    summary = findings.summary
+    if len(summary.clusters) < 2:
+        return []
+    n_doubtful = int((summary.confidence < DOUBT).sum())
+    sure = share_in_words(float((summary.confidence >= DOUBT).mean()))
+    of_shown = "" if findings.totals is None else " of those shown"
+    doubt = f"; {counted(n_doubtful, 'sample')}{of_shown} could as well be elsewhere" if n_doubtful else ""
+    told = f"The model is sure of {sure} of the samples{doubt}. That does not tell whether its clusters are right."
+    if findings.agreement is not None:
+        changing = int((findings.agreement < 0.5).sum())
+        doubt = f"; on {counted(changing, 'sample')}{of_shown} most of them do not" if changing else ""
+        share = percent(float(findings.agreement.mean()))
+        told = f"Other trainings, on parts of the data, agree on {share} of the samples{doubt}."
+    answers = [("How sure", told)]
+    if findings.structure is not None:
+        answers.insert(0, ("Are they real?", EVIDENCE[findings.structure.grade]))
+    if findings.outliers is not None:
+        count = int(findings.outliers.sum())
+        ringed = "fits in nowhere: it is ringed" if count == 1 else "fit in nowhere: they are ringed"
+        told = f"{counted(count, 'sample')}{of_shown} {ringed} on the map."
+        told = told if count else "No sample lies far from all others."
+        answers.append(("Outliers", told))
+    if findings.explanation is not None:
+        leading = [name for name, share in findings.explanation.importances.items() if share >= 0.1][:3]
+        if leading:
+            answers.append(("Set apart by", f"{', '.join(shortened(name, 40) for name in leading)}."))
+    return answers
+
+
+def list_metrics(findings: Findings, scores: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    """The numbers a reader looks for first: name, value, note."""
+    summary, classes, n = findings.summary, findings.known_classes, findings.n_samples
+    first, last, sizes = summary.clusters[0], summary.clusters[-1], findings.all_sizes
+    limit = f"of at most {integer(summary.n_allowed)}" if summary.n_allowed > len(summary.clusters) else ""
+    metrics = [
+        ("Samples", integer(n), "" if findings.totals is None else f"{integer(len(summary.labels))} are shown"),
+        ("Clusters", integer(len(summary.clusters)), limit),
+        ("Largest", percent(sizes[first] / n), f"cluster {first}"),
+        ("Smallest", percent(sizes[last] / n), f"cluster {last}"),
+        ("Sure of", percent(float((summary.confidence >= DOUBT).mean())), f"at a probability of {percent(DOUBT)}"),
+    ]
+    labelled = ""
+    if classes is not None and not classes.known.all():
+        labelled = f"of {integer(classes.known.sum())} samples"
+    return metrics + [(name, value, labelled) for name, value in list(scores.items())[:2]]
+
+
+def share_in_words(share: float) -> str:
+    return percent(share).replace("<", "less than ").replace(">", "more than ")
