@@ -39,7 +39,8 @@ def made_up(run: Run) -> Record:
     else:
         most = run.settings.get("clusters", 50 if run.experiment == "model-selection" else 10)
         clusters = math.ceil(most * (0.5 + noise[1] / 2))
-        metrics = {"adjusted_rand_index": round(0.3 + 0.3 * noise[0], 6), "clusters": clusters}
+        score = round(0.3 + 0.3 * noise[0], 6)
+        metrics = {"adjusted_rand_index": score, "clusters": clusters, "curve": [[1, 0.1, most], [5, score, clusters]]}
     return Record(run, metrics, 1.5, VERSIONS)
 
 

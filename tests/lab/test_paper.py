@@ -19,7 +19,7 @@ from scipy.stats import norm
 from experiment_records import perform_run, write_encoder
 from pollux import load
 from pollux.lab import grid, reproduce_command
-from pollux.lab.grid import model_path
+from pollux.lab.grid import RunContext, UnfinishedRun, model_path
 from pollux.lab.paper import (
     EXPERIMENTS,
     cifar10,
@@ -73,10 +73,15 @@ def test_names_of_runs_stay_the_same() -> None:
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_a_remark_says_how_the_quick_profile_differs(name: str) -> None:
     quick, paper = (EXPERIMENTS[name].protocols[profile] for profile in ("quick", "paper"))
-    assert set(EXPERIMENTS[name].protocols) == {"quick", "paper"}
+    assert set(EXPERIMENTS[name].protocols) in ({"quick", "paper"}, {"quick", "cpu", "paper"})
     differs = list(quick.grid) != list(paper.grid) or quick.runs != paper.runs
     assert bool(quick.remark) == differs
     assert paper.remark == ""
+    # A profile for long runs on processors has every cell of the paper's tables, and says what it leaves out.
+    cpu = EXPERIMENTS[name].protocol("cpu")
+    assert bool(cpu.remark) == (cpu is not paper)
+    fewer, all_epochs = ([{**settings, "epochs": 0} for settings in one.grid] for one in (cpu, paper))
+    assert all(settings in fewer for settings in all_epochs) or name == "model-selection"
 
 
 def test_what_has_no_randomness_is_run_once() -> None:
@@ -310,6 +315,25 @@ def test_mnist_runs(tmp_path: Path) -> None:
     metrics = perform_run(Run("mnist", {"baseline": "kmeans", "clusters": 10}, 0), tmp_path).metrics
     assert good_score(metrics)
     assert metrics["objective"] < 0
+
+
+@pytest.mark.usefixtures("few_images")
+def test_a_run_is_scored_on_its_way(tmp_path: Path) -> None:
+    settings = {"model": "lenet5", "objective": "mmd_ova", "clusters": 10, "vat": 0.0, "epochs": 3}
+    whole = mnist.measure(settings, 7, RunContext(tmp_path))
+    run = UnfinishedRun(tmp_path / "run")
+    with run.open():
+        context = RunContext(tmp_path, unfinished=run)
+        first = mnist.measure({**settings, "epochs": 2}, 7, context)
+        # As if it had been killed while it was scored.
+        run.note(curve=first["curve"][:1])
+        scored = mnist.measure(settings, 7, context)
+    assert [epochs for epochs, _, _ in scored["curve"]] == [1, 2, 3]
+    assert scored["curve"][:2] == first["curve"]
+    assert {**scored, "curve": None} == {**whole, "curve": None}
+    again = UnfinishedRun(tmp_path / "run")
+    with again.open():
+        assert again.scores["curve"] == scored["curve"][:2]
 
 
 def test_images_are_scaled_and_padded(few_images: None) -> None:

@@ -387,10 +387,17 @@ def record_of(task: Task, metrics: Mapping[str, Any], seconds: float = 0.0, warn
 
 
 class UnfinishedRun:
-    """The folder of a run under way: checkpoints of its fits, the seconds spent and the warnings given so far."""
+    """The folder of a run under way: checkpoints of its fits, the seconds spent and the warnings given so far.
+
+    Attributes
+    ----------
+    scores : dict
+        What the run has measured on its way, as JSON can hold it; kept by :meth:`note`.
+    """
 
     def __init__(self, folder: Path, every: str = CHECKPOINT_EVERY) -> None:
         self.folder, self._every = folder, every
+        self.scores: dict[str, Any] = {}
         self._start = self._noted = time.monotonic()
         self.before, self._warnings = 0.0, list[str]()
         self._caught: Sequence[warnings.WarningMessage] = ()
@@ -415,10 +422,11 @@ class UnfinishedRun:
                 notes = decode_json((self.folder / "run.json").read_bytes())
                 is_same = notes["code"] == code_digest()
                 before, warned = float(notes["seconds"]), list(notes["warnings"])
+                scores = dict(notes.get("scores", {}))
             except (OSError, ValueError, TypeError, KeyError):
                 is_same = False
             if is_same:
-                self.before, self._warnings = before, warned
+                self.before, self._warnings, self.scores = before, warned, scores
             else:
                 self._clear()
             self._write()
@@ -440,9 +448,14 @@ class UnfinishedRun:
             with contextlib.suppress(OSError):
                 self._write()
 
+    def note(self, **scores: Any) -> None:
+        """Keep what was measured, for the process that continues the run if this one is killed."""
+        self.scores.update(scores)
+        self._write()
+
     def _write(self) -> None:
         self._noted = time.monotonic()
-        notes = {"code": code_digest(), "seconds": self.seconds, "warnings": self.warnings}
+        notes = {"code": code_digest(), "seconds": self.seconds, "warnings": self.warnings, "scores": self.scores}
         write_text(self.folder / "run.json", json.dumps(notes))
 
     def _clear(self) -> None:

@@ -33,7 +33,10 @@ def add(commands: Any) -> None:
     )
     reproduce.add_argument("names", metavar="NAME", nargs="*", help="which experiments; all of them: all")
     reproduce.add_argument(
-        "--profile", choices=("quick", "paper"), default="quick", help="minutes each (default), or the whole protocol"
+        "--profile",
+        choices=("quick", "cpu", "paper"),
+        default="quick",
+        help="minutes each (default), the whole protocol but for fewer epochs on images, or the whole protocol",
     )
     reproduce.add_argument("--runs", metavar="N", type=int, help="seeds of each setting (default: the profile's)")
     reproduce.add_argument("--jobs", metavar="N", type=int, help="runs at a time (default: one a core)")

@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -20,11 +20,14 @@ from pollux.geometry.affinity import Block
 from pollux.geometry.pairwise import Kind
 from pollux.lab.datasets import load_images
 from pollux.lab.grid import RunContext
-from pollux.lab.paper.comparisons import Comparison, ComparisonRow, ComparisonTable, compare, draw_bars
-from pollux.lab.paper.experiment import OBJECTIVES, Experiment, Protocol, fit_run, score, score_clustering
+from pollux.lab.paper.comparisons import Comparison, ComparisonRow, ComparisonTable, compare, draw_bars, draw_curves
+from pollux.lab.paper.experiment import OBJECTIVES, Experiment, Protocol, fit_in_stages, score
 from pollux.lab.pretraining import load_encoder
 from pollux.lab.records import Record, Run, Settings
 from pollux.models import lenet5, resnet18
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 GEOMETRIC = ("mmd_ova", "mmd_ovo", "wasserstein_ova", "wasserstein_ovo")
 COLUMNS = (("kl_ova", ""), *((name, "pixels") for name in GEOMETRIC), *((name, "simclr") for name in GEOMETRIC))
@@ -35,11 +38,11 @@ PUBLISHED = {
 PUBLISHED_KMEANS = {"pixels": 0.041, "simclr": 0.147}
 TITLES = {"pixels": "pixels", "simclr": "SimCLR features"}
 MODEL_NAMES = {"lenet5": "LeNet-5", "resnet18": "ResNet-18"}
-# The first records are of networks for small images; with the setting ``network`` they are those of the paper. The last
-# hidden layer of LeNet-5 has 250 units.
+PAPERS_EPOCHS = 200
+# The paper's have the setting ``network``; the first records are of a LeNet-5 of ours. Their last hidden layer has 250
+# units.
 NETWORKS: dict[tuple[str, str], Any] = {
     ("", "lenet5"): functools.partial(lenet5, width=250),
-    ("", "resnet18"): "resnet18",
     ("paper", "lenet5"): functools.partial(lenet5, width=250, activation="tanh", pooling="average"),
     ("paper", "resnet18"): functools.partial(resnet18, stem="imagenet"),
 }
@@ -117,8 +120,7 @@ def measure(settings: Settings, seed: int, context: RunContext) -> Mapping[str, 
         # Features of another encoder are another training, which its checkpoints do not know.
         "fit": "-".join(["fit", *of_encoder.values()]),
     }
-    clustering = fit_run(train, 10, settings, seed, context, **options)
-    return {**score_clustering(clustering, test, classes), **of_encoder}
+    return {**fit_in_stages(train, 10, settings, seed, context, test, classes, **options), **of_encoder}
 
 
 def find_encoder(folder: Path) -> Path:
@@ -155,34 +157,45 @@ def outdated(record: Record, folder: Path) -> bool:
     return used is not None and path.exists() and used != _digest(path)
 
 
-def grid(epochs: int, models: Sequence[str], geometries: Sequence[str], *networks: str) -> Iterator[Settings]:
-    """The MI, which needs no geometry, and MMD and Wasserstein on pixels and on features."""
-    for further in ({}, *({"network": network} for network in networks)):
-        for model in models:
-            for objective, geometry in COLUMNS:
-                if not geometry or geometry in geometries:
-                    common = {"model": model, "objective": objective, "geometry": geometry or "none"}
-                    yield {**common, **further, "epochs": epochs}
+def grid(epochs: Mapping[tuple[str, str], int], geometries: Sequence[str]) -> Iterator[Settings]:
+    """The MI, which needs no geometry, MMD and Wasserstein on pixels and on features; epochs by network and model."""
+    for (network, model), number in epochs.items():
+        for objective, geometry in COLUMNS:
+            if not geometry or geometry in geometries:
+                common = {"model": model, "objective": objective, "geometry": geometry or "none"}
+                yield {**common, **({"network": network} if network else {}), "epochs": number}
     yield from ({"baseline": "kmeans", "geometry": geometry} for geometry in geometries)
 
 
 def tables(records: Sequence[Record]) -> list[ComparisonTable]:
-    """The table of the paper, a row for each of its columns; and one more for its own networks, if these were tried."""
-    tried = {record.run.settings.get("network", "") for record in records} | {""}
-    return [_table(records, network) for network in sorted(tried)]
+    """The table of the paper, a row for each of its columns; and one more for networks of ours, if these were tried."""
+    ours = [record for record in records if not record.run.settings.get("network", "baseline" in record.run.settings)]
+    return [_table(records, "paper", [*MODEL_NAMES]), *([_table(ours, "", ["lenet5"])] if ours else [])]
 
 
-def _table(records: Sequence[Record], network: str) -> ComparisonTable:
+def _table(records: Sequence[Record], network: str, models: Sequence[str]) -> ComparisonTable:
     rows = []
     for column, (objective, geometry) in enumerate(COLUMNS):
         wanted = {"objective": objective, "geometry": geometry or "none", "network": network or None}
-        cells = [compare(records, {**wanted, "model": model}, PUBLISHED[model][column]) for model in MODEL_NAMES]
+        cells = [compare(records, {**wanted, "model": model}, PUBLISHED[model][column]) for model in models]
         rows.append(ComparisonRow(f"{OBJECTIVES[objective]}{f', {TITLES[geometry]}' if geometry else ''}", cells))
-    for geometry, published in () if network else PUBLISHED_KMEANS.items():
+    for geometry, published in PUBLISHED_KMEANS.items() if network else ():
         kmeans = compare(records, {"baseline": "kmeans", "geometry": geometry}, published)
         rows.append(ComparisonRow(f"k-means, {TITLES[geometry]}", [kmeans, Comparison()]))
     title = "ARI on the test images of CIFAR-10 (clusters in use)"
-    return ComparisonTable(title + (": the networks of the paper" if network else ""), [*MODEL_NAMES.values()], rows)
+    names = [MODEL_NAMES[model] for model in models]
+    return ComparisonTable(title + ("" if network else ": rectifiers and max-pooling"), names, rows)
+
+
+def draw(records: Sequence[Record], folder: Path) -> dict[str, Figure]:
+    """The tables as bars, and how the scores came about."""
+    panels = {
+        f"{name}, {TITLES[geometry]}": {"model": model, "geometry": geometry, "network": "paper"}
+        for model, name in MODEL_NAMES.items()
+        for geometry in TITLES
+    }
+    shown = {name: OBJECTIVES[name] for name in GEOMETRIC}
+    return {**draw_bars(tables)(records, folder), **draw_curves(records, panels, shown, PAPERS_EPOCHS)}
 
 
 EXPERIMENT = Experiment(
@@ -190,16 +203,21 @@ EXPERIMENT = Experiment(
     title="CIFAR-10 clustering using a SimCLR-derived kernel",
     place="section 4.5",
     protocols={
-        "paper": Protocol(list(grid(200, ("lenet5", "resnet18"), ("pixels", "simclr"), "paper")), runs=1),
+        "paper": Protocol(list(grid({("paper", model): PAPERS_EPOCHS for model in MODEL_NAMES}, [*TITLES])), runs=1),
+        "cpu": Protocol(
+            list(grid({("paper", "lenet5"): 50, ("paper", "resnet18"): 5, ("", "lenet5"): 5}, [*TITLES])),
+            runs=1,
+            remark="50 epochs of LeNet-5, 5 of ResNet-18 and of a LeNet-5 with rectifiers, instead of 200",
+        ),
         "quick": Protocol(
-            list(grid(2, ("lenet5",), ("pixels",))),
+            list(grid({("paper", "lenet5"): 2}, ["pixels"])),
             runs=1,
             remark="2 epochs instead of 200, LeNet-5 and pixels only: no encoder is needed",
         ),
     },
     measure=measure,
     tables=tables,
-    figures=draw_bars(tables),
+    figures=draw,
     outdated=outdated,
     data=("cifar10",),
     check=check,

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pollux.app.console import counted
-from pollux.lab.charts import set_grid, set_title
+from pollux.lab.charts import family_colour, set_grid, set_title
 from pollux.lab.records import Record
 from pollux.lab.results import NOT_RUN, NOTHING, Cell, Table, typeset, with_sign
-from pollux.report.canvas import INK, colours, new_figure
+from pollux.report.canvas import INK, QUIET, colours, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -234,3 +234,35 @@ def _bars(table: ComparisonTable) -> Figure | None:
     whiskers = " Whiskers are standard deviations." if any(found and found.deviation for found in measured) else ""
     figure.set_label(f"{table.title}: published and measured.{whiskers}")
     return figure
+
+
+def draw_curves(
+    records: Sequence[Record], panels: Mapping[str, Mapping[str, Any]], objectives: Mapping[str, str], whole: int
+) -> dict[str, Figure]:
+    """ARI against epochs of the runs that were scored on their way, as the figure ``curves``; nothing of nothing.
+
+    Each panel has the runs of its settings, a line for each objective: that of its first variant.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for title, wanted in panels.items():
+        for record in records:
+            curve, objective = record.metrics.get("curve", ()), record.run.settings.get("objective", "")
+            if len(curve) > 1 and objective in objectives and record.run.has(wanted):
+                found.setdefault(title, {}).setdefault(objective, curve)
+    if not found:
+        return {}
+    figure = new_figure(2.6 + 2.9 * len(found), 4.2)
+    axes = figure.subplots(1, len(found), sharey=True, squeeze=False)[0]
+    for (title, curves), ax in zip(found.items(), axes, strict=True):
+        set_grid(set_title(ax, title), "epochs").set_xscale("log")
+        for objective, curve in curves.items():
+            epochs, scores, _ = zip(*curve, strict=True)
+            style = "--" if objective.endswith("ovo") else "-"
+            ax.plot(epochs, scores, style, color=family_colour(objective), lw=1.6, label=objectives[objective])
+    axes[0].set_ylabel("ARI", color=QUIET)
+    handles = {label: line for ax in axes for line, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+    names = [name for name in objectives.values() if name in handles]
+    legend: dict[str, Any] = {"frameon": False, "fontsize": 9, "labelcolor": INK, "loc": "outside right upper"}
+    figure.legend([handles[name] for name in names], names, **legend)
+    figure.set_label(f"ARI on the test images while a model is trained; the paper trains for {whole} epochs.")
+    return {"curves": figure}

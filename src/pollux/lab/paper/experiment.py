@@ -74,7 +74,8 @@ class Experiment:
     name: str
     title: str
     place: str  # in the paper
-    protocols: Mapping[str, Protocol]  # "quick" and "paper": what is run
+    # "quick", "paper" and, where the paper's takes days, "cpu": what is run.
+    protocols: Mapping[str, Protocol]
     measure: Measure
     tables: Tables
     figures: Callable[[Sequence[Record], Path], Mapping[str, Figure]] | None = None
@@ -87,6 +88,10 @@ class Experiment:
     timed: bool = False  # then its runs are done one at a time
     # Lines that say whether what the paper found was found here.
     conclusion: Callable[[Sequence[Record]], Sequence[str]] = lambda records: []
+
+    def protocol(self, profile: str) -> Protocol:
+        """What is run in a profile."""
+        return self.protocols.get(profile, self.protocols["paper"])
 
 
 # What the experiments measure in the same way.
@@ -104,6 +109,8 @@ OBJECTIVES = {
 }
 """The ten GEMINIs of the paper, and how tables name them."""
 
+# Epochs after which a long training is scored.
+STAGES = (1, 2, 5, 10, 20, 50, 100, 200)
 # The authors compute with probabilities of at least this.
 AUTHORS_CLIP = 1e-12
 
@@ -133,6 +140,36 @@ def fit_run(
     ).fit(X)
     context.save_model(clustering)
     return clustering
+
+
+def fit_in_stages(
+    X: Any,
+    n_clusters: int,
+    settings: Settings,
+    seed: int,
+    context: RunContext,
+    unseen: Any,
+    classes: ArrayLike,
+    **parameters: Any,
+) -> Mapping[str, Any]:
+    """The scores of a run on unseen rows of known classes, and its curve: [epochs, ARI, clusters in use] on the way.
+
+    A training that is continued from its checkpoint has the bits of one that was not interrupted, so that the stages
+    change nothing but where it is looked at.
+    """
+    unfinished = context.unfinished
+    curve: list[list[float]] = [] if unfinished is None else list(unfinished.scores.get("curve", []))
+    done = curve[-1][0] if curve else 0
+    last = settings["epochs"]
+    scores: Mapping[str, Any] = {}
+    # Without checkpoints every stage would begin anew.
+    for epochs in [last] if unfinished is None else [*(stage for stage in STAGES if done < stage < last), last]:
+        clustering = fit_run(X, n_clusters, {**settings, "epochs": epochs}, seed, context, **parameters)
+        scores = score_clustering(clustering, unseen, classes)
+        if epochs < last and unfinished is not None:
+            curve.append([epochs, scores["adjusted_rand_index"], scores["clusters"]])
+            unfinished.note(curve=curve)
+    return {**scores, "curve": [*curve, [last, scores["adjusted_rand_index"], scores["clusters"]]]}
 
 
 def score(classes: ArrayLike, labels: ArrayLike) -> dict[str, Any]:

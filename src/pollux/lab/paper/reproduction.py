@@ -172,7 +172,7 @@ def choose(
             raise InputError(f"There is no experiment {name!r}.{hint} There are: {', '.join(EXPERIMENTS)}; or all.")
     experiments = [EXPERIMENTS[name] for name in dict.fromkeys(EXPERIMENTS if "all" in names else names)]
     wanted, values = _pairs("--only", only), _pairs("--set", other)
-    known = {name for experiment in experiments for name in experiment.protocols[profile].values}
+    known = {name for experiment in experiments for name in experiment.protocol(profile).values}
     for name, _ in [*wanted, *values]:
         if name not in known:
             raise InputError(
@@ -185,7 +185,7 @@ def choose(
         raise InputError(f"--set gives {twice[0]} more than one value: one command for each, please.")
     chosen = []
     for experiment in experiments:
-        protocol = experiment.protocols[profile]
+        protocol = experiment.protocol(profile)
         kept: dict[str, list[Any]] = {name: [] for name, _ in wanted}
         for name, text in wanted:
             kept[name] += _meant(text, protocol.values.get(name, []))
@@ -294,7 +294,7 @@ def report_on(
 
 def _departure(experiment: Experiment, protocol: Protocol, profile: str) -> str:
     """How what was run differs from the full protocol; nothing where it does not."""
-    paper, usual = experiment.protocols["paper"], experiment.protocols[profile]
+    paper, usual = experiment.protocols["paper"], experiment.protocol(profile)
     if (protocol.grid, protocol.runs) == (paper.grid, paper.runs):
         return ""
     is_changed = (protocol.grid, protocol.runs) != (usual.grid, usual.runs)
