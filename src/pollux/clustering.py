@@ -37,7 +37,7 @@ from pollux.data.scaling import prepared
 from pollux.errors import InputError, option, warn
 from pollux.fitted import Fitted, check_sizes, say_outside
 from pollux.geometry import Geometry, Precomputed
-from pollux.inspection.confidence import Confidence, align_labels
+from pollux.inspection.confidence import Confidence, align_labels, find_temperature, likeliest
 from pollux.inspection.hierarchy import Hierarchy, build_hierarchy
 from pollux.inspection.structure import Structure
 from pollux.io import model_files, tensors
@@ -629,6 +629,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         must_link: Any = None,
         cannot_link: Any = None,
         hint_weight: float = 10.0,
+        temperature: bool = False,
     ) -> Self:
         """Find how often other trainings agree with this one: ``confidence_`` (n,), and :meth:`predict_confidence`.
 
@@ -647,6 +648,9 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         sample_weight, known, must_link, cannot_link, hint_weight
             What the fit was given of X, for the other trainings to be of the same method. Hints on samples that one of
             them does not learn from are not heeded by it.
+        temperature : bool
+            Whether probabilities become softmax(log p / T), with the T at which the highest of a sample is on average
+            what the confidence is. Clusters stay what they are.
         """
         check_is_fitted(self)
         X, K = self._validate(X), len(self.fitted_.order)
@@ -668,7 +672,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         if n <= fewest:
             raise InputError(f"To assess takes more samples than clusters: {n} are too few.")
         log_p = self.fitted_.log_probabilities(X).numpy()
-        labels, agreement = log_p.argmax(1), np.zeros(X.shape[0])
+        first_two, agreement = likeliest(log_p), np.zeros((X.shape[0], 2))
         random = check_random_state(self.random_state)
         # What "auto" stood for stays, and what is scaled already, as an encoded table is.
         own = replace_auto(self, self.fitted_.chosen) | {"n_clusters": K, "verbose": False, "callbacks": ()}
@@ -688,18 +692,29 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
                 else:
                     other.fit(X[some])
             found = other.fitted_.log_probabilities(X).numpy().argmax(1)
-            agreement += (align_labels(labels, found, K) == labels) / n_fits
+            agreement += (align_labels(first_two[:, 0], found, K)[:, None] == first_two) / n_fits
         confidence = Confidence.learn(log_p, agreement)
+        if temperature:
+            found_temperature = find_temperature(log_p, float(agreement[:, 0].mean()))
+            confidence = replace(confidence, temperature=torch.tensor(found_temperature, dtype=torch.float64))
         self.fitted_ = replace(self.fitted_, confidence=confidence, given_structure=self.fitted_.known_structure)
         self.confidence_ = confidence.predict(log_p)
         return self
 
-    def predict_confidence(self, X: Any) -> NDArray[np.float64]:
-        """The share (n,) of other trainings that would give each sample the same cluster, after :meth:`assess`."""
+    def predict_confidence(self, X: Any, labels: Any = None) -> NDArray[np.float64]:
+        """The share (n,) of other trainings that would give each sample the same cluster, after :meth:`assess`.
+
+        The cluster is the likeliest, or that of ``labels`` (n,), as sizes may have changed it.
+        """
         check_is_fitted(self)
         if self.fitted_.confidence is None:
             raise ValueError("How sure the clusters are is not known yet: call assess(X) with the samples of the fit.")
-        return self.fitted_.confidence.predict(self.fitted_.log_probabilities(self._validate(X)).numpy())
+        log_p = self.fitted_.log_probabilities(self._validate(X)).numpy()
+        if labels is not None:
+            labels = np.asarray(labels)
+            if labels.shape != log_p.shape[:1] or not np.isin(labels, np.arange(log_p.shape[1])).all():
+                raise InputError(f"labels are the clusters of the {len(log_p)} samples, 0 to {log_p.shape[1] - 1}.")
+        return self.fitted_.confidence.predict(log_p, labels)
 
     def save(self, path: str | Path) -> None:
         """Write the model to one file, for :func:`pollux.load`; of a network of your own, its weights."""

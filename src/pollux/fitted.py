@@ -266,8 +266,13 @@ class Fitted:
         """The shape of a sample as the network sees it."""
         return self.shape if self.scaling is None else self.scaling.shape
 
+    @property
+    def temperature(self) -> float:
+        """What log-probabilities are divided by for probabilities to be as sure as other trainings are."""
+        return 1.0 if self.confidence is None else float(self.confidence.temperature)
+
     def log_probabilities(self, X: Any) -> Tensor:
-        """log p(y|x) (n, K) of validated samples X (n, …); these still differ where probabilities are 0 or 1."""
+        """log p(y|x) (n, K) of samples X (n, …) as trained; these still differ where probabilities are 0 or 1."""
         rows = prepared(X, self.scaling, torch.int64 if self.takes_integers else self.dtype, self.device)
         parts = [
             log_probabilities(self.module, rows[index], len(self.order)).cpu()[:, self.order]
@@ -277,7 +282,10 @@ class Fitted:
 
     def probabilities(self, X: Any) -> NDArray[np.floating[Any]]:
         """p(y|x) (n, K) of validated samples X (n, …)."""
-        probabilities = self.log_probabilities(X).exp().numpy()
+        log_p = self.log_probabilities(X)
+        if self.temperature != 1:
+            log_p = (log_p / self.temperature).log_softmax(1)
+        probabilities = log_p.exp().numpy()
         if not np.isfinite(probabilities).all():
             raise ValueError(
                 "The model returned NaN for some samples: their values are too large for its arithmetic. "

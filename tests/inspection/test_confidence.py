@@ -16,7 +16,7 @@ from blobs import blobs
 from commands import good
 from pollux import GeminiClustering
 from pollux.errors import InputError
-from pollux.inspection.confidence import Confidence, align_labels
+from pollux.inspection.confidence import Confidence, align_labels, find_temperature
 
 LINEAR = {"model": "linear", "objective": "mmd_ova", "n_init": 1, "init": "kmeans", "max_epochs": 2, "random_state": 0}
 
@@ -35,16 +35,23 @@ def test_a_function_of_the_margin_is_learned_for_each_cluster() -> None:
     log_p = np.stack([np.where(labels == k, 0.0, -margin) for k in (0, 1)], 1)
     truth = np.where(labels == 0, 0.5 + margin / 100, 0.3)
     agreement = random.binomial(10, truth) / 10
-    found = Confidence.learn(log_p, agreement).predict(log_p)
+    learned = Confidence.learn(log_p, np.stack([agreement, 1 - agreement], 1))
+    found = learned.predict(log_p)
     # Of 1,000 shares of ten draws each the knots are means of tens or hundreds.
     assert np.abs(found - truth).mean() < 0.05
     assert (np.diff(found[labels == 0][np.argsort(margin[labels == 0])]) >= 0).all()
+    other = learned.predict(log_p, 1 - labels)
+    # Of rows of cluster 1 the other trainings give 0 to 0.7, more than to rows of 0 that are near the boundary: it is
+    # held to what these have.
+    assert np.abs(other[labels == 1] - 0.5).mean() < 0.1
+    assert (other <= learned.predict(log_p[:1] * 0, np.zeros(1, dtype=int))[0] + 0.05)[labels == 1].all()
 
 
 def test_equal_margins_have_one_share_in_any_order() -> None:
     margin, agreement = np.repeat([1.0, 2.0, 1e6], 20), np.tile([0.0, 1.0, 1.0, 0.5], 15)
     log_p = np.stack([np.zeros(60), -margin], 1)
-    learned = [Confidence.learn(log_p[order], agreement[order]) for order in (np.argsort(agreement), np.arange(60))]
+    both = np.stack([agreement, 1 - agreement], 1)
+    learned = [Confidence.learn(log_p[order], both[order]) for order in (np.argsort(agreement), np.arange(60))]
     # Sums of twenty shares in another order.
     np.testing.assert_allclose(learned[0].shares, learned[1].shares, atol=100 * np.finfo(float).eps)
     np.testing.assert_allclose(learned[0].predict(log_p), 0.625)
@@ -59,6 +66,43 @@ def test_clusters_are_sure_and_noise_is_not() -> None:
     unsure = GeminiClustering(6, **LINEAR).fit(noise).assess(noise, n_fits=4)
     assert unsure.confidence_.mean() < 0.9
     np.testing.assert_array_equal(unsure.predict_confidence(noise), unsure.confidence_)
+
+
+def test_samples_that_sizes_move_are_as_sure_as_their_new_cluster() -> None:
+    X, classes = blobs()
+    X = X[(classes > 0) | (np.arange(len(X)) < 60)]
+    clustering = GeminiClustering(3, **LINEAR).fit(X, max_size=0.35).assess(X, n_fits=3)
+    moved = clustering.labels_ != clustering.predict(X)
+    sure = clustering.predict_confidence(X, clustering.labels_)
+    np.testing.assert_array_equal(sure[~moved], clustering.confidence_[~moved])
+    assert moved.any()
+    assert (sure[moved] < clustering.confidence_[moved]).all()
+    for wrong in (clustering.labels_[:-1], clustering.labels_ + 1):
+        with pytest.raises(InputError, match="clusters of the"):
+            clustering.predict_confidence(X, wrong)
+
+
+def test_a_temperature_makes_probabilities_as_sure_as_other_trainings(tmp_path: Path) -> None:
+    X = np.random.default_rng(0).normal(size=(200, 3))
+    plain = GeminiClustering(6, **LINEAR).fit(X).assess(X, n_fits=4)
+    before, labels = plain.predict_proba(X), plain.predict(X)
+    tempered = plain.assess(X, n_fits=4, temperature=True)
+    probabilities = tempered.predict_proba(X)
+    np.testing.assert_array_equal(probabilities.argmax(1), labels)
+    assert abs(probabilities.max(1).mean() - tempered.confidence_.mean()) < 0.01
+    assert abs(before.max(1).mean() - tempered.confidence_.mean()) > 0.05
+    np.testing.assert_allclose(probabilities.sum(1), 1, rtol=1e-5)
+    tempered.save(tmp_path / "model.pollux")
+    again = pollux.load(tmp_path / "model.pollux")
+    np.testing.assert_array_equal(again.predict_proba(X), probabilities)
+    np.testing.assert_array_equal(tempered.assess(X, n_fits=2).predict_proba(X), before)
+
+
+def test_temperatures_of_the_extremes_are_finite() -> None:
+    log_p = np.log(np.array([[0.9, 0.1], [0.6, 0.4]]))
+    assert find_temperature(log_p, 0.75) == pytest.approx(1)
+    assert find_temperature(log_p, 1.0) == pytest.approx(0.01)
+    assert find_temperature(log_p, 0.5) == pytest.approx(100)
 
 
 @pytest.fixture
@@ -129,7 +173,7 @@ def test_it_survives_files_and_pickles(tmp_path: Path) -> None:
 
 
 def test_a_damaged_confidence_is_refused() -> None:
-    whole = Confidence.learn(np.log([[0.9, 0.1], [0.2, 0.8]]), np.ones(2))
+    whole = Confidence.learn(np.log([[0.9, 0.1], [0.2, 0.8]]), np.ones((2, 2)))
     whole.check(2)
     with pytest.raises(ValueError, match="other clusters"):
         whole.check(3)

@@ -32,14 +32,14 @@ onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 pandas = pytest.importorskip("pandas")
 
-Run = Callable[..., tuple[NDArray[np.float32], NDArray[np.int64]]]
+Run = Callable[..., tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.float32]]]
 TOLERANCE = 1e-5
 
 
 def runner(path: Path) -> Run:
     """What onnxruntime finds in a file."""
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    assert [output.name for output in session.get_outputs()] == ["probabilities", "cluster"]
+    assert [output.name for output in session.get_outputs()] == ["probabilities", "cluster", "score"]
     return lambda **inputs: session.run(None, inputs)
 
 
@@ -55,13 +55,14 @@ def fitted(X: Any, n_clusters: int = 4, **parameters: Any) -> GeminiClustering:
         return make_clustering(n_clusters, **settings).fit(X)
 
 
-def assert_same(found: tuple[Any, Any], clustering: GeminiClustering, rows: Any) -> None:
-    probabilities, cluster = found
+def assert_same(found: tuple[Any, Any, Any], clustering: GeminiClustering, rows: Any) -> None:
+    probabilities, cluster, score = found
     expected = clustering.predict_proba(rows)
     assert probabilities.dtype == np.float32
     assert cluster.dtype == np.int64
     np.testing.assert_allclose(probabilities, expected, rtol=0, atol=TOLERANCE)
     np.testing.assert_array_equal(cluster, clustering.predict(rows))
+    np.testing.assert_allclose(score, clustering.score_samples(rows), rtol=1e-5)
     assert np.ptp(expected) > 0.01
     assert expected.max() < 0.9999
 
@@ -255,10 +256,11 @@ def test_rows_that_would_be_refused_have_no_cluster(tmp_path: Path) -> None:
         to_onnx(clustering, tmp_path / f"{name}.onnx")
         rows = X[:6].copy()
         rows[1, 2], rows[2, 0], rows[3, 1], rows[4, 1] = np.nan, np.inf, -np.inf, 1e300
-        probabilities, cluster = runner(tmp_path / f"{name}.onnx")(numbers=rows)
+        probabilities, cluster, score = runner(tmp_path / f"{name}.onnx")(numbers=rows)
         np.testing.assert_array_equal(np.isnan(probabilities).all(1), [False, True, True, True, True, False])
         np.testing.assert_array_equal(cluster[1:5], -1)
-        assert_same((probabilities[[0, 5]], cluster[[0, 5]]), clustering, rows[[0, 5]])
+        assert not np.isfinite(score[1:5]).any()
+        assert_same((probabilities[[0, 5]], cluster[[0, 5]], score[[0, 5]]), clustering, rows[[0, 5]])
 
 
 def test_missing_text_is_refused_where_training_had_none(tmp_path: Path) -> None:
@@ -266,7 +268,7 @@ def test_missing_text_is_refused_where_training_had_none(tmp_path: Path) -> None
     to_onnx(run_of(tmp_path / "data.csv", missing="drop"), tmp_path / "m.onnx")
     inputs = table_inputs(mixed_table(3))
     inputs["categories"][1, 0] = ""
-    probabilities, cluster = runner(tmp_path / "m.onnx")(**inputs)
+    probabilities, cluster, _ = runner(tmp_path / "m.onnx")(**inputs)
     assert np.isnan(probabilities[1]).all()
     assert np.isfinite(probabilities[[0, 2]]).all()
     assert cluster[1] == -1

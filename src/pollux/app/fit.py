@@ -372,7 +372,7 @@ def _run_training(
             with at_most(settings.threads):
                 notes = _fit(clustering, samples, hints | data.sizes())
                 if settings.assess and folder is not None and not checkpoints.stopped:
-                    notes += _assess(clustering, samples, hints)
+                    notes += _assess(clustering, samples, hints | {"temperature": settings.temperature})
             lap("training")
             if folder is None:
                 return None
@@ -424,11 +424,11 @@ def _fit(clustering: GeminiClustering, samples: Any, wishes: dict[str, Any]) -> 
     return list(dict.fromkeys(notes))
 
 
-def _assess(clustering: GeminiClustering, samples: Any, hints: dict[str, Any]) -> list[str]:
+def _assess(clustering: GeminiClustering, samples: Any, given: dict[str, Any]) -> list[str]:
     """Find how sure the clusters are; what the user should know of it. What was trained is not lost by it."""
     try:
         with handle_signals(interrupt):
-            clustering.assess(samples, **hints)
+            clustering.assess(samples, **given)
     except KeyboardInterrupt:
         reason = "it was stopped"
     except ValueError as error:

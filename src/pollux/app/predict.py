@@ -134,7 +134,7 @@ def run(options: argparse.Namespace) -> int:
             with_data = [name for name in part.names if name in own or not own] if options.with_data else []
             beside = list(dict.fromkeys([*run_data.identifiers_of(part, encoding), *asked, *with_data]))
             numbers = part.first + np.flatnonzero(kept)
-            sure = run_data.confidence_of(clustering.fitted_, X)
+            sure = run_data.confidence_of(clustering.fitted_, X, probabilities.argmax(1))
             write(
                 run_data.assignment_columns(part, numbers, probabilities, beside, outlier, names=names, confidence=sure)
             )

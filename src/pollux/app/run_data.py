@@ -287,7 +287,7 @@ class RunData:
                     look_at(part, labels)
                 beside = [*identifiers_of(part, self.encoding), *(part.names if with_data else ())]
                 given = names if with_data else {}
-                sure = confidence_of(fitted, X)
+                sure = confidence_of(fitted, X, labels)
                 write(assignment_columns(part, numbers, probabilities, beside, outlier, labels, given, sure))
                 rows += np.bincount(labels, minlength=len(rows))
                 sure = probabilities[np.arange(len(labels)), labels] if sure is None else sure
@@ -550,11 +550,11 @@ _NESTED = ("list", "large_list", "fixed_size", "struct", "map", "binary", "large
 _MOST_ROWS_OF_A_SHEET = 1_048_575
 
 
-def confidence_of(fitted: Fitted, X: Any) -> NDArray[np.float64] | None:
-    """The share (n,) of other trainings that agree on validated samples X (n, …); None where it was not assessed."""
+def confidence_of(fitted: Fitted, X: Any, labels: NDArray[np.int64]) -> NDArray[np.float64] | None:
+    """The share (n,) of other trainings that agree on the labels (n,) of samples X; None where it was not assessed."""
     if fitted.confidence is None or not len(X):
         return None if fitted.confidence is None else np.empty(0)
-    return fitted.confidence.predict(fitted.log_probabilities(X).numpy())
+    return fitted.confidence.predict(fitted.log_probabilities(X).numpy(), labels)
 
 
 def assignment_columns(

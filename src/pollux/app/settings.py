@@ -275,6 +275,11 @@ class Settings:
         "fit twenty samples of the rows too: a column confidence says how often they agree on each row, and the "
         "confidence of a cluster is its mean, not the mean probability",
     )
+    temperature: bool = setting(
+        False,
+        OUTPUT,
+        "with --assess, scale probabilities so that the highest of a row is on average what the confidence is",
+    )
     with_data: bool = setting(
         False, OUTPUT, "write the columns of DATA, and the names of clusters, beside the cluster of each row"
     )
@@ -308,6 +313,8 @@ class Settings:
             )
         if not self.outliers < 1:
             raise InputError(f"{_spelled('outliers')} is a share of the rows, such as 0.02; not {self.outliers}.")
+        if self.temperature and not self.assess:
+            raise InputError(f"{_spelled('temperature')} takes what {_spelled('assess')} finds: give both.")
         epochs, trial = self.max_epochs, self.trial_epochs
         if isinstance(trial, float) and not 0 < trial < 1:
             raise InputError(f"{_spelled('trial_epochs')} is a number of epochs, or a share such as 0.25; not {trial}.")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+import math
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import softmax
 from sklearn.isotonic import isotonic_regression
 from torch import Tensor
 
@@ -22,39 +24,43 @@ def align_labels(labels: NDArray[np.int64], others: NDArray[np.int64], n_cluster
 
 @dataclass(frozen=True, eq=False)
 class Confidence:
-    """The share of other trainings that agree, for each cluster a function of the margin that never falls.
+    """The share of other trainings that agree, for each cluster a function of its margin that never falls.
 
+    The margin of cluster k is log p(k|x) less the greatest of the others: positive where k is the likeliest.
     Probabilities of a model that was trained to decide are near 1 wherever it is; the order of its margins is kept.
 
     Parameters
     ----------
-    margins, shares : Tensors of shape (K, 33)
-        Knots of the functions: log p of the likeliest cluster less that of the next, and shares of trainings.
+    margins, shares : Tensors of shape (K, m)
+        Knots of the functions: margins, and shares of trainings.
+    temperature : Tensor of shape ()
+        Probabilities are softmax(log p / temperature).
     """
 
     margins: Tensor
     shares: Tensor
+    temperature: Tensor = field(default_factory=lambda: torch.ones((), dtype=torch.float64))
 
     @staticmethod
     def learn(log_p: NDArray[np.floating], agreement: NDArray[np.float64]) -> Confidence:
-        """From log p(y|x) (n, K) and the share (n,) of other trainings that give each sample the same cluster."""
-        labels, margin = log_p.argmax(1), _margin(log_p)
-        margins = np.zeros((log_p.shape[1], _KNOTS))
-        shares = np.full_like(margins, agreement.mean())
-        for k in np.unique(labels):
-            own = labels == k
-            margins[k] = np.quantile(margin[own], np.linspace(0, 1, _KNOTS))
-            # Equal margins have one share, whatever the order of their samples.
-            steps, place, counts = np.unique(margin[own], return_inverse=True, return_counts=True)
-            means = np.bincount(place, agreement[own]) / counts
-            fit = isotonic_regression(means, sample_weight=counts, y_min=0, y_max=1)
-            shares[k] = np.interp(margins[k], steps, fit)
+        """From log p(y|x) (n, K) and the shares (n, 2) of other trainings in the likeliest cluster and in the next."""
+        own, margin = likeliest(log_p), _margin(log_p, log_p.argmax(1))
+        margins = np.zeros((log_p.shape[1], 2 * _KNOTS))
+        shares = np.full_like(margins, agreement[:, 0].mean())
+        for k in np.unique(own[:, 0]):
+            # Where k is the likeliest, and where it is the next and has a negative margin.
+            first, second = (own[:, place] == k for place in (0, 1))
+            margins[k, _KNOTS:], shares[k, _KNOTS:] = _rising(margin[first], agreement[first, 0])
+            margins[k, :_KNOTS], shares[k, :_KNOTS] = margins[k, _KNOTS], shares[k, _KNOTS]
+            if second.any() and log_p.shape[1] > 1:
+                margins[k, :_KNOTS], below = _rising(-margin[second], agreement[second, 1])
+                shares[k, :_KNOTS] = np.minimum(below, shares[k, _KNOTS])
         return Confidence(torch.from_numpy(margins), torch.from_numpy(shares))
 
-    def predict(self, log_p: NDArray[np.floating]) -> NDArray[np.float64]:
-        """The share of other trainings (n,) that would agree on the likeliest cluster of log p(y|x) (n, K)."""
-        labels, margin = log_p.argmax(1), _margin(log_p)
-        found = np.empty(len(labels))
+    def predict(self, log_p: NDArray[np.floating], labels: NDArray[np.int64] | None = None) -> NDArray[np.float64]:
+        """The share of other trainings (n,) that would agree on labels (n,), or else the likeliest of log p (n, K)."""
+        labels = log_p.argmax(1) if labels is None else labels
+        margin, found = _margin(log_p, labels), np.empty(len(labels))
         for k in np.unique(labels):
             found[labels == k] = np.interp(margin[labels == k], self.margins[k].numpy(), self.shares[k].numpy())
         return found
@@ -65,8 +71,11 @@ class Confidence:
 
     def check(self, n_clusters: int) -> None:
         """Raise a ValueError where this cannot be the confidence of so many clusters."""
-        for name, value in self.tensors().items():
-            if value.dtype != torch.float64 or tuple(value.shape) != (n_clusters, _KNOTS):
+        if self.temperature.shape != () or not 0 < float(self.temperature) < math.inf:
+            raise ValueError("the temperature of the confidence is not a positive number")
+        for name, value in (("margins", self.margins), ("shares", self.shares)):
+            shape = (n_clusters, max(1, self.margins.numel() // n_clusters))
+            if value.dtype != torch.float64 or tuple(value.shape) != shape:
                 raise ValueError(f"the {name} of the confidence are of other clusters")
             if not bool(value.isfinite().all()) or bool((value.diff(dim=1) < 0).any()):
                 raise ValueError(f"the {name} of the confidence are not finite, or fall")
@@ -74,9 +83,43 @@ class Confidence:
             raise ValueError("the shares of the confidence are not between 0 and 1")
 
 
-def _margin(log_p: NDArray[np.floating]) -> NDArray[np.float64]:
+def likeliest(log_p: NDArray[np.floating]) -> NDArray[np.int64]:
+    """The likeliest cluster and the next, (n, 2), of log p(y|x) (n, K); of a single cluster, it and it."""
+    first = log_p.argmax(1)
+    others = np.where(np.arange(log_p.shape[1]) == first[:, None], -np.inf, log_p)
+    return np.stack([first, others.argmax(1)], 1)
+
+
+def _margin(log_p: NDArray[np.floating], labels: NDArray[np.int64]) -> NDArray[np.float64]:
     if log_p.shape[1] < 2:
         return np.zeros(len(log_p))
-    highest = np.partition(log_p.astype(np.float64), -2, axis=1)
+    every = np.arange(len(log_p))
+    others = log_p.astype(np.float64)
+    others[every, labels] = -np.inf
     # Of a probability that is 0 the logarithm is not finite.
-    return np.asarray(np.minimum(highest[:, -1] - highest[:, -2], 1e6))
+    return np.asarray(np.clip(log_p[every, labels].astype(np.float64) - others.max(1), -1e6, 1e6))
+
+
+def _rising(margin: NDArray[np.float64], agreement: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
+    """Knots of the function of the margin (n,) that never falls and is nearest to the agreement (n,)."""
+    knots = np.quantile(margin, np.linspace(0, 1, _KNOTS))
+    # Equal margins have one share, whatever the order of their samples.
+    steps, place, counts = np.unique(margin, return_inverse=True, return_counts=True)
+    means = np.bincount(place, agreement) / counts
+    fit = isotonic_regression(means, sample_weight=counts, y_min=0, y_max=1)
+    return knots, np.interp(knots, steps, fit)
+
+
+def find_temperature(log_p: NDArray[np.floating], mean: float) -> float:
+    """The T at which the highest probability of softmax(log p / T), log p (n, K), is this on average.
+
+    Between 0.01 and 100, where it falls from one to an even share.
+    """
+    log_p, low, high = log_p.astype(np.float64), math.log(0.01), math.log(100)
+    for _ in range(50):
+        middle = (low + high) / 2
+        if float(softmax(log_p / math.exp(middle), axis=1).max(1).mean()) > mean:
+            low = middle
+        else:
+            high = middle
+    return math.exp((low + high) / 2)

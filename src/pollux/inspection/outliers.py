@@ -13,7 +13,8 @@ from pollux.data.rows import Rows
 _MOST_PROTOTYPES, _SAMPLES_OF_A_PROTOTYPE = 128, 10
 # Of fewer samples it may be a handful of outliers that lie together.
 _FEWEST_OF_A_PROTOTYPE = 5
-_NEAREST = 5
+NEAREST = 5
+"""Prototypes that a sample is compared with."""
 _ITERATIONS = 5
 SAMPLED = 5_000
 """Samples that prototypes are learned from."""
@@ -75,7 +76,7 @@ class Prototypes:
         return self._score((samples.flatten(1).cpu().double() - self.centre) / self.unit)
 
     def _score(self, points: Tensor) -> Tensor:
-        nearest = torch.cdist(points, self.means).topk(min(_NEAREST, len(self.means)), largest=False).values
+        nearest = torch.cdist(points, self.means).topk(min(NEAREST, len(self.means)), largest=False).values
         # Of a sample so far away that its square overflows the distance is infinite.
         return -nearest.mean(1).nan_to_num(torch.inf, posinf=torch.inf)
 

@@ -35,6 +35,7 @@ from pollux.io.onnx_graph import (
     add_features,
     add_predictions,
     add_scaling,
+    add_score,
     dates_of,
     input_of,
     moments_of,
@@ -56,6 +57,9 @@ __all__ = ["to_onnx"]
 _TOLERANCE = 1e-5
 """How far a probability of the file may be from our own."""
 
+_SHARES = (0.005, 0.01, 0.02, 0.05, 0.1)
+"""Shares of the samples of the training whose scores the metadata hold."""
+
 _MAX_BYTES = 2_000_000_000
 _NO_OPERATORS = ("fourier", "laplacian", "chi2")
 
@@ -69,8 +73,9 @@ def to_onnx(clustering: GeminiClustering | GeminiTree, path: str | Path) -> str:
     - ``categories`` (n, c), text: the columns of text, where the model reads any; "" is a missing value;
     - ``times`` (n, t), float64: the columns of dates, in seconds since 1970 began, where the model reads any.
 
-    Outputs: ``probabilities`` (n, K), float32, and ``cluster`` (n,), int64. A row that ``predict`` would refuse, for
-    values that are missing or infinite, has probabilities NaN and cluster −1. The metadata name the columns.
+    Outputs: ``probabilities`` (n, K), float32, ``cluster`` (n,), int64, and, but of a tree, ``score`` (n,), float32,
+    as ``score_samples`` gives it. A row that ``predict`` would refuse, for values that are missing or infinite, has
+    probabilities NaN and cluster −1. The metadata name the columns.
 
     The file takes its place only after it has passed ONNX's checker and, where onnxruntime is installed, has given the
     probabilities that the clustering gives.
@@ -235,11 +240,14 @@ def _assemble(fitted: Fitted, translated: Any, dtype: torch.dtype) -> Any:
     features = graph.cast(values, kind, name="network/features")
     _remove_sources(model.graph)
     graph.nodes.extend(model.graph.node)
-    add_predictions(graph, features, "network/logits", fitted.order.tolist(), kind)
+    add_predictions(graph, features, "network/logits", fitted.order.tolist(), kind, fitted.temperature)
     outputs = [
         onnx.helper.make_tensor_value_info("probabilities", tensor_type(np.float32), ["n", len(fitted.order)]),
         onnx.helper.make_tensor_value_info("cluster", tensor_type(np.int64), ["n"]),
     ]
+    if fitted.prototypes is not None:
+        add_score(graph, features, fitted.prototypes)
+        outputs.append(onnx.helper.make_tensor_value_info("score", tensor_type(np.float32), ["n"]))
     for field, values_of_field in {"node": graph.nodes, "input": graph.inputs, "output": outputs}.items():
         model.graph.ClearField(field)
         getattr(model.graph, field).extend(values_of_field)
@@ -275,6 +283,8 @@ def _metadata(fitted: Fitted) -> dict[str, str]:
         content["ignored"] = [name for name in content["numbers"] if name not in encoding.feature_names]
     elif fitted.feature_names:
         content["numbers"] = list(fitted.feature_names)
+    if fitted.prototypes is not None:
+        content["outliers"] = {str(share): fitted.prototypes.threshold(share) for share in _SHARES}
     texts_by_key = {name: json.dumps(value, ensure_ascii=False) for name, value in content.items()}
     missing = fitted.missing if encoding is None else encoding.missing
     return {**texts_by_key, "missing": missing, "pollux_version": importlib.metadata.version("pollux")}
@@ -309,11 +319,13 @@ def _compare(fitted: Fitted, content: bytes) -> None:
     expected = fitted.probabilities(X)
     tolerance = _TOLERANCE * _conditioning(fitted, X)
     for n in (len(expected), 1):
-        found, cluster = session.run(["probabilities", "cluster"], {name: x[:n] for name, x in inputs.items()})
+        found, cluster, *score = session.run(None, {name: x[:n] for name, x in inputs.items()})
         error = np.abs(found - expected[:n]).max()
         # Not "error > …", which is false of NaN.
         if not error <= tolerance or (cluster != found.argmax(1)).any():
             raise RuntimeError(f"onnxruntime gives other probabilities than pollux: they differ by {error:.1e}.")
+        if score and not np.allclose(score[0], fitted.scores(X)[:n], rtol=1e-4):
+            raise RuntimeError("onnxruntime gives other scores than pollux.")
 
 
 @torch.no_grad()

@@ -23,6 +23,7 @@ from pollux.data.encoding import (
 from pollux.data.scaling import FittedScaling
 from pollux.data.spellings import CYCLES, YEAR
 from pollux.errors import InputError
+from pollux.inspection.outliers import NEAREST, Prototypes
 
 OPSET, ML_OPSET, IR_VERSION = 18, 2, 8
 """Versions of ONNX that programs of 2023 and later read."""
@@ -56,10 +57,13 @@ class Graph:
         self.constants.append(onnx_library().numpy_helper.from_array(np.asarray(value, dtype=kind), name))
         return name
 
-    def add(self, operator: str, *inputs: str, name: str | None = None, **attributes: Any) -> str:
+    def add(
+        self, operator: str, *inputs: str, name: str | None = None, further: Sequence[str] = (), **attributes: Any
+    ) -> str:
+        """The name of the first result; ``further`` are those of the others, which an operator may have."""
         name = name or f"pollux/{operator}_{len(self.nodes)}"
         self.nodes.append(
-            onnx_library().helper.make_node(operator, inputs, [name], name=f"pollux/{name}", **attributes)
+            onnx_library().helper.make_node(operator, inputs, [name, *further], name=f"pollux/{name}", **attributes)
         )
         return name
 
@@ -197,9 +201,13 @@ def _one_hot(graph: Graph, text: str, column: Category, missing: str) -> str:
     return graph.add("Gather", graph.constant(table, np.float32), position, axis=0)
 
 
-def add_predictions(graph: Graph, features: str, logits: str, order: Sequence[int], kind: Any) -> None:
+def add_predictions(
+    graph: Graph, features: str, logits: str, order: Sequence[int], kind: Any, temperature: float = 1.0
+) -> None:
     """The outputs, from features (n, …) and logits (n, K); NaN and −1 for rows that are not finite."""
     ordered = graph.add("Gather", logits, graph.constant(order, np.int64), axis=1)
+    if temperature != 1:
+        ordered = graph.add("Div", ordered, graph.constant(temperature, kind))
     softmax = graph.add("Softmax", ordered, axis=1)
     # Some layers turn NaN into numbers, so the features are checked.
     magnitudes = graph.add("Abs", graph.add("Flatten", features, axis=1))
@@ -211,6 +219,23 @@ def add_predictions(graph: Graph, features: str, logits: str, order: Sequence[in
     unsound = graph.add("IsNaN", graph.add("ReduceSum", sound, second, keepdims=0))
     largest = graph.add("ArgMax", sound, axis=1, keepdims=0)
     graph.add("Where", unsound, graph.constant(-1, np.int64), largest, name="cluster")
+
+
+def add_score(graph: Graph, features: str, prototypes: Prototypes) -> None:
+    """The output ``score`` (n,), minus the mean distance of features (n, …) to their nearest prototypes, in float64."""
+    point = graph.cast(graph.add("Flatten", features, axis=1), np.float64)
+    point = graph.add("Sub", point, graph.constant(prototypes.centre, np.float64))
+    point = graph.add("Div", point, graph.constant(prototypes.unit, np.float64))
+    second, means = graph.constant([1], np.int64), prototypes.means.numpy()
+    # ‖x‖² + ‖m‖² − 2 x·m: differences of all pairs would take d times the memory.
+    own = graph.add("ReduceSum", graph.add("Mul", point, point), second, keepdims=1)
+    squares = graph.add("Add", own, graph.constant(np.square(means).sum(1), np.float64))
+    squares = graph.add("Add", squares, graph.add("MatMul", point, graph.constant(-2 * means.T, np.float64)))
+    distances = graph.add("Sqrt", graph.add("Max", squares, graph.constant(0, np.float64)))
+    count = graph.constant([min(NEAREST, len(means))], np.int64)
+    nearest = graph.add("TopK", distances, count, further=["pollux/places"], axis=1, largest=0)
+    score = graph.add("Neg", graph.add("ReduceMean", nearest, second, keepdims=0))
+    graph.cast(score, np.float32, name="score")
 
 
 def numbers_of(encoding: TableEncoding) -> tuple[Number, ...]:

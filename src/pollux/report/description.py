@@ -194,7 +194,9 @@ def describe(
         structure=fitted.structure,
         agreement=None
         if fitted.confidence is None
-        else fitted.confidence.predict(fitted.log_probabilities(samples).numpy()),
+        else fitted.confidence.predict(
+            fitted.log_probabilities(samples).numpy(), None if labels is None else np.asarray(labels)
+        ),
         scores=scores,
         outliers=far,
         # What was streamed is encoded already, and would be so twice.
