@@ -63,6 +63,7 @@ from pollux.spec import (
 )
 from pollux.threads import DrawFrom
 from pollux.training import Callback, NotFiniteError, start, train_one_epoch, train_restarts
+from pollux.training.callbacks import CallbackSupportMixin, TaskCallbacks, with_callbacks
 from pollux.training.hints import Hints, read_known
 from pollux.training.problem import MemoryProblem, pose_problem
 from pollux.training.session import Session, session
@@ -94,7 +95,9 @@ def _predicts_new_samples(estimator: Any) -> bool:
     return True
 
 
-class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
+class GeminiClustering(
+    CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator
+):
     """Clustering by any model p(y|x) that maximises a generalised mutual information.
 
     Clusters are numbered by decreasing size, and those that stay empty come last: labels are
@@ -157,7 +160,8 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
     verbose : bool
         Whether to show what is done, how far it is and how long it will take, on standard error.
     callbacks : sequence of callable
-        Called with the metrics of each epoch; one that returns True ends the training.
+        Called with the metrics of each epoch; one that returns True ends the training. Callbacks of scikit-learn 1.9
+        and later are set by ``set_callbacks``: the fit is a task, and each of its epochs.
 
     Attributes
     ----------
@@ -369,6 +373,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         super().set_params(**parameters)
         return self
 
+    @with_callbacks
     def fit(
         self,
         X: Any,
@@ -414,6 +419,7 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             the likeliest that have such sizes; probabilities stay what they are. Rows of weight 0 do not count.
         """
         is_given = affinity is not None
+        tasks = TaskCallbacks.of(self)
         spec = self._resolve(UNKNOWN)
         with (
             session(self.random_state, spec.device, distributed=not self._is_alone) as run,
@@ -446,11 +452,13 @@ class GeminiClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
             problem = pose_problem(spec, chosen, scaling, geometry, run.ranks, default_generator=run.default_generator)
             spec, joined = (spec, None) if hints is None else hints.join(spec, samples, problem, scaling)
             modules = start(spec, problem, run, spec.n_init, hints=joined)
-            best = train_restarts(modules, problem, spec, run, samples)
+            best = train_restarts(modules, problem, replace(spec, callbacks=spec.callbacks + tasks), run, samples)
             fitted = Fitted.of(spec, samples, scaling, problem, best, joined)
             fitted = fitted.with_sizes(samples, min_size, max_size, joined)
         self._take(fitted)
         self.selection_ = selection
+        for each in tasks:
+            each.end(X, y)
         return self
 
     def _resolve(self, kind: DataKind, n_clusters: int = 2) -> Spec:

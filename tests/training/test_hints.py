@@ -86,7 +86,10 @@ def test_streams_have_row_numbers_and_loaders_do_not(tmp_path: Path) -> None:
         ({"must_link": [[0, 5], [5, 1]], "known": [0, 1, *[-1] * 8]}, "Rows 0 and 1 are known to be"),
         ({"cannot_link": [[0, 2]], "known": [1, -1, 1, *[-1] * 7]}, "are of one cluster"),
         ({"cannot_link": [[3, 3]]}, "Rows 3 and 3"),
-        ({"cannot_link": [[1, 2], [2, 4], [4, 1], [1, 7], [7, 2], [4, 7], [7, 8]]}, "Rows 1, 2, 4, 7 are all apart"),
+        (
+            {"cannot_link": [[1, 2], [2, 4], [4, 1], [1, 7], [7, 2], [4, 7], [7, 8]]},
+            "Rows 1, 2, 4, 7 cannot be kept apart",
+        ),
         ({"cannot_link": [[9, 0], [1, 9], [5, 9]], "must_link": [[2, 5]], "known": [0, 1, 2, *[-1] * 7]}, "0, 1, 2, 9"),
         ({"must_link": [[0, 10]]}, "names row 10"),
         ({"must_link": [0, 1]}, "is pairs"),
@@ -106,21 +109,48 @@ def test_clusters_suffice_for_as_many_samples_as_are_apart(n_clusters: int) -> N
         ring = [[20 + i, 20 + (i + 1) % 8] for i in range(8)] if n_clusters > 1 else []
         return [*([i, j] for i in range(n) for j in range(i)), *ring]
 
-    assert Hints.gather(30, n_clusters, cannot_link=cannot_link(n_clusters)) is not None
+    Hints.gather(30, n_clusters, cannot_link=cannot_link(n_clusters))
     with pytest.raises(InputError, match=f"and there are {n_clusters} clusters: ask for {n_clusters + 1}"):
         Hints.gather(30, n_clusters, cannot_link=cannot_link(n_clusters + 1))
 
 
+def ring(n: int, start: int = 0) -> list[list[int]]:
+    return [[start + i, start + (i + 1) % n] for i in range(n)]
+
+
+def test_rings_that_clusters_cannot_colour_are_named() -> None:
+    # Ring 0 … 4 among rings and trees that two clusters suffice for.
+    pairs = [*ring(5), *ring(8, 20), [4, 30], [30, 31]]
+    with pytest.raises(InputError, match="Rows 0, 1, 2, 3, 4 cannot be kept apart.*2 clusters: ask for 3"):
+        Hints.gather(50, 2, cannot_link=pairs)
+    Hints.gather(50, 3, cannot_link=pairs)
+    # A wheel of five spokes holds no four rows that are all apart from each other, and needs four clusters.
+    wheel = [*ring(5), *([9, i] for i in range(5))]
+    with pytest.raises(InputError, match="Rows 0, 1, 2, 3, 4, 9 cannot be kept apart.*3 clusters: ask for 4"):
+        Hints.gather(50, 3, cannot_link=[*wheel, *ring(7, 20)])
+    Hints.gather(50, 4, cannot_link=wheel)
+    # What is known and linked counts: the hub by way of row 8, and two clusters that are known.
+    linked = [[min(a, 8), min(b, 8)] for a, b in wheel]
+    with pytest.raises(InputError, match="3 clusters"):
+        Hints.gather(50, 3, cannot_link=linked, must_link=[[8, 9]], known=[0, -1, 0, 1, *[-1] * 46])
+
+
+def test_colourings_of_many_pairs_end_soon() -> None:
+    random = np.random.default_rng(0)
+    pairs = random.integers(0, 3_000, (9_000, 2))
+    classes = random.integers(0, 5, 3_000)
+    # Whatever has classes can be coloured by them.
+    Hints.gather(3_000, 5, cannot_link=pairs[classes[pairs[:, 0]] != classes[pairs[:, 1]]])
+
+
 def test_what_follows_from_links_is_known() -> None:
     hints = Hints.gather(6, 3, must_link=[[0, 1], [1, 2]], known=[-1, -1, 2, -1, 0, -1])
-    assert hints is not None
     assert hints.rows.tolist() == [0, 1, 2, 4]
     assert hints.labels.tolist() == [2, 2, 2, 0]
 
 
 def test_the_penalty_is_that_of_the_formula() -> None:
     hints = Hints.gather(4, 3, must_link=[[0, 1]], cannot_link=[[2, 3]], known=[1, -1, -1, -1])
-    assert hints is not None
     log_p = torch.randn(4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).log_softmax(-1)
     bound = BoundHints(hints, np.arange(4), lambda index: log_p[index])
     p = log_p.exp()
@@ -131,7 +161,6 @@ def test_the_penalty_is_that_of_the_formula() -> None:
 
 def test_the_gradient_does_not_vanish_where_a_violation_is_certain() -> None:
     hints = Hints.gather(2, 2, cannot_link=[[0, 1]])
-    assert hints is not None
     logits = torch.tensor([[40.0, -40.0], [40.0, -40.0]], requires_grad=True)
     bound = BoundHints(hints, np.arange(2), lambda index: logits[index].log_softmax(-1))
     (gradient,) = torch.autograd.grad(bound(lambda found: found, None, logits), logits)  # type: ignore[arg-type]

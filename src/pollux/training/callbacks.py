@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 from pollux.progress import annotate, show_progress
 
@@ -41,6 +43,40 @@ class Epoch(NamedTuple):
 
 
 Callback = Callable[[Epoch], bool | None]
+
+# Before scikit-learn 1.9 there were none.
+_sklearn: Any = import_module("sklearn.callback") if find_spec("sklearn.callback") else None
+CallbackSupportMixin: Any = type("CallbackSupportMixin", (), {}) if _sklearn is None else _sklearn.CallbackSupportMixin
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def with_callbacks(method: Method) -> Method:
+    """A fit that ends the callbacks of scikit-learn whether or not it fails."""
+    return method if _sklearn is None else cast(Method, _sklearn.with_callbacks(method))
+
+
+class TaskCallbacks:
+    """Callbacks of scikit-learn, which were set on an estimator, as one of ours: each epoch is a task of the fit."""
+
+    def __init__(self, estimator: Any) -> None:
+        self._estimator = estimator
+        # How many epochs there will be is not known: restarts and patience decide.
+        self._fit = estimator._init_callback_context(max_subtasks=None)
+        self._fit.call_on_fit_task_begin(estimator=estimator)
+
+    @staticmethod
+    def of(estimator: Any) -> tuple[TaskCallbacks, ...]:
+        """Those of an estimator; none where none were set."""
+        return (TaskCallbacks(estimator),) if hasattr(estimator, "_skl_callbacks") else ()
+
+    def __call__(self, epoch: Epoch) -> bool:
+        task = self._fit.subcontext(task_name="epoch")
+        task.call_on_fit_task_begin(estimator=self._estimator)
+        return bool(task.call_on_fit_task_end(estimator=self._estimator))
+
+    def end(self, X: Any, y: Any) -> None:
+        """The fit to these samples has ended."""
+        self._fit.call_on_fit_task_end(estimator=self._estimator, X=X, y=y, reconstruction_attributes=dict)
 
 
 def describe_metrics(epoch: Epoch) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import heapq
 import math
 import numbers
 import warnings
@@ -34,7 +35,8 @@ from pollux.training.problem import MemoryProblem, Problem, log_probabilities
 _AT_ONCE = 256
 # Known samples, and pairs of each kind, that join a step.
 _KNOWN_OF_A_STEP, _PAIRS_OF_A_STEP = 256, 128
-_MOST_TIGHT = 400
+# Of trying whether clusters suffice for pairs that are apart.
+_MOST_STEPS = 5_000
 _SPREADING, _SPREADING_STEPS = 0.9, 50
 _SPREAD_NEIGHBOURS, _FOLDS, _ITERATIONS = 10, 5, 100
 
@@ -71,13 +73,11 @@ class Hints:
     @staticmethod
     def gather(
         n: int, n_clusters: int, must_link: Any = None, cannot_link: Any = None, known: Any = None, weight: float = 10.0
-    ) -> Hints | None:
-        """What was given of n samples, checked, and what follows from it; None where nothing was.
+    ) -> Hints:
+        """What was given of n samples, checked, and what follows from it.
 
         Samples that must be linked, also by way of others, are of one cluster.
         """
-        if must_link is None and cannot_link is None and known is None:
-            return None
         if not 0 < weight < np.inf:
             raise InputError(f"{option('hint_weight')} is a positive number, not {weight!r}.")
         must, cannot = (_check_pairs(must_link, n, "must_link"), _check_pairs(cannot_link, n, "cannot_link"))
@@ -300,9 +300,9 @@ def _linked_parts(pairs: Pairs, n: int) -> NDArray[np.int64]:
 
 
 def _check_room(part: NDArray[np.int64], of_part: NDArray[np.int64], apart: Pairs, n_clusters: int) -> None:
-    """Raise an InputError where more parts are all apart from each other than there are clusters.
+    """Raise an InputError where no assignment to so many clusters keeps all parts apart that must be.
 
-    Whether clusters suffice for any pairs is the colouring of a graph; this finds what people would see.
+    This is the colouring of a graph, which may take too long to settle: nothing is said then.
     """
     # Parts of a known cluster are one, and apart from those of the others.
     known = {int(k): int(np.flatnonzero(of_part == k)[0]) for k in np.unique(of_part[of_part >= 0])}
@@ -310,32 +310,102 @@ def _check_room(part: NDArray[np.int64], of_part: NDArray[np.int64], apart: Pair
     one[of_part >= 0] = [known[int(k)] for k in of_part[of_part >= 0]]
     others = [(a, b) for a in known.values() for b in known.values() if a < b]
     edges = np.concatenate([one[apart], np.array(others, dtype=np.int64).reshape(-1, 2)]) if len(apart) else apart
+    edges = np.unique(np.sort(edges, axis=1), axis=0)
+    if _is_colourable(edges, n_clusters):
+        return
+    # What cannot be coloured without each of its parts is what people have to look at.
+    needed = np.unique(edges)
+    size = len(needed)
+    while size := size // 2:
+        start = 0
+        while start < len(needed):
+            fewer = np.delete(needed, np.s_[start : start + size])
+            if _is_colourable(edges[np.isin(edges, fewer).all(1)], n_clusters):
+                start += size
+            else:
+                needed = fewer
+    rows = sorted(int(np.flatnonzero(one[part] == each)[0]) for each in needed)
+    listed = ", ".join(map(str, rows[:12])) + (" …" if len(rows) > 12 else "")
+    enough = n_clusters + 1
+    while not _is_colourable(edges, enough):
+        enough += 1
+    raise InputError(
+        f"Rows {listed} cannot be kept apart as {option('cannot_link')} and what is known or must be linked ask, and "
+        f"there are {n_clusters} clusters: ask for {enough} ({option('n_clusters', enough)}), or take a pair back."
+    )
+
+
+def _is_colourable(edges: Pairs, n_colours: int) -> bool:
+    """Whether so many colours suffice for the ends of each edge (m, 2) to differ; True where that takes too long.
+
+    Vertices whose neighbours have most colours come first (DSATUR).
+    """
     while len(edges):
-        # Whatever has room left beside all others is no obstacle.
-        is_tight = np.bincount(edges.ravel()) >= n_clusters
+        # Whatever has a colour left beside all others is no obstacle.
+        is_tight = np.bincount(edges.ravel()) >= n_colours
         kept = edges[is_tight[edges].all(1)]
         if len(kept) == len(edges):
             break
         edges = kept
-    # Of very many the first, so that this takes no time.
-    tight, places = np.unique(edges, return_inverse=True)
-    places = places.reshape(edges.shape)
-    places = places[(places < _MOST_TIGHT).all(1)]
-    beside = np.zeros((min(len(tight), _MOST_TIGHT),) * 2, dtype=bool)
-    beside[places[:, 0], places[:, 1]] = beside[places[:, 1], places[:, 0]] = True
-    for start in range(len(beside)):
-        clique, left = [start], np.flatnonzero(beside[start])
-        while len(left) and len(clique) <= n_clusters:
-            clique.append(int(left[beside[np.ix_(left, left)].sum(0).argmax()]))
-            left = left[beside[clique[-1], left]]
-        if len(clique) > n_clusters:
-            rows = sorted(int(np.flatnonzero(one[part] == tight[each])[0]) for each in clique)
-            listed = ", ".join(map(str, rows[:12])) + (" …" if len(rows) > 12 else "")
-            raise InputError(
-                f"Rows {listed} are all apart from each other, by {option('cannot_link')} and by what is known or must "
-                f"be linked, and there are {n_clusters} clusters: ask for {len(clique)} "
-                f"({option('n_clusters', len(clique))}), or take a pair back."
-            )
+    if not len(edges):
+        return True
+    places = np.unique(edges, return_inverse=True)[1].reshape(edges.shape)
+    component = _linked_parts(places, int(places.max()) + 1)[places[:, 0]]
+    return all(_colour(places[component == each], n_colours) for each in np.unique(component))
+
+
+def _colour(edges: Pairs, n_colours: int) -> bool:
+    """The same for edges that hang together, by trying out."""
+    beside: dict[int, list[int]] = {}
+    for a, b in edges.tolist():
+        beside.setdefault(a, []).append(b)
+        beside.setdefault(b, []).append(a)
+    colour: dict[int, int] = {}
+    # How many neighbours have each colour.
+    counts = {vertex: [0] * n_colours for vertex in beside}
+    queue: list[tuple[int, int, int]] = []
+
+    def push(vertex: int) -> None:
+        heapq.heappush(queue, (counts[vertex].count(0), -len(beside[vertex]), vertex))
+
+    def paint(vertex: int, own: int, change: int) -> None:
+        for other in beside[vertex]:
+            counts[other][own] += change
+            if other not in colour:
+                push(other)
+
+    def pop() -> int | None:
+        while queue:
+            free, _, vertex = heapq.heappop(queue)
+            if vertex not in colour and free == counts[vertex].count(0):
+                return vertex
+        return None
+
+    push(next(iter(beside)))
+    # Vertices that were coloured one after another, the colour to try next, and how many were in use before.
+    tried: list[tuple[int, int, int]] = [(next(iter(beside)), 0, 0)]
+    for _ in range(_MOST_STEPS + len(beside)):
+        vertex, own, in_use = tried.pop()
+        # Colours that are not in use yet are all alike.
+        while own < min(n_colours, in_use + 1) and counts[vertex][own]:
+            own += 1
+        if own < min(n_colours, in_use + 1):
+            colour[vertex] = own
+            paint(vertex, own, 1)
+            tried.append((vertex, own, in_use))
+            following = pop()
+            if following is None:
+                return True
+            tried.append((following, 0, max(in_use, own + 1)))
+            continue
+        push(vertex)
+        if not tried:
+            return False
+        vertex, own, in_use = tried.pop()
+        del colour[vertex]
+        paint(vertex, own, -1)
+        tried.append((vertex, own + 1, in_use))
+    return True
 
 
 def _check_pairs(pairs: Any, n: int, name: str) -> Pairs:
