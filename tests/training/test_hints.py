@@ -50,6 +50,24 @@ def test_clusters_that_are_not_known_follow_by_size() -> None:
     assert sorted(np.unique(clustering.labels_)) == [0, 1, 2]
 
 
+def test_what_is_known_of_some_tells_others_where_classes_are_not_the_clusters(tmp_path: Path) -> None:
+    # Two clusters side by side, and two classes, above and below, in each.
+    random = np.random.default_rng(0)
+    side, above = np.arange(80) % 2, np.arange(80) // 2 % 2
+    rows = np.column_stack([5 * side, 3 * above]) + 0.5 * random.normal(size=(80, 2))
+    known = np.where(np.arange(80) < 20, above, -1)
+    options = LINEAR | {"init": "kmeans", "max_epochs": 20, "n_init": 1}
+    assert (GeminiClustering(2, **options).fit_predict(rows) == side).mean() in (0, 1)
+    found = GeminiClustering(2, **options).fit(rows, known=known, hint_weight=1.0)
+    assert (found.labels_ == above).mean() > 0.95
+    # A training that is resumed has not forgotten it.
+    training = Training(checkpoint=tmp_path)
+    early = GeminiClustering(2, **options, training=training, callbacks=[lambda epoch: epoch.number == 10])
+    early.fit(rows, known=known, hint_weight=1.0)
+    resumed = GeminiClustering(2, **options, training=training).fit(rows, known=known, hint_weight=1.0)
+    np.testing.assert_array_equal(resumed.predict_proba(rows), found.predict_proba(rows))
+
+
 def test_pairs_are_kept() -> None:
     rng = np.random.default_rng(0)
     pairs = rng.integers(0, len(X), (60, 2))

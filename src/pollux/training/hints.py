@@ -37,6 +37,8 @@ _AT_ONCE = 256
 _KNOWN_OF_A_STEP, _PAIRS_OF_A_STEP = 256, 128
 # Of trying whether clusters suffice for pairs that are apart.
 _MOST_STEPS = 5_000
+# How much labels that were learned from known ones count beside these.
+_SHARE_OF_LEARNED = 0.1
 _SPREADING, _SPREADING_STEPS = 0.9, 50
 _SPREAD_NEIGHBOURS, _FOLDS, _ITERATIONS = 10, 5, 100
 
@@ -164,7 +166,9 @@ class BoundHints:
             torch.from_numpy(np.searchsorted(used, pairs[pairs[:, 0] != pairs[:, 1]]))
             for pairs in (hints.must_link, hints.cannot_link)
         )
-        self._learned: list[tuple[Tensor, float]] | None = None
+        self._learners: list[tuple[Tensor, NDArray[np.bool_]]] | None = None
+        # What the model is given of some samples, and the labels (n,) that were learned from the known ones.
+        self._learned: tuple[Callable[[Tensor], Any], Tensor] | None = None
 
     def __call__(
         self,
@@ -192,6 +196,11 @@ class BoundHints:
         if len(known):
             labels = self._labels[known].to(found.device)
             total = total - found[..., torch.arange(len(known)), labels].mean(-1)
+        if self._learned is not None:
+            inputs_of, learned = self._learned
+            some = torch.randint(len(learned), (_KNOWN_OF_A_STEP,), generator=generator)
+            told = model(inputs_of(some))[..., torch.arange(len(some)), learned[some].to(found.device)]
+            total = total - _SHARE_OF_LEARNED * told.mean(-1)
         start = len(known)
         if len(must):
             first, second = (found[..., start + side : start + 2 * len(must) : 2, :] for side in (0, 1))
@@ -210,21 +219,24 @@ class BoundHints:
 
         Where a sample of every cluster is known, labels that spread from these along the neighbour graph, or that a
         logistic regression finds, take their place, if they clearly tell known samples that were held back better.
+        They then also stay in the penalty: the clusters that the objective finds by itself are not what is meant.
         """
         if not len(self._known):
             return labels
         K, places = self.hints.n_clusters, self._places(problem)
         labels = torch.from_numpy(match_clusters(self._labels.numpy(), labels[places].numpy(), K))[labels]
         if len(set(self._labels.tolist())) == K > 1:
-            best = float((labels[places] == self._labels).double().mean())
-            if self._learned is None:
+            known = places.numpy(), self._labels.numpy()
+            if self._learners is None:
                 # They are the same for all restarts.
                 learners = (_spreading(problem.rows, K), _regression(problem.rows))
-                self._learned = [_cross_validate(one, places.numpy(), self._labels.numpy()) for one in learners]
-            for found, right in self._learned:
-                # By more than chance: a standard error of as many samples.
-                if right > best + math.sqrt(best * (1 - best) / len(places)):
+                self._learners = [_cross_validate(learn, *known) for learn in learners]
+            _, best = _cross_validate(_matching(labels.numpy(), K), *known)
+            for found, right in self._learners:
+                # By more than chance: a standard error of the samples on which they differ.
+                if right.sum() > best.sum() + math.sqrt((right != best).sum()):
                     labels, best = torch.where(found >= 0, found, labels), right
+                    self._learned = problem.inputs, labels
         labels[places] = self._labels
         return labels
 
@@ -454,13 +466,20 @@ Learner = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.int64]]
 """From the places of known samples and their labels to labels of all (n,), −1 where none is found."""
 
 
-def _cross_validate(learn: Learner, places: NDArray[np.int64], labels: NDArray[np.int64]) -> tuple[Tensor, float]:
-    """The labels (n,) that follow from known ones, and the share of these that follows from the others."""
-    fold, right = np.random.default_rng(0).permutation(len(places)) % _FOLDS, 0
+def _cross_validate(
+    learn: Learner, places: NDArray[np.int64], labels: NDArray[np.int64]
+) -> tuple[Tensor, NDArray[np.bool_]]:
+    """The labels (n,) that follow from known ones, and which of these (m,) follow from the others."""
+    fold, right = np.random.default_rng(0).permutation(len(places)) % _FOLDS, np.zeros(len(places), dtype=bool)
     for k in range(min(_FOLDS, len(places))):
         own = fold == k
-        right += int((learn(places[~own], labels[~own])[places[own]] == labels[own]).sum())
-    return torch.from_numpy(learn(places, labels)), right / len(places)
+        right[own] = learn(places[~own], labels[~own])[places[own]] == labels[own]
+    return torch.from_numpy(learn(places, labels)), right
+
+
+def _matching(clusters: NDArray[np.int64], K: int) -> Learner:
+    """Clusters (n,) by the numbers of the known ones that they hold most of."""
+    return lambda places, labels: match_clusters(labels, clusters[places], K)[clusters]
 
 
 def _spreading(rows: Rows, K: int) -> Learner:

@@ -76,8 +76,8 @@ def start(
         return modules
     checkpoints = as_checkpoints(spec.training.checkpoint) if resumes else None
     # A single restart that is resumed gets the weights of its checkpoint. Of several some may not have begun, and of
-    # several processes some may not see the folder.
-    is_resumed = checkpoints is not None and count == 1 and run.ranks is None and checkpoints.exist()
+    # several processes some may not see the folder. What hints say of all samples follows from where training started.
+    is_resumed = hints is None and checkpoints is not None and count == 1 and run.ranks is None and checkpoints.exist()
     return modules if is_resumed else _start_at_labels(modules, spec, problem, run, hints)
 
 
