@@ -55,7 +55,7 @@ def test_a_callback_ends_the_training_and_is_told_where_it_fails() -> None:
     log = Log(stops=True)
     assert linear().set_callbacks(log).fit(blobs()[0]).n_iter_ == 2
     failing = linear().set_callbacks(log := Log())
-    with pytest.raises(ValueError, match="NaN|infinite|infinity"):
+    with pytest.raises(ValueError, match=r"NaN|infinite|infinity"):
         failing.fit(np.full((9, 2), np.inf))
     assert log.seen[-1] == ("teardown",)
 

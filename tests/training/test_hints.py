@@ -139,12 +139,12 @@ def ring(n: int, start: int = 0) -> list[list[int]]:
 def test_rings_that_clusters_cannot_colour_are_named() -> None:
     # Ring 0 … 4 among rings and trees that two clusters suffice for.
     pairs = [*ring(5), *ring(8, 20), [4, 30], [30, 31]]
-    with pytest.raises(InputError, match="Rows 0, 1, 2, 3, 4 cannot be kept apart.*2 clusters: ask for 3"):
+    with pytest.raises(InputError, match=r"Rows 0, 1, 2, 3, 4 cannot be kept apart.*2 clusters: ask for 3"):
         Hints.gather(50, 2, cannot_link=pairs)
     Hints.gather(50, 3, cannot_link=pairs)
     # A wheel of five spokes holds no four rows that are all apart from each other, and needs four clusters.
     wheel = [*ring(5), *([9, i] for i in range(5))]
-    with pytest.raises(InputError, match="Rows 0, 1, 2, 3, 4, 9 cannot be kept apart.*3 clusters: ask for 4"):
+    with pytest.raises(InputError, match=r"Rows 0, 1, 2, 3, 4, 9 cannot be kept apart.*3 clusters: ask for 4"):
         Hints.gather(50, 3, cannot_link=[*wheel, *ring(7, 20)])
     Hints.gather(50, 4, cannot_link=wheel)
     # What is known and linked counts: the hub by way of row 8, and two clusters that are known.
