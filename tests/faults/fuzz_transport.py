@@ -25,6 +25,7 @@ NATIVE = Path(__file__).parents[2] / "src" / "pollux" / "transport" / "native" /
 INTEGERS = (-(2**31), -1, 0, 1, 2, 3, 7, 2**30, 2**31 - 2, 2**31 - 1)
 FLOATS = (0.0, -0.0, 1.0, -1.0, 1e-300, 1e300, -1e300, np.nan, np.inf, -np.inf)
 STEPS = ("train_steps", "forward", "ascend", "gemini_gradient")
+SPLITS = ("square_sides", "scan_splits")
 OBJECTIVES = (
     *("kl_ova", "kl_ovo", "tv_ova", "tv_ovo", "hellinger_ova", "hellinger_ovo", "chi2_ova", "mmd_ova", "mmd_ovo"),
     *("labels", "wasserstein_ova", ""),
@@ -67,7 +68,7 @@ def fuzz(library: str, calls: int, seed: int) -> None:
     native: Any = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(native)
     random = np.random.default_rng(seed)
-    names = (*("solve_metric", "solve_graph", "solve_general", "describe", "triangles_hold"), *STEPS)
+    names = (*("solve_metric", "solve_graph", "solve_general", "describe", "triangles_hold"), *STEPS, *SPLITS)
     done: Counter[str] = Counter()
     for number in range(calls):
         name = names[number % len(names)]
@@ -115,10 +116,31 @@ def steps(name: str, random: np.random.Generator) -> list[Any]:
     return [*network, *adam, objective, clip, 0.1, *of_samples, *written]
 
 
+def splits(name: str, random: np.random.Generator) -> list[Any]:
+    """Arguments of a function of a leaf of a tree that make sense."""
+    n, d, r, K = (int(random.integers(1, most)) for most in (40, 5, 6, 6))
+    order = np.argsort(random.normal(size=(d, n)), axis=1).astype(np.intc)
+    start = int(random.integers(n))
+    stop = int(random.integers(start, n)) + 1
+    columns = np.flatnonzero(random.random(d) < 0.7).astype(np.intc)
+    last = np.flatnonzero(random.random(len(columns) * (stop - start)) < 0.7)
+    t, leaf = len(last), [order, columns, last, start, stop]
+    if name == "square_sides":
+        numbers = [random.normal(size=(n, r)), random.random(n), random.normal(size=r)]
+        return [*leaf, *numbers, np.empty(t), np.empty((2, t))]
+    sides = [random.random(t), random.random((2, t))]
+    clusters = [random.normal(size=(n, K)), random.random(K) + 1, random.random(K), random.normal(size=K)]
+    targets = np.flatnonzero(random.random(K) < 0.7).astype(np.intc)
+    asked = [int(random.integers(K)), 1.5, -1.0, targets, 1e-9, bool(random.random() < 0.5)]
+    return [*leaf, *sides, *clusters, *asked, np.empty(K + 4), np.empty(K + 4, np.int64)]
+
+
 def problem(name: str, random: np.random.Generator) -> list[Any]:
     """Arguments that make sense."""
     if name in STEPS:
         return steps(name, random)
+    if name in SPLITS:
+        return splits(name, random)
     n, count = int(random.integers(0, 9)), int(random.integers(0, 4))
     points = random.normal(size=(n, 2)) * random.choice([1e-3, 1.0, 1e6])
     cost = np.linalg.norm(points[:, None] - points[None], axis=2)

@@ -44,12 +44,13 @@ def test_proximal_operator_is_the_minimum_that_a_generic_solver_finds(threshold:
     direct = torch.randn(4, 2, generator=generator, dtype=torch.float64)
     hidden = torch.randn(4, 3, generator=generator, dtype=torch.float64) if has_hidden else None
     ratio = 0.7
-    found, below = shrink_groups(direct, GROUPS, threshold, hidden, ratio)
+    found, below, norms = shrink_groups(direct, GROUPS, threshold, hidden, ratio)
 
     def cost(theta: torch.Tensor, weights: torch.Tensor | None) -> float:
         total = (theta - direct).square().sum() / 2 + threshold * group_norms(theta, GROUPS).sum()
         return float(total if weights is None or hidden is None else total + (weights - hidden).square().sum() / 2)
 
+    torch.testing.assert_close(norms, group_norms(found, GROUPS))
     reached = cost(found, below)
     if hidden is not None and below is not None:
         bound = ratio * group_norms(found, GROUPS)[GROUPS, None]
@@ -76,7 +77,7 @@ def test_proximal_operator_is_the_minimum_that_a_generic_solver_finds(threshold:
 
 def test_weights_of_zero_may_grow_where_hidden_ones_ask_for_it() -> None:
     direct, hidden = torch.zeros(1, 2).double(), torch.full((1, 3), 4.0).double()
-    found, below = shrink_groups(direct, torch.tensor([0]), 0.5, hidden, 1.0)
+    found, below, _ = shrink_groups(direct, torch.tensor([0]), 0.5, hidden, 1.0)
     # ½ b² + ½ b + 3/2 (4 − b)² is least at b = (12 − ½) / 4.
     torch.testing.assert_close(group_norms(found, torch.tensor([0])), torch.tensor([11.5 / 4]).double())
     assert below is not None

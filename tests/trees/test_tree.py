@@ -23,6 +23,7 @@ from pollux.geometry.landmarks import features_of
 from pollux.io import onnx as export
 from pollux.spec import Scaling, Spec
 from pollux.trees.growth import Growth, Limits, Nodes
+from pollux.trees.splits import scan_splits, square_sides
 from pollux.trees.tree import describe_path, describe_side, hard_rules
 
 Array = NDArray[np.float64]
@@ -89,8 +90,17 @@ def grow_by_trying(X: Array, kernel: Array, weight: Array, K: int, leaves: int) 
     return value
 
 
+@pytest.fixture(params=["compiled", "numpy"])
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What looks at the splits."""
+    if request.param == "numpy":
+        monkeypatch.setattr("pollux.trees.splits.compiled_part", lambda: None)
+        monkeypatch.setattr("pollux.trees.splits.ELEMENTS", 100)
+    return str(request.param)
+
+
 @pytest.mark.parametrize("seed", range(4))
-def test_the_best_of_all_moves_is_made_first(seed: int) -> None:
+def test_the_best_of_all_moves_is_made_first(seed: int, engine: str) -> None:
     random = np.random.default_rng(seed)
     X = random.normal(size=(14, 2)).round(1)
     X[random.random(X.shape) < 0.1] = np.nan
@@ -105,6 +115,42 @@ def test_the_best_of_all_moves_is_made_first(seed: int) -> None:
     np.testing.assert_array_equal(nodes.cluster[nodes.apply(X)], growth.clusters)
 
 
+def test_without_a_compiler_the_trees_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    X = StandardScaler().fit_transform(WINE)
+    X[::7, 2] = np.nan
+    tree = GeminiTree(5, max_leaves=30, min_samples_leaf=2).fit(X)
+    monkeypatch.setattr("pollux.trees.splits.compiled_part", lambda: None)
+    other = clone(tree).fit(X)
+    assert tree.export_text() == other.export_text()
+    np.testing.assert_allclose(tree.nodes_.gain, other.nodes_.gain, rtol=1e-9)
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_compiled_scans_find_what_numpy_finds(pairs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(0)
+    n, K, start, stop = 60, 5, 7, 48
+    order = np.argsort(random.normal(size=(4, n)), axis=1).astype(np.int32)
+    columns, last = np.array([0, 2, 3], dtype=np.int32), np.flatnonzero(random.random(3 * (stop - start)) < 0.8)
+    features, weight = random.normal(size=(n, 3)), random.random(n) + 0.5
+    members, sums = order[0, start:stop], random.normal(size=(K, 3))
+    total = features[members].sum(0)
+    found = []
+    for is_built in (True, False):
+        if not is_built:
+            monkeypatch.setattr("pollux.trees.splits.compiled_part", lambda: None)
+            monkeypatch.setattr("pollux.trees.splits.ELEMENTS", 400)
+        left, squares = square_sides(order, columns, last, start, stop, features, weight, total)
+        clusters = (features @ sums.T, np.full(K, 90.0), (sums**2).sum(1), sums @ total)
+        leaf, targets = (weight[members].sum(), -0.3), np.array([0, 2, 4], dtype=np.int32)
+        gains, splits = np.full(K + 4, np.nan), np.full(K + 4, -1)
+        splitting = (order, columns, last, start, stop, left, squares, *clusters, 1, *leaf, targets, 1e-12, pairs)
+        scan_splits(*splitting, gains, splits)
+        found.append((left, squares, gains, splits))
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-12)
+    assert np.isnan(found[0][2][[1, 3]]).all()
+
+
 def test_gains_add_up_to_the_objective() -> None:
     tree = GeminiTree(4, kernel="linear").fit(WINE)
     assert tree.nodes_.gain.sum() == pytest.approx(tree.objective_, rel=1e-9)
@@ -117,8 +163,7 @@ def test_leaves_of_many_samples_are_split_at_quantiles(monkeypatch: pytest.Monke
     X, _ = make_blobs(600, 3, centers=4, random_state=0)
     exact = GeminiTree(4, max_leaves=6).fit(X)
     monkeypatch.setattr("pollux.trees.growth._MOST_SPLITS", 64)
-    monkeypatch.setattr("pollux.trees.growth._KEPT_ELEMENTS", 0)
-    monkeypatch.setattr("pollux.trees.growth._ELEMENTS", 1000)
+    monkeypatch.setattr("pollux.trees.growth.ELEMENTS", 1000)
     coarse = GeminiTree(4, max_leaves=6).fit(X)
     assert coarse.objective_ > 0.98 * exact.objective_
 

@@ -20,7 +20,7 @@ from pollux.geometry.affinity import Affinity, Features
 from pollux.objectives.batch_samples import DistributedSamples
 from pollux.objectives.gemini import Gemini
 from pollux.ranks import Ranks
-from pollux.transport import compiled_steps, solve_warm
+from pollux.transport import compiled_part, solve_warm
 
 Array = NDArray[np.float64]
 _TINY = float(np.finfo(np.float64).tiny)
@@ -60,7 +60,7 @@ def value_and_gradient(
 def is_compiled(gemini: Gemini, affinity: Affinity | None, logits: Tensor) -> bool:
     """Whether value and gradient at such logits are compiled."""
     return (
-        compiled_steps() is not None
+        compiled_part() is not None
         and gemini.name in COMPILED_FORMS
         and gemini.is_registered
         and gemini.sampled_pairs is None
@@ -75,7 +75,7 @@ def is_compiled(gemini: Gemini, affinity: Affinity | None, logits: Tensor) -> bo
 def _compiled(
     gemini: Gemini, logits: Tensor, affinity: Affinity | None, sample_weight: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    native = compiled_steps()
+    native = compiled_part()
     assert native is not None
     logits = logits.detach().contiguous()
     features, weight = as_arrays(gemini, affinity, sample_weight, logits.dtype)

@@ -46,7 +46,7 @@ _LEAVING, _HALVINGS = 0.2, 3
 _TRIED, _HARDLY = 12, 0.005
 # The penalty of the start, at which weights are of about unit size.
 _OF_LABELS = 1e-3
-_ITERATIONS, _TOLERANCE, _QUIET_ITERATIONS = 100, 3e-5, 3
+_ITERATIONS, _TOLERANCE, _QUIET_ITERATIONS = 100, 1e-4, 3
 # By how much, in units of length² / step, the value must fall; and the longest step.
 _FALL, _LONGEST = 1e-4, 1e4
 # By how much hidden weights of a column may exceed the norm of its direct ones (LassoNet's M).
@@ -507,40 +507,48 @@ def descend(
     A step is as long as the curvature along the last one says (Barzilai and Borwein), and shorter where the value would
     not fall.
     """
+    shapes, sizes = [tensor.shape for tensor in here], [tensor.numel() for tensor in here]
 
-    def proximal(tensors: Sequence[Tensor], step: float) -> tuple[list[Tensor], float]:
-        """The point of least quadratic and penalty, and its penalty."""
-        direct, bias, *further = tensors
-        direct, first = shrink_groups(direct, groups, step * penalty, further[0] if further else None)
-        there = [direct, bias, *([] if first is None else [first, *further[1:]])]
-        return there, penalty * float(group_norms(direct, groups).sum())
+    def views(point: Tensor) -> list[Tensor]:
+        return [part.view(shape) for part, shape in zip(torch.split_with_sizes(point, sizes), shapes, strict=True)]
 
-    def product(first: Sequence[Tensor], second: Sequence[Tensor]) -> float:
-        return sum(float(a.flatten() @ b.flatten()) for a, b in zip(first, second, strict=True))
+    def joined(tensors: Sequence[Tensor]) -> Tensor:
+        return torch.cat([tensor.flatten() for tensor in tensors])
 
-    # The start must obey the bound on hidden weights, too.
-    here, cost = proximal(here, 0.0)
-    value, backward = network.evaluate(here, inputs, smooth)
-    gradient, best, step, quiet = backward(), value + cost, 1.0, 0
+    def proximal(point: Tensor, step: float) -> float:
+        """Move to the point of least quadratic and penalty: its penalty."""
+        direct, _, *further = views(point)
+        shrunk, hidden, norms = shrink_groups(direct, groups, step * penalty, further[0] if further else None)
+        direct.copy_(shrunk)
+        if hidden is not None:
+            further[0].copy_(hidden)
+        return penalty * float(norms.sum())
+
+    # All numbers as one vector. The start must obey the bound on hidden weights, too.
+    point = joined(here)
+    cost = proximal(point, 0.0)
+    value, backward = network.evaluate(views(point), inputs, smooth)
+    gradient, best, step, quiet = joined(backward()), value + cost, 1.0, 0
     for _ in range(_ITERATIONS):
         while True:
-            there, cost = proximal([a - step * g for a, g in zip(here, gradient, strict=True)], step)
-            moves = [b - a for a, b in zip(here, there, strict=True)]
-            length = product(moves, moves)
-            value, backward = network.evaluate(there, inputs, smooth)
+            there = torch.sub(point, gradient, alpha=step)
+            cost = proximal(there, step)
+            move = there - point
+            length = float(move @ move)
+            value, backward = network.evaluate(views(there), inputs, smooth)
             if value + cost <= best - _FALL * length / step or step < 1e-12:
                 break
             step /= 2
         if not value + cost < best:
             break
-        after = backward()
-        bent = product(moves, [b - a for a, b in zip(gradient, after, strict=True)])
+        after = joined(backward())
+        bent = float(move @ (after - gradient))
         step = length / bent if bent * _LONGEST > length else _LONGEST
         quiet = quiet + 1 if best - value - cost < _TOLERANCE * abs(best) else 0
-        here, gradient, best = there, after, value + cost
+        point, gradient, best = there, after, value + cost
         if quiet >= _QUIET_ITERATIONS:
             break
-    return here, best
+    return views(point), best
 
 
 def group_norms(weights: Tensor, groups: Tensor) -> Tensor:
@@ -552,8 +560,10 @@ def group_norms(weights: Tensor, groups: Tensor) -> Tensor:
 
 def shrink_groups(
     direct: Tensor, groups: Tensor, threshold: float, hidden: Tensor | None = None, ratio: float = _RATIO
-) -> tuple[Tensor, Tensor | None]:
+) -> tuple[Tensor, Tensor | None, Tensor]:
     """The proximal operator of threshold · Σ ‖direct of a group‖, hidden weights being at most ratio times the norm.
+
+    What both become, and the norms (G,).
 
     It minimises ½‖θ − direct‖² + ½‖W − hidden‖² + threshold · Σ_g ‖θ_g‖ subject to |W| ≤ ratio · ‖θ_g‖ in each group.
     For a norm b the best θ points to direct, and the best W is cut off at ratio · b: what is left is a convex function
@@ -570,7 +580,9 @@ def shrink_groups(
     """
     norms = group_norms(direct, groups)
     if hidden is None:
-        return direct * (1 - threshold / norms.clamp_min(1e-300)).clamp_min(0)[groups, None], None
+        wanted = (norms - threshold).clamp_min(0)
+        shares = wanted / norms.clamp_min(1e-300)
+        return direct * (shares if len(shares) == len(groups) else shares[groups])[:, None], None, wanted
     counts = torch.bincount(groups)
     place = torch.arange(len(groups)) - (counts.cumsum(0) - counts)[groups]
     sizes = hidden.new_zeros(len(counts), int(counts.max()), hidden.shape[1])
@@ -588,7 +600,7 @@ def shrink_groups(
     # Of weights that are all zero any direction is as good.
     even = 1 / (counts.sqrt()[groups, None] * math.sqrt(direct.shape[1]))
     directions = torch.where(norms[groups, None] > 0, direct / norms.clamp_min(1e-300)[groups, None], even)
-    return directions * wanted[groups, None], hidden
+    return directions * wanted[groups, None], hidden, wanted
 
 
 def _units_of(clustering: GeminiClustering, X: Any) -> tuple[list[str], list[Unit]]:

@@ -1,4 +1,4 @@
-"""The compiled solvers and training steps: arrays in, answers written into the arrays given for them."""
+"""The compiled solvers, training steps and splits of trees: answers are written into the arrays given for them."""
 
 from typing_extensions import Buffer
 
@@ -95,5 +95,40 @@ def gemini_gradient(
     weight: Buffer,
     values: Buffer,
     gradient: Buffer,
+    /,
+) -> None: ...
+def square_sides(
+    order: Buffer,
+    columns: Buffer,
+    last: Buffer,
+    start: int,
+    stop: int,
+    features: Buffer,
+    weight: Buffer,
+    total: Buffer,
+    left: Buffer,
+    squares: Buffer,
+    /,
+) -> None: ...
+def scan_splits(
+    order: Buffer,
+    columns: Buffer,
+    last: Buffer,
+    start: int,
+    stop: int,
+    left: Buffer,
+    squares: Buffer,
+    dots: Buffer,
+    sizes: Buffer,
+    norms: Buffer,
+    totals: Buffer,
+    own: int,
+    weight: float,
+    emptied: float,
+    targets: Buffer,
+    tolerance: float,
+    pairs: bool,
+    gains: Buffer,
+    splits: Buffer,
     /,
 ) -> None: ...

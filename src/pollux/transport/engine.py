@@ -1,4 +1,4 @@
-"""The compiled part of the library: transport problems, else solved by POT; training steps, else taken by autograd."""
+"""The compiled part of the library: POT, autograd and NumPy do its work where it was not built."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def native() -> ModuleType | None:
 
 
 @functools.cache
-def compiled_steps() -> ModuleType | None:
-    """The compiled training steps, or None where they were not built: autograd takes the same ones."""
+def compiled_part() -> ModuleType | None:
+    """The compiled training steps and splits of trees, or None: autograd and NumPy do the same."""
     try:
         from pollux.transport import _native
     except ImportError:
         return None
-    return _native if hasattr(_native, "train_steps") else None
+    return _native if hasattr(_native, "scan_splits") else None
 
 
 def engine() -> Literal["native", "pot"]:

@@ -5,9 +5,8 @@ split sends the two sides of a leaf to other clusters than its own. What that ga
 the leaf's samples, in the order of each column: ‖s‖² of each side, and its products with the c_k. No kernel matrix is
 made.
 
-Moves are looked at lazily, and the best is found all the same. What a leaf gains by sending a side to a cluster holds
-until its own cluster or that one changes. What is not known is bounded: by what the split alone would gain if each side
-became a cluster of its own, and by what the samples of the leaf would gain if each was free to go.
+What a leaf gains by sending a side to a cluster holds until its own cluster or that one changes. Moves of both sides to
+two other clusters are looked at where what each side gains, while the other stays, says that they may be the best.
 
 Reference: L. Ohl, P.-A. Mattei, M. Leclercq, A. Droit, F. Precioso, "Kernel KMeans clustering splits for end-to-end
 unsupervised decision trees", 2024.
@@ -15,21 +14,15 @@ unsupervised decision trees", 2024.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
+from pollux.trees.splits import ELEMENTS, Array, Index, Order, scan_splits, square_sides
 
 NO_CHILD = -1
-# Numbers that are worked on at once.
-_ELEMENTS = 1 << 21
-_KEPT_ELEMENTS = 1 << 25
 # Leaves of more samples are split at so many quantiles of each column.
 _MOST_SPLITS = 2048
 # A gain below this share of the scatter of all samples is rounding.
@@ -97,8 +90,7 @@ class Nodes:
             node[moving] = np.where(goes_left, self.left[here], self.right[here])
 
 
-@dataclass(frozen=True)
-class _Move:
+class _Move(NamedTuple):
     """A split of leaf number ``position``, and the clusters of its sides; −1 and −2 are new ones."""
 
     position: int
@@ -118,16 +110,12 @@ class _Leaf:
     cluster: int
     sum: Array
     weight: float
-    columns: Index
+    columns: Order
     is_final: bool
-    # Of its valid splits (t,): the last sample on the left among (columns, samples), and weight and ‖s‖² of both sides.
+    # Its valid splits (t,), the weights of their left sides, and ‖s‖² (2, t) of both.
     last: Index | None = None
-    weights: tuple[Array, Array] = (np.empty(0), np.empty(0))
-    squares: tuple[Array, Array] = (np.empty(0), np.empty(0))
-    # Products of the left sides with the sums of clusters, as far as these have not changed.
-    products: dict[int, Array] = field(default_factory=dict)
-    # The best moves of both sides to pairs of other clusters, as far as they are known.
-    pairs: dict[tuple[int, int], _Move] = field(default_factory=dict)
+    left: Array = field(default_factory=lambda: np.empty(0))
+    squares: Array = field(default_factory=lambda: np.empty((2, 0)))
 
 
 class Growth:
@@ -151,29 +139,26 @@ class Growth:
         (n, d), K = X.shape, limits.n_clusters
         self.limits, self.random, self.weight, self.d = limits, random, weight, d
         self.features = features * weight[:, None]
-        self.norms = np.einsum("ij,ij->i", features, features)
-        self.no_gain = _NO_GAIN * float(weight @ self.norms)
+        self.no_gain = _NO_GAIN * float(weight @ np.einsum("ij,ij->i", features, features))
         # A column with gaps is there twice: its gaps are the largest values in one, the smallest in the other.
         gaps = np.flatnonzero(np.isnan(X).any(0))
         self.feature = np.concatenate([np.arange(d), gaps])
         self.has_gaps = np.isin(self.feature, gaps)
+        # The samples of each leaf stand together, in the order of each column.
         self.values = np.ascontiguousarray(X.T[self.feature])
+        self.order = np.empty(self.values.shape, dtype=np.int32)
         for column, values in enumerate(self.values):
             values[np.isnan(values)] = np.inf if column < d else -np.inf
-        self.order = np.argsort(self.values, axis=1, kind="stable").astype(np.int32)
+            self.order[column] = order = np.argsort(values, kind="stable")
+            values[:] = values[order]
         self.clusters = np.zeros(n, dtype=np.int64)
         # Of the clusters: sums c, weights, ‖c‖², and products of the weighted features with c.
         self.sums, self.sizes, self.squares = np.zeros((K, features.shape[1])), np.zeros(K), np.zeros(K)
-        self.dots = np.zeros((K, n))
-        self.keeps_products = K * self.order.size <= _KEPT_ELEMENTS
+        self.dots = np.zeros((n, K))
         self.nodes: list[list[Any]] = []
         self.leaves: list[_Leaf] = []
-        # For each leaf and cluster, the last column standing for a new one: the gain of sending a side there, NaN where
-        # it is not known, and the split; −1 − split where it is the right side that goes.
-        self.gains, self.splits = np.empty((0, K + 1)), np.empty((0, K + 1), dtype=np.int64)
-        # What no move of both sides away from their cluster gains more than: by itself, and beyond what the two sides
-        # gain where the other stays.
-        self.apart, self.excess = np.empty(0), np.empty(0)
+        # For each leaf, as scan_splits writes them: gains, NaN where they are not known, and splits.
+        self.gains, self.splits = np.empty((0, K + 4)), np.empty((0, K + 4), dtype=np.int64)
         self._place_leaf(0, 0, n, 0, 0)
         self._add([0], [self.leaves[0]])
 
@@ -186,7 +171,8 @@ class Growth:
 
     def _place_leaf(self, position: int, start: int, stop: int, cluster: int, depth: int) -> None:
         """Make a leaf of samples, as the leaf of this number."""
-        limits, members, columns = self.limits, self.order[0, start:stop], np.arange(len(self.feature))
+        limits, members = self.limits, self.order[0, start:stop]
+        columns = np.arange(len(self.feature), dtype=np.int32)
         if limits.max_features is not None:
             drawn = self.random.choice(self.d, min(self.d, limits.max_features), replace=False)
             columns = columns[np.isin(self.feature, drawn)]
@@ -200,7 +186,6 @@ class Growth:
             self.leaves.append(leaf)
             self.gains = np.concatenate([self.gains, np.empty((1, self.gains.shape[1]))])
             self.splits = np.concatenate([self.splits, np.zeros((1, self.splits.shape[1]), dtype=np.int64)])
-            self.apart, self.excess = np.append(self.apart, np.inf), np.append(self.excess, np.inf)
         self.leaves[position] = leaf
 
     def _add(self, clusters: list[int], leaves: list[_Leaf], sign: int = 1) -> None:
@@ -212,207 +197,95 @@ class Growth:
                 self.sums[cluster], self.sizes[cluster] = 0, 0
         for cluster in set(clusters):
             self.squares[cluster] = self.sums[cluster] @ self.sums[cluster]
-            self.dots[cluster] = self.features @ self.sums[cluster]
-        is_final = np.array([leaf.is_final for leaf in self.leaves])
-        is_changed = np.isin([leaf.cluster for leaf in self.leaves], clusters)
-        for leaf in self.leaves:
-            if leaf.cluster in clusters:
-                leaf.pairs.clear()
-            leaf.products = {cluster: known for cluster, known in leaf.products.items() if cluster not in clusters}
-            leaf.pairs = {pair: move for pair, move in leaf.pairs.items() if not set(pair).intersection(clusters)}
+            self.dots[:, cluster] = self.features @ self.sums[cluster]
         self.gains[:, clusters] = np.nan
-        self.gains[is_changed], self.apart[is_changed], self.excess[is_changed] = np.nan, np.inf, np.inf
-        self.gains[is_final], self.apart[is_final] = -np.inf, -np.inf
+        self.gains[np.isin([leaf.cluster for leaf in self.leaves], clusters)] = np.nan
 
     def _find_move(self) -> _Move | None:
         """The move that gains most; None where no move gains anything."""
-        own, is_free = np.array([leaf.cluster for leaf in self.leaves]), self.sizes == 0
-        free = int(is_free.sum())
-        # No side gains more elsewhere than as a new cluster.
-        ceilings = np.where(np.isnan(self.gains[:, -1:]), np.inf, self.gains[:, -1:])
-        to_centres, apart = self._bound()
-        bounds = np.concatenate([np.minimum(ceilings, to_centres), ceilings], axis=1)
-        bounds = np.where(np.isnan(self.gains), bounds, self.gains)
-        bounds[:, :-1][:, is_free] = bounds[np.arange(len(own)), own] = -np.inf
-        if not free:
-            bounds[:, -1] = -np.inf
-        apart = self.apart if free > 1 else np.minimum(self.apart, apart)
-        known = np.where(np.isnan(self.gains), -np.inf, bounds)
-        best: _Move | None = None
-        if known.max() > self.no_gain:
-            best = self._switch(*divmod(int(known.argmax()), known.shape[1]))
-        best = self._best(best, self.leaves, free)
-        for position in np.argsort(-bounds.max(1), kind="stable"):
-            least, row = self.no_gain if best is None else best.gain, bounds[position]
-            if row.max() <= least:
-                break
-            wanted = np.flatnonzero((row > least) & np.isnan(self.gains[position]))
-            if len(wanted):
-                self._evaluate(position, wanted, [])
-                row[wanted] = self.gains[position, wanted]
-                if row[wanted].max() > least:
-                    best = self._switch(position, wanted[row[wanted].argmax()])
-        best = self._best(best, self.leaves, free)
-        for position in np.argsort(-apart, kind="stable"):
-            least, row, leaf = self.no_gain if best is None else best.gain, bounds[position], self.leaves[position]
-            if apart[position] <= least:
-                break
-            if np.isinf(self.excess[position]):
-                self._evaluate(position, np.empty(0, dtype=np.int64), [])
-            np.minimum(row, self.gains[position, -1], out=row)
-            # Both sides gain at most what each does while the other stays, and the excess.
-            sums = np.triu(row[:-1, None] + row[:-1] + self.excess[position] - least, 1)
-            pairs = [pair for pair in zip(*np.nonzero(sums > 0), strict=True) if pair not in leaf.pairs]
-            if pairs:
-                self._evaluate(position, np.empty(0, dtype=np.int64), pairs)
-            best = self._best(best, [leaf], free)
-        return best
-
-    def _best(self, best: _Move | None, leaves: list[_Leaf], free: int) -> _Move | None:
-        """The best of a move and of those that send both sides of leaves to other clusters."""
-        for leaf in leaves:
-            for pair, move in leaf.pairs.items():
-                if move.gain > (self.no_gain if best is None else best.gain) and (free > 1 or pair[0] >= 0):
-                    best = move
-        return best
-
-    def _first_best(self, gains: Array) -> int:
-        """The first of the splits (t,) that gain most, but for rounding: equal data give equal trees."""
-        return int((gains >= gains.max() - self.no_gain).argmax())
-
-    def _switch(self, position: int, target: int) -> _Move:
-        """The move of a side to a cluster that is known."""
-        split, own = int(self.splits[position, target]), self.leaves[position].cluster
-        gain, cluster = float(self.gains[position, target]), -1 if target == len(self.sizes) else target
-        targets = (cluster, own) if split >= 0 else (own, cluster)
-        return _Move(position, gain, split if split >= 0 else -1 - split, targets)
-
-    def _bound(self) -> tuple[Array, Array]:
-        """What each leaf gains at most by sending a side to each cluster, and by sending both away, to two of them.
-
-        A side that leaves a cluster of weight m and mean μ for another gains at most the sum over its samples of
-        m / (m − w) ‖φ − μ‖² − m' / (m' + w) ‖φ − μ'‖², w being the weight of the leaf; so does the leaf as a whole.
-        """
-        members, starts = self.order[0], [leaf.start for leaf in self.leaves]
-        order = np.argsort(starts)
-        at = np.repeat(order, np.diff([*np.array(starts)[order], len(members)]))
+        K, is_used = len(self.sizes), self.sizes > 0
         own, weight = (np.array([getattr(leaf, name) for leaf in self.leaves]) for name in ("cluster", "weight"))
-        sizes = np.where(self.sizes > 0, self.sizes, 1)[:, None]
-        distances = self.squares[:, None] / sizes**2 + self.norms[members]
-        distances -= 2 * self.dots[:, members] / (self.weight[members] * sizes)
-        distances = np.maximum(distances, 0) * self.weight[members]
-        mine = distances[own[at], np.arange(len(at))]
-        distances *= (sizes / (sizes + weight))[:, at]
-        distances[self.sizes == 0] = distances[own[at], np.arange(len(at))] = np.inf
-        rest = self.sizes[own] - weight
-        is_whole = rest <= _ROUNDING * self.sizes[own]
-        away = self.sizes[own] / np.where(is_whole, self.sizes[own], rest)
-        mine *= away[at]
-        first = np.array(starts)[order]
-        bounds = np.empty((len(self.leaves), len(sizes)))
-        bounds[order] = np.add.reduceat(np.maximum(mine - distances, 0), first, axis=1).T
-        apart = np.empty(len(self.leaves))
-        apart[order] = np.add.reduceat(mine - distances.min(0), first)
-        # Nothing is left behind of a leaf that is a whole cluster, and a side may leave as little as it likes.
-        bounds[is_whole] = np.inf
-        return bounds + self.no_gain, apart + self.no_gain
+        is_final = np.array([leaf.is_final for leaf in self.leaves])
+        rows, free = np.arange(len(own)), K - int(is_used.sum())
+        # No side gains more elsewhere than as a new cluster. Of a whole cluster two new ones are no more than one.
+        is_open = np.repeat([[*(is_used & (free == 0)), free > 0, free > 1]], len(own), axis=0)
+        is_open[rows, own] = is_open[is_final] = False
+        is_open[self.sizes[own] - weight <= _ROUNDING * weight, -1] = False
+        gains = np.where(is_open & ~np.isnan(self.gains[:, : K + 2]), self.gains[:, : K + 2], -np.inf)
+        ceilings = self.gains[:, K : K + 2].max(1) if free > 1 else self.gains[:, K]
+        ceilings = np.where(is_final, -np.inf, np.nan_to_num(ceilings, nan=np.inf))
+        least = max(self.no_gain, gains.max())
+        for position in np.argsort(-ceilings, kind="stable"):
+            if ceilings[position] <= least:
+                break
+            is_unknown = is_open[position] & np.isnan(self.gains[position, : K + 2])
+            if is_unknown.any():
+                self._scan(position, np.flatnonzero(is_unknown[:K]))
+                gains[position] = np.where(is_open[position], self.gains[position, : K + 2], -np.inf)
+                least = max(least, gains[position].max())
+        position, target = divmod(int(gains.argmax()), K + 2)
+        best: _Move | None = None
+        if gains[position, target] > self.no_gain:
+            split, is_right = divmod(int(self.splits[position, target]), 2)
+            stays, goes = int(own[position]), target if target < K else -1
+            targets = (-1, -2) if target > K else (stays, goes) if is_right else (goes, stays)
+            best = _Move(position, least, split, targets)
+        # Two new clusters gain more than two others.
+        return best if free > 1 or K < 3 else self._find_pair(best, is_used & (np.arange(K) != own[:, None]))
 
-    def _prepare(self, leaf: _Leaf) -> None:
-        """Find the valid splits of a leaf, and the sums over their sides that depend on its samples alone."""
-        m, r = leaf.stop - leaf.start, self.features.shape[1]
-        least = self.limits.min_samples_leaf
-        products, square = self.features @ leaf.sum, float(leaf.sum @ leaf.sum)
-        found: list[tuple[Any, ...]] = []
-        for columns in _chunks(leaf.columns, m * r):
-            order = self.order[columns, leaf.start : leaf.stop]
-            values = self.values[columns[:, None], order]
-            valid = values[:, :-1] < values[:, 1:]
-            valid[:, : least - 1] = valid[:, m - least :] = False
-            last = np.flatnonzero(np.pad(valid, ((0, 0), (0, 1))))
-            if m > _MOST_SPLITS:
-                # The last valid split of each quantile.
-                quantile = last // m * _MOST_SPLITS + last % m * _MOST_SPLITS // m
-                last = last[np.append(np.diff(quantile) > 0, True)]
-            left = np.cumsum(self.weight[order], axis=1).ravel()[last]
-            squares = np.zeros(order.shape)
-            for part in _chunks(np.arange(r), len(columns) * m):
-                features = self.features if len(part) == r else self.features[:, part]
-                sums = np.take(features, order, axis=0)
-                np.cumsum(sums, axis=1, out=sums)
-                squares += np.einsum("ijk,ijk->ij", sums, sums)
-            inside = squares.ravel()[last]
-            outside = square - 2 * np.cumsum(products[order], axis=1).ravel()[last] + inside
-            first = int(np.searchsorted(leaf.columns, columns[0])) * m
-            found.append((first + last, left, leaf.weight - left, inside, np.maximum(outside, 0)))
-        leaf.last, *sides = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        leaf.weights, leaf.squares = (sides[0], sides[1]), (sides[2], sides[3])
+    def _find_pair(self, best: _Move | None, is_open: NDArray[np.bool_]) -> _Move | None:
+        """The best of a move and of those that send both sides of a leaf to two of the clusters open (L, K) to it."""
+        K, is_final = is_open.shape[1], [leaf.is_final for leaf in self.leaves]
+        known, (alone, apart, _, excess) = self.gains[:, :K], self.gains[:, K:].T
+        # Both sides gain at most what each does while the other stays, and the excess.
+        gains = np.where(is_open, np.where(np.isnan(known), alone[:, None], known), -np.inf)
+        second, first = np.sort(gains, axis=1)[:, -2:].T
+        bounds = np.where(is_final, -np.inf, np.minimum(apart, first + second + excess + self.no_gain))
+        for position in np.argsort(-bounds, kind="stable"):
+            least = self.no_gain if best is None else best.gain
+            if bounds[position] <= least:
+                break
+            row, rest = gains[position], least - excess[position] - self.no_gain
+            others = np.where(row == first[position], second[position], first[position])
+            self._scan(position, np.flatnonzero(row + others > rest), pairs=True)
+            gain, split = self.gains[position, K + 2], self.splits[position, K + 2]
+            if gain > least:
+                best = _Move(int(position), float(gain), int(split) // 2, divmod(int(self.splits[position, K + 3]), K))
+        return best
 
-    def _product(self, leaf: _Leaf, cluster: int) -> Array:
-        """Products (t,) of the sums of the left sides of all splits of a leaf with that of a cluster."""
-        assert leaf.last is not None
-        if cluster in leaf.products:
-            return leaf.products[cluster]
-        m, found = leaf.stop - leaf.start, np.empty(len(leaf.last))
-        for columns in _chunks(np.arange(len(leaf.columns)), m):
-            begin, end = np.searchsorted(leaf.last, [columns[0] * m, (columns[-1] + 1) * m])
-            order = self.order[leaf.columns[columns], leaf.start : leaf.stop]
-            sums = np.cumsum(self.dots[cluster][order], axis=1).ravel()
-            found[begin:end] = sums[leaf.last[begin:end] - columns[0] * m]
-        if self.keeps_products:
-            leaf.products[cluster] = found
-        return found
-
-    def _evaluate(self, position: int, targets: Index, pairs: Collection[tuple[int, int]]) -> None:
-        """Find what the best splits of a leaf gain that send a side to each target, and both sides to each pair."""
+    def _scan(self, position: int, targets: Index, pairs: bool = False) -> None:
+        """Find what the best splits of a leaf gain that send a side to each target, and both to two of them."""
         leaf = self.leaves[position]
         if leaf.last is None:
             self._prepare(leaf)
-        K, own, size, norm = len(self.sizes), leaf.cluster, self.sizes, self.squares
-        rest, before, remaining = size[own] - leaf.weight, norm[own] / size[own], self.sums[own] - leaf.sum
-        is_whole, is_known = rest <= _ROUNDING * size[own], not np.isnan(self.gains[position, K])
-        # What the cluster loses with all samples of the leaf.
-        emptied = (0.0 if is_whole else float(remaining @ remaining) / rest) - before
-        self.gains[position, targets] = -np.inf
-        if not is_known:
-            self.gains[position, K] = self.apart[position] = self.excess[position] = -np.inf
-        if not len(leaf.weights[0]):
-            return
-        # What the cluster loses with a side, and what a side is worth: by itself, the last one, and in other clusters.
-        losses: list[Array] = []
-        worth: list[dict[int, Array]] = []
-        others = {int(other) for other in (*targets, *itertools.chain.from_iterable(pairs))} - {K}
-        for side, (weight, square) in enumerate(zip(leaf.weights, leaf.squares, strict=True)):
-            products = {other: self._product(leaf, other) for other in (own, *others)}
-            if side:
-                products = {other: self.sums[other] @ leaf.sum - left for other, left in products.items()}
-            losses.append((norm[own] - 2 * products[own] + square) / (size[own] - weight) - before)
-            worth.append(
-                {
-                    other: (norm[other] + 2 * products[other] + square) / (size[other] + weight)
-                    - norm[other] / size[other]
-                    for other in others
-                }
-            )
-            if not is_known:
-                worth[side][K] = square / weight
-            for target in others.intersection(targets.tolist()).union([] if is_known else [K]):
-                gains = losses[side] + worth[side][target]
-                split = self._first_best(gains)
-                if gains[split] > self.gains[position, target] + self.no_gain:
-                    self.gains[position, target] = gains[split]
-                    self.splits[position, target] = -1 - split if side else split
-        both = [((a, b), ends) for a, b in pairs for ends in ((int(a), int(b)), (int(b), int(a)))]
-        if not is_known:
-            self.excess[position] = (emptied - losses[0] - losses[1]).max() + self.no_gain
-            self.apart[position] = emptied + (worth[0][K] + worth[1][K]).max()
-            # Of a whole cluster two new ones are no more than one.
-            both += [] if is_whole else [((-1, -2), (-1, -2))]
-        for pair, ends in both:
-            gains = worth[0][max(ends[0], -1) % (K + 1)] + worth[1][max(ends[1], -1) % (K + 1)]
-            split = self._first_best(gains)
-            gain = emptied + float(gains[split])
-            if pair not in leaf.pairs or gain > leaf.pairs[pair].gain + self.no_gain:
-                leaf.pairs[pair] = _Move(position, gain, split, ends)
+        assert leaf.last is not None
+        own, rest = leaf.cluster, self.sums[leaf.cluster] - leaf.sum
+        left = self.sizes[own] - leaf.weight
+        # What the cluster gains if it loses all samples of the leaf.
+        emptied = 0.0 if left <= _ROUNDING * leaf.weight else float(rest @ rest) / left
+        emptied -= float(self.squares[own] / self.sizes[own])
+        splits = (self.order, leaf.columns, leaf.last, leaf.start, leaf.stop, leaf.left, leaf.squares)
+        clusters = (self.dots, self.sizes, self.squares, self.sums @ leaf.sum, own, leaf.weight, emptied)
+        found = (self.gains[position], self.splits[position])
+        scan_splits(*splits, *clusters, targets.astype(np.int32), self.no_gain, pairs, *found)
+
+    def _prepare(self, leaf: _Leaf) -> None:
+        """Find the valid splits of a leaf, and the sums over their sides that depend on its samples alone."""
+        m, least = leaf.stop - leaf.start, self.limits.min_samples_leaf
+        step, found = max(1, ELEMENTS // m), []
+        for first in range(0, len(leaf.columns), step):
+            values = self.values[leaf.columns[first : first + step], leaf.start : leaf.stop]
+            is_valid = np.zeros(values.shape, dtype=bool)
+            is_valid[:, least - 1 : m - least] = values[:, least - 1 : m - least] < values[:, least : m - least + 1]
+            last = np.flatnonzero(is_valid)
+            if m > _MOST_SPLITS:
+                # The last valid split of each quantile.
+                quantile = last // m * _MOST_SPLITS + last % m * _MOST_SPLITS // m
+                last = last[np.diff(quantile, append=np.inf) > 0]
+            found.append(first * m + last)
+        leaf.last = np.concatenate(found)
+        samples = (self.order, leaf.columns, leaf.last, leaf.start, leaf.stop)
+        leaf.left, leaf.squares = square_sides(*samples, self.features, self.weight, leaf.sum)
 
     def _make(self, move: _Move) -> None:
         """Split a leaf: its samples change their clusters, and two leaves take its place."""
@@ -420,17 +293,18 @@ class Growth:
         assert leaf.last is not None
         column, last = divmod(int(leaf.last[move.split]), leaf.stop - leaf.start)
         column = int(leaf.columns[column])
-        order = self.order[:, leaf.start : leaf.stop]
-        low, high = self.values[column, order[column, [last, last + 1]]]
+        order, values = (of_all[:, leaf.start : leaf.stop] for of_all in (self.order, self.values))
+        low, high = values[column, last : last + 2]
         is_left = np.zeros(len(self.weight), dtype=bool)
         is_left[order[column, : last + 1]] = True
         on_left = is_left[order]
-        order[:] = np.concatenate([order[on].reshape(len(order), -1) for on in (on_left, ~on_left)], axis=1)
+        for part in (values, order):
+            part[:] = np.concatenate([part[on].reshape(len(part), -1) for on in (on_left, ~on_left)], axis=1)
         free = list(np.flatnonzero(self.sizes == 0))
         left, right = (int(free.pop(0)) if target < 0 else target for target in move.targets)
         # Where no value was missing, one that is goes with most.
-        left_weight = leaf.weights[0][move.split]
-        missing_left = column >= self.d or (not self.has_gaps[column] and left_weight > leaf.weight / 2)
+        is_most = leaf.left[move.split] > leaf.weight / 2
+        missing_left = column >= self.d or (not self.has_gaps[column] and bool(is_most))
         split = [int(self.feature[column]), _between(low, high), missing_left, len(self.nodes), len(self.nodes) + 1]
         self.nodes[leaf.node] = [*split, leaf.cluster, leaf.weight, move.gain]
         middle, depth = leaf.start + last + 1, leaf.depth + 1
@@ -439,12 +313,6 @@ class Growth:
         moved = [child for child in (self.leaves[move.position], self.leaves[-1]) if child.cluster != leaf.cluster]
         self._add([leaf.cluster] * len(moved), moved, sign=-1)
         self._add([child.cluster for child in moved], moved)
-
-
-def _chunks(items: Index, width: int) -> list[Index]:
-    """Parts of the items, each of so many that the items times their width are not too many to work on at once."""
-    size = max(1, _ELEMENTS // max(1, width))
-    return [items[start : start + size] for start in range(0, len(items), size)]
 
 
 def _between(low: float, high: float) -> float:

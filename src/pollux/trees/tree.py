@@ -30,7 +30,8 @@ from pollux.io import tensors as tensor_files
 from pollux.io.parsing import Finite, Size, parse
 from pollux.models import SoftTreeNetwork
 from pollux.spec import Scaling, Transformer, as_group
-from pollux.trees.growth import NO_CHILD, Array, Growth, Index, Limits, Nodes
+from pollux.trees.growth import NO_CHILD, Growth, Limits, Nodes
+from pollux.trees.splits import Array, Index
 
 FORMAT, VERSION = "pollux-tree", "1"
 

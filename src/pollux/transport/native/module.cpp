@@ -1,4 +1,4 @@
-// The solvers, and the training steps of small networks, as a Python module. Arrays come through the buffer protocol and
+// The solvers, the training steps of small networks and the splits of trees, as a Python module. Arrays come through the buffer protocol and
 // are checked for type and size; the lock of the interpreter is released while problems are solved, several at a time.
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000  // one binary for Python 3.11 and all that follow
@@ -13,6 +13,7 @@
 #include "complete.hpp"
 #include "general.hpp"
 #include "graph.hpp"
+#include "splits.hpp"
 #include "steps.hpp"
 
 namespace {
@@ -672,6 +673,91 @@ PyObject* gemini_gradient(PyObject*, PyObject* arguments) {
   });
 }
 
+// Splits of trees.
+
+// The splits of a leaf: orders (c', n) of samples, the number of the first sample of the leaf and of that behind its last
+// one, the columns (c,) that may be split, and the splits (t,).
+struct Leaf {
+  Array<int> order, columns;
+  Array<int64_t> last;
+  Splits splits;
+
+  Leaf(PyObject* const* o, int64_t n, int64_t start, int64_t stop)
+      : order(o[0], "order"), columns(o[1], "columns"), last(o[2], "last") {
+    check(n >= 1 && order.size() % n == 0, "the orders are not those of the samples");
+    check(0 <= start && start < stop && stop <= n, "the leaf is not within the samples");
+    splits = {order.data(), columns.data(), n, start, stop - start, columns.size(), last.data(), last.size()};
+    for (int64_t j = 0; j < splits.c; j++) {
+      check(columns.data()[j] >= 0 && columns.data()[j] < order.size() / n, "a column that is not there");
+      const int* samples = order.row(columns.data()[j], n);
+      bool inside = true;
+      for (int64_t i = start; i < stop; i++) inside &= samples[i] >= 0 && samples[i] < n;
+      check(inside, "a sample that is not there");
+    }
+    for (int64_t k = 0; k < splits.t; k++)
+      check(last.data()[k] > (k ? last.data()[k - 1] : -1) && last.data()[k] < splits.c * splits.m,
+            "the splits do not rise, or are not within the leaf");
+  }
+};
+
+const char SQUARES_DOC[] =
+    "square_sides(order, columns, last, start, stop, features, weight, total, left, squares)\n\n"
+    "Writes weights (t,) of the left sides of splits, and ‖s‖² (2, t) of both sides, s being sums of features (n, r).";
+
+PyObject* write_squares(PyObject*, PyObject* arguments) {
+  return guarded([&]() -> PyObject* {
+    PyObject *o[3], *features_object, *weight_object, *total_object, *left_object, *squares_object;
+    long long start, stop;
+    if (!PyArg_ParseTuple(arguments, "OOOLLOOOOO", &o[0], &o[1], &o[2], &start, &stop, &features_object, &weight_object,
+                          &total_object, &left_object, &squares_object))
+      return nullptr;
+    const Array<double> features(features_object, "features"), weight(weight_object, "weight"),
+        total(total_object, "total"), left(left_object, "left", true), squares(squares_object, "squares", true);
+    const Leaf leaf(o, weight.size(), start, stop);
+    const int r = sizes(total.size());
+    features.holds(leaf.splits.n * r), left.holds(leaf.splits.t), squares.holds(2 * leaf.splits.t);
+    unlocked([&] {
+      square_sides(leaf.splits, features.data(), r, weight.data(), total.data(), left.data(), squares.data());
+    });
+    Py_RETURN_NONE;
+  });
+}
+
+const char SPLITS_DOC[] =
+    "scan_splits(order, columns, last, start, stop, left, squares, dots, sizes, norms, totals, own, weight, emptied,\n"
+    "            targets, tolerance, pairs, gains, splits)\n\n"
+    "Writes what the best splits of a leaf of the cluster `own` gain, (K + 4,): those that send a side to each of the\n"
+    "targets (C,), to a new cluster, both sides to two new ones, or to two of the targets; and which they are.";
+
+PyObject* write_moves(PyObject*, PyObject* arguments) {
+  return guarded([&]() -> PyObject* {
+    PyObject *o[3], *n[6], *targets_object, *gains_object, *splits_object;
+    long long start, stop;
+    int own, pairs;
+    double weight, emptied, tolerance;
+    if (!PyArg_ParseTuple(arguments, "OOOLLOOOOOOiddOdpOO", &o[0], &o[1], &o[2], &start, &stop, &n[0], &n[1], &n[2],
+                          &n[3], &n[4], &n[5], &own, &weight, &emptied, &targets_object, &tolerance, &pairs,
+                          &gains_object, &splits_object))
+      return nullptr;
+    const Array<double> left(n[0], "left"), squares(n[1], "squares"), dots(n[2], "dots"), weights(n[3], "sizes"),
+        norms(n[4], "norms"), totals(n[5], "totals"), gains(gains_object, "gains", true);
+    const Array<int> targets(targets_object, "targets");
+    const Array<int64_t> found(splits_object, "splits", true);
+    const int K = sizes(weights.size()), C = sizes(targets.size());
+    check(K >= 1 && dots.size() % K == 0, "the products are not those of the clusters");
+    const Leaf leaf(o, dots.size() / K, start, stop);
+    left.holds(leaf.splits.t), squares.holds(2 * leaf.splits.t), norms.holds(K), totals.holds(K);
+    gains.holds(K + 4), found.holds(K + 4);
+    check(own >= 0 && own < K, "a cluster that is not there");
+    for (int j = 0; j < C; j++) check(targets.data()[j] >= 0 && targets.data()[j] < K, "a cluster that is not there");
+    unlocked([&] {
+      scan_splits(leaf.splits, left.data(), squares.data(), dots.data(), K, weights.data(), norms.data(), totals.data(),
+                  own, weight, emptied, targets.data(), C, tolerance, pairs != 0, gains.data(), found.data());
+    });
+    Py_RETURN_NONE;
+  });
+}
+
 PyMethodDef METHODS[] = {{"solve_metric", solve_metric, METH_VARARGS, METRIC_DOC},
                          {"solve_graph", solve_graph, METH_VARARGS, GRAPH_DOC},
                          {"solve_general", solve_general, METH_VARARGS, GENERAL_DOC},
@@ -681,9 +767,11 @@ PyMethodDef METHODS[] = {{"solve_metric", solve_metric, METH_VARARGS, METRIC_DOC
                          {"forward", forward, METH_VARARGS, FORWARD_DOC},
                          {"ascend", ascend, METH_VARARGS, ASCEND_DOC},
                          {"gemini_gradient", gemini_gradient, METH_VARARGS, GRADIENT_DOC},
+                         {"square_sides", write_squares, METH_VARARGS, SQUARES_DOC},
+                         {"scan_splits", write_moves, METH_VARARGS, SPLITS_DOC},
                          {nullptr, nullptr, 0, nullptr}};
 
-PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_native", "Exact optimal transport, many problems at a time; training steps.", 0, METHODS,
+PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_native", "Exact optimal transport, many problems at a time; training steps; splits.", 0, METHODS,
                       nullptr, nullptr, nullptr, nullptr};
 
 }  // namespace
