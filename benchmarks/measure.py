@@ -1,6 +1,6 @@
 """Fair timing, peak memory, records and tables of results: what every benchmark shares.
 
-python benchmarks/measure.py puts what results/speed records into docs/speed.md and README.md.
+python benchmarks/measure.py prints one table of what results/speed records, and puts it into the pages that show it.
 
 Each part of a benchmark is recorded as it ends, with the commit, the day and the machine, in place of what was recorded
 of it before; a test compares the pages with the records.
@@ -22,6 +22,7 @@ from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import torch
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
@@ -32,6 +33,7 @@ Run = Callable[[], float]  # does a work once and says how many seconds it took
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "speed"
+BENCHMARKS = ("speed", "core", "transport", "files", "scale")
 HEADER = ("work", "ours", "peer", "ratio", "goal", "reached")
 
 
@@ -140,7 +142,15 @@ def environment(threads: int) -> str:
     names = ("torch", "numpy", "scikit-learn", *(["gemclus"] if find_spec("gemclus") else []))
     packages = ", ".join(f"{name} {version(name)}" for name in names)
     cores = f"{os.cpu_count()} cores, {threads} thread{'s' * (threads > 1)}"
-    return f"{platform.machine()}, {cores}; python {platform.python_version()}, {packages}"
+    return f"{_processor()}, {cores}; python {platform.python_version()}, {packages}"
+
+
+def _processor() -> str:
+    """The processor by its own name, where the system tells it."""
+    table = Path("/proc/cpuinfo")
+    lines = table.read_text(encoding="utf-8").splitlines() if table.exists() else []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.processor() or platform.machine())
 
 
 def notes(rows: Iterable[Row]) -> list[str]:
@@ -177,8 +187,7 @@ def text_table(rows: Sequence[Row]) -> str:
 
 def record(benchmark: str, part: str, rows: Sequence[Row], where: str) -> None:
     """Keep the rows of a part of a benchmark in place of what was recorded of it before."""
-    path = RESULTS / f"{benchmark}.json"
-    parts = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    path, parts = RESULTS / f"{benchmark}.json", _parts(benchmark, RESULTS)
     day = datetime.now(UTC).date().isoformat()
     parts[part] = {"commit": _commit(), "day": day, "environment": where, "rows": [asdict(row) for row in rows]}
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -194,21 +203,32 @@ def _commit() -> str:
 
 def recorded(benchmark: str, folder: Path = RESULTS) -> list[Row]:
     """All rows that are recorded of a benchmark."""
+    return [Row(**row) for part in _parts(benchmark, folder).values() for row in part["rows"]]
+
+
+def _parts(benchmark: str, folder: Path) -> dict[str, Any]:
     path = folder / f"{benchmark}.json"
-    parts = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return [Row(**row) for part in parts.values() for row in part["rows"]]
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
 def details(benchmark: str, folder: Path = RESULTS) -> str:
     """The table of a benchmark, and when and where each of its parts was measured, in Markdown."""
     table = piped([HEADER, *(row.cells() for row in recorded(benchmark, folder))], left=(0, len(HEADER) - 1))
-    parts = json.loads((folder / f"{benchmark}.json").read_text(encoding="utf-8"))
     stamps: dict[str, list[str]] = {}
-    for name, part in parts.items():
+    for name, part in _parts(benchmark, folder).items():
         at = f" at commit {part['commit']}" if part["commit"] else ""
         stamps.setdefault(f"{part['day']}{at}: {part['environment']}", []).append(name)
     lines = [f"- {'all' if len(stamps) == 1 else ', '.join(names)}: {stamp}" for stamp, names in stamps.items()]
     return "\n".join([table, "", *lines])
+
+
+def overview(folder: Path = RESULTS) -> str:
+    """One table of all benchmarks, with the commit and the day of each row."""
+    lines = [("benchmark", *HEADER, "commit", "day")]
+    for name in BENCHMARKS:
+        for part in _parts(name, folder).values():
+            lines += [(name, *Row(**row).cells(), part["commit"] or "-", part["day"]) for row in part["rows"]]
+    return aligned(lines, left=(0, 1, 6, 7, 8))
 
 
 # The rows of README.md: what they are called there, the benchmark and the beginning of the row's own name, the peer.
@@ -232,7 +252,7 @@ def summary(folder: Path = RESULTS) -> str:
 
 
 PAGES: dict[str, dict[str, Callable[[Path], str]]] = {
-    "docs/speed.md": {name: partial(details, name) for name in ("speed", "core", "transport", "files", "scale")},
+    "docs/speed.md": {name: partial(details, name) for name in BENCHMARKS},
     "README.md": {"speed": summary},
 }
 
@@ -254,6 +274,7 @@ def filled(text: str, page: str, folder: Path = RESULTS) -> str:
 
 
 def main() -> None:
+    print(overview())
     for page in PAGES:
         path = ROOT / page
         path.write_text(filled(path.read_text(encoding="utf-8"), page), encoding="utf-8")
