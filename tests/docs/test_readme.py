@@ -9,6 +9,7 @@ from pathlib import Path
 import matplotlib
 import pytest
 
+import pollux
 from pollux.app import cli
 
 ROOT = Path(__file__).parents[2]
@@ -49,6 +50,20 @@ def test_the_readme_shows_how_the_library_is_used() -> None:
     assert any("GeminiClustering" in code for code in found)
     shown = [arguments[0] for code in blocks(README, "console") for arguments in commands(code)]
     assert {"fit", "report", "predict"} <= set(shown)
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.read_text(encoding="utf-8").splitlines()) <= 150
+
+
+def test_the_citation_names_this_version() -> None:
+    assert f"\nversion: {pollux.__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+
+
+def test_actions_are_pinned_by_digest() -> None:
+    for workflow in (ROOT / ".github" / "workflows").glob("*.yml"):
+        for action in re.findall(r"uses: (\S+)", workflow.read_text(encoding="utf-8")):
+            assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", action), f"{workflow.name}: {action}"
 
 
 @every_page
