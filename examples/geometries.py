@@ -2,7 +2,7 @@
 What a geometry takes for a cluster
 ===================================
 
-Four data sets, four ways, one picture (geometry.png, or the path given).
+Four data sets, four ways, one picture (written to the path given, if any).
 """
 
 import sys
@@ -57,7 +57,8 @@ def main() -> None:
             axes.set_title(title if name == "moons" else "")
             print(f"{name:18}{title:18}{adjusted_rand_index(y, found.labels_):6.2f}")
         row[0].set_ylabel(name)
-    figure.savefig(sys.argv[1] if len(sys.argv) > 1 else "geometry.png", dpi=100)
+    if len(sys.argv) > 1:
+        figure.savefig(sys.argv[1], dpi=100)
 
 
 if __name__ == "__main__":
