@@ -192,7 +192,7 @@ class Chunks(ABC):
 
     @abstractmethod
     def read(self, chunk: int) -> Array:
-        """The samples of a chunk, (rows, *shape), all of them finite."""
+        """The samples of a chunk, (rows, …), all of them finite."""
 
     @abstractmethod
     def fingerprint(self) -> str:
