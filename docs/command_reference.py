@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Container
 from typing import Any
 
 from docutils import nodes
@@ -16,16 +15,15 @@ def commands() -> dict[str, argparse.ArgumentParser]:
     """The parser of each command, those of commands within commands too, by what is typed."""
     found: dict[str, argparse.ArgumentParser] = {}
 
-    def walk(parser: argparse.ArgumentParser, names: Container[str]) -> None:
+    def walk(parser: argparse.ArgumentParser) -> None:
+        found[parser.prog] = parser
         for action in parser._actions:
             if isinstance(action, argparse._SubParsersAction):
-                for name, child in action.choices.items():
-                    if name in names:
-                        found[child.prog] = child
-                        walk(child, action.choices)
+                for child in action.choices.values():
+                    walk(child)
 
     for name in cli.COMMANDS:
-        walk(cli.parser(name), [name])
+        walk(cli.parser(name).chosen)
     return found
 
 

@@ -7,6 +7,10 @@ import types
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
+from sphinx_gallery.scrapers import figure_rst
+
 import pollux
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -42,7 +46,21 @@ autodoc_typehints = "none"
 numpydoc_show_class_members = False
 numpydoc_class_members_toctree = False
 
+
+def _scrape_figures(block: Any, variables: dict[str, Any], settings: dict[str, Any]) -> str:
+    """The figures that Pollux returns, which pyplot does not know: those that a variable of the example holds."""
+    saved = variables.setdefault("saved_figures", set())
+    paths = []
+    for value in list(variables["example_globals"].values()):
+        if isinstance(value, Figure) and id(value) not in saved and not plt.fignum_exists(getattr(value, "number", -1)):
+            saved.add(id(value))
+            paths.append(next(variables["image_path_iterator"]))
+            value.savefig(paths[-1], dpi=100)
+    return str(figure_rst(paths, settings["src_dir"]))
+
+
 sphinx_gallery_conf = {
+    "image_scrapers": ("matplotlib", _scrape_figures),
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",
     # These are run by hand: one starts several processes, one takes all of MNIST, one writes a report.

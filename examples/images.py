@@ -8,14 +8,16 @@ Images (n, channels, height, width): LeNet-5 on scikit-learn's digits.
 from time import perf_counter
 
 import torch
+from matplotlib.figure import Figure
 from sklearn.datasets import load_digits
 from torch.nn import functional
 
 from pollux import GeminiClustering
 from pollux.metrics import adjusted_rand_index, hungarian_accuracy
+from pollux.report import plot_images
 
 
-def main() -> None:
+def main() -> Figure:
     # A small network on small images: one core is enough.
     torch.set_num_threads(1)
     digits = load_digits()
@@ -41,7 +43,8 @@ def main() -> None:
     print(f"adjusted Rand index   {adjusted_rand_index(digits.target, clustering.labels_):.3f}")
     print(f"accuracy              {hungarian_accuracy(digits.target, clustering.labels_):.3f}")
     print(f"time                  {perf_counter() - start:.1f} s for {clustering.n_iter_} epochs")
+    return plot_images(X[:, 0], clustering.labels_, classes=digits.target)
 
 
 if __name__ == "__main__":
-    main()
+    figure = main()

@@ -6,7 +6,6 @@ Each epoch tells the objective, the clusters in use and the entropy of the predi
 each epoch sees them, and may end the training.
 """
 
-import matplotlib.pyplot as plt
 from sklearn.datasets import load_digits
 
 from pollux import GeminiClustering
@@ -23,5 +22,4 @@ clustering = GeminiClustering(
     callbacks=[lambda epoch: print(epoch) if epoch.number % 20 == 0 else None],
 )
 clustering.fit(X)
-plot_training(clustering.history_)
-plt.show()
+figure = plot_training(clustering.history_)

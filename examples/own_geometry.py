@@ -9,6 +9,7 @@ The model is the same each time, and its boundary may bend as it likes. Only the
 
 from collections.abc import Callable
 
+import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from sklearn.datasets import make_moons
@@ -37,7 +38,8 @@ def main() -> None:
     X, moons = make_moons(300, noise=0.06, random_state=0)
     X_new, moons_new = make_moons(1000, noise=0.06, random_state=1)
     print(f"{'geometry':32}{'objective':18}{'ARI':>6}{'new rows':>10}")
-    for name, (objective, geometry) in TRIALS.items():
+    _, panels = plt.subplots(1, len(TRIALS), figsize=(3 * len(TRIALS), 2.6), layout="constrained")
+    for panel, (name, (objective, geometry)) in zip(panels, TRIALS.items(), strict=True):
         clustering = GeminiClustering(
             n_clusters=2,
             model="mlp",
@@ -51,6 +53,9 @@ def main() -> None:
         seen = adjusted_rand_index(moons, clustering.labels_)
         unseen = adjusted_rand_index(moons_new, clustering.predict(X_new.astype(np.float32)))
         print(f"{name:32}{objective:18}{seen:6.2f}{unseen:10.2f}")
+        panel.scatter(*X.T, c=clustering.labels_, cmap="Set2", s=8)
+        panel.set(title=name, xticks=[], yticks=[])
+    plt.show()
 
 
 if __name__ == "__main__":

@@ -6,15 +6,17 @@ Columns in wild units, gaps, and rows that come later. Nothing is scaled or fill
 """
 
 import numpy as np
+from matplotlib.figure import Figure
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_wine
 from sklearn.model_selection import train_test_split
 
 from pollux import GeminiClustering
 from pollux.metrics import adjusted_rand_index
+from pollux.report import plot_profiles
 
 
-def main() -> None:
+def main() -> Figure:
     wine = load_wine()
     X, names = wine.data.copy(), wine.feature_names
     random = np.random.default_rng(0)
@@ -52,7 +54,8 @@ def main() -> None:
         print(f"cluster {k}   " + ", ".join(f"{names[j]} {shift[j]:+.1f}" for j in strongest))
     sure = clustering.predict_proba(X_new).max(1)
     print(f"\nProbability of a new row's cluster: {sure.mean():.2f} on average, {sure.min():.2f} at least")
+    return plot_profiles(X, labels, names)
 
 
 if __name__ == "__main__":
-    main()
+    figure = main()

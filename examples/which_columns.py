@@ -30,4 +30,4 @@ print(f"the {len(path.selected)} selected ones: {adjusted_rand_score(wine.target
 
 # %%
 # The objective, and the agreement with the growers, along the path.
-path.plot()
+figure = path.plot()

@@ -25,6 +25,7 @@ from pollux.app import cli
 SITE = Path(os.environ.get("POLLUX_SITE", Path(__file__).parents[2] / "docs" / "_build" / "html"))
 PAGES = sorted(page for page in SITE.rglob("*.html") if "_static" not in page.parts)
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+PATIENCE = 300_000  # milliseconds for a page, on a machine that others use
 pytestmark = [
     pytest.mark.skipif(not PAGES, reason="make docs has not been run"),
     pytest.mark.xdist_group("site"),
@@ -99,14 +100,15 @@ def browser() -> Iterator[Any]:
 def test_pages_open_without_an_error_or_a_request_elsewhere(browser: Any) -> None:
     trouble: list[str] = []
     page = browser.new_page()
+    page.set_default_timeout(PATIENCE)
     page.on("pageerror", lambda error: trouble.append(f"{page.url}: {error}"))
     page.on("console", lambda said: trouble.append(f"{page.url}: {said.text}") if said.type == "error" else None)
     page.on("requestfailed", lambda request: trouble.append(f"{page.url}: {request.url} failed"))
     page.on("request", lambda sent: None if sent.url.startswith(("file:", "data:")) else trouble.append(sent.url))
     for file in PAGES:
         page.goto(file.as_uri())
-        wide = page.evaluate("[...document.images].filter(i => i.complete && !i.naturalWidth).map(i => i.src)")
-        trouble += [f"{file.name}: {source} is no picture" for source in wide]
+        empty = page.evaluate("[...document.images].filter(i => i.complete && !i.naturalWidth).map(i => i.src)")
+        trouble += [f"{file.name}: {source} is no picture" for source in empty]
     page.close()
     assert not trouble
 
@@ -121,6 +123,7 @@ def test_the_search_finds_a_page(browser: Any) -> None:
 
 def test_a_phone_shows_pages_without_scrolling_sideways(browser: Any) -> None:
     page = browser.new_page(viewport={"width": 390, "height": 844})
+    page.set_default_timeout(PATIENCE)
     wide = []
     for file in PAGES:
         page.goto(file.as_uri())
