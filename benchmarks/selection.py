@@ -1,6 +1,6 @@
 """How many clusters: ``select_n_clusters`` beside the usual ways, on data whose number is known.
 
-python benchmarks/selection.py [--seeds N] [--markdown FILE]
+python benchmarks/selection.py [--seeds N] [--first SEED] [--markdown FILE]
 
 The others are scikit-learn's, on the same standardised columns: the silhouette of k-means, the BIC of Gaussian mixtures
 (which may say 1) and HDBSCAN. All choose among 1 or 2 to 12. Generated data are drawn anew for each seed. Of real
@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -142,10 +142,10 @@ def ours(X: Rows, seed: int) -> int:
 METHODS = {"k-means, silhouette": by_silhouette, "mixture, BIC": by_bic, "HDBSCAN": by_hdbscan, "Pollux": ours}
 
 
-def answers(seeds: int) -> dict[tuple[str, str, int], dict[str, list[int]]]:
+def answers(seeds: Iterable[int]) -> dict[tuple[str, str, int], dict[str, list[int]]]:
     """All answers, by kind, name and known number of the data, and by method."""
     found: dict[tuple[str, str, int], dict[str, list[int]]] = {}
-    for seed in range(seeds):
+    for seed in seeds:
         for data in all_data(seed):
             rows, start = StandardScaler().fit_transform(data.X), perf_counter()
             told = found.setdefault((data.kind, data.name, data.number), {name: [] for name in METHODS})
@@ -167,6 +167,8 @@ def table(found: dict[tuple[str, str, int], dict[str, list[int]]]) -> list[tuple
         right = [sum(given == number for number, told in parts for given in told[name]) for name in METHODS]
         asked = sum(len(told["Pollux"]) for _, told in parts)
         lines.append((f"{kind}: the known number", f"of {asked}", *map(str, right)))
+        near = [sum(abs(given - number) <= 1 for number, told in parts for given in told[name]) for name in METHODS]
+        lines.append((f"{kind}: within one", f"of {asked}", *map(str, near)))
     return lines
 
 
@@ -174,10 +176,11 @@ def main() -> int:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=3, help="draws of each data set (default: 3)")
+    parser.add_argument("--first", type=int, default=0, metavar="SEED", help="that of the first draw (default: 0)")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table there, too")
     options = parser.parse_args()
     limit_threads(1)
-    header, lines = ("Data", "known", *METHODS), table(answers(options.seeds))
+    header, lines = ("Data", "known", *METHODS), table(answers(range(options.first, options.first + options.seeds)))
     where = environment(threads=1)
     print(aligned([header, *lines]), where, sep="\n\n")
     if options.markdown:

@@ -108,9 +108,10 @@ def test_numbers_of_clusters_are_told_and_counted() -> None:
     blobs = data["3 blobs, 10 columns"]
     assert [selection.METHODS[name](blobs.X, 0) for name in list(selection.METHODS)[:3]] == [3, 3, 3]
     told = {name: [3, 2] for name in selection.METHODS}
-    *lines, counted = selection.table({("clusters", "three", 3): told, ("clusters", "two", 2): told})
+    *lines, counted, near = selection.table({("clusters", "three", 3): told, ("clusters", "two", 2): told})
     assert lines[0] == ("three", "3", *["3 2"] * len(told))
     assert counted == ("clusters: the known number", "of 4", *["2"] * len(told))
+    assert near == ("clusters: within one", "of 4", *["4"] * len(told))
 
 
 def test_further_sets_are_no_sets_that_settings_were_chosen_on(further: ModuleType) -> None:
