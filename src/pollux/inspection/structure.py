@@ -20,9 +20,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import qr
+from scipy.optimize import isotonic_regression
 from scipy.special import gammaln, logsumexp, ndtri
 from sklearn.decomposition import PCA
-from sklearn.isotonic import isotonic_regression
 from sklearn.preprocessing import PowerTransformer
 
 from pollux.geometry import k_means, nearest
@@ -353,8 +353,8 @@ class Unimodal:
         counts = np.histogram(numbers, self.edges)[0] + 0.5
         fits = []
         for mode in np.argsort(-counts, kind="stable")[:_MODES]:
-            rising = isotonic_regression(counts[: mode + 1])
-            falling = isotonic_regression(counts[mode:], increasing=False)
+            rising = isotonic_regression(counts[: mode + 1]).x
+            falling = isotonic_regression(counts[mode:], increasing=False).x
             fit = np.concatenate([rising[:-1], [max(rising[-1], falling[0])], falling[1:]])
             fits.append(fit / fit.sum())
         shares = max(fits, key=lambda fit: float((counts * np.log(fit)).sum()))
