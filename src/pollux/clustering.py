@@ -813,9 +813,14 @@ class GeminiClustering(
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        resolved = replace_auto(self, choose_parameters(self, UNKNOWN)[1])
-        tags.input_tags.allow_nan = getattr(resolved["preprocessing"], "missing", None) == "mean"
-        if getattr(resolved["training"], "dtype", "auto") == "float32":
+        if hasattr(self, "fitted_"):
+            fills, dtype = self.fitted_.missing == "mean", str(self.fitted_.dtype).removeprefix("torch.")
+        else:
+            resolved = replace_auto(self, choose_parameters(self, UNKNOWN)[1])
+            fills = getattr(resolved["preprocessing"], "missing", None) == "mean"
+            dtype = getattr(resolved["training"], "dtype", "auto")
+        tags.input_tags.allow_nan = fills
+        if dtype == "float32":
             tags.transformer_tags.preserves_dtype = ["float32"]
         return tags
 

@@ -243,6 +243,9 @@ _KINDS: dict[str, Any] = {
 }
 GROUPS = tuple(_KINDS)
 """Parameters that are groups of parameters, or stand for one."""
+_NESTED = {
+    name: f"{group}__{name}" for group, kinds in _KINDS.items() for kind in kinds for name in kind().get_params()
+}
 
 
 def as_group(name: str, value: Any) -> Any:
@@ -265,8 +268,7 @@ def name_model(model: Any) -> tuple[Any, dict[str, Any]]:
 
 def nested_name(name: str) -> str:
     """``"training__patience"`` for ``"patience"``: what a parameter of a group is called among all parameters."""
-    groups = ((group, kind) for group, kinds in _KINDS.items() for kind in kinds)
-    return next((f"{group}__{name}" for group, kind in groups if name in kind().get_params()), name)
+    return _NESTED.get(name, name)
 
 
 def flatten_params(estimator: Any) -> dict[str, Any]:

@@ -167,6 +167,19 @@ def test_gaps_are_filled_and_it_is_known() -> None:
     assert not bare(preprocessing=None).__sklearn_tags__().input_tags.allow_nan
 
 
+def test_predictions_resolve_no_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What fit has resolved is known."""
+    one = bare(model="linear").fit(X)
+    expected = one.predict(X)
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("parameters are resolved again")
+
+    monkeypatch.setattr("pollux.clustering.choose_parameters", refuse)
+    np.testing.assert_array_equal(one.predict(X), expected)
+    assert one.__sklearn_tags__().input_tags.allow_nan
+
+
 def test_every_kind_of_samples_has_a_bare_default(tmp_path: Path) -> None:
     sparse = bare().fit(scipy.sparse.csr_matrix(X))
     assert sparse.recipe_ == "tables"

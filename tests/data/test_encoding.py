@@ -432,11 +432,17 @@ def lies(value: Any) -> Iterator[Any]:
 
 
 def test_descriptions_that_lie_are_refused_in_words_or_do_not_matter(model: Path, tmp_path: Path) -> None:
+    """What is not read without a model is not read with one either: all of the ways to fail, a few times each."""
     _, _, description = contents(model)
+    tried: Counter[str] = Counter()
     for lie in lies(description["preprocessing"]):
         try:
             preprocessing = Encoding.from_json(lie) if lie is not None else None
-        except (KeyError, TypeError, AttributeError, IndexError, OverflowError, ValueError):
+        except (KeyError, TypeError, AttributeError, IndexError, OverflowError, ValueError) as error:
+            way = f"{type(error).__name__}: {error}"
+            tried[way] += 1
+            if tried[way] > 3:
+                continue
             with pytest.raises(ValueError, match=r"model\.pollux|not a|invalid|could not|values|lengths"):
                 load(sealed(tmp_path / "model.pollux", model, lie))
         else:

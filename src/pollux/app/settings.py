@@ -298,7 +298,7 @@ class Settings:
         if len(self.delimiter) > 1 or not self.delimiter.isascii() or self.delimiter in ("\r", "\n", '"'):
             raise InputError(f"The delimiter is one plain character such as ; or |, not {self.delimiter!r}.")
         if isinstance(self.learning_rate, float) and not 0 < self.learning_rate < math.inf:
-            raise InputError(f"{_spelled('learning_rate')} must be a positive number, not {self.learning_rate}.")
+            raise _refusal("learning_rate", f"must be a positive number, not {self.learning_rate}.")
         if self.checkpoint_every != DEFAULTS["checkpoint_every"]:
             # Imported late, because it brings torch.
             from pollux.training.checkpoints import parse_every
@@ -307,17 +307,18 @@ class Settings:
         geometry = self.geometry.partition(":")[0]
         if geometry not in ("auto", *_KERNELS, *_DISTANCES):
             alike = did_you_mean(geometry, (*_KERNELS, *_DISTANCES))
-            raise InputError(
-                f"{_spelled('geometry')} is a kernel ({', '.join(_KERNELS)}) or a distance ({', '.join(_DISTANCES)}); "
-                f"not {geometry!r}.{alike}"
+            raise _refusal(
+                "geometry",
+                f"is a kernel ({', '.join(_KERNELS)}) or a distance ({', '.join(_DISTANCES)}); "
+                f"not {geometry!r}.{alike}",
             )
         if not self.outliers < 1:
-            raise InputError(f"{_spelled('outliers')} is a share of the rows, such as 0.02; not {self.outliers}.")
+            raise _refusal("outliers", f"is a share of the rows, such as 0.02; not {self.outliers}.")
         if self.temperature and not self.assess:
-            raise InputError(f"{_spelled('temperature')} takes what {_spelled('assess')} finds: give both.")
+            raise _refusal("temperature", f"takes what {option('assess').removesuffix('=')} finds: give both.")
         epochs, trial = self.max_epochs, self.trial_epochs
         if isinstance(trial, float) and not 0 < trial < 1:
-            raise InputError(f"{_spelled('trial_epochs')} is a number of epochs, or a share such as 0.25; not {trial}.")
+            raise _refusal("trial_epochs", f"is a number of epochs, or a share such as 0.25; not {trial}.")
         if isinstance(epochs, int) and isinstance(trial, int) and trial >= epochs:
             raise InputError(
                 f"Of {epochs} epochs, the first {trial} would be for all restarts ({option('trial_epochs')}) and "
@@ -551,11 +552,11 @@ def from_toml(path: str | Path, over: Mapping[str, Any]) -> Settings:
 
 def _checked(name: str, value: Any, default: Any) -> Any:
     """The value in the type of its default, or an InputError that names the setting."""
-    how, spelled = OPTIONS.get(name, Option("", "")), _spelled(name)
+    how = OPTIONS.get(name, Option("", ""))
     if how.auto:
         if value != "auto" and type(value) not in (int, how.auto):
             wanted = "a whole number" if how.auto is int else "a number"
-            raise InputError(f"{spelled} is {wanted} or 'auto', not {value!r}.")
+            raise _refusal(name, f"is {wanted} or 'auto', not {value!r}.")
         if name == "learning_rate" and type(value) is int and value <= how.most:
             value = float(value)
     elif name == "kinds":
@@ -566,23 +567,23 @@ def _checked(name: str, value: Any, default: Any) -> Any:
         kind, wanted = (int, "whole numbers") if name == "hidden" else (str, "names")
         items = [value] if isinstance(value, str) else value
         if not isinstance(items, Sequence) or not all(type(item) is kind for item in items):
-            raise InputError(f"{spelled} is a list of {wanted}, not {value!r}.")
+            raise _refusal(name, f"is a list of {wanted}, not {value!r}.")
         value = tuple(items)
     elif not (name in _SIZES and type(value) is int):
         if isinstance(default, float) and type(value) is int and abs(value) <= how.most:
             value = float(value)
         if type(value) is not type(default):
             expected = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}[type(default)]
-            raise InputError(f"{spelled} is {expected}, not {value!r}.")
+            raise _refusal(name, f"is {expected}, not {value!r}.")
     # A name that is refused for a reason of its own, as chi2_ovo, is told that reason elsewhere.
     if how.choices and value not in how.choices and (name, value) != ("objective", "chi2_ovo"):
         alike = did_you_mean(value, how.choices)
-        raise InputError(f"{spelled} is one of {', '.join(how.choices)}; not {value!r}.{alike}")
+        raise _refusal(name, f"is one of {', '.join(how.choices)}; not {value!r}.{alike}")
     for number in value if isinstance(value, tuple) else (value,):
         if how.least is not None and number != "auto" and not number >= how.least:
-            raise InputError(f"{spelled} must be at least {how.least}, not {number}.")
+            raise _refusal(name, f"must be at least {how.least}, not {number}.")
         if isinstance(number, int) and number > how.most:
-            raise InputError(f"{spelled} can be at most {how.most:,}, not {number:,}.")
+            raise _refusal(name, f"can be at most {how.most:,}, not {number:,}.")
     return value
 
 
@@ -591,12 +592,12 @@ def _kinds(given: Any) -> dict[str, str]:
     if isinstance(given, Mapping):
         given = [(kind, name) for name, kind in given.items()]
     if not isinstance(given, Sequence) or not all(isinstance(each, Sequence) and len(each) == 2 for each in given):
-        raise InputError(f'{_spelled("kinds")} gives columns their kinds, such as {{zip = "text"}}; not {given!r}.')
+        raise _refusal("kinds", f'gives columns their kinds, such as {{zip = "text"}}; not {given!r}.')
     pairs = [tuple(each) for each in given]
     for kind, name in pairs:
         if kind not in names.KINDS or not isinstance(name, str):
             alike = did_you_mean(str(kind), names.KINDS)
-            raise InputError(f"{_spelled('kinds')} is one of {', '.join(names.KINDS)}, not {kind!r}.{alike}")
+            raise _refusal("kinds", f"is one of {', '.join(names.KINDS)}, not {kind!r}.{alike}")
     return {name: kind for kind, name in pairs}
 
 
@@ -604,7 +605,7 @@ def _weights(penalties: Any) -> dict[str, float]:
     """{"vat": 1.0} from itself, or from a list of "vat=1.0" or "vat"."""
     given = {}
     if not isinstance(penalties, Mapping | Sequence):
-        raise InputError(f"{_spelled('penalties')} gives penalties their weights, such as vat=1.0; not {penalties!r}.")
+        raise _refusal("penalties", f"gives penalties their weights, such as vat=1.0; not {penalties!r}.")
     named = penalties if isinstance(penalties, Mapping) else dict(str(item).partition("=")[::2] for item in penalties)
     for name, weight in named.items():
         if isinstance(weight, bool):
@@ -621,11 +622,13 @@ def _weights(penalties: Any) -> dict[str, float]:
     return given
 
 
-def _spelled(name: str) -> str:
-    """The option in the reader's words; on the command line with its short spelling."""
+def _refusal(name: str, why: str) -> InputError:
+    """An error that begins with the option in the reader's words; on the command line with its short spelling."""
     how = OPTIONS.get(name)
     spelled = option(how.flag if how and how.flag else name).removesuffix("=")
-    return f"{spelled}/--{how.short}" if how and how.short and spelled.startswith("--") else spelled
+    if how and how.short and spelled.startswith("--"):
+        spelled += f"/--{how.short}"
+    return InputError(f"{spelled} {why}")
 
 
 PRESETS = {name: resolve_settings({"preset": name}) for name in RECIPES}
