@@ -110,9 +110,9 @@ def rules_of(seen: NDArray[np.float64], other: NDArray[np.float64], K: int) -> t
     off, weight = [], []
     for rule in told.rules:
         inside, holds = labels == rule.cluster, np.ones(len(other), dtype=bool)
-        for column, low, high in rule.bounds:
+        for column, low, high, missing in rule.bounds:
             values = other[:, number_of(column)]
-            holds &= (values > low) & (values <= high)
+            holds &= ((values > low) & (values <= high)) | (missing & np.isnan(values))
         if holds.any() and inside.any():
             both = (holds & inside).sum()
             off.append([rule.precision - both / holds.sum(), rule.coverage - both / inside.sum()])
