@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pollux.data.arrow import kind_of
-from pollux.data.encoding import Date, TableEncoding
+from pollux.data.encoding import Date, Number, TableEncoding
 from pollux.data.spellings import read_times
 
 FILE = Path(__file__).with_name("real_tables.json")
@@ -30,6 +30,8 @@ def evidence_of(column_values: Any, column: Any) -> dict[str, Any]:
         found |= {"form": getattr(column, "form", ""), "low": str(days.min()), "high": str(days.max())}
         found["monthly"] = bool((days == months.astype("datetime64[D]")).all())
         found["months"] = sorted({int(month) % 12 for month in months.astype(int)})
+    elif isinstance(column, Number) and column.decimal:
+        found |= {"decimal": column.decimal, "unit": column.unit}
     elif kind in ("text", "boolean"):
         counts = sorted((row["counts"] for row in pc.value_counts(there).to_pylist()), reverse=True)
         found |= {"counts": counts} if len(counts) <= 250 else {"distinct": len(counts)}
@@ -67,9 +69,18 @@ def column_of(evidence: dict[str, Any], rows: int) -> Any:
             "month/day/year": "%m/%d/%Y",
             "year-month": "%Y-%m",
             "month day year": "%b %d %Y",
+            "month year": "%b-%Y",
         }
         form = evidence["form"]
-        values = [day.strftime(spelled[form]) for day in days.tolist()] if form else days.tolist()
+        if kind == "integer" and form == "seconds":
+            values = days.astype("datetime64[s]").astype(int).tolist()
+        else:
+            values = [day.strftime(spelled[form]) for day in days.tolist()] if form else days.tolist()
+    elif "decimal" in evidence:
+        written = [f"{value:,.2f}" for value in random.normal(5e4, 1e4, size=n)]
+        if evidence["decimal"] == ",":
+            written = [value.translate(str.maketrans(",.", ".,")) for value in written]
+        values = [f"{evidence['unit']}{value}" for value in written]
     elif kind in ("text", "boolean"):
         counts = evidence.get("counts") or [n - evidence["distinct"] + 1, *[1] * (evidence["distinct"] - 1)]
         numbers = np.repeat(np.arange(len(counts)), counts)

@@ -21,6 +21,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
+from pollux.data.encoding import UnseenWarning, say_empty
 from pollux.data.rows import Several
 from pollux.data.samples import (
     ArraySamples,
@@ -804,6 +805,12 @@ class GeminiClustering(
         probabilities = self.fitted_.probabilities(X)
         for message in say_outside(*self.fitted_.far_outside(X), X.shape[0]):
             warn(f"{message}.", OutsideWarning)
+        if isinstance(X, np.ndarray) and X.dtype.kind == "f":
+            flat = X.reshape(len(X), -1)
+            # Few rows begin with a gap.
+            empty = int(np.isnan(flat[np.isnan(flat[:, 0])]).all(1).sum())
+            if empty:
+                warn(f"{say_empty(empty)}.", UnseenWarning)
         return probabilities
 
     @property

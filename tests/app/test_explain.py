@@ -75,3 +75,16 @@ def test_a_long_sorted_file_is_looked_at_to_its_end(monkeypatch: pytest.MonkeyPa
     answer = good("explain", "run")
     assert answer.out.count("(200 rows)") == 3
     assert "rules are made from 75 of 600 rows, one in 8" in answer.err
+
+
+def test_clusters_of_given_sizes_are_told_as_they_were_assigned(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    rows = pd.DataFrame({"a": np.r_[random.normal(size=50), random.normal(9, 1, 10)], "b": random.normal(size=60)})
+    rows.to_csv("rows.csv", index=False)
+    good("fit", "rows.csv", "--clusters", 2, "--min-size", 25, "--epochs", 2, "--restarts", 1, "--out", "run")
+    assigned = pd.read_csv("run/clusters.csv")["cluster"]
+    assert sorted(assigned.value_counts()) == [25, 35]
+    found = json.loads(good("explain", "run", "--json").out)
+    in_python = pollux.explain(assigned.to_numpy(), rows).to_dict()
+    for told, expected in zip(found["rules"], in_python["rules"], strict=True):
+        assert (told["size"], told["conditions"]) == (expected["size"], expected["conditions"])

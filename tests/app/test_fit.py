@@ -491,7 +491,7 @@ def test_a_bare_command_finds_the_number_and_uses_the_recipe(tmp_path: Path, mon
     pd.DataFrame(X, columns=["a", "b"]).to_csv("three.csv", index=False)
     monkeypatch.setattr(search, "_QUICK_CLUSTERS", 4)
     answer = good("fit", "three.csv", "--epochs", 3, "--out", "run")
-    assert "a quick look finds 3 clusters (clear); --n-clusters N sets it" in answer.out
+    assert "a quick look suggests 3 clusters; --n-clusters N sets it" in answer.out
     assert "method: the recipe for tables (--preset tables)" in answer.out
     assert "1 gap filled" in answer.out
     summary = summary_of("run")

@@ -15,12 +15,13 @@ import pyarrow.parquet as parquet
 import pytest
 
 from commands import good, refused, same_rows
-from data_files import FAST, TABLES, as_table, delimited, frame, pixels, write_bytes
+from data_files import FAST, TABLES, as_table, delimited, frame, pixels, pollux, write_bytes
 from data_files import write_images as images_in
 from data_files import write_table as table_in
-from pollux import GeminiClustering
+from pollux import GeminiClustering, load
 from pollux.app import cli
 from pollux.data import array_files, table_files
+from pollux.data.encoding import UnseenWarning
 
 PROBABILITIES = ["p_0", "p_1", "p_2"]
 
@@ -371,3 +372,20 @@ def test_text_in_a_column_of_numbers_is_said_in_our_words(run: Path) -> None:
         assert "'large'" in said
         assert "scalar" not in said
         assert "conversion" not in said.lower()
+
+
+def test_rows_without_any_value_are_told(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    rows = pd.DataFrame({"a": random.normal(size=40), "b": random.choice(["x", "y", "z"], 40)})
+    rows.to_csv("rows.csv", index=False)
+    assert pollux("fit", "rows.csv", *FAST, "--out", "run").code == 0
+    Path("new.csv").write_text("a,b\n1.0,x\n,\n,y\n,\n")
+    answer = pollux("predict", "run", "new.csv", "--out", "out.csv")
+    assert "2 rows have no value in any column that the model reads" in answer.err
+    assert "no value" not in pollux("predict", "run", "rows.csv", "--out", "out.csv").err
+    clustering = load("run/model.safetensors")
+    with pytest.warns(UnseenWarning, match="1 row has no value"):
+        clustering.predict(pd.DataFrame({"a": [1.0, np.nan], "b": ["x", None]}))
+    numbers = GeminiClustering(2, model="linear", preprocessing="auto", max_epochs=1).fit(random.normal(size=(20, 3)))
+    with pytest.warns(UnseenWarning, match="1 row has no value"):
+        numbers.predict(np.array([[np.nan] * 3, [np.nan, 1.0, 2.0]]))

@@ -192,6 +192,26 @@ def test_facets_are_those_along_which_dates_vary() -> None:
     assert decided(pa.array(years.astype("datetime64[D]")))[2] == "year"
 
 
+def test_the_first_of_january_is_no_season_where_it_stands_for_a_year() -> None:
+    days = np.datetime64("1990-03-07") + np.arange(N) * np.timedelta64(97, "D")
+    assert decided(pa.array(days))[2] == "year, season, weekday"
+    placeholders = days.copy()
+    placeholders[::5] = placeholders[::5].astype("datetime64[Y]")
+    assert decided(pa.array(placeholders))[2] == "year; many on 1 January, which tells no season"
+    # Quarters begin on that day too.
+    quarters = (np.datetime64("1990-01") + 3 * np.arange(N)).astype("datetime64[D]")
+    assert decided(pa.array(quarters))[2] == "year, season"
+
+
+@pytest.mark.parametrize("name", ["timestamp", "created_at", "createdAt", "unix time"])
+@pytest.mark.parametrize("unit", [1, 1_000])
+def test_seconds_since_1970_are_dates_where_the_name_says_so(name: str, unit: int) -> None:
+    seconds = (1_400_000_000 + 86_400 * 9 * np.arange(N)) * unit
+    assert decided(seconds, name)[0] == "date"
+    assert decided(seconds, "bytes")[0] == "number"
+    assert decided(np.arange(N) * 10**7, name)[0] == "number"
+
+
 def test_days_and_months_are_told_apart_by_all_rows() -> None:
     ambiguous = [f"{1 + index % 12:02}/{1 + index % 7:02}/2012" for index in range(N)]
     assert "month/day/year" in decided(ambiguous)[2]
@@ -224,6 +244,7 @@ def test_a_missing_date_is_the_average_one() -> None:
         ("Unnamed: 0", [index * 37 % 101 for index in range(N)], "own number"),
         ("name", [f"n{index}" for index in range(N)], "own value"),
         ("address", [f"n{index // 2}" for index in range(2 * N)], "40 different values"),
+        ("idno", [100 + index * 37 % 101 for index in range(N)], "names"),
     ],
 )
 def test_columns_that_tell_little_are_left_out(name: str, values: Any, says: str) -> None:
@@ -231,6 +252,17 @@ def test_columns_that_tell_little_are_left_out(name: str, values: Any, says: str
     assert not used
     assert says in reason
     assert plan(list(values), name, use=[name]).decisions[1].used
+
+
+def test_texts_that_differ_in_nearly_all_rows_are_identifiers() -> None:
+    """One name that occurs twice, or is not known, does not make the others less telling."""
+    names = [f"n{index}" for index in range(N - 1)]
+    for values in ([*names, "n0"], [*names, None]):
+        assert decided(values, "town") == ("id", False, "an identifier: nearly each row has its own value")
+        assert plan(values, "town").identifiers == ("town",)
+    tagged = [f"N{index % 25}A{index % 2}" for index in range(2 * N)]
+    assert decided(tagged, "Individual ID")[::2] == ("id", "an identifier: 50 different values, and its name says so")
+    assert decided(tagged, "hometown")[::2] == ("text", "50 different values")
 
 
 @pytest.mark.parametrize("name", ["year", "hour", "age", "width", "price_index", "acid", "number of rooms"])

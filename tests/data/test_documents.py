@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import io
 import json
@@ -76,6 +77,18 @@ def test_records_may_differ_and_values_may_be_mixed(tmp_path: Path) -> None:
         "b": ["x", None, None],
         "c": [None, None, 2],
     }
+
+
+def test_objects_within_records_are_columns(tmp_path: Path) -> None:
+    records = [{"name": "a", "medals": {"gold": 1, "by": {"ski": 1}}}, {"name": "b", "medals": {"gold": 3}}]
+    assert open_data(write_bytes(tmp_path / "x.json", json.dumps(records))).read().rows.to_pydict() == {
+        "name": ["a", "b"],
+        "medals.gold": [1, 3],
+        "medals.by.ski": [1, None],
+    }
+    deep = '[{"a":' + '{"a":' * 900 + "1" + "}" * 901 + "]"
+    with contextlib.suppress(InputError):
+        open_data(write_bytes(tmp_path / "x.json", deep)).read()
 
 
 def test_sheets_are_tables(tmp_path: Path) -> None:
@@ -195,8 +208,10 @@ def test_a_view_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_unknown_formats_name_a_way_out(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"read_…\('x\.sav'\)\.to_csv\('x\.csv'\)"):
+    with pytest.raises(InputError, match=r"read_spss\('x\.sav'\)\.to_csv\('x\.csv', index=False\)"):
         open_data(write_bytes(tmp_path / "x.sav", b"1"))
+    with pytest.raises(InputError, match=r"read_…\('x\.xyz'\)"):
+        open_data(write_bytes(tmp_path / "x.xyz", b"1"))
 
 
 @pytest.mark.parametrize(

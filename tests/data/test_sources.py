@@ -888,3 +888,13 @@ def test_an_archive_is_to_be_unpacked() -> None:
     refused(Path("x.csv.zip"), says="unpack it first")
     write_bytes(Path("x.csv.lz4"), b"")
     refused(Path("x.csv.lz4"), says="to_csv('x.csv')")
+
+
+def test_a_first_line_of_values_is_asked_about(tmp_path: Path) -> None:
+    rows = "".join(f"place {index},{index}.5,{index % 7}\n" for index in range(30))
+    note = open_data(write_bytes(tmp_path / "plain.csv", rows)).notes()
+    assert "plain.csv has numbers among the names of its columns ('0.5')" in note[0]
+    assert "header=False" in note[0]
+    # Years and pixels are called by whole numbers.
+    assert open_data(write_bytes(tmp_path / "years.csv", f"place,1990,1991\n{rows}")).notes() == []
+    assert open_data(tmp_path / "plain.csv", Reading(header=False)).notes() == []

@@ -244,3 +244,28 @@ def test_thresholds_have_few_digits() -> None:
     """A split between 0.32 and 0.34 lies next to a 0.33 of other rows, in single precision."""
     assert _rounded(0.32999999821186066, np.array([0.31, 0.32, 0.33, 0.34])) == 0.32
     assert _rounded(2.4499, np.array([1.0, 2.0, 3.0])) == 2
+
+
+def test_names_say_what_few_others_are_and_a_column_once() -> None:
+    """What a cluster is not names it only where many others are that."""
+    random = np.random.default_rng(0)
+    town = random.choice([f"t{index}" for index in range(12)], 1_200)
+    labels = np.isin(town, ["t0", "t1", "t2"]).astype(int)
+    frame = pd.DataFrame({"town": town, "size": random.normal(size=1_200)})
+    names = [rule.name for rule in explain(labels, frame).rules]
+    assert re.fullmatch(r"town is t\d+, t\d+ or 7 others", names[0])
+    assert re.fullmatch(r"town is t[012], t[012] or t[012]", names[1])
+    # Nothing is said of a column that does not differ.
+    mixed = np.where(random.random(1_200) < 0.25, 1 - labels, labels)
+    names = [rule.name for rule in explain(mixed, frame).rules]
+    assert all(name.count("town") == 1 and "size" not in name for name in names), names
+
+
+def test_what_is_missing_or_not_a_value_is_said_so() -> None:
+    random = np.random.default_rng(1)
+    sex = random.choice(["female", "male", "none"], 600, p=[0.5, 0.3, 0.2]).astype(object)
+    sex[::10] = None
+    labels = (sex == "female").astype(int)
+    said = str(explain(labels, pd.DataFrame({"sex": sex, "size": random.normal(size=600)})))
+    assert "not female or missing" not in said
+    assert "sex is missing or not female" in said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 from collections import Counter
 from typing import Any
@@ -48,6 +49,9 @@ def run(options: argparse.Namespace) -> int:
     file = run_folder.find_data(options.run_folder, settings, options.data, "pollux explain RUN DATA")
     if len(encoding.encoded_shape) != 1:
         raise InputError("Rules are about columns of a table, and images have none: look at them, pollux report.")
+    summary = run_folder.read_summary(options.run_folder)
+    # Rows in memory, whose clusters the run has written; by sizes that were asked for, others than the likeliest.
+    own = None if summary.get("streamed") else hashlib.sha256()
     features: tuple[Feature, ...] = ()
     kept: list[tuple[Any, ...]] = []
     n, every = 0, 1
@@ -57,21 +61,26 @@ def run(options: argparse.Namespace) -> int:
         n += len(part)
         taken = numbers % every == 0
         some = part.kept(taken)
+        X = encoding.encode((some if own is None else part).rows, Counter())
+        if own is not None:
+            own.update(X)
+            X = X[taken]
         if len(some):
             values, features = encoding.readable(some.rows)
-            labels = clustering.fitted_.probabilities(encoding.encode(some.rows, Counter())).argmax(1)
-            kept.append((numbers[taken], labels, values))
+            kept.append((numbers[taken], clustering.fitted_.probabilities(X).argmax(1), values))
         while sum(len(own) for own, _, _ in kept) > 2 * _MOST_ROWS:
             # Of a long file every other row, then every fourth, and so on to its end: it may be sorted.
             every *= 2
             kept = [tuple(array[own % every == 0] for array in (own, *others)) for own, *others in kept]
     if not n:
         raise InputError(f"{file} has no rows to explain.")
-    _, labels, values = map(np.concatenate, zip(*kept, strict=True))
+    numbers, labels, values = map(np.concatenate, zip(*kept, strict=True))
+    if own is not None and own.hexdigest() == summary.get("fingerprint"):
+        labels = clustering.fitted_.labels[numbers]
     sizes = None
     if options.data is None:
         # Those of all rows, which the run has counted.
-        counted = run_folder.read_summary(options.run_folder).get("clusters", [])
+        counted = summary.get("clusters", [])
         sizes = {int(each["cluster"]): int(each["rows"]) for each in counted}
     found = explain_labels(labels, values, features, named_clusters(clustering), sizes=sizes)
     console = Console(as_json=options.json)

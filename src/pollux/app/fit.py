@@ -399,7 +399,8 @@ def find_number(data: RunData, ranks: Ranks | None, console: Console) -> int:
         number = found.best.n_clusters
         sets = f"{option('n_clusters')} N sets it, pollux select tells more"
         console.echo(
-            f"a quick look finds {counted(number, 'cluster')} ({found.grade}); {sets}"
+            # How clear they are is said of what is then found.
+            f"a quick look suggests {counted(number, 'cluster')}; {sets}"
             if found.grade != "none"
             else f"no number of clusters is clear: {number} are looked for, the best of 2 to {found.asked_for}; {sets}"
         )

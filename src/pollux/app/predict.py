@@ -68,6 +68,7 @@ def run(options: argparse.Namespace) -> int:
     from pollux.app import run_data
     from pollux.app.settings import Settings
     from pollux.data.arrow import no_column
+    from pollux.data.encoding import say_empty
     from pollux.data.sources import open_data
     from pollux.data.survey import split_names
     from pollux.fitted import say_outside
@@ -97,7 +98,7 @@ def run(options: argparse.Namespace) -> int:
     console, start, done, left_out = Console(options.quiet, options.json), perf_counter(), 0, 0
     outliers = 0
     unseen: Counter[str] = Counter()
-    outside, far = 0, dict[str, None]()
+    outside, far, blank = 0, dict[str, None](), 0
     stage = Stage("predicting", is_kept=True)
     with (
         tempfile.TemporaryDirectory(prefix="pollux-") as folder,
@@ -118,6 +119,7 @@ def run(options: argparse.Namespace) -> int:
                 raise no_column(absent, source.names() or part.names, "--id")
             run_data.check_nameable(part, asked)
             X = encoding.encode(part.rows, unseen)
+            blank += encoding.count_empty(part.rows)
             try:
                 empty = np.empty((0, len(clustering.fitted_.order)), dtype=np.float32)
                 probabilities = clustering.fitted_.probabilities(X) if len(X) else empty
@@ -142,7 +144,7 @@ def run(options: argparse.Namespace) -> int:
             done += len(part)
             stage.update(done, detail=f"{done:,} rows, {done / max(perf_counter() - start, 1e-9):,.0f} a second")
     notes = source.notes()
-    notes += say_outside(outside, list(far), done)
+    notes += [*say_outside(outside, list(far), done), *([say_empty(blank)] if blank else [])]
     if options.json:
         found = {
             "rows": done,

@@ -29,11 +29,10 @@ from pollux.data.encoding import Encoding, Feature, TableEncoding
 from pollux.data.shuffling import WINDOW_BYTES
 from pollux.data.sources import InMemory, Part, Reading, Source, open_data
 from pollux.data.streams import FileChunks
-from pollux.data.survey import Choices, learn_encoding, split_names
+from pollux.data.survey import Choices, learn_encoding, recognise_rows, split_names, take_evenly
 from pollux.errors import InputError, option
 from pollux.io.atomic import in_place
 from pollux.progress import Stage
-from pollux.recipes import recognise_kind
 
 if TYPE_CHECKING:
     from pollux.data.streams import Stream
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
 _MOST_BYTES = 1_000_000_000
 """Encoded rows that take more memory than this are streamed."""
 _MOST_CLASSES = 1_000
-_LOOKED_AT = 1_000
 _MOST_LISTED = 60
 """Columns that are listed on the terminal; summary.json has all."""
 _NAMED_ROWS = 2_000
@@ -87,7 +85,7 @@ class RunData:
     @cached_property
     def samples(self) -> Any:
         """What the estimator is fitted on: an array (n, …), or the stream."""
-        return self.stream if self.part is None else self.encoding.encode(self.part.rows)
+        return self.stream if self.part is None else self.encoding.encode(self.part.rows, Counter())
 
     @property
     def n_features(self) -> int:
@@ -99,18 +97,14 @@ class RunData:
         """The shape of one row in the file."""
         return tuple(self.samples.shape if self.part is None else self.part.rows.shape[1:])
 
-    @property
+    @cached_property
     def recipe(self) -> str:
         """The recipe for rows of this kind."""
-        is_scaled = self.settings.scaling in ("auto", "global") and not self.encoding.shares
-        is_of_one_kind = is_scaled and len(set(self.encoding.scales)) == 1
-        shape = self.encoding.encoded_shape
-        is_embedded = recognise_kind(len(self), shape, False, True) == "embeddings"
-        if is_embedded:
-            every = max(1, len(self) // _LOOKED_AT)
-            some = self.stream.sample(_LOOKED_AT) if self.stream is not None else self.samples[::every]
-            is_embedded = self.encoding.looks_embedded(some)
-        return recognise_kind(len(self), shape, is_of_one_kind, is_embedded)
+
+        def sample(most: int) -> Any:
+            return take_evenly(self.samples, most) if self.stream is None else self.stream.sample(most)
+
+        return recognise_rows(len(self), self.encoding.encoded_shape, self.encoding, sample)
 
     def fingerprint(self) -> str:
         """Of the rows and their order."""
@@ -122,7 +116,10 @@ class RunData:
         features = f"{len(names)} feature{'' if len(names) == 1 else 's'}"
         lines = [f"{len(self):,} rows, " + (features if names else "images of " + "×".join(map(str, self.shape)))]
         if names:
-            lines[0] += ": " + ", ".join(names[:8]) + (" …" if len(names) > 8 else "")
+            # Those of texts and dates are several each.
+            columns = [each.name for each in decisions if each.used] or names
+            lines[0] += f" of {len(columns)} columns" if len(columns) < len(names) else ""
+            lines[0] += ": " + ", ".join(columns[:8]) + (" …" if len(columns) > 8 else "")
         if self.is_streamed:
             lines[0] += "; read as they are needed"
         if any(not each.used or each.reason for each in decisions):

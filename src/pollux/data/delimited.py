@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 
-from pollux.data.arrow import CODE, kind_of
+from pollux.data.arrow import CODE, kind_of, quoted
 from pollux.data.encoding import Category, ColumnEncoding, Number, TableEncoding
 from pollux.data.sources import COMPRESSED, check_columns
 from pollux.data.table_files import IndexedBatches, TableFile, copy_batches, in_words, replace_columns
@@ -73,9 +73,18 @@ class CsvFile(TableFile):
         return "utf-8"
 
     def note(self) -> str:
-        if self.encoding is not None or self._encoding == "utf-8":
-            return ""
-        return f"is not UTF-8 text: it was read as {self._encoding}; another is given by {option('encoding')}"
+        found = []
+        if self.encoding is None and self._encoding != "utf-8":
+            found.append(
+                f"is not UTF-8 text: it was read as {self._encoding}; another is given by {option('encoding')}"
+            )
+        numbers = [name for name in self.names if self.header and _NUMBER.fullmatch(name) and not name.isdigit()]
+        if numbers:
+            found.append(
+                f"has numbers among the names of its columns ({quoted(numbers, 3)}): if its first line is one of "
+                f"values, say so, {option('header', False)}"
+            )
+        return "; it ".join(found)
 
     @property
     def names(self) -> list[str]:

@@ -123,7 +123,10 @@ def _too_large(path: Path) -> InputError:
 
 
 def _read_json(path: Path) -> dict[str, list[Any]]:
-    """Columns of a list of objects, of objects that follow each other, or of one object of lists."""
+    """Columns of a list of objects, of objects that follow each other, or of one object of lists.
+
+    What an object within a record holds are columns of their own, such as medals.gold.
+    """
     try:
         with pa.input_stream(str(path)) as stream:
             content = stream.read_buffer(_most_bytes() + 1).to_pybytes()
@@ -148,8 +151,20 @@ def _read_json(path: Path) -> dict[str, list[Any]]:
     records = lists[0] if len(lists) == 1 else [found]
     if not isinstance(records, list) or not records or not all(isinstance(record, dict) for record in records):
         raise InputError(f"{path} holds no rows: a list of objects is needed, or an object on each line.")
-    names = dict.fromkeys(name for record in records for name in record)
-    return {name: [record.get(name) for record in records] for name in names}
+    try:
+        flat = [dict(_flatten(record)) for record in records]
+    except RecursionError as error:
+        raise InputError(f"{path} holds objects within objects without end: these are no columns.") from error
+    names = dict.fromkeys(name for record in flat for name in record)
+    return {name: [record.get(name) for record in flat] for name in names}
+
+
+def _flatten(record: dict[str, Any], within: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in record.items():
+        if isinstance(value, dict) and value:
+            yield from _flatten(value, f"{within}{name}.")
+        else:
+            yield within + name, value
 
 
 def _check_unpacked(path: Path) -> None:

@@ -40,7 +40,7 @@ Matrix = NDArray[np.float32]
 
 
 class UnseenWarning(UserWarning):
-    """A text column holds values that training has not seen; each is encoded as zeros."""
+    """A text column holds values that training has not seen, each encoded as zeros; or rows have no value at all."""
 
 
 class Feature(NamedTuple):
@@ -123,6 +123,10 @@ class Encoding(ABC):
     @abstractmethod
     def complete(self, rows: Any) -> NDArray[np.bool_]:
         """Which of the n rows lack nothing, (n,)."""
+
+    @abstractmethod
+    def count_empty(self, rows: Any) -> int:
+        """How many of the rows lack everything, so that nothing but gaps is filled."""
 
     @abstractmethod
     def readable(self, rows: Any) -> tuple[NDArray[np.float64], tuple[Feature, ...]]:
@@ -545,6 +549,8 @@ class TableEncoding(Encoding):
             raise InputError(describe_missing(lacking, table.num_rows))
         if unseen is not None:
             unseen.update(others)
+        elif len(lacking) == len(self.columns) and (empty := self.count_empty(table)):
+            warn(f"{say_empty(empty)}.", UnseenWarning)
         for name, count in others.items() if unseen is None else ():
             share = f"{count / table.num_rows:.1%} of the rows"
             message = f"{count:,} values of column {name!r} were not seen in training, {share}."
@@ -558,6 +564,15 @@ class TableEncoding(Encoding):
         for column in self.columns:
             complete &= ~column.is_missing(table.column(column.name))
         return complete
+
+    def count_empty(self, rows: Any) -> int:
+        table = self._select(rows)
+        empty = np.ones(table.num_rows, dtype=bool)
+        for column in self.columns:
+            if not empty.any():
+                break
+            empty &= column.is_missing(table.column(column.name))
+        return int(empty.sum())
 
     def readable(self, rows: Any) -> tuple[NDArray[np.float64], tuple[Feature, ...]]:
         table = self._select(rows)
@@ -687,6 +702,11 @@ class ArrayEncoding(Encoding):
             complete[part] = ~np.isnan(X.reshape(len(X), -1)).any(1)
         return complete
 
+    def count_empty(self, rows: Any) -> int:
+        self._check(rows)
+        parts = parts_of(rows) if rows.dtype.kind == "f" else []
+        return sum(int(np.isnan(self._chosen(rows[part])).all(tuple(range(1, rows.ndim))).sum()) for part in parts)
+
     def readable(self, rows: Any) -> tuple[NDArray[np.float64], tuple[Feature, ...]]:
         return self._chosen(rows), tuple(map(Feature, readable_names(self.names)))
 
@@ -713,6 +733,12 @@ def _check_finite(X: Matrix, names: Sequence[str]) -> None:
     wrong = [name for name, is_bad in zip(names, bad, strict=False) if is_bad]
     if wrong:
         raise InputError(f"Values are infinite, or too large, in {quoted(wrong)}: correct or leave out those rows.")
+
+
+def say_empty(count: int) -> str:
+    """What is wrong with the clusters of rows that lack everything."""
+    rows = "1 row has" if count == 1 else f"{count:,} rows have"
+    return f"{rows} no value in any column that the model reads: the cluster is that of an average row, a guess"
 
 
 def describe_missing(lacking: Mapping[str, int], n: int) -> str:

@@ -20,20 +20,18 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from pollux.data.arrow import VECTOR, as_arrow, check_frame, is_missing, kind_of
 from pollux.data.encoding import Encoding, TableEncoding
-from pollux.data.moments import Moments, looks_embedded
 from pollux.data.rows import Several
 from pollux.data.shuffling import WINDOW_BYTES
 from pollux.data.sources import InMemory, check_columns
 from pollux.data.streams import FileChunks, Stream, open_blocks, open_stream
-from pollux.data.survey import Choices, TableSurvey, learn_encoding, names_rows
+from pollux.data.survey import Choices, TableSurvey, learn_encoding, names_rows, recognise_rows, take_evenly
 from pollux.errors import InputError, option
-from pollux.recipes import DataKind, recognise_kind
+from pollux.recipes import DataKind
 from pollux.threads import iterate_drawing
 
 # A smaller memory map is as well read through the map.
 _LARGE_MAP = 64_000_000
 # Samples that show whether features are of one kind.
-_LOOKED_AT = 1_000
 LOADED_ROWS = 500
 
 
@@ -277,26 +275,17 @@ def select_samples(X: Any, sample_weight: Any, device: str, names: tuple[str, ..
 
 
 def recognise_samples(samples: Samples) -> DataKind:
-    """What "auto" stands for is decided by; of wide samples some are looked at."""
-    some: Any
-    shape, n = samples.shape, None
-    if isinstance(samples, ArraySamples):
-        n = int(samples.X.shape[0])
-        some = samples.X[:: max(1, n // _LOOKED_AT)]
-    elif isinstance(samples, Stream):
-        n = len(samples)
+    """What "auto" stands for is decided by."""
+    n = int(samples.X.shape[0]) if isinstance(samples, ArraySamples) else None
+    n = len(samples) if isinstance(samples, Stream) else n
     if isinstance(getattr(samples, "X", None), Several):
         return DataKind(None, n)
-    # Columns that are encoded have been of several kinds.
-    is_of_one_kind = samples.encoding is None and recognise_kind(n, shape, True) != recognise_kind(n, shape, False)
-    is_embedded = recognise_kind(n, shape, False, True) == "embeddings" and not isinstance(samples, Loader)
-    if is_of_one_kind or is_embedded:
-        some = some if isinstance(samples, ArraySamples) else samples.sample(_LOOKED_AT)
-        some = some.toarray() if scipy.sparse.issparse(some) else some
-        is_of_one_kind = is_of_one_kind and Moments.of(np.asarray(some, dtype=np.float64)).ranges_are_alike
-        looks = looks_embedded if samples.encoding is None else samples.encoding.looks_embedded
-        is_embedded = is_embedded and looks(some)
-    recipe = recognise_kind(n, shape, is_of_one_kind, is_embedded)
+
+    def sample(most: int) -> Any:
+        return take_evenly(samples.X, most) if isinstance(samples, ArraySamples) else samples.sample(most)
+
+    may_be_embedded = not isinstance(samples, Loader)
+    recipe = recognise_rows(n, samples.shape, samples.encoding, sample, may_be_embedded=may_be_embedded)
     return DataKind(recipe, n, not isinstance(samples, ArraySamples))
 
 

@@ -250,6 +250,21 @@ class FileVersion:
         return written, digest.hexdigest()
 
 
+_READ_BY_PANDAS = {
+    ".dta": "stata",
+    ".sav": "spss",
+    ".sas7bdat": "sas",
+    ".xpt": "sas",
+    ".orc": "orc",
+    ".h5": "hdf",
+    ".hdf5": "hdf",
+    ".pkl": "pickle",
+    ".xml": "xml",
+    ".html": "html",
+    ".dat": "table",
+}
+
+
 def open_data(path: str | Path, reading: Reading | None = None) -> Source:
     """The data in a file or folder; what it holds is read later."""
     path, how = Path(path), reading or Reading()
@@ -275,7 +290,8 @@ def open_data(path: str | Path, reading: Reading | None = None) -> Source:
         plain = f"{path.name.partition('.')[0]}.csv"
         raise InputError(
             f"{path} is of no known format, by the end of its name. Known are {known}; a folder of images or of tables."
-            f" What pandas reads becomes one of these by pandas.read_…({path.name!r}).to_csv({plain!r})."
+            f" What pandas reads becomes one of these by pandas.read_{_READ_BY_PANDAS.get(suffix, '…')}({path.name!r})"
+            f".to_csv({plain!r}, index=False)."
         )
     return _open_tables(path, [path], how)
 

@@ -6,7 +6,7 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, cast
@@ -45,14 +45,17 @@ from pollux.data.encoding import (
     describe_missing,
     facets_of,
 )
-from pollux.data.moments import Moments, learn_units, parts_of
+from pollux.data.moments import Moments, learn_units, looks_embedded, parts_of
 from pollux.data.shuffling import shards
 from pollux.data.sources import FORMATS, Blocks, suffix_of
 from pollux.data.spellings import (
     DATES,
     DAY,
     DECIMALS,
+    MILLISECONDS,
+    SECONDS,
     STORED,
+    YEAR,
     comparable_units,
     has_codes,
     lack_digits,
@@ -61,7 +64,7 @@ from pollux.data.spellings import (
 )
 from pollux.errors import InputError, NoColumnError, option
 from pollux.progress import track
-from pollux.recipes import WIDE
+from pollux.recipes import WIDE, recognise_kind
 
 if TYPE_CHECKING:
     from pollux.ranks import Ranks
@@ -78,8 +81,15 @@ _ROWS_LOOKED_AT = 1_000
 _MOST_GAPS, _FREQUENT = 0.5, 0.01
 # Rows of a value, on average, for text of many values to be one of categories.
 _ROWS_OF_A_VALUE = 5
+# Where so many of the rows differ in a text, it names them.
+_NEARLY_ALL = 0.9
 # Share of the variance of a cycle, of at most one, below which times do not vary along it; and its fewest days.
 _LEAST_VARIANCE, _SEASON = 0.05, 300 * DAY
+# Share of dates of days that are 1 January, from which on that day stands for a year of which no more is known.
+_MOST_NEW_YEARS = 0.1
+# Numbers of columns so called are seconds since 1970 began, if they are of these years: 1980 to 2100.
+_TIMESTAMP = re.compile(r"time_?stamp|unix|epoch|(^|[\W_])ts\W*$|[_\W]at\W*$|[a-z]At$|date_?time", re.IGNORECASE)
+_TIMESTAMPS = (10 * YEAR, 130 * YEAR)
 _FIRST_VALUES = 100
 # Of eight digits.
 _FIRST_DATE = 10_000_000
@@ -92,7 +102,7 @@ _IDENTIFIER = re.compile(
 )
 # Whole numbers of such columns name rows or what they are of; those of the others name things of some kind.
 _NAMES_ROWS = re.compile(
-    r"(^|[\W_])([pu]?id|ids|uuid|guid|ssn|isbn)\W*$|(?-i:[a-z]I[dD]$|^[A-Z]{1,4}ID$)"
+    r"(^|[\W_])([pu]?id|ids|uuid|guid|ssn|isbn|(id|case|serial)(no|nr|num|number))\W*$|(?-i:[a-z]I[dD]$|^[A-Z]{1,4}ID$)"
     # Other words that end so, such as acid and grid, name no rows.
     r"|(^|[\W_])(user|customer|client|member|patient|subject|person|student|employee|household|account|order|product|item"
     r"|session|device|sensor|station|site|store|shop|school|firm|company|town|city|county|country|state|region|district"
@@ -197,6 +207,36 @@ def learn_encoding(
         # A column that varies no more among complete rows need not be complete either.
         if is_same:
             return encoding, lengths
+
+
+def recognise_rows(
+    n: int | None,
+    shape: tuple[int, ...],
+    encoding: Encoding | None,
+    sample: Callable[[int], Any],
+    *,
+    may_be_embedded: bool = True,
+) -> str:
+    """The recipe for n samples of a shape; of wide rows some are looked at, as they were before they were encoded.
+
+    ``sample`` gives at most so many of them, (m, d).
+    """
+    may_be_alike = recognise_kind(n, shape, True) != recognise_kind(n, shape, False)
+    may_be_embedded = may_be_embedded and recognise_kind(n, shape, False, True) == "embeddings"
+    if not (may_be_alike or may_be_embedded):
+        return recognise_kind(n, shape, False)
+    some = sample(_ROWS_LOOKED_AT)
+    some = some.toarray() if hasattr(some, "toarray") else some
+    # Of columns that are not all of numbers, nothing is left.
+    numbers = np.asarray(some if encoding is None else encoding.decode_numbers(some), dtype=np.float64)
+    is_of_one_kind = may_be_alike and numbers.size > 0 and Moments.of(numbers).ranges_are_alike
+    looks = looks_embedded if encoding is None else encoding.looks_embedded
+    return recognise_kind(n, shape, is_of_one_kind, may_be_embedded and looks(some))
+
+
+def take_evenly(X: Any, most: int) -> Any:
+    """About so many of the rows of X, as far apart as they can be."""
+    return X[:: max(1, X.shape[0] // most)]
 
 
 def survey_blocks(
@@ -553,43 +593,63 @@ class Counts:
 
 @dataclass
 class Different:
-    """Whether the values of all rows differ: exactly of a million rows, which speak for those that follow."""
+    """How many of the values differ: exactly of a million rows, which speak for those that follow.
+
+    ``so_far`` says whether nearly all may; once they cannot, nothing more is counted.
+    """
 
     so_far: bool = True
     rows: int = 0
+    # Values of rows that are compared no more, and of each part of the others, none of them twice.
+    distinct: int = 0
     hashes: list[NDArray[np.uint64]] = field(default_factory=list)
 
     def add(self, values: Any) -> None:
-        """Look at an Arrow column of text or whole numbers."""
+        """Look at an Arrow column of text or whole numbers without gaps."""
         if not self.so_far or self.rows >= _MOST_ROWS_COMPARED:
             return
         some = values.slice(0, _MOST_ROWS_COMPARED - self.rows)
         pa = pyarrow_library()
-        if pa.compute.count_distinct(some).as_py() < len(some):
-            self.so_far, self.hashes = False, []
-            return
+        unique = pa.compute.unique(some)
         # The same in every process.
         if pa.types.is_integer(some.type):
-            hashes = np.asarray(some.to_numpy()).astype(np.int64).view(np.uint64)
+            hashes = np.asarray(unique.to_numpy(zero_copy_only=False)).astype(np.int64).view(np.uint64)
+        elif len(unique) < len(some) - _most_alike():
+            hashes = np.empty(0, dtype=np.uint64)
         else:
-            digests = b"".join(blake2b(value.encode(), digest_size=8).digest() for value in some.to_pylist())
+            digests = b"".join(blake2b(value.encode(), digest_size=8).digest() for value in unique.to_pylist())
             hashes = np.frombuffer(digests, dtype=np.uint64)
-        self.merge(Different(True, len(some), [hashes]))
+        self.merge(Different(True, len(some), hashes=[hashes]))
 
     def merge(self, other: Different) -> None:
-        self.so_far = self.so_far and other.all()
-        # Where one of them has seen a million, there is nothing left to compare.
-        if self.rows < _MOST_ROWS_COMPARED:
-            self.rows += other.rows
-            self.hashes = [*self.hashes, *other.hashes] if self.so_far else []
-            if self.rows >= _MOST_ROWS_COMPARED:
-                self.so_far, self.hashes = self.all(), []
+        if max(self.rows, other.rows) < _MOST_ROWS_COMPARED:
+            self.hashes += other.hashes
+        else:
+            # Where one of them has seen a million, there is nothing left to compare.
+            self.distinct, self.hashes = self._count() + other._count(), []
+        self.rows += other.rows
+        if self.rows >= _MOST_ROWS_COMPARED:
+            self.distinct, self.hashes = self._count(), []
+        # Rows that are alike only grow in number, so that this does not hang on where parts end.
+        alike = self.rows - self.distinct - sum(map(len, self.hashes))
+        self.so_far = self.so_far and other.so_far and alike <= _most_alike()
+        self.hashes = self.hashes if self.so_far else []
 
     def all(self) -> bool:
-        if self.so_far and len(self.hashes) > 1:
-            hashes = np.concatenate(self.hashes)
-            return bool(np.unique(hashes).size == hashes.size)
-        return self.so_far
+        """Whether each row has its own value."""
+        return self.so_far and self._count() == self.rows
+
+    def nearly_all(self) -> bool:
+        """Whether nearly each row has its own value."""
+        return self.so_far and self._count() >= _NEARLY_ALL * self.rows
+
+    def _count(self) -> int:
+        return self.distinct + (len(np.unique(np.concatenate(self.hashes))) if self.hashes else 0)
+
+
+def _most_alike() -> float:
+    """Rows with a value that others have, above which it is not nearly all that differ, however many follow."""
+    return (1 - _NEARLY_ALL) * _MOST_ROWS_COMPARED
 
 
 @dataclass
@@ -629,8 +689,8 @@ class Steps:
 class Spelling:
     """A way to read text, or whole numbers, as numbers or as times: what it gives, and how many values it cannot read.
 
-    ``moments`` are those of numbers (1,), or of the facets of times and of their days (8,); ``low`` and ``high`` are
-    times.
+    ``moments`` are those of numbers (1,), or of the facets of times, of whether they are on 1 January, of their days
+    and of themselves (10,).
     """
 
     moments: Moments
@@ -691,21 +751,22 @@ class Column:
         if seen.missing < len(values):
             seen.spellings = self._spell(values, kind, seen)
         if kind in ("integer", "text") and len(values) and not self.wanted:
-            if self.missing or seen.missing:
-                seen.steps, seen.different = None, Different(so_far=False)
-            else:
-                self._look_for_identifiers(seen, values, first)
+            self._look_for_identifiers(seen, values, first)
         self.merge(seen)
 
     def _look_for_identifiers(self, seen: Column, values: Any, first: int) -> None:
-        """Whether rows without gaps are told apart by these values."""
-        if seen.kind == "text" or _IDENTIFIER.search(self.name):
-            self.different.add(values)
+        """Whether rows are told apart by these values; those that lack one are not by numbers."""
         if seen.kind == "text":
-            some = values.slice(0, max(0, _ROWS_LOOKED_AT - first)).to_pylist()
+            self.different.add(values.drop_null())
+            some = values.slice(0, max(0, _ROWS_LOOKED_AT - first)).drop_null().to_pylist()
             seen.looked_at, seen.look_like_numbers = len(some), sum(map(is_number, some))
-        elif self.steps is not None:
-            seen.steps = Steps.of(values.to_numpy(), first)
+        elif self.missing or seen.missing:
+            seen.steps, seen.different = None, Different(so_far=False)
+        else:
+            if _IDENTIFIER.search(self.name):
+                self.different.add(values)
+            if self.steps is not None:
+                seen.steps = Steps.of(values.to_numpy(), first)
 
     def _spell(self, values: Any, kind: str, seen: Column) -> dict[str, Spelling]:
         """What each way to read the column that has not yet failed makes of these values."""
@@ -719,6 +780,8 @@ class Column:
             # Most numbers are too short for a year, a month and a day, which their range shows at no cost.
             if self.wanted != "date" and seen.moments is not None and seen.moments.high[0] < _FIRST_DATE:
                 possible = []
+            elif not self.wanted and seen.moments is not None and _TIMESTAMP.search(self.name):
+                possible += _timestamps(float(seen.moments.low[0]), float(seen.moments.high[0]))
         elif self.wanted == "date" and kind == "number":
             possible = list(_NUMBERS_OF_DATES[1:])
         possible = [name for name in possible if self.spellings is None or name in self.spellings]
@@ -787,8 +850,9 @@ class Column:
             is_vector = self.kind == "vector"
             reason = "its lists differ in length" if is_vector else f"values of type {self.kind} are not read"
             raise LeaveOutError(reason, "")
-        if not self.wanted and self.is_text_identifier:
-            raise LeaveOutError(f"each row has its own value{self._say_sentences()}", "id")
+        if not self.wanted and self._names_rows:
+            nearly = "" if self.different.all() and not self.missing else "nearly "
+            raise LeaveOutError(f"{nearly}each row has its own value{self._say_sentences()}", "id")
         return self._plan_category(scaling)
 
     def _say_sentences(self) -> str:
@@ -860,11 +924,12 @@ class Column:
             raise LeaveOutError("each row has its own number, and its name says so", "id")
 
     @property
-    def is_text_identifier(self) -> bool:
-        """Whether each row has its own text, and that is a name rather than a number."""
-        if self.kind != "text" or self.rows < _FEWEST_ROWS_OF_IDENTIFIERS or self.missing:
+    def _names_rows(self) -> bool:
+        """Whether nearly each row has its own text, and that is no number, unless the column's name says so."""
+        if self.kind != "text" or self.rows < _FEWEST_ROWS_OF_IDENTIFIERS:
             return False
-        return 2 * self.look_like_numbers <= self.looked_at and self.different.all()
+        is_name = 2 * self.look_like_numbers <= self.looked_at or names_rows(self.name)
+        return is_name and self.different.nearly_all()
 
     def _plan_number(
         self, moments: Moments | None, scaling: str, decimal: str = "", spelling: Spelling | None = None
@@ -902,7 +967,9 @@ class Column:
             if not self.wanted and (
                 len(counts) > MOST_VALUES_OF_TEXT or self.counts.many or total < _ROWS_OF_A_VALUE * len(counts)
             ):
-                hint = self._say_sentences() or _almost_numbers(counts)
+                hint = self._say_sentences() or _almost_numbers(self.name, counts)
+                if self.kind == "text" and _NAMES_ROWS.search(self.name):
+                    raise LeaveOutError(f"{found} different values, and its name says so", "id")
                 raise LeaveOutError(f"{named}{found} different values{hint}", "text")
             kept = sorted(sorted(counts, key=lambda value: (-counts[value], value))[:MOST_VALUES_OF_TEXT])
             if not self.wanted:
@@ -941,12 +1008,19 @@ def _spell_numbers(values: Any, decimal: str, name: str) -> Spelling:
     return Spelling(Moments.of(numbers[:, None]), strange, frozenset(units))
 
 
+def _timestamps(low: float, high: float) -> list[str]:
+    """What numbers in this range count since 1970 began, if they are times of our days."""
+    first, last = _TIMESTAMPS
+    return [unit for unit, size in ((SECONDS, 1), (MILLISECONDS, 1_000)) if first * size <= low <= high <= last * size]
+
+
 def _spell_times(values: Any, form: str, name: str) -> Spelling:
     times, absent = read_times(values, form, name), is_missing(values)
     day_of_month = times.astype("datetime64[s]")
     days = (day_of_month.astype("datetime64[D]") - day_of_month.astype("datetime64[M]")).astype(np.float64)
-    days[np.isnan(times)] = np.nan
-    facets = np.concatenate([facets_of(times, _EVERY_FACET), days[:, None], times[:, None]], axis=1)
+    new_year = (day_of_month.astype("datetime64[D]") == day_of_month.astype("datetime64[Y]")).astype(np.float64)
+    days[np.isnan(times)] = new_year[np.isnan(times)] = np.nan
+    facets = np.concatenate([facets_of(times, _EVERY_FACET), np.stack([new_year, days, times], axis=1)], axis=1)
     return Spelling(Moments.of(facets), int((np.isnan(times) & ~absent).sum()))
 
 
@@ -956,6 +1030,9 @@ def _plan_date(name: str, form: str, spelling: Spelling, *, coerce: bool, scalin
     span, days = float(moments.range[-1]), float(moments.range[-2])
     if not span > 0:
         raise LeaveOutError("it has one value throughout", "constant")
+    # Where times are of days, and not of months, nothing begins the year so often.
+    new_years = float(moments.mean[-3]) if days > 0 and span >= _SEASON else 0.0
+    is_of_years = _MOST_NEW_YEARS < new_years < 1
     facets: list[Any] = []
     places: list[int] = []
     first = 0
@@ -971,6 +1048,7 @@ def _plan_date(name: str, form: str, spelling: Spelling, *, coerce: bool, scalin
             "weekday": span >= DAY and days > 0 and float(moments.low[-2]) < 27,
             "time of day": True,
         }[facet]
+        is_there = is_there and not (is_of_years and facet in ("season", "weekday"))
         if is_there and variance > (0 if facet == "year" else _LEAST_VARIANCE):
             facets.append(facet)
             places += range(own.start, own.stop)
@@ -982,6 +1060,7 @@ def _plan_date(name: str, form: str, spelling: Spelling, *, coerce: bool, scalin
     within = np.repeat([part.sum() for part in of_facets], widths)
     note = f"{', '.join(facets)}" + (f", of {form}" if form else "")
     note += f"; {spelling.strange:,} values are not dates" if spelling.strange else ""
+    note += "; many on 1 January, which tells no season" if is_of_years else ""
     if scaling == "none":
         width = len(places)
         date = Date(name, form, tuple(facets), (0.0,) * width, (1.0,) * width, tuple(mean.tolist()), coerce)
@@ -1021,10 +1100,10 @@ def _in_one_spelling(name: str, counts: Mapping[str, int]) -> dict[str, int]:
     return total
 
 
-def _almost_numbers(counts: Mapping[str, int]) -> str:
+def _almost_numbers(name: str, counts: Mapping[str, int]) -> str:
     """Advice for a column of numbers that a few words have turned into text."""
     words = sorted(value for value in counts if not is_number(value))
     if not words or 2 * len(words) > len(counts):
         return ""
-    advice = "correct it, or if a value is missing there " + advised("make it None", f"pass {option('na')}")
+    advice = advised("make these None, and the column numbers", f"{option('as', 'number')} {name} reads these as gaps")
     return f"; most are numbers, but not {quoted(words, 3)}: {advice}"

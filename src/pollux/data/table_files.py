@@ -558,5 +558,6 @@ def in_words(path: Path, names: Sequence[str] = ()) -> Iterator[None]:
         if re.search(r"Expected \d+ columns", reason):
             open_quote = f" {_OPEN_QUOTE}" if '"' in reason else ""
             instead = f"If another character stands between values, name it: {option('delimiter')}."
-            reason += f". ({instead}{open_quote})"
+            broken = "If the line ends within a text, put the text in quotes."
+            reason += f". ({instead} {broken}{open_quote})"
         raise InputError(f"{path} cannot be read: {reason}") from error

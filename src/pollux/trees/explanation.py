@@ -19,7 +19,14 @@ from pollux.data.encoding import Encoding, Feature, TableEncoding, readable_name
 from pollux.data.sources import InMemory
 from pollux.data.survey import Choices, learn_encoding
 from pollux.errors import InputError, option
-from pollux.trees.contrasts import Contrasts, compare_clusters, describe_clusters, opposites, restated_column
+from pollux.trees.contrasts import (
+    Contrasts,
+    compare_clusters,
+    describe_clusters,
+    of_sources,
+    opposites,
+    restated_column,
+)
 from pollux.trees.words import as_date, mark_shares
 
 Array = NDArray[np.float64]
@@ -35,6 +42,12 @@ _WORTH = 0.02
 _TELLING = 0.7
 # Trees of scikit-learn read float32, and squares of columns are added up.
 _LARGEST = 1e37
+# From this agreement on, some values of a column name a cluster, of which so many are listed.
+_RESTATED, _MOST_SHOWN = 0.95, 3
+# Differences of means, in deviations, below which a column says nothing of a cluster.
+_LEAST_CONTRAST = 0.2
+# A condition that more of the rows of other clusters fulfil is no part of a name.
+_MOST_OTHERS = 0.8
 
 
 class Condition(NamedTuple):
@@ -508,8 +521,10 @@ def _in_words(condition: Condition, features: Features) -> str:
     feature = features[column]
     name = feature.column or feature.source
     if missing:
-        rest = "" if low == math.inf else f"{_in_words(condition._replace(missing=False), features)} or "
-        return f"{rest}{'' if rest else f'{name} is '}missing"
+        rest = "" if low == math.inf else _in_words(condition._replace(missing=False), features)
+        if rest.startswith(f"{name} is not "):
+            return f"{name} is missing or {rest.removeprefix(f'{name} is ')}"
+        return f"{rest} or missing" if rest else f"{name} is missing"
     if low == -math.inf and high == math.inf:
         return f"{name} is known"
     if feature.value:
@@ -571,6 +586,24 @@ def _level(condition: Condition, values: Array, inside: NDArray[np.bool_]) -> st
     return "medium" if is_between else "not low" if is_high else "not high"
 
 
+def _name_values(columns: Array, inside: NDArray[np.bool_], features: Features) -> str:
+    """Which values of one column the rows have, where these tell them from nearly all others; else ""."""
+    best, name = _RESTATED, ""
+    for source, own in of_sources(features).items():
+        if len(own) < 3 or not all(features[at].value for at in own):
+            continue
+        has = columns[:, own] == 1
+        rows = has[inside].sum(0)
+        chosen = rows > has.sum(0) / 2
+        score = _f1(has[:, chosen].any(1), inside)
+        if score >= best and chosen.sum() > 1:
+            values = [features[own[at]].value for at in np.argsort(-rows, kind="stable") if chosen[at]]
+            shown = values if len(values) <= _MOST_SHOWN else [*values[: _MOST_SHOWN - 1], ""]
+            shown[-1] = shown[-1] or f"{len(values) - _MOST_SHOWN + 1} others"
+            best, name = score, f"{features[own[0]].column or source} is {', '.join(shown[:-1])} or {shown[-1]}"
+    return name
+
+
 def _name(
     rule: Sequence[Condition],
     columns: Array,
@@ -582,17 +615,29 @@ def _name(
     """A short name that no other cluster has: by the rule, then by the columns whose means differ most."""
     if inside.all():
         return "all rows"
-    words: list[str] = []
-    used: set[str] = set()
+    # Of each column, which is said once.
+    told: dict[str, str] = {}
+    is_plain = is_telling and len(rule) == 1 and " is not " not in _in_words(rule[0], features)
+    values = "" if is_plain else _name_values(columns, inside, features)
+    if values and values not in taken:
+        return values
     for condition in rule if is_telling else ():
         feature = features[condition.column]
-        told = _in_words(condition, features)
+        if _holds([condition], columns)[~inside].mean() > _MOST_OTHERS:
+            # What nearly all others are too tells little.
+            continue
+        said = _in_words(condition, features)
         if condition.is_bounded and not feature.value:
             level = _level(condition, columns[:, condition.column], inside)
             level = level.replace("high", "late").replace("low", "early") if feature.is_date else level
-            told = f"{level} {feature.name}"
-        words.append(told)
-        used.add(feature.source)
+            said = f"{level} {feature.name}"
+        before = told.get(feature.source, "")
+        if " is not " in before and " is " in said:
+            # One value that it has tells more than those that it has not.
+            said = f"{before} or {feature.value}" if " is not " in said else said
+            told[feature.source] = said
+        told.setdefault(feature.source, said)
+    words, used = list(told.values()), set(told)
     if words and ", ".join(words) not in taken:
         return ", ".join(words)
     contrast = _contrast(columns, inside)
@@ -601,6 +646,8 @@ def _name(
         # A column is said once.
         if feature.source in used or not size:
             continue
+        if words and abs(size) < _LEAST_CONTRAST and ", ".join(words) not in taken:
+            break
         used.add(feature.source)
         if feature.value:
             words.append(f"{feature.column or feature.source} {'often' if size > 0 else 'rarely'} {feature.value}")
