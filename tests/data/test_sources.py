@@ -890,6 +890,17 @@ def test_an_archive_is_to_be_unpacked() -> None:
     refused(Path("x.csv.lz4"), says="to_csv('x.csv')")
 
 
+@pytest.mark.parametrize("kinds", [{}, {"year": "date"}])
+def test_dates_that_are_numbers_are_read_alike_in_parts(tmp_path: Path, kinds: dict[str, str]) -> None:
+    rows = "".join(f"{1_400_000_000 + 777_777 * index},{1950 + index}\n" for index in range(40))
+    source = open_data(write_bytes(tmp_path / "x.csv", f"timestamp,year\n{rows}"))
+    table = source.read().rows
+    encoding = plan_table(table, Choices(kinds=kinds))
+    assert [each.kind for each in encoding.decisions] == ["date", "date" if kinds else "number"]
+    (part,) = source.stream(encoding, [])
+    np.testing.assert_array_equal(encoding.encode(part.rows), encoding.encode(table))
+
+
 def test_a_first_line_of_values_is_asked_about(tmp_path: Path) -> None:
     rows = "".join(f"place {index},{index}.5,{index % 7}\n" for index in range(30))
     note = open_data(write_bytes(tmp_path / "plain.csv", rows)).notes()

@@ -17,8 +17,9 @@ import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 
 from pollux.data.arrow import CODE, kind_of, quoted
-from pollux.data.encoding import Category, ColumnEncoding, Number, TableEncoding
+from pollux.data.encoding import Category, ColumnEncoding, Date, Number, TableEncoding
 from pollux.data.sources import COMPRESSED, check_columns
+from pollux.data.spellings import MILLISECONDS, SECONDS, YEARS
 from pollux.data.table_files import IndexedBatches, TableFile, copy_batches, in_words, replace_columns
 from pollux.errors import InputError, option
 
@@ -111,7 +112,9 @@ class CsvFile(TableFile):
             if isinstance(column, Category):
                 return pa.float64() if column.number else pa.bool_() if column.boolean else pa.string()
             # Numbers and dates as people write them are read by the encoding.
-            return pa.float64() if isinstance(column, Number) and not column.decimal else pa.string()
+            is_number = isinstance(column, Number) and not column.decimal
+            is_count = isinstance(column, Date) and column.form in (SECONDS, MILLISECONDS, YEARS)
+            return pa.float64() if is_number or is_count else pa.string()
 
         known = {column.name: type_of(column) for column in encoding.columns}
         return self._batches({name: known.get(name, pa.string()) for name in names})

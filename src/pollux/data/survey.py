@@ -88,7 +88,7 @@ _LEAST_VARIANCE, _SEASON = 0.05, 300 * DAY
 # Share of dates of days that are 1 January, from which on that day stands for a year of which no more is known.
 _MOST_NEW_YEARS = 0.1
 # Numbers of columns so called are seconds since 1970 began, if they are of these years: 1980 to 2100.
-_TIMESTAMP = re.compile(r"time_?stamp|unix|epoch|(^|[\W_])ts\W*$|[_\W]at\W*$|[a-z]At$|date_?time", re.IGNORECASE)
+_TIMESTAMP = re.compile(r"time_?stamp|unix|epoch|(^|[\W_])ts\W*$|[_\W]at\W*$|(?-i:[a-z]At$)|date_?time", re.IGNORECASE)
 _TIMESTAMPS = (10 * YEAR, 130 * YEAR)
 _FIRST_VALUES = 100
 # Of eight digits.
