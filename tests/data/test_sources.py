@@ -887,7 +887,7 @@ def test_an_archive_is_to_be_unpacked() -> None:
     write_bytes(Path("x.csv.zip"), b"PK")
     refused(Path("x.csv.zip"), says="unpack it first")
     write_bytes(Path("x.csv.lz4"), b"")
-    refused(Path("x.csv.lz4"), says="to_csv('x.csv')")
+    refused(Path("x.csv.lz4"), says="to_csv('x.csv', index=False)")
 
 
 @pytest.mark.parametrize("kinds", [{}, {"year": "date"}])

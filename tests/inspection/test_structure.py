@@ -133,4 +133,5 @@ def test_the_command_line_tells_it(tmp_path: Path) -> None:
     np.savetxt(data, np.random.default_rng(0).normal(size=(200, 3)), delimiter=",", header="a,b,c", comments="")
     out = good("fit", data, "--clusters", 4, "--out", tmp_path / "run").out
     assert "structure: none: a null model of one cluster explains the data as well" in out
+    assert "need not be kinds that are there" in out
     assert '"grade": "none"' in (tmp_path / "run" / "summary.json").read_text()

@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
         some = part.kept(taken)
         X = encoding.encode((some if own is None else part).rows, Counter())
         if own is not None:
-            own.update(X)
+            own.update(X.data)
             X = X[taken]
         if len(some):
             values, features = encoding.readable(some.rows)

@@ -148,6 +148,11 @@ def _report(folder: Path, summary: dict[str, Any], console: Console) -> int:
     # Runs of older versions lack it.
     if summary.get("structure") is not None:
         console.echo("structure: {grade}: {reason}".format(**summary["structure"]))
+        if summary["structure"]["grade"] == "none":
+            console.echo(
+                "  the clusters part the rows, but need not be kinds that are there; columns of noise hide some: leave "
+                f"out those that tell little ({option('drop')})"
+            )
     if (summary.get("stability") or 1.0) < _AGREED:
         console.note(
             f"restarts disagree (adjusted Rand index {summary['stability']:.2f}): another seed may find others"
