@@ -549,8 +549,6 @@ class TableEncoding(Encoding):
             raise InputError(describe_missing(lacking, table.num_rows))
         if unseen is not None:
             unseen.update(others)
-        elif len(lacking) == len(self.columns) and (empty := self.count_empty(table)):
-            warn(f"{say_empty(empty)}.", UnseenWarning)
         for name, count in others.items() if unseen is None else ():
             share = f"{count / table.num_rows:.1%} of the rows"
             message = f"{count:,} values of column {name!r} were not seen in training, {share}."
@@ -704,6 +702,7 @@ class ArrayEncoding(Encoding):
 
     def count_empty(self, rows: Any) -> int:
         self._check(rows)
+        rows = np.asarray(rows)
         parts = parts_of(rows) if rows.dtype.kind == "f" else []
         return sum(int(np.isnan(self._chosen(rows[part])).all(tuple(range(1, rows.ndim))).sum()) for part in parts)
 

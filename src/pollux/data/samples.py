@@ -19,13 +19,13 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from pollux.data.arrow import VECTOR, as_arrow, check_frame, is_missing, kind_of
-from pollux.data.encoding import Encoding, TableEncoding
+from pollux.data.encoding import Encoding, TableEncoding, UnseenWarning, say_empty
 from pollux.data.rows import Several
 from pollux.data.shuffling import WINDOW_BYTES
 from pollux.data.sources import InMemory, check_columns
 from pollux.data.streams import FileChunks, Stream, open_blocks, open_stream
 from pollux.data.survey import Choices, TableSurvey, learn_encoding, names_rows, recognise_rows, take_evenly
-from pollux.errors import InputError, option
+from pollux.errors import InputError, option, warn
 from pollux.recipes import DataKind
 from pollux.threads import iterate_drawing
 
@@ -372,6 +372,8 @@ def validate_samples(
     if encoding is not None:
         encoded = encoding.encode(X)
         _check_count(len(encoded), fewest)
+        if empty := encoding.count_empty(X):
+            warn(f"{say_empty(empty)}.", UnseenWarning)
         return encoded
     if hasattr(X, "dtypes") and hasattr(X, "columns"):
         # A column of Python objects may hold numbers all the same; that is seen when it is converted.
