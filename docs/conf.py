@@ -7,7 +7,6 @@ import types
 from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 from sphinx_gallery.scrapers import figure_rst
 
@@ -52,7 +51,7 @@ def _scrape_figures(block: Any, variables: dict[str, Any], settings: dict[str, A
     saved = variables.setdefault("saved_figures", set())
     paths = []
     for value in list(variables["example_globals"].values()):
-        if isinstance(value, Figure) and id(value) not in saved and not plt.fignum_exists(getattr(value, "number", -1)):
+        if isinstance(value, Figure) and id(value) not in saved and getattr(value, "number", None) is None:
             saved.add(id(value))
             paths.append(next(variables["image_path_iterator"]))
             value.savefig(paths[-1], dpi=100)
