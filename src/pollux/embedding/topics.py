@@ -16,6 +16,8 @@ from pollux.errors import InputError
 
 # Words of at least three letters of any alphabet; texts that are looked at; words and pairs that are known of them.
 _WORD, _MOST_TEXTS, _MOST_TERMS = r"(?u)\b[^\W\d_]{3,}\b", 50_000, 50_000
+# A term tells a cluster that has it so many times as often as the others.
+_TIMES = 1.5
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,8 @@ def name_clusters(labels: Any, texts: Sequence[str], *, n_terms: int = 4, n_text
     """The topic of each cluster of texts, by their words: which are frequent in it, and rare elsewhere.
 
     A term is a word or a pair of words; its weight in a cluster is tf · log(1 + A / f), where tf is its share of the
-    terms of the cluster, f how often all clusters have it, and A how many terms a cluster has on average. Typical are
+    terms of the cluster, f how often all clusters have it, and A how many terms a cluster has on average. Terms that
+    the cluster has less than 1.5 times as often as the others do not name it. Typical are
     the texts whose words weigh most. Of more than 50,000 texts so many are looked at.
 
     Parameters
@@ -69,11 +72,14 @@ def name_clusters(labels: Any, texts: Sequence[str], *, n_terms: int = 4, n_text
     # In how many texts of the cluster: a word that one text repeats names no cluster.
     spread = np.asarray((of_cluster @ (counts > 0)).todense())
     total = sums.sum()
-    weights = (
-        sums / np.maximum(sums.sum(1, keepdims=True), 1) * np.log1p(total / max(K, 1) / np.maximum(sums.sum(0), 1))
-    )
+    own_total = np.maximum(sums.sum(1, keepdims=True), 1)
+    weights = sums / own_total * np.log1p(total / max(K, 1) / np.maximum(sums.sum(0), 1))
     sizes = np.bincount(member, minlength=K)
     weights[spread < np.minimum(2, sizes)[:, None]] = 0
+    # What all speak of names nobody, unless there is nothing else.
+    telling = sums / own_total >= _TIMES * (sums.sum(0) - sums) / np.maximum(total - own_total, 1)
+    telling |= ~(telling & (weights > 0)).any(1, keepdims=True)
+    weights *= telling
     lengths = np.sqrt(np.maximum(np.asarray(counts.multiply(counts).sum(1)).ravel(), 1))
     topics = []
     for k, cluster in enumerate(clusters):

@@ -34,8 +34,9 @@ def embed(
 
     Parameters
     ----------
-    samples : sequence of str, or array of shape (n, C, H, W) or (n, …)
-        Texts, pictures (of bytes, for the encoder of photographs), or what your own encoder takes.
+    samples : sequence of str, or array of shape (n, H, W, 3), (n, 3, H, W) or (n, …)
+        Texts, pictures, or what your own encoder takes. Pictures are of bytes, such as those of Pillow, and need not
+        be of one size; those of a folder are read by ``pollux embed``.
     encoder : str, path, nn.Module or callable
         ``"auto"``: "wordllama" for texts, "efficientnet-lite0" for pictures. ``"minilm"``: slower than the first, and
         better. A folder of sentence-transformers. A network from (b, …) to (b, d). A function from a list of b samples

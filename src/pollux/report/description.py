@@ -149,8 +149,9 @@ def describe(
     else:
         raise ValueError("A free table knows only the samples it was trained on, in their order: pass those.")
     seen = _as_seen(fitted, samples)
-    # Of embeddings only angles count.
-    drawn: NDArray[Any] | None = unit_rows(seen) if isinstance(fitted.geometry, CosineGraph) else seen
+    # Of embeddings only angles count, and their numbers mean nothing to people.
+    is_embedded = isinstance(fitted.geometry, CosineGraph)
+    drawn: NDArray[Any] | None = unit_rows(seen) if is_embedded else seen
     if isinstance(points, str):
         if points != "components":
             raise ValueError(f"points is an array (n, 2) or 'components', not {points!r}.")
@@ -159,13 +160,14 @@ def describe(
         images = as_pictures(np.asarray(samples if steps else X))
     values: NDArray[np.float64] | None = None
     features: tuple[Feature, ...] = ()
-    if images is None and samples is X:
+    has_features = images is None and not is_embedded
+    if has_features and samples is X:
         # What was streamed has been encoded already.
         values = np.asarray(_dense(samples), dtype=np.float64)
         own = fitted.feature_names or (() if fitted.encoding is None else fitted.encoding.feature_names)
         names = own or [str(index) for index in range(values.shape[1])]
         features = tuple(map(Feature, readable_names(list(names if feature_names is None else feature_names))))
-    elif images is None:
+    elif has_features:
         _, values, features = read_columns(given, X, feature_names)
         # Their names without the columns that they stem from, which figures do not know.
         features = mark_shares(values, features)

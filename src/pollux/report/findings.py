@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pollux.data.arrow import are_sentences
 from pollux.data.encoding import Decision, Feature
+from pollux.embedding.topics import name_clusters as name_topics
 from pollux.metrics import renyi_entropy
 from pollux.progress import Stage
 from pollux.report.maps import Map, neighbour_map, principal_map
 from pollux.trees.contrasts import Contrasts, compare_clusters
-from pollux.trees.explanation import Explanation, explain_labels
+from pollux.trees.explanation import Explanation, explain_labels, name_clusters
 from pollux.trees.words import mark_shares
 
 if TYPE_CHECKING:
@@ -68,7 +70,7 @@ class Findings:
     images : array of shape (n, H, W) or (n, H, W, 3), uint8, optional
         The samples as pictures.
     row_names : sequence of str, optional
-        A name for each sample; its number is used otherwise.
+        A name for each sample, which may be a text; its number is used otherwise.
     classes : array of str of shape (n,), optional
         Known classes, at most 1,000 different ones; ``""`` where the class of a sample is not known. They were not used
         for training.
@@ -89,7 +91,7 @@ class Findings:
     totals : array of int of shape (K,), optional
         How many samples each cluster has in all, where the n samples are drawn from more.
     cluster_names : mapping of int to str
-        Short names of clusters; :attr:`explanation` finds those that are not given.
+        Short names of clusters; those that are not given are found in the features, or the texts.
     history : mapping
         ``objective``, ``clusters`` and ``entropy`` of each epoch.
     settings : mapping of str
@@ -192,10 +194,30 @@ class Findings:
         values = np.asarray(self.features, dtype=np.float64)
         return explain_labels(self.labels, values, self.read_features, self.cluster_names, self.contrasts)
 
+    @functools.cached_property
+    def has_texts(self) -> bool:
+        """Whether samples are texts, which are their names: neither features nor pictures tell of them."""
+        if self.row_names is None or self.features is not None or self.images is not None:
+            return False
+        return are_sentences([str(name) for name in self.row_names[:1000]])
+
     def cluster_name(self, cluster: int) -> str:
         """The short name of a cluster; "" where it has none."""
-        names = self.explanation.names if self.explanation is not None else self.cluster_names
-        return names.get(cluster, "")
+        return self._names.get(cluster, "")
+
+    @functools.cached_property
+    def _names(self) -> Mapping[int, str]:
+        if self.explanation is not None:
+            return self.explanation.names
+        return self.cluster_names or (self.name_groups(self.labels) if self.has_texts else {})
+
+    def name_groups(self, labels: NDArray[np.int64]) -> dict[int, str]:
+        """Short names of groups (n,) of the samples, by their columns or their words; {} where they have neither."""
+        if self.explanation is not None:
+            return name_clusters(labels, np.asarray(self.features, dtype=np.float64), self.read_features)
+        if self.has_texts and self.row_names is not None:
+            return {topic.cluster: topic.name for topic in name_topics(labels, self.row_names)}
+        return {}
 
     @functools.cached_property
     def known_classes(self) -> Classes | None:

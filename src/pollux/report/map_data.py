@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
-from pollux.report.findings import Array, Findings, Summary
+from pollux.report.findings import Array, Findings
 from pollux.report.maps import Map
 from pollux.report.markup import plain, shortened
 from pollux.report.profiles import TAIL, find_bulk
@@ -52,16 +52,20 @@ def choose_rows(findings: Findings, most: int = MOST_ON_MAP) -> NDArray[np.intp]
 
 
 def encode_samples(
-    findings: Findings, rows: NDArray[np.intp], maps: Sequence[Map], contrasts: Contrasts | None
+    findings: Findings,
+    rows: NDArray[np.intp],
+    maps: Sequence[Map],
+    contrasts: Contrasts | None,
+    groups: NDArray[np.int64] | None = None,
 ) -> dict[str, Any]:
-    """All that the maps draw, and that they show of a sample under the pointer."""
+    """All that the maps draw, and that they show of a sample under the pointer; groups (K,) are those of clusters."""
     summary, classes = findings.summary, findings.known_classes
-    entropy = summary.entropy[rows] / (summary.highest_entropy or 1.0)
+    labels, entropy = summary.labels[rows], summary.entropy[rows] / (summary.highest_entropy or 1.0)
     data: dict[str, Any] = {
         "n": len(rows),
-        "maps": [encode_map(each, summary, summary.labels[rows]) for each in maps],
+        "maps": [encode_map(each, [labels] if groups is None else [labels, groups[labels]]) for each in maps],
         "row": pack(rows, "<u4"),
-        "label": pack(summary.labels[rows], "<u2"),
+        "label": pack(labels, "<u2"),
         "next": pack(summary.following[rows], "<u2"),
         "p": pack(np.rint(summary.confidence[rows] * FULL).clip(0, FULL), "<u2"),
         "nextP": pack(np.rint(summary.following_probability[rows] * FULL).clip(0, FULL), "<u2"),
@@ -79,8 +83,11 @@ def encode_samples(
     return data
 
 
-def encode_map(drawn: Map, summary: Summary, labels: NDArray[np.int64]) -> dict[str, Any]:
-    """Where samples lie on a map, in units of its first view, from 0 to 1: outliers cost the others no digits."""
+def encode_map(drawn: Map, labels: Sequence[NDArray[np.int64]]) -> dict[str, Any]:
+    """Where samples lie on a map, in units of its first view, from 0 to 1: outliers cost the others no digits.
+
+    The first of the labels are clusters, the second groups of them.
+    """
     low, span = first_view(drawn.points)
     # Beyond this numbers of four bytes come to an end, and so does every screen.
     places = ((drawn.points - low) / span).clip(-1e30, 1e30)
@@ -92,7 +99,11 @@ def encode_map(drawn: Map, summary: Summary, labels: NDArray[np.int64]) -> dict[
         "x": pack(places[:, 0], "<f4"),
         "y": pack(places[:, 1], "<f4"),
         # Without axes clusters are islands of one density: their middle is their heart.
-        "places": _label_places(places, summary, labels, sigma=2.0 if drawn.axes else 5.0),
+        # Groups of clusters are named in their middle.
+        "places": [
+            _label_places(places, own, sigma)
+            for own, sigma in zip(labels, (2.0 if drawn.axes else 5.0, CELLS / 2), strict=False)
+        ],
     }
 
 
@@ -112,13 +123,11 @@ def first_view(points: Array) -> tuple[Array, Array]:
     return np.where(flat, low - 0.5, low), np.where(flat, 1.0, high - low)
 
 
-def _label_places(places: Array, summary: Summary, labels: NDArray[np.int64], sigma: float) -> list[list[float]]:
-    """Number and densest spot of each cluster that is drawn."""
+def _label_places(places: Array, labels: NDArray[np.int64], sigma: float) -> list[list[float]]:
+    """Number and densest spot of each cluster, or group, that is drawn."""
     found = []
-    for cluster in summary.clusters:
+    for cluster in np.unique(labels).tolist():
         own = places[labels == cluster]
-        if not len(own):
-            continue
         seen = own[((own >= 0) & (own <= 1)).all(1)]
         own = seen if 10 * len(seen) >= len(own) else own
         # In cells of its own size: those of a wide map would hold a small cluster, or all but the outliers, in one.

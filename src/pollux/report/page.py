@@ -85,6 +85,7 @@ def page_content(findings: Findings) -> dict[str, Any]:
     contrasts, explanation = findings.contrasts, findings.explanation
     # Without another cluster there is nothing to compare with.
     compared = contrasts if n_used > 1 else None
+    is_told = compared is not None or findings.images is not None or findings.has_texts
     rows = choose_rows(findings)
     maps = findings.draw_maps(rows)
     gallery = thumbnails = None
@@ -110,7 +111,7 @@ def page_content(findings: Findings) -> dict[str, Any]:
         "map": "Map",
         "against": "Changes" if against else "",
         "clusters": "Clusters",
-        "profiles": "Differences" if compared is not None or gallery is not None else "",
+        "profiles": ("Topics" if findings.has_texts else "Differences") if is_told else "",
         "rules": "Rules" if explanation is not None else "",
         "hierarchy": "Groups" if dendrogram else "",
         "between": "Distances" if between else "",
@@ -136,7 +137,12 @@ def page_content(findings: Findings) -> dict[str, Any]:
             "entropy": number(float(summary.entropy.mean()), summary.highest_entropy or 1.0),
         },
         "maps": maps,
-        "groups": [{"clusters": own, "size": integer(sum(int(sizes[k]) for k in own))} for own in groups],
+        "groups": []
+        if groups is None
+        else [
+            {"clusters": own, "name": name, "size": integer(sum(int(sizes[k]) for k in own))}
+            for own, name in zip(groups.clusters, groups.names, strict=True)
+        ],
         "dendrogram": dendrogram,
         "outliers": far,
         "space": "" if findings.places is None else findings.places.space,
@@ -159,6 +165,7 @@ def page_content(findings: Findings) -> dict[str, Any]:
         "doubtful": {"count": integer(n_doubtful), "share": percent(n_doubtful / n, 1)},
         "certain": percent(CERTAIN),
         "is_compared": compared is not None,
+        "is_named": compared is not None or any(map(findings.cluster_name, summary.clusters)),
         "clusters": show_clusters(findings, compared, gallery),
         "distributions": show_distributions(summary),
         "uncertain": show_uncertain(findings, gallery) if n_allowed > 1 else None,
@@ -171,18 +178,18 @@ def page_content(findings: Findings) -> dict[str, Any]:
         "colours": colours,
         "data": script_data(
             {
-                "samples": encode_samples(findings, rows, maps, contrasts),
+                "samples": encode_samples(findings, rows, maps, contrasts, None if groups is None else groups.of),
                 "sizes": sizes.tolist(),
                 "names": [shortened(findings.cluster_name(k), 100) for k in range(len(summary.sizes))],
                 "least": 1 / n_allowed,
                 "highest": summary.highest_entropy or 1.0,
                 "colours": colours,
-                "groups": {
-                    "of": [next((g for g, own in enumerate(groups) if k in own), 0) for k in range(len(summary.sizes))],
-                    "colours": both_colours(len(groups)),
-                }
-                if groups
-                else None,
+                "groups": groups
+                and {
+                    "of": groups.of.tolist(),
+                    "names": groups.names,
+                    "colours": both_colours(len(groups.clusters)),
+                },
                 "classes": [
                     {"names": [shortened(name, 60) for name in one.names], "colours": both_colours(len(one.names))}
                     for one in [classes]

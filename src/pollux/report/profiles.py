@@ -98,6 +98,7 @@ def show_clusters(findings: Findings, contrasts: Contrasts | None, gallery: Gall
                 "rule": "" if rule is None else rule.sentence,
                 "columns": columns,
                 "examples": [] if gallery is not None or rule is None else _examples(findings, cluster, columns),
+                "texts": _texts(findings, cluster) if findings.has_texts else {},
                 "features": shown,
                 "typical": "" if gallery is None else gallery.sheet.position(gallery.tile[gallery.typical[cluster][0]]),
                 "mean": "" if gallery is None else gallery.sheet.position(gallery.mean[cluster]),
@@ -133,6 +134,15 @@ def _examples(findings: Findings, cluster: int, columns: Sequence[str]) -> list[
         for kind, rows in shown.items()
         for row in rows
     ]
+
+
+def _texts(findings: Findings, cluster: int) -> dict[str, list[str]]:
+    """Texts of a cluster near its centre, and near a boundary, no two of them the same."""
+    typical = findings.summary.most_typical(cluster)
+    others = np.setdiff1d(findings.summary.members(cluster), typical)
+    shown = {"Most typical": typical, "Near a boundary": findings.summary.least_certain(others)}
+    found = {kind: list(dict.fromkeys(findings.row_name(int(row)) for row in rows)) for kind, rows in shown.items()}
+    return {kind: texts[:EXAMPLES] for kind, texts in found.items() if texts}
 
 
 def _value_of(findings: Findings, row: int, own: Sequence[int]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -239,14 +239,24 @@ def show_tree(findings: Findings) -> dict[str, Any] | None:
     return {"path": "".join(lines), "nodes": nodes, "leaves": [(k, findings.cluster_name(k)) for k in leaves]}
 
 
-def find_groups(findings: Findings) -> list[list[int]]:
-    """The groups of the most persistent layer of clusters, the largest first; none without a hierarchy."""
+class Groups(NamedTuple):
+    """Groups of clusters, the largest first, their names, "" where they have none, and the group (K,) of a cluster."""
+
+    clusters: list[list[int]]
+    names: list[str]
+    of: NDArray[np.int64]
+
+
+def find_groups(findings: Findings) -> Groups | None:
+    """The groups of the most persistent layer of clusters; None without a hierarchy."""
     tree, used = findings.hierarchy, findings.summary.clusters
     layer = next((k for k in tree.layers if 1 < k < len(used)), 0) if tree is not None else 0
     if tree is None or not layer:
-        return []
-    group = tree.groups(layer)
-    return [own for g in range(layer) if (own := [k for k in used if group[k] == g])]
+        return None
+    of = tree.groups(layer)[: len(findings.sizes)]
+    names = findings.name_groups(of[findings.labels])
+    clusters = [own for g in range(layer) if (own := [k for k in used if of[k] == g])]
+    return Groups(clusters, [shortened(names.get(g, ""), 100) for g in range(len(clusters))], of)
 
 
 def show_outliers(findings: Findings, gallery: Gallery | None) -> dict[str, Any] | None:

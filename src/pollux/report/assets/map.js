@@ -37,6 +37,8 @@ const createMap = (canvas, data, told) => {
   let theme = null;
   let onPaper = false;
   let waiting = 0;
+  let layer = "cluster";
+  let written = [];
   let stroll = 0;
 
   const codesOf = {
@@ -195,22 +197,47 @@ const createMap = (canvas, data, told) => {
     context.fillText(`↑ ${up}`, 8, 18, size.width - 70);
   };
 
-  /* Numbers at the heart of their clusters, moved apart where they would cover each other. */
-  const writeNumbers = () => {
+  /* A name of at most 34 characters in the first of some spots, (dx, dy) from a place, that nothing covers; or null. */
+  const findRoom = (name, place, spots, taken, bounded) => {
+    const text = name.length > 34 ? `${name.slice(0, 33).trimEnd()}…` : name;
+    const width = context.measureText(text).width + 8;
+    const free = spots(width).map(([dx, dy]) => [place.x + dx, place.y + dy, width, 17]).find(
+      ([cx, cy]) => (!bounded || (cx - width / 2 > 2 && cx + width / 2 < size.width - 2 && cy > 12 && cy < size.height - 12))
+        && taken.every(([ox, oy, wide, high]) => Math.abs(cx - ox) >= (width + wide) / 2 - 1 || Math.abs(cy - oy) >= (17 + high) / 2 - 1),
+    );
+    if (free) taken.push(free);
+    return free ? [text, ...free] : null;
+  };
+  const tagsOf = (visible) => {
     context.font = `600 12px ${theme.font}`;
+    const tags = places[0].map(([cluster, qx, qy]) => (
+      { cluster, x: screenX(qx), y: screenY(qy), width: context.measureText(cluster).width + 13 }
+    )).filter((tag) => !visible || (tag.x > 8 && tag.y > 8 && tag.x < size.width - 8 && tag.y < size.height - 8));
+    moveApart(tags);
+    return [tags, tags.map((tag) => [tag.x, tag.y, tag.width + 2, 22])];
+  };
+  /* Names of clusters below, above or beside the number; those of groups of them near the middle. */
+  const fonts = { cluster: "500 12px", group: "650 15px" };
+  const besideTag = (tag) => (width) => [[0, 20], [0, -20], [(width + tag.width) / 2, 0], [-(width + tag.width) / 2, 0]];
+  const nearMiddle = () => [[0, 0], ...[22, 44, 66].flatMap((far) => [[0, far], [0, -far], [far, 0], [-far, 0]])];
+  /* Whether names of groups stand: where those of all clusters have no room. It depends on the zoom, not on the frame. */
+  const hasGroups = () => {
+    if (!data.groups || !data.groups.names.some(Boolean) || marked) return false;
+    const [tags, taken] = tagsOf(false);
+    context.font = `${fonts.cluster} ${theme.font}`;
+    return !tags.every((tag) => !data.names[tag.cluster] || findRoom(data.names[tag.cluster], tag, besideTag(tag), taken, false));
+  };
+
+  /* Numbers at the heart of their clusters, moved apart where they would cover each other, and names where there is room. */
+  const writeNumbers = () => {
     context.textAlign = "center";
     context.textBaseline = "middle";
-    const tags = [];
-    for (const [cluster, qx, qy] of places) {
-      const tag = { cluster, x: screenX(qx), y: screenY(qy) };
-      tag.width = context.measureText(cluster).width + 13;
-      if (tag.x > 8 && tag.y > 8 && tag.x < size.width - 8 && tag.y < size.height - 8) tags.push(tag);
-    }
-    moveApart(tags);
-    const isDim = (tag) => (picked.length > 0 && !picked.includes(tag.cluster)) || (marked && !picked.length);
-    const taken = tags.map((tag) => [tag.x, tag.y, tag.width + 2, 22]);
+    layer = hasGroups() ? "group" : "cluster";
+    const [tags, taken] = tagsOf(true);
+    const isDim = (cluster) => (picked.length > 0 && !picked.includes(cluster)) || (marked && !picked.length);
+    context.font = `600 12px ${theme.font}`;
     for (const tag of tags) {
-      context.globalAlpha = isDim(tag) ? 0.3 : 1;
+      context.globalAlpha = isDim(tag.cluster) ? 0.3 : 1;
       context.fillStyle = theme.paper;
       context.strokeStyle = mode === "cluster" ? theme.clusters[tag.cluster]
         : mode === "group" ? theme.groups[data.groups.of[tag.cluster]] : theme.quiet;
@@ -223,25 +250,18 @@ const createMap = (canvas, data, told) => {
       context.fillText(tag.cluster, tag.x, tag.y + 0.5);
     }
     context.globalAlpha = 1;
-    /* Names where there is room: below, above or beside the number, on nothing that is written already. */
-    context.font = `500 12px ${theme.font}`;
+    context.font = `${fonts[layer]} ${theme.font}`;
     context.lineWidth = 4;
     context.lineJoin = "round";
     context.strokeStyle = theme.paper;
-    for (const tag of tags) {
-      const name = data.names[tag.cluster];
-      if (!name || isDim(tag)) continue;
-      const text = name.length > 34 ? `${name.slice(0, 33).trimEnd()}…` : name;
-      const width = context.measureText(text).width + 8;
-      const aside = (width + tag.width) / 2;
-      const free = [[0, 20], [0, -20], [aside, 0], [-aside, 0]].map(([dx, dy]) => [tag.x + dx, tag.y + dy, width, 17]).find(
-        ([cx, cy]) => cx - width / 2 > 2 && cx + width / 2 < size.width - 2 && cy > 12 && cy < size.height - 12
-          && taken.every(([ox, oy, wide, high]) => Math.abs(cx - ox) >= (width + wide) / 2 - 1 || Math.abs(cy - oy) >= (17 + high) / 2 - 1),
-      );
-      if (!free) continue;
-      taken.push(free);
-      context.strokeText(text, free[0], free[1]);
-      context.fillText(text, free[0], free[1]);
+    written = layer === "group"
+      ? places[1].map(([group, qx, qy]) => findRoom(data.groups.names[group], { x: screenX(qx), y: screenY(qy) }, nearMiddle, taken, true))
+      : tags.map((tag) => (data.names[tag.cluster] && !isDim(tag.cluster)
+        ? findRoom(data.names[tag.cluster], tag, besideTag(tag), taken, true) : null));
+    written = written.filter(Boolean);
+    for (const [text, cx, cy] of written) {
+      context.strokeText(text, cx, cy);
+      context.fillText(text, cx, cy);
     }
   };
 
@@ -399,7 +419,9 @@ const createMap = (canvas, data, told) => {
       if (share < 1) {
         x = goal.x.map((value, i) => between(nowX(from.x[i]), value));
         y = goal.y.map((value, i) => between(nowY(from.y[i]), value));
-        places = goal.places.map(([k, px, py], i) => [k, between(nowX(from.places[i][1]), px), between(nowY(from.places[i][2]), py)]);
+        places = goal.places.map((own, at) => own.map(([k, px, py], i) => [
+          k, between(nowX(from.places[at][i][1]), px), between(nowY(from.places[at][i][2]), py),
+        ]));
         stroll = requestAnimationFrame(step);
       } else ({ x, y, places } = goal);
       settle();
@@ -502,7 +524,7 @@ const createMap = (canvas, data, told) => {
     mark(samples, clusters) { marked = samples; picked = clusters; hover(-1); redraw(); },
     showMap,
     screen: (sample) => [screenX(x[sample]), screenY(y[sample])],
-    state: () => ({ ...view, mode, hovered, everything: atEverything, map: maps.indexOf(shown), marked: marked ? marked.reduce((sum, one) => sum + one, 0) : samples.n }),
+    state: () => ({ ...view, mode, hovered, everything: atEverything, map: maps.indexOf(shown), layer, written, marked: marked ? marked.reduce((sum, one) => sum + one, 0) : samples.n }),
     size,
   };
 };
