@@ -42,6 +42,7 @@ from data_files import (
 from data_files import write_images as images_in
 from data_files import write_table as table_in
 from pollux.data import array_files, sources, table_files
+from pollux.data.arrow_messages import measure_batches
 from pollux.data.sources import FORMATS, IMAGES, Reading, open_data
 from pollux.data.survey import Choices
 from pollux.errors import InputError
@@ -804,6 +805,95 @@ def test_parquet_files_that_unpack_to_more_than_memory_are_refused_or_read_in_pa
     assert open_data(tmp_path / "ten.parquet").blocks().read_block(9, ["a", "b"]).num_rows == 10_000
     with pytest.raises(InputError, match=r"row group 0 of .* row_group_size=100_000"):
         open_data(tmp_path / "one.parquet").blocks().read_block(0, ["a", "b"])
+
+
+def write_batches(path: Path, batches: list[pa.RecordBatch], **options: Any) -> None:
+    make = pa.ipc.new_stream if path.suffix == ".arrow" else pa.ipc.new_file
+    with make(path, batches[0].schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+
+
+@pytest.mark.parametrize("name", ["x.feather", "x.arrow"])
+@pytest.mark.parametrize("compression", ["zstd", "lz4"])
+def test_arrow_files_that_unpack_to_more_than_memory_are_refused_or_read_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, compression: str
+) -> None:
+    path = tmp_path / name
+    batch = pa.record_batch({"a": np.zeros(10_000), "b": np.zeros(10_000)})
+    write_batches(path, [batch] * 10, compression=compression)
+    assert path.stat().st_size < 40_000
+    source = open_data(path)
+    assert source.size_in_memory() == 4 * 200_000
+    monkeypatch.setattr(sources, "room_bytes", lambda: 1_000_000)
+    with pytest.raises(InputError, match=r"The rows of .* take 0\.0 GB .*stream='yes'"):
+        source.read()
+    blocks = open_data(path).blocks()
+    assert blocks.lengths.tolist() == [10_000] * 10
+    assert blocks.read_block(9, ["a", "b"]).num_rows == 10_000
+    monkeypatch.setattr(sources, "room_bytes", lambda: 100_000)
+    monkeypatch.setattr(table_files, "validated", None)
+    with pytest.raises(InputError, match=r"record batch 0 of .* chunksize=100_000"):
+        open_data(path).blocks()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.nulls(10_000_000),
+        pa.RunEndEncodedArray.from_arrays(pa.array([10_000_000]), pa.array([1.0])),
+    ],
+    ids=["no values", "one value"],
+)
+def test_rows_that_take_no_room_in_an_arrow_file_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: pa.Array
+) -> None:
+    write_batches(tmp_path / "x.feather", [pa.record_batch({"a": values})])
+    monkeypatch.setattr(sources, "room_bytes", lambda: 1_000_000)
+    with pytest.raises(InputError, match=r"record batch 0 of .* take 0\.1 GB"):
+        open_data(tmp_path / "x.feather").read()
+
+
+@pytest.mark.parametrize("name", ["x.feather", "x.arrow", "x.parquet", "text.parquet", "view.feather"])
+def test_texts_that_are_stored_once_and_used_often_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    path = tmp_path / name
+    texts = ["x" * 10_000, "y" * 10_000]
+    column = pa.DictionaryArray.from_arrays(pa.array(np.arange(500) % 2, mask=np.arange(500) == 7), texts)
+    if name.startswith("text"):
+        column = column.cast(pa.string())
+    if name.startswith("view"):
+        views = struct.pack("<i4sii", 10_000, b"xxxx", 0, 0) * 500
+        buffers = [None, pa.py_buffer(views), pa.py_buffer(texts[0].encode())]
+        column = pa.Array.from_buffers(pa.string_view(), 500, buffers)
+    table = pa.table({"a": np.arange(500.0), "b": column})
+    if path.suffix == ".parquet":
+        parquet.write_table(table, path)
+    else:
+        write_batches(path, table.to_batches())
+    assert path.stat().st_size < 50_000
+    assert open_data(path).read().rows.num_rows == 500
+    for module in (sources, table_files):
+        monkeypatch.setattr(module, "room_bytes", lambda: 1_000_000)
+    for read in (lambda source: source.read(), lambda source: source.blocks().read_block(0, ["a", "b"])):
+        with pytest.raises(InputError, match=r"texts of column 'b' take 0\.0 GB .* leave it out"):
+            read(open_data(path))
+
+
+@pytest.mark.parametrize("name", ["x.feather", "x.arrow"])
+def test_messages_of_arrow_files_that_are_no_messages_are_refused(tmp_path: Path, name: str) -> None:
+    """Lengths that are negative, or lead back to where they stand, end neither in a loop nor in another error."""
+    write_batches(tmp_path / name, [pa.record_batch({"a": np.arange(5.0)})], compression="lz4")
+    whole, refused = (tmp_path / name).read_bytes(), 0
+    assert measure_batches(io.BytesIO(whole)).rows == [5]
+    for place in range(0, len(whole), 2):
+        for value in (b"\xff" * 8, b"\x00" * 8, b"\xff\xff\xff\x7f"):
+            try:
+                measure_batches(io.BytesIO(whole[:place] + value + whole[place + len(value) :]))
+            except ValueError:
+                refused += 1
+    assert refused > 50
 
 
 def test_tables_of_very_many_columns_are_refused_before_they_are_read(

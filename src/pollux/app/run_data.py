@@ -6,6 +6,7 @@ import atexit
 import codecs
 import hashlib
 import math
+import os
 import re
 import shutil
 import sys
@@ -345,24 +346,34 @@ def _texts_of(part: Part, encoding: Encoding, rows: slice) -> list[str]:
 
 @cache
 def _copy_to_file(stream: TextIO) -> Path:
-    """What standard input holds, in a file that is gone when the process ends; its first bytes tell the format."""
+    """What standard input holds, in a file that is gone when the process ends; its first bytes tell the format.
+
+    However the process ends: where the system lists open files, the copy has no name of its own, only a link to it.
+    """
     folder = tempfile.TemporaryDirectory(prefix="pollux-")
     atexit.register(folder.cleanup)
-    path = Path(folder.name) / "stdin"
-    with path.open("wb") as file:
-        shutil.copyfileobj(stream.buffer, file)
-    with path.open("rb") as file:
-        head = file.read(64).lstrip(codecs.BOM_UTF8 + b" \t\r\n")
+    path, listed = Path(folder.name) / "stdin", Path(f"/proc/{os.getpid()}/fd")
+    # Both stay open until the process ends.
+    file: Any = tempfile.TemporaryFile() if listed.is_dir() else path.open("w+b")  # noqa: SIM115
+    shutil.copyfileobj(stream.buffer, file)
+    file.flush()
+    file.seek(0)
+    head = file.read(64).lstrip(codecs.BOM_UTF8 + b" \t\r\n")
     suffixes = {b"PAR1": ".parquet", b"ARROW1": ".arrow", b"\x93NUMPY": ".npy", b"\xd0\xcf\x11\xe0": ".xls"}
     suffixes |= {b"\x1f\x8b": ".csv.gz", b"BZh": ".csv.bz2", b"\x28\xb5\x2f\xfd": ".csv.zst"}
     suffixes |= {b"[": ".json", b"{": ".json"}
     suffix = next((suffix for first, suffix in suffixes.items() if head.startswith(first)), ".csv")
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as packed:
+    if zipfile.is_zipfile(file):
+        with zipfile.ZipFile(file) as packed:
             members = packed.namelist()
         is_sheet = any(name in ("[Content_Types].xml", "mimetype") for name in members)
         suffix = (".ods" if "mimetype" in members else ".xlsx") if is_sheet else ".npz"
-    return path.rename(path.with_name(path.name + suffix))
+    named = path.with_name(path.name + suffix)
+    atexit.register(file.close)
+    if path.exists():
+        return path.rename(named)
+    named.symlink_to(listed / str(file.fileno()))
+    return named
 
 
 def data_file(data: str | Path) -> Path:

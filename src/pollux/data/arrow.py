@@ -184,6 +184,23 @@ def plain(values: Any) -> Any:
     return values
 
 
+def plain_size(values: Any) -> int:
+    """The bytes of text that :func:`plain` makes of a column that stores a text once for many rows; 0 of others."""
+    types = pyarrow_library().types
+    import pyarrow.compute as pc
+
+    size = 0
+    for chunk in getattr(values, "chunks", [values]):
+        if types.is_string_view(chunk.type):
+            # A view is 16 bytes, and begins with the length of its text.
+            views = np.frombuffer(chunk.buffers()[1], "<i4").reshape(-1, 4)[chunk.offset :][: len(chunk)]
+            size += int(views[:, 0].sum(where=np.asarray(chunk.is_valid()), dtype=np.int64))
+        elif types.is_dictionary(chunk.type) and kind_of(chunk.type) == "text":
+            lengths = pc.binary_length(plain(chunk.dictionary)).cast("int64")
+            size += pc.sum(lengths.take(chunk.indices)).as_py() or 0
+    return size
+
+
 def is_missing(values: Any) -> NDArray[np.bool_]:
     """Where a column of an Arrow table has no value, (n,); NaN counts as missing."""
     return np.asarray(plain(values).is_null(nan_is_null=True).to_numpy(zero_copy_only=False), dtype=bool)

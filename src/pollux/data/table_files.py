@@ -21,7 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 from numpy.typing import NDArray
 
-from pollux.data.arrow import kind_of, same_kind, split_vectors
+from pollux.data.arrow import kind_of, plain_size, same_kind, split_vectors
+from pollux.data.arrow_messages import BatchSizes, measure_batches
 from pollux.data.encoding import Encoding, TableEncoding
 from pollux.data.sources import (
     FORMATS,
@@ -33,6 +34,7 @@ from pollux.data.sources import (
     at_once,
     check_columns,
     check_room,
+    room_bytes,
     suffix_of,
 )
 from pollux.errors import InputError, option
@@ -322,21 +324,33 @@ class ParquetFile(TableFile):
 
     def read(self) -> Any:
         # A column of one value takes no room in the file.
-        instead = f"read it in parts, {option('stream', 'yes')}"
-        check_room(f"The rows of {self.path}", 8 * sum(self.lengths) * len(self.names), instead)
-        with parquet.ParquetFile(self.path) as opened:
+        check_room(f"The rows of {self.path}", 8 * sum(self.lengths) * len(self.names), _in_parts())
+        with parquet.ParquetFile(self.path, read_dictionary=self._repeated()) as opened:
             return validated(opened.read())
 
     def read_block(self, block: int, names: Sequence[str]) -> Any:
         instead = "write it anew with smaller ones, pyarrow.parquet.write_table(…, row_group_size=100_000)"
         check_room(f"The rows of row group {block} of {self.path}", 8 * self.lengths[block] * len(names), instead)
         # One thread and no buffers ahead, since cores and memory belong to whoever computes beside.
-        with parquet.ParquetFile(self.path, metadata=self._footer, pre_buffer=False) as opened:
+        how: Any = {"metadata": self._footer, "pre_buffer": False, "read_dictionary": self._repeated(block)}
+        with parquet.ParquetFile(self.path, **how) as opened:
             return validated(opened.read_row_group(block, columns=list(names), use_threads=False))
 
     def batches(self, names: Sequence[str], encoding: TableEncoding, rows: int) -> Iterator[Any]:
-        with parquet.ParquetFile(self.path, pre_buffer=False) as opened:
+        with parquet.ParquetFile(self.path, pre_buffer=False, read_dictionary=self._repeated()) as opened:
             yield from map(validated, opened.iter_batches(rows, columns=list(names)))
+
+    def _repeated(self, block: int | None = None) -> list[str]:
+        """Columns whose texts, if each were as long as all that are stored, would not fit: each is read once."""
+        footer = self._footer
+        paths = (footer.schema.column(index).path for index in range(footer.num_columns))
+        texts = {index: name for index, name in enumerate(paths) if self.kinds.get(name) == "text"}
+        groups = [footer.row_group(group) for group in (range(footer.num_row_groups) if block is None else [block])]
+        return [
+            name
+            for index, name in texts.items()
+            if sum(group.num_rows * group.column(index).total_uncompressed_size for group in groups) > room_bytes()
+        ]
 
     def where(self, block: int, row: int | None) -> str:
         return f"row group {block}" if row is None else f"row group {block}, row {row}"
@@ -374,11 +388,26 @@ class ArrowFile(TableFile):
         with self._open() as reader:
             if not hasattr(reader, "num_record_batches"):
                 return copy_batches(map(validated, reader), reader.schema)
-        return IndexedBatches(self.path)
+        return IndexedBatches(self.path, self._measured.rows)
+
+    @cached_property
+    def _measured(self) -> BatchSizes:
+        try:
+            with self.path.open("rb") as file:
+                return measure_batches(file)
+        except ValueError as error:
+            raise InputError(f"{self.path} cannot be read: {error}.") from error
 
     def read(self) -> Any:
         with self._open() as reader:
+            check_room(f"The rows of {self.path}", self._unpacked(len(reader.schema.names)), _in_parts())
             return validated(reader.read_all())
+
+    def _unpacked(self, columns: int, batch: int | None = None) -> int:
+        """The bytes of a batch, or of all; columns of no values, and of one value, have rows and no buffers."""
+        rows, sizes, dictionaries = self._measured
+        which = slice(None) if batch is None else slice(batch, batch + 1)
+        return max(dictionaries + sum(sizes[which]), 8 * sum(rows[which]) * columns)
 
     def read_block(self, block: int, names: Sequence[str]) -> Any:
         return self._indexed.read(block, names)
@@ -397,7 +426,17 @@ class ArrowFile(TableFile):
         file = pa.OSFile(str(self.path))
         is_file = file.read(6) == b"ARROW1"
         file.seek(0)
-        return pa.ipc.open_file(file) if is_file else pa.ipc.open_stream(file)
+        reader = pa.ipc.open_file(file) if is_file else pa.ipc.open_stream(file)
+        columns = len(reader.schema.names)
+        unpacked = [self._unpacked(columns, batch) for batch in range(len(self._measured.rows))]
+        if unpacked:
+            largest = unpacked.index(max(unpacked))
+            instead = "write it anew with smaller ones, pyarrow.feather.write_feather(…, chunksize=100_000)"
+            check_room(f"The rows of record batch {largest} of {self.path}", unpacked[largest], instead)
+        return reader
+
+    def size_in_memory(self) -> int:
+        return self._unpacked(len(self.names)) // 2
 
 
 class VectorFile(TableFile):
@@ -467,15 +506,10 @@ def _with_vectors(file: TableFile) -> TableFile:
 class IndexedBatches:
     """The record batches of an Arrow file by number; they are read, not mapped, so that they do not count as memory."""
 
-    def __init__(self, path: Path, lengths: list[int] | None = None) -> None:
+    def __init__(self, path: Path, lengths: list[int]) -> None:
         self._reader = pa.ipc.open_file(pa.OSFile(str(path)))
         # One thread reads ahead, and another may look at a sample.
         self._lock = Lock()
-        if lengths is None:
-            # For the rows of each batch one column is enough.
-            with pa.OSFile(str(path)) as file:
-                first = pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(included_fields=[0]))
-                lengths = [first.get_batch(index).num_rows for index in range(first.num_record_batches)]
         self.lengths = lengths
 
     def read(self, index: int, names: Sequence[str]) -> Any:
@@ -516,12 +550,18 @@ def copy_batches(batches: Iterable[Any], schema: Any) -> IndexedBatches:
 
 
 def validated(rows: Any) -> Any:
-    """A table or record batch that is what it says it is.
+    """A table or record batch that is what it says it is, and whose text can be written out.
 
     pyarrow believes files: lengths or offsets that point elsewhere would end the process.
     """
     rows.validate(full=True)
+    for name, values in zip(rows.schema.names, rows.columns, strict=True):
+        check_room(f"The texts of column {name!r}", plain_size(values), "leave it out, or shorten them")
     return rows
+
+
+def _in_parts() -> str:
+    return f"read it in parts, {option('stream', 'yes')}"
 
 
 _OPEN_QUOTE = "Is a quote opened and not closed? One that stands for itself is written twice, within quotes."
