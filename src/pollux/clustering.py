@@ -8,6 +8,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -29,6 +30,8 @@ from pollux.data.samples import (
     StreamSamples,
     as_several,
     draw_samples,
+    has_several_inputs,
+    load_several,
     open_samples,
     recognise_samples,
     select_samples,
@@ -66,7 +69,7 @@ from pollux.threads import DrawFrom
 from pollux.training import Callback, NotFiniteError, start, train_one_epoch, train_restarts
 from pollux.training.callbacks import CallbackSupportMixin, TaskCallbacks, with_callbacks
 from pollux.training.hints import Hints, read_known
-from pollux.training.problem import MemoryProblem, pose_problem
+from pollux.training.problem import MemoryProblem, pose_problem, resolve_batch_size
 from pollux.training.session import Session, session
 from pollux.transport.assignment import assign, resolve_sizes
 from pollux.trees import GeminiTree
@@ -468,7 +471,7 @@ class GeminiClustering(
 
     def _select(self, samples: Samples, kind: DataKind, run: Session, *, is_given: bool) -> Any:
         """How many clusters samples have, by some of them; the first of several processes decides."""
-        if is_given or isinstance(getattr(samples, "X", None), Several):
+        if is_given or has_several_inputs(samples):
             raise InputError('n_clusters="auto" looks at samples of a single input: here, say a number.')
         # Found by name, because it is made of clusterings.
         search = importlib.import_module("pollux.selection.search")
@@ -747,8 +750,9 @@ class GeminiClustering(
         if several is not None:
             spec.check_several_inputs(has_affinity)
             return select_samples(several, sample_weight, spec.device)
-        return open_samples(
-            X,
+        size = partial(resolve_batch_size, spec.batch_size)
+        samples = open_samples(
+            load_several(X, spec.input_names, size),
             # Validation writes to a copy: a fit that fails leaves the estimator as it was.
             copy.copy(self),
             fewest=fewest,
@@ -759,7 +763,11 @@ class GeminiClustering(
             in_memory=in_memory,
             scaling=getattr(spec.preprocessing, "scaling", "none"),
             integers=not isinstance(spec.model, str) and not spec.preprocessing.describe_changes(),
+            names=spec.input_names,
         )
+        if has_several_inputs(samples):
+            spec.check_several_inputs(has_affinity)
+        return samples
 
     def _pose(
         self, X: Any, spec: Spec, sample_weight: Any, affinity: Any = None, *, is_trained: bool = False

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from pollux.data.arrow import quoted
 from pollux.data.encoding import Decision, Decisions, Encoding
 from pollux.data.rows import Several
-from pollux.data.samples import ArraySamples, Loader, Samples, StreamSamples
+from pollux.data.samples import ArraySamples, Loader, Samples, StreamSamples, has_several_inputs
 from pollux.data.scaling import FittedScaling, FittedTransformer, prepared
 from pollux.errors import InputError
 from pollux.geometry import Geometry
@@ -296,7 +296,7 @@ class Fitted:
     @cached_property
     def prototypes(self) -> Prototypes | None:
         """What samples are scored by; for streamed ones some are read when it is first asked for."""
-        if self.given_prototypes is not None or self.source is None:
+        if self.given_prototypes is not None or self.source is None or has_several_inputs(self.source):
             return self.given_prototypes
         # Files may have gone since.
         with contextlib.suppress(OSError, InputError):

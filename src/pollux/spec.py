@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import functools
 import hashlib
+import inspect
 import math
 import numbers
 from collections.abc import Callable, Mapping, Sequence
@@ -467,6 +468,17 @@ class Spec:
                 f"from some of them, as recipes do ({option('max_samples', 20_000, group='Training')}); or leave that "
                 f"out; open_stream can standardise."
             )
+
+    @property
+    def input_names(self) -> tuple[str, ...] | None:
+        """Names of the inputs that the network takes; none where it is one of ours, None where it may take any."""
+        if isinstance(self.model, str):
+            return ()
+        if not isinstance(self.model, nn.Module):
+            return None
+        parameters = inspect.signature(self.model.forward).parameters.values()
+        is_any = any(parameter.kind == inspect.Parameter.VAR_KEYWORD for parameter in parameters)
+        return None if is_any else tuple(parameter.name for parameter in parameters)
 
     def check_several_inputs(self, has_affinity: bool) -> None:
         """Raise an InputError where something cannot deal with several inputs."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ import pandas as pd
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import pollux
 from pollux import GeminiClustering
@@ -177,6 +178,74 @@ def test_several_inputs_reach_a_network(form: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="was trained on samples of shape"):
         again.predict(X[::-1] if isinstance(X, tuple) else {"numbers": NUMBERS, "words": TOKENS})
     assert again.partial_fit(X).n_iter_ > fitted.n_iter_
+
+
+class Records(Dataset[Any]):
+    """Items of several inputs, as users write them."""
+
+    def __init__(self, wrap: Callable[[int], Any]) -> None:
+        self.wrap = wrap
+
+    def __len__(self) -> int:
+        return len(TOKENS)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.wrap(index)
+
+
+class Flow(IterableDataset[Any]):
+    def __init__(self, records: Records) -> None:
+        self.records = records
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self.records.wrap, range(len(self.records)))
+
+
+ITEMS: dict[str, Callable[[int], Any]] = {
+    "mapping": lambda index: {"tokens": TOKENS[index], "numbers": NUMBERS[index]},
+    "mapping with more": lambda index: {
+        "labels": index,
+        "weight": 2.0,
+        "tokens": TOKENS[index],
+        "numbers": NUMBERS[index],
+    },
+    "mapping and label": lambda index: ({"tokens": TOKENS[index], "numbers": NUMBERS[index]}, index),
+    "tuple and label": lambda index: ((TOKENS[index], NUMBERS[index]), index),
+}
+
+
+@pytest.mark.parametrize("items", ITEMS)
+@pytest.mark.parametrize("form", ["dataset", "loader", "flow"])
+def test_several_inputs_of_a_dataset_or_a_loader_reach_a_network(items: str, form: str, tmp_path: Path) -> None:
+    dataset = Records(ITEMS[items])
+    X: Any = dataset
+    if form != "dataset":
+        X = DataLoader(dataset, batch_size=20, shuffle=True) if form == "loader" else Flow(dataset)
+    whole = (TOKENS, NUMBERS) if items.startswith("tuple") else {"tokens": TOKENS, "numbers": NUMBERS}
+    pair = Pair()
+    fitted = clustering(copy.deepcopy(pair), batch_size=20).fit(X)
+    assert fitted.predict_proba(whole).shape == (40, 3)
+    if form == "dataset":
+        np.testing.assert_array_equal(fitted.labels_, fitted.predict(whole))
+    # Batches are the same whatever gives them.
+    again = clustering(copy.deepcopy(pair), batch_size=20).fit(dataset if form == "loader" else X)
+    assert same_weights(fitted, again)
+    fitted.save(tmp_path / "model.safetensors")
+    loaded = pollux.load(tmp_path / "model.safetensors", model=Pair())
+    np.testing.assert_array_equal(loaded.predict_proba(whole), fitted.predict_proba(whole))
+    with pytest.raises(InputError, match="needs a kernel between samples"):
+        clustering(Pair(), objective="mmd_ova").fit(X)
+
+
+def test_a_mapping_of_one_input_is_that_input() -> None:
+    dataset = Records(lambda index: {"label": index, "inputs": NUMBERS[index].astype(np.float32)})
+
+    class Single(nn.Linear):
+        def forward(self, inputs: Tensor) -> Tensor:
+            return super().forward(inputs)
+
+    for X in (DataLoader(dataset, batch_size=20), dataset):
+        assert clustering(Single(3, 3)).fit(X).predict(NUMBERS).shape == (40,)
 
 
 def test_a_model_file_of_several_inputs_says_their_shapes_once(tmp_path: Path) -> None:

@@ -139,6 +139,9 @@ def as_numbers(name: str, values: Any) -> NDArray[np.float64]:
     """A column of an Arrow table as numbers (n,), NaN where one is missing."""
     pa = pyarrow_library()
     values = plain(values)
+    if values.type == pa.float64() or (pa.types.is_integer(values.type) and not values.null_count):
+        # Without a cast, which takes as long as thousands of numbers.
+        return np.asarray(values.to_numpy(zero_copy_only=False), dtype=np.float64)
     try:
         if pa.types.is_duration(values.type):
             # In seconds, whatever it is stored in.
@@ -203,7 +206,10 @@ def plain_size(values: Any) -> int:
 
 def is_missing(values: Any) -> NDArray[np.bool_]:
     """Where a column of an Arrow table has no value, (n,); NaN counts as missing."""
-    return np.asarray(plain(values).is_null(nan_is_null=True).to_numpy(zero_copy_only=False), dtype=bool)
+    values = plain(values)
+    if not values.null_count and pyarrow_library().types.is_integer(values.type):
+        return np.zeros(len(values), dtype=bool)
+    return np.asarray(values.is_null(nan_is_null=True).to_numpy(zero_copy_only=False), dtype=bool)
 
 
 def pyarrow_library() -> Any:

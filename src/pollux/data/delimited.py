@@ -101,8 +101,13 @@ class CsvFile(TableFile):
             or (pa.types.is_floating(field.type) and (pc.max(pc.abs(table.column(field.name))).as_py() or 0) >= 2.0**63)
         ]
         text: Any = self.text(candidates) if candidates else None
+        # One look at all of them says of most files that there are none.
+        if not candidates or not _has_codes(
+            pa.chunked_array([chunk for each in text.columns for chunk in each.chunks])
+        ):
+            return table
         codes = {name: text.column(name) for name in candidates if _has_codes(text.column(name))}
-        return replace_columns(table, codes) if codes else table
+        return replace_columns(table, codes)
 
     def text(self, names: Sequence[str]) -> Any:
         return self._read(dict.fromkeys(names, pa.string()), names)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,14 @@ class Several:
 
     def split(self, size: int) -> list[Several]:
         return [self[first : first + size] for first in range(0, max(1, len(self)), size)]
+
+    @staticmethod
+    def joined(parts: Sequence[Several]) -> Several:
+        """Samples (n, …) that follow each other, in arrays, as one."""
+        names = parts[0].parts
+        return Several(
+            {name: np.concatenate([part.parts[name] for part in parts]) for name in names}, parts[0].is_named
+        )
 
     def pass_to(self, function: Callable[..., Any]) -> Any:
         """What a function of these inputs returns."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -80,21 +80,33 @@ class ArraySamples:
 
 
 class Loader:
-    """Batches as a DataLoader of the user's gives them: its shuffling, its sizes, its workers."""
+    """Batches as a DataLoader gives them: its shuffling, its sizes, its workers.
+
+    ``names`` are of the inputs that the network takes, None for any: items that with several are several inputs.
+    ``ordered`` gives the same samples in their order, where they have one.
+    """
 
     encoding: Encoding | None = None
     feature_names: tuple[str, ...] = ()
 
-    def __init__(self, loader: DataLoader[Any], dtype: str) -> None:
-        self.loader, self.dtype = loader, np.dtype(dtype)
+    def __init__(
+        self,
+        loader: DataLoader[Any],
+        dtype: str,
+        names: Collection[str] | None = (),
+        ordered: DataLoader[Any] | None = None,
+    ) -> None:
+        self.loader, self.dtype, self._names, self.ordered = loader, np.dtype(dtype), names, ordered
         first = next(iter(loader), None)
         if first is None:
             raise InputError(f"The DataLoader of {type(loader.dataset).__name__} gave no batch at all.")
-        self.shape: tuple[int, ...] = tuple(_samples_in(first).shape[1:])
+        samples = _samples_in(first, names)
+        self.has_several_inputs = isinstance(samples, Several)
+        self.shape: tuple[Any, ...] = tuple(samples.shape[1:])
 
-    def __iter__(self) -> Iterator[Tensor]:
+    def __iter__(self) -> Iterator[Tensor | Several]:
         for batch in self.loader:
-            samples = _samples_in(batch)
+            samples = _samples_in(batch, self._names)
             if samples.shape[1:] != self.shape:
                 raise InputError(
                     f"The DataLoader gave samples of shape {tuple(samples.shape[1:])} after others of {self.shape}: a "
@@ -102,7 +114,7 @@ class Loader:
                 )
             yield samples
 
-    def sample(self, most: int = 1_000, seed: int = 0) -> Tensor:
+    def sample(self, most: int = 1_000, seed: int = 0) -> Any:
         """The first of the samples; those that the loader shuffles are the same ones each time for a seed."""
         parts, n = [], 0
         for batch in iterate_drawing(self, torch.Generator().manual_seed(seed)):
@@ -110,10 +122,12 @@ class Loader:
             n += len(batch)
             if n >= most:
                 break
-        return torch.cat(parts)[:most]
+        return (Several.joined(parts) if self.has_several_inputs else torch.cat(parts))[:most]
 
-    def in_order(self) -> Iterator[NDArray[Any]]:
-        raise AttributeError("A DataLoader may give its samples in any order: predict those whose labels you need.")
+    def in_order(self) -> Iterator[Any]:
+        if self.ordered is None:
+            raise AttributeError("A DataLoader may give its samples in any order: predict those whose labels you need.")
+        return (_samples_in(batch, self._names) for batch in self.ordered)
 
     def summary(self, affinity: Tensor | None = None) -> str:
         """Nothing is known of what it loads but its form."""
@@ -139,6 +153,7 @@ def open_samples(
     in_memory: bool = False,
     scaling: str = "none",
     integers: bool = False,
+    names: Collection[str] | None = (),
 ) -> Samples:
     """The samples of X, validated: in memory, or as a stream where X is one and each sample need not be known.
 
@@ -162,6 +177,8 @@ def open_samples(
         Of the columns of a table that holds more than numbers, and so is encoded; see :func:`learn_units`.
     integers : bool
         Whether whole numbers of a stream stay such, for a network that may be one of tokens.
+    names : collection of str, optional
+        Of the inputs that a network takes; None: any.
     """
     X = _unwrapped(X)
     choices = Choices(missing=missing, scaling=scaling)
@@ -179,7 +196,9 @@ def open_samples(
     if isinstance(X, IterableDataset):
         X = DataLoader(X, batch_size=LOADED_ROWS)
     if isinstance(X, DataLoader):
-        return Loader(X, dtype)
+        return Loader(X, dtype, names)
+    if isinstance(X, Loader):
+        return X
     stream = X if isinstance(X, Stream) else _open_stream(X, dtype, choices)
     if len(stream) < fewest:
         raise InputError(f"{stream.name} has {len(stream)} rows: at least {fewest} are needed, one for each cluster.")
@@ -257,7 +276,9 @@ def is_streamed(X: Any) -> bool:
     return is_plain and X.nbytes >= _LARGE_MAP and bool(X.flags.c_contiguous)
 
 
-_STREAMED = (str, Path, Stream, Dataset, DataLoader)
+_STREAMED = (str, Path, Stream, Dataset, DataLoader, Loader)
+# What libraries of transformers call them; a clustering knows none.
+_LABELS = "labels"
 
 
 def select_samples(X: Any, sample_weight: Any, device: str, names: tuple[str, ...] = ()) -> ArraySamples:
@@ -278,8 +299,8 @@ def recognise_samples(samples: Samples) -> DataKind:
     """What "auto" stands for is decided by."""
     n = int(samples.X.shape[0]) if isinstance(samples, ArraySamples) else None
     n = len(samples) if isinstance(samples, Stream) else n
-    if isinstance(getattr(samples, "X", None), Several):
-        return DataKind(None, n)
+    if has_several_inputs(samples):
+        return DataKind(None, n, not isinstance(samples, ArraySamples))
 
     def sample(most: int) -> Any:
         return take_evenly(samples.X, most) if isinstance(samples, ArraySamples) else samples.sample(most)
@@ -289,12 +310,21 @@ def recognise_samples(samples: Samples) -> DataKind:
     return DataKind(recipe, n, not isinstance(samples, ArraySamples))
 
 
+def has_several_inputs(samples: Samples) -> bool:
+    return (
+        isinstance(samples.X, Several)
+        if isinstance(samples, ArraySamples)
+        else (isinstance(samples, Loader) and samples.has_several_inputs)
+    )
+
+
 def draw_samples(samples: Samples, most: int | None, seed: int = 0) -> Samples:
     """At most so many of the samples, in memory, drawn by a seed; None: the samples as they are."""
     if most is None:
         return samples
     if not isinstance(samples, ArraySamples):
-        X = np.asarray(samples.sample(most, seed))
+        X = samples.sample(most, seed)
+        X = X if isinstance(X, Several) else np.asarray(X)
         drawn = np.ones(len(X), dtype=bool)
         return ArraySamples(X, drawn, feature_names=samples.feature_names, encoding=samples.encoding)
     n = samples.X.shape[0]
@@ -417,8 +447,39 @@ def _check_count(n: int, fewest: int) -> None:
         raise ValueError(f"Found {n} sample(s) while a minimum of {fewest} is required{instead}.")
 
 
-def _samples_in(batch: Any) -> Tensor:
-    """The samples (b, …) of what a loader gives: a tensor, or the first of several things."""
+def load_several(X: Any, names: Collection[str] | None, batch_size: Callable[[int], int]) -> Any:
+    """A loader of a Dataset whose items are several inputs, or do not begin with the one; any other X as it is."""
+    if not isinstance(X, Dataset) or isinstance(X, IterableDataset) or not hasattr(X, "__len__") or not len(X):
+        return X
+    item = X[0]
+    found = _inputs_in(item, names)
+    is_first = not isinstance(item, Mapping) or found is next(iter(item.values()), None)
+    if is_first and not isinstance(found, tuple | dict):
+        return X
+    ordered: DataLoader[Any] = DataLoader(X, batch_size=LOADED_ROWS)
+    return Loader(DataLoader(X, batch_size=batch_size(len(X)), shuffle=True), "float32", names, ordered)
+
+
+def _inputs_in(item: Any, names: Collection[str] | None) -> Any:
+    """What an item or a batch holds but labels: a tuple or dict of several inputs where it has them, or a single one.
+
+    Several are by name, or in a tuple before the labels. Of a mapping, values whose names a network takes are inputs;
+    of a single one the name does not matter.
+    """
+    item = item[0] if isinstance(item, list | tuple) and item else item
+    if isinstance(item, Mapping):
+        inputs = {name: value for name, value in item.items() if (names is None or name in names) and name != _LABELS}
+        return inputs if len(inputs) > 1 else next(iter((inputs or item).values()), None)
+    is_several = isinstance(item, list | tuple) and len(item) > 1 and names != ()
+    return tuple(item) if is_several and all(isinstance(part, Tensor | np.ndarray) for part in item) else item
+
+
+def _samples_in(batch: Any, names: Collection[str] | None = ()) -> Tensor | Several:
+    """The samples (b, …) of what a loader gives: a tensor, the first of several things, or several inputs."""
+    batch = _inputs_in(batch, names)
+    several = as_several(batch) if isinstance(batch, tuple | dict) else None
+    if several is not None:
+        return several
     while isinstance(batch, list | tuple | dict) and len(batch):
         batch = next(iter(batch.values() if isinstance(batch, dict) else batch))
     samples = torch.as_tensor(batch) if isinstance(batch, Tensor | np.ndarray) else None

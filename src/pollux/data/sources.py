@@ -103,12 +103,10 @@ class Part:
     def kept(self, mask: NDArray[np.bool_]) -> Part:
         """The rows of a mask (n,), which need not follow each other in the file any more."""
         beside = {name: values[mask] for name, values in self.beside.items()}
-        rows = self.rows
-        if not isinstance(rows, np.ndarray):
-            for index, column in enumerate(rows.columns):
-                rows = rows.set_column(index, rows.schema.names[index], plain(column))
-        rows = rows[mask] if isinstance(rows, np.ndarray) else rows.filter(mask)
-        return Part(rows, self.first, beside, self.feature_names)
+        if isinstance(self.rows, np.ndarray):
+            return Part(self.rows[mask], self.first, beside, self.feature_names)
+        columns = {name: plain(column) for name, column in zip(self.rows.column_names, self.rows.columns, strict=True)}
+        return Part(type(self.rows).from_pydict(columns).filter(mask), self.first, beside, self.feature_names)
 
     def between(self, first: int, stop: int) -> Part:
         """The rows of these numbers in the part, the last of them excluded."""

@@ -554,9 +554,11 @@ def validated(rows: Any) -> Any:
 
     pyarrow believes files: lengths or offsets that point elsewhere would end the process.
     """
-    rows.validate(full=True)
+    rows.validate()
     for name, values in zip(rows.schema.names, rows.columns, strict=True):
         check_room(f"The texts of column {name!r}", plain_size(values), "leave it out, or shorten them")
+    # Last, because it reads a text as often as it is used.
+    rows.validate(full=True)
     return rows
 
 

@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from pollux.data.rows import Rows, Several
-from pollux.data.samples import ArraySamples, Loader, Samples, StreamSamples
+from pollux.data.rows import Rows, Several, SeveralRows
+from pollux.data.samples import ArraySamples, Loader, Samples, StreamSamples, has_several_inputs
 from pollux.data.scaling import FittedScaling, FittedTransformer, prepared
 from pollux.data.shuffling import BatchSizes, shuffled
 from pollux.errors import InputError
@@ -243,14 +243,19 @@ class StreamProblem:
         self.source, self.geometry, self.dtype, self.device, self.ranks = source, geometry, dtype, device, ranks
 
     @torch.no_grad()
-    def batch(self, rows: NDArray[Any] | Tensor, ranks: Ranks | None = None) -> Batch:
+    def batch(self, rows: NDArray[Any] | Tensor | Several, ranks: Ranks | None = None) -> Batch:
         """Samples as they were read, with their affinity."""
+        if isinstance(rows, Several):
+            # Their objective needs none.
+            return Batch(SeveralRows(rows, self.dtype, self.device)[torch.arange(len(rows))], None, None)
         numbers = torch.as_tensor(rows).to(self.device, self.dtype)
         affinity = None if self.geometry is None else self.geometry.of(numbers, ranks)
         return Batch(torch.as_tensor(rows).to(self.device) if self.takes_integers else numbers, affinity, None)
 
     def try_integers(self, modules: list[nn.Module], n_clusters: int, dtype: torch.dtype) -> None:
         """Give whole numbers of a loader to networks as such, where they take them."""
+        if has_several_inputs(self.source):
+            return
         some = torch.as_tensor(self.source.sample(2)).to(self.device)
         if not some.is_floating_point():
             self.takes_integers = takes(modules[0], some, n_clusters)
@@ -258,6 +263,11 @@ class StreamProblem:
     def batches(self, batch_size: int | str | None, reshuffle_every: int | str = 1, transports: int = 0) -> Batches:
         """Batches of the samples, each time others."""
         if isinstance(self.source, Loader):
+            if self.ranks is not None and self.source.ordered is not None:
+                raise InputError(
+                    "Of a Dataset of several inputs each process would read all: give it a DataLoader with a "
+                    "DistributedSampler."
+                )
             return LoaderBatches(self.source, self.batch, self.ranks, self._default_generator)
         size = resolve_batch_size(batch_size, len(self.source))
         return StreamBatches(self.source, size, self.batch, self.ranks)
@@ -269,7 +279,7 @@ class StreamProblem:
         sizes = sum((choice.bincount(minlength=n_clusters) for choice in choices), torch.zeros(n_clusters).long())
         return Evaluation(value, sizes if self.ranks is None else self.ranks.sum(sizes), None)
 
-    def _evaluated(self) -> Iterator[NDArray[Any] | Tensor]:
+    def _evaluated(self) -> Iterator[NDArray[Any] | Tensor | Several]:
         if isinstance(self.source, Loader):
             # One that shuffles draws the same numbers for each model.
             yield from iterate_drawing(self.source, torch.Generator().manual_seed(0))
