@@ -104,10 +104,12 @@ def _measure(file: BinaryIO, body: int, message: bytes, batch: int) -> tuple[int
 
 
 def _read(file: BinaryIO, place: int, length: int) -> bytes:
+    """So many bytes, or those that there are: memory is taken for no more."""
     if place < 0 or length < 0:
         raise ValueError(_DAMAGED)
+    there = max(0, file.seek(0, os.SEEK_END) - place)
     file.seek(place)
-    return file.read(length)
+    return file.read(min(length, there))
 
 
 # Flatbuffers

@@ -116,7 +116,8 @@ class Loader:
 
     def sample(self, most: int = 1_000, seed: int = 0) -> Any:
         """The first of the samples; those that the loader shuffles are the same ones each time for a seed."""
-        parts, n = [], 0
+        parts: list[Any] = []
+        n = 0
         for batch in iterate_drawing(self, torch.Generator().manual_seed(seed)):
             parts.append(batch)
             n += len(batch)

@@ -356,7 +356,7 @@ class LoaderBatches(Batches):
         if not begun:
             raise InputError("The DataLoader gave no batch: one that can be read only once serves a single epoch.")
 
-    def _resumed(self, start: int) -> Iterator[Tensor]:
+    def _resumed(self, start: int) -> Iterator[Tensor | Several]:
         now = self._random()
         self._set_random(self._begun_with)
         parts = itertools.islice(iterate_drawing(self._loader, self._default), start, None)
