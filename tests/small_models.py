@@ -43,10 +43,10 @@ def same_weights(one: GeminiClustering, other: GeminiClustering) -> bool:
 def quick_starts(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
     """Starts of mixtures, and of so many steps at labels, that are not as good as they could be."""
 
-    def k_means(*arguments: Any) -> NDArray[np.int64]:
+    def k_means(*arguments: Any, **keywords: Any) -> NDArray[np.int64]:
         with monkeypatch.context() as patch:
             patch.setattr(centres, "RUNS", 2)
-            return centres.k_means(*arguments)
+            return centres.k_means(*arguments, **keywords)
 
     monkeypatch.setattr(mixtures, "k_means", k_means)
     monkeypatch.setattr(starting, "_FEWEST_STEPS", steps)

@@ -32,6 +32,7 @@ from pollux.data.samples import (
     draw_samples,
     has_several_inputs,
     load_several,
+    merge_copies,
     open_samples,
     recognise_samples,
     select_samples,
@@ -406,9 +407,9 @@ class GeminiClustering(
             DataLoader of torch are read as they are needed, and are never all in memory.
         y : ignored
         sample_weight : array of shape (n,), optional
-            Weights of the samples; one of weight 2 counts as two, one of weight 0 is left out. The objective, scaling
-            and k-means know them; neighbour graphs, mixtures and the spacing of ``"local_vat"`` do not, and see all
-            samples alike, but for those of weight 0.
+            Weights of the samples; one of weight 2 counts as two, one of weight 0 is left out. The objective, scaling,
+            k-means and mixtures know them; neighbour graphs and the spacing of ``"local_vat"`` see all samples that
+            differ alike, but for those of weight 0.
         affinity : array of shape (n, n) or Features, optional
             The kernel or the distances of the samples, if they are known already.
         known : array of shape (n,), optional
@@ -450,6 +451,9 @@ class GeminiClustering(
             # A fit without a seed that is resumed learns from the same samples.
             seed = 0 if self.random_state is None and spec.training.checkpoint is not None else run.seed
             chosen = samples if given is not None else draw_samples(samples, spec.max_samples, seed)
+            if isinstance(chosen, ArraySamples) and spec.max_samples is not None and hints is None:
+                # Recipes know samples by their values, not by their places.
+                chosen = merge_copies(chosen)
             with Stage("scaling"):
                 scaling = spec.preprocessing.fit(chosen)
             geometry = spec.resolve_geometry(given)

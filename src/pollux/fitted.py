@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from pollux.data.arrow import quoted
 from pollux.data.encoding import Decision, Decisions, Encoding
-from pollux.data.rows import Several
+from pollux.data.rows import Rows, Several
 from pollux.data.samples import ArraySamples, Loader, Samples, StreamSamples, has_several_inputs
 from pollux.data.scaling import FittedScaling, FittedTransformer, prepared
 from pollux.errors import InputError
@@ -431,11 +431,18 @@ def _prototypes_of(problem: MemoryProblem | StreamProblem, earlier: Prototypes |
     """Of samples in memory, unless earlier ones tell as much; streamed ones are not read once more by a fit."""
     if isinstance(problem, StreamProblem) or isinstance(problem.samples.X, Several):
         return None
-    return Prototypes.learn(problem.rows) if earlier is None or earlier.are_few_for(len(problem.rows)) else earlier
+    rows = _with_copies(problem)
+    return Prototypes.learn(rows) if earlier is None or earlier.are_few_for(len(rows)) else earlier
+
+
+def _with_copies(problem: MemoryProblem) -> Rows:
+    """All samples, where equal ones were one."""
+    copies = problem.samples.copies
+    return problem.rows if copies is None else problem.rows.part(torch.from_numpy(copies))
 
 
 def _some_of(problem: MemoryProblem | StreamProblem) -> Tensor | None:
     if isinstance(problem, StreamProblem) or isinstance(problem.samples.X, Several) or problem.takes_integers:
         return None
     d = max(1, math.prod(problem.rows.shape))
-    return problem.rows.sample(max(1, min(LOOKED_AT, _MOST_OBSERVED // d))).cpu()
+    return _with_copies(problem).sample(max(1, min(LOOKED_AT, _MOST_OBSERVED // d))).cpu()

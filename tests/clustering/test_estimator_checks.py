@@ -6,6 +6,8 @@ import sys
 from typing import Any
 
 import pytest
+from sklearn.utils.estimator_checks import check_sample_weight_equivalence_on_dense_data as on_dense_data
+from sklearn.utils.estimator_checks import check_sample_weight_equivalence_on_sparse_data as on_sparse_data
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pollux import GeminiClustering
@@ -23,11 +25,18 @@ ESTIMATORS = [
     GeminiClustering(3, model=model, objective=objective, max_epochs=20, learning_rate=0.05, random_state=0)
     for model, objective in KINDS
 ]
+# All that is named above composes the method: this one is the recipe.
+ESTIMATORS += [GeminiClustering(random_state=0)] if os.environ.get("POLLUX_FAULTS") == "full" else []
 
 
 @parametrize_with_checks(ESTIMATORS)
 def test_every_check_of_scikit_learn_passes(estimator: GeminiClustering, check) -> None:
     check(estimator)
+
+
+@pytest.mark.parametrize("check", [on_dense_data, on_sparse_data])
+def test_samples_of_the_default_are_equal_by_weight_and_by_number(check) -> None:
+    check("GeminiClustering", GeminiClustering(random_state=0))
 
 
 def test_the_check_that_needs_scipys_array_api_passes() -> None:

@@ -615,7 +615,7 @@ def test_the_mixed_kernel_is_the_sum_of_both_at_unit_mean_square(share: float) -
 
 def test_mixtures_are_those_that_scikit_learn_fits_from_the_same_start() -> None:
     X, classes = make_blobs(90, n_features=3, centers=3, cluster_std=1.5, random_state=2)
-    found = mixtures.fit_mixture(X, X, classes, 0.01).predict_proba(X)
+    found = mixtures.fit_mixture(X, None, classes, 0.01).predict_proba(X)
     means = np.stack([X[classes == k].mean(0) for k in range(3)])
     precisions = [np.linalg.inv(np.cov(X[classes == k].T, bias=True) + 0.01 * np.eye(3)) for k in range(3)]
     expected = GaussianMixture(
@@ -629,9 +629,18 @@ def test_mixtures_are_those_that_scikit_learn_fits_from_the_same_start() -> None
     np.testing.assert_allclose(found, expected.predict_proba(X), atol=1e-10)
 
 
+def test_mixtures_count_samples_by_their_weights() -> None:
+    X, classes = make_blobs(90, n_features=3, centers=3, cluster_std=1.5, random_state=2)
+    weight = np.random.default_rng(0).integers(1, 4, 90)
+    repeated = mixtures.fit_mixture(np.repeat(X, weight, axis=0), None, np.repeat(classes, weight), 0.05)
+    for unit in (1.0, 7.0):
+        weighted = mixtures.fit_mixture(X, unit * weight, classes, 0.05)
+        np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), atol=1e-9)
+
+
 def test_one_component_holds_everything() -> None:
     X = normal(20, 3)
-    np.testing.assert_array_equal(mixtures.fit_mixture(X, X, np.zeros(20, dtype=int), 0.05).predict_proba(X), 1)
+    np.testing.assert_array_equal(mixtures.fit_mixture(X, None, np.zeros(20, dtype=int), 0.05).predict_proba(X), 1)
 
 
 def test_clusters_that_are_apart_need_no_graphs() -> None:
@@ -662,6 +671,38 @@ def test_k_means_is_as_good_as_that_of_scikit_learn(seed: int) -> None:
     assert inertia <= 1.02 * KMeans(5, n_init=10, random_state=seed).fit(X).inertia_
     sparse = centres.fit_k_means(scipy.sparse.csr_array(X - X.mean(0)), 5, seed)
     assert adjusted_rand_index(sparse.labels, found.labels) > 0.9
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_centres_move_as_those_of_scikit_learn(monkeypatch: pytest.MonkeyPatch, dtype: type) -> None:
+    X = (normal(300, 4) + np.arange(300)[:, None] % 5).astype(dtype)
+    weight, seeds = np.linspace(0.5, 2, 300), X[:5].copy()
+    squares = np.square(X).sum(1, dtype=np.float64)
+    expected = KMeans(5, init=seeds, n_init=1, tol=0).fit(X, sample_weight=weight)
+    for engine in (centres.compiled_steps, lambda: None):
+        monkeypatch.setattr(centres, "compiled_steps", engine)
+        moved = seeds.copy()
+        labels, inertia = centres.iterate_centres(X, squares, weight, moved, 0.0)
+        np.testing.assert_array_equal(labels, expected.labels_)
+        # Sums of 300 numbers.
+        np.testing.assert_allclose(moved, expected.cluster_centers_, atol=300 * np.finfo(dtype).eps * np.abs(X).max())
+        assert inertia == pytest.approx(expected.inertia_, rel=1e3 * float(np.finfo(dtype).eps))
+
+
+def test_a_centre_without_samples_starts_anew_where_samples_are_far_from_theirs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    X = np.array([[0.0], [0.1], [10.0]])
+    for engine in (centres.compiled_steps, lambda: None):
+        monkeypatch.setattr(centres, "compiled_steps", engine)
+        for form in (np.asarray, scipy.sparse.csr_array):
+            moved = np.array([[0.0], [-50.0]])
+            labels, inertia = centres.iterate_centres(form(X), X.ravel() ** 2, np.ones(3), moved, 0.0)
+            assert labels.tolist() == [0, 0, 1]
+            assert inertia == pytest.approx(0.005)
+        # There are fewer samples that differ than clusters.
+        found = centres.fit_k_means(np.repeat(np.eye(3), 4, axis=0), 5)
+        assert len(np.unique(found.labels)) == 3
 
 
 def test_k_means_counts_samples_by_their_weights() -> None:
@@ -703,9 +744,9 @@ def test_features_of_few_values_have_broader_components(monkeypatch: pytest.Monk
     asked: list[float] = []
     real = mixtures.fit_mixture
 
-    def fit_mixture(points: Any, starting: Any, labels: Any, regularisation: float) -> Any:
+    def fit_mixture(points: Any, weight: Any, labels: Any, regularisation: float, start: Any) -> Any:
         asked.append(regularisation)
-        return real(points, starting, labels, regularisation)
+        return real(points, weight, labels, regularisation, start)
 
     monkeypatch.setattr(mixtures, "fit_mixture", fit_mixture)
     answers = np.random.default_rng(0).integers(0, 4, (80, 5)).astype(float)
@@ -721,7 +762,7 @@ def test_standardised_features_are_made_symmetric_for_mixtures_and_others_are_le
     scaled = (skewed - skewed.mean(0)) / skewed.std(0)
     powers = mixtures._learn_powers(Rows(scaled))
     assert powers is not None
-    found = powers.transform(scaled)
+    found = powers(scaled)
     assert (np.abs(scipy.stats.skew(scaled)) > 1).all()
     assert (np.abs(scipy.stats.skew(found)) < 0.3).all()
     # Each feature keeps its order.

@@ -11,12 +11,11 @@ import pytest
 import scipy.sparse
 import torch
 from numpy.typing import NDArray
-from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 from torch import Tensor, nn
 
 from pollux.data.rows import Rows
-from pollux.geometry import KERNELS, NeighbourGraph
+from pollux.geometry import KERNELS, NeighbourGraph, centres
 from pollux.metrics import adjusted_rand_index, agreement
 from pollux.models import mlp
 from pollux.training import (
@@ -101,13 +100,13 @@ def test_starts_heed_weights(init: str) -> None:
 
 def test_weights_reach_the_starts_of_an_estimator(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[Any] = []
-    original = KMeans.fit
+    original = centres.iterate_centres
 
-    def fit(self: KMeans, X: Any, y: Any = None, sample_weight: Any = None) -> KMeans:
-        given.append(sample_weight)
-        return original(self, X, y, sample_weight)
+    def iterate_centres(samples: Any, squares: Any, weight: Any, *others: Any) -> Any:
+        given.append(weight)
+        return original(samples, squares, weight, *others)
 
-    monkeypatch.setattr(KMeans, "fit", fit)
+    monkeypatch.setattr(centres, "iterate_centres", iterate_centres)
     weight = np.linspace(0.5, 2, 75)
     small(init="kmeans", max_epochs=1).fit(X, sample_weight=weight)
     np.testing.assert_allclose(given[0] / given[0][0], weight / weight[0])

@@ -70,8 +70,9 @@ class Rows:
     """The n samples of X as tensors: ``rows[index]`` is (b, …), in one dtype and on one device.
 
     X is an array, a memory map, a scipy sparse matrix or a tensor; it is neither copied nor converted as a
-    whole, only the rows that are asked for. ``prepare`` is a map (b, …) → (b, …) that these go through. ``known`` is a
-    place for what is worked out about all samples, such as their neighbours.
+    whole, only the rows that are asked for. ``prepare`` is a map (b, …) → (b, …) that these go through.
+    ``sample_weight`` are weights (n,) for who asks for them. ``known`` is a place for what is worked out about all
+    samples, such as their neighbours.
     """
 
     def __init__(
@@ -80,9 +81,10 @@ class Rows:
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
         prepare: Callable[[Tensor], Tensor] | None = None,
+        sample_weight: Tensor | None = None,
     ) -> None:
         self.known: dict[str, Any] = {}
-        self._prepare = prepare
+        self._prepare, self.sample_weight = prepare, sample_weight
         self._source: Tensor | scipy.sparse.csr_array
         if scipy.sparse.issparse(X):
             self._source = scipy.sparse.csr_array(X)
@@ -133,7 +135,8 @@ class Rows:
 
     def part(self, index: Tensor) -> Rows:
         """Some of the samples, computed and kept in memory."""
-        return Rows(self[index], self.dtype, self.device)
+        weight = None if self.sample_weight is None else self.sample_weight[index.to(self.sample_weight.device)]
+        return Rows(self[index], self.dtype, self.device, sample_weight=weight)
 
     def parts(self) -> Iterator[Tensor]:
         """All samples in order, some at a time: (b, …)."""
@@ -167,6 +170,7 @@ class SeveralRows(Rows):
             name: Rows(part, kinds.get(part.dtype.kind, torch.int64), device) for name, part in X.parts.items()
         }
         self._X, self.dtype, self.device, self.known = X, dtype, torch.device(device), {}
+        self.sample_weight = None
 
     def __len__(self) -> int:
         return len(self._X)

@@ -33,6 +33,9 @@ from pollux.threads import iterate_drawing
 _LARGE_MAP = 64_000_000
 # Samples that show whether features are of one kind.
 LOADED_ROWS = 500
+_HASHED_ROWS = 4_096
+# Columns that decide on the order of samples.
+_SORTED_BY = 16
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,8 @@ class ArraySamples:
     left_out: Any = None
     """Samples of weight zero."""
     encoding: Encoding | None = None
+    copies: NDArray[np.int64] | None = None
+    """Where equal samples are one: which of these each sample is."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -335,6 +340,65 @@ def draw_samples(samples: Samples, most: int | None, seed: int = 0) -> Samples:
     weight = None if samples.sample_weight is None else samples.sample_weight[torch.from_numpy(index)]
     drawn = np.ones(most, dtype=bool)
     return replace(samples, X=samples.X[index], selected=drawn, sample_weight=weight, left_out=None)
+
+
+def merge_copies(samples: ArraySamples) -> ArraySamples:
+    """Equal samples as one that has the sum of their weights, in an order that does not depend on theirs.
+
+    One of weight 2 is then two of weight 1, to the last digit. Samples that all differ, without weights, stay as they
+    are.
+    """
+    X, weight = samples.X, samples.sample_weight
+    if isinstance(X, Several):
+        return samples
+    keys, first, copies = np.unique(_hash_rows(X), return_index=True, return_inverse=True)
+    if (len(keys) == len(copies) and weight is None) or len(keys) < 2:
+        return samples
+    some = X[first]
+    if len(keys) < len(copies) and not _are_equal(some[copies], X):
+        # Two unlike samples have one hash.
+        return samples
+    # By their values rather than by hashes, which change with the units.
+    few = some[:, :_SORTED_BY] if len(some.shape) == 2 else some.reshape(len(keys), -1)[:, :_SORTED_BY]
+    order = np.lexsort((keys, *(few.toarray() if scipy.sparse.issparse(few) else few).T[::-1]))
+    some, copies = some[order], np.argsort(order)[copies]
+    total = np.bincount(copies, None if weight is None else weight.cpu().numpy())
+    return replace(
+        samples,
+        X=some,
+        selected=np.ones(len(keys), dtype=bool),
+        sample_weight=torch.from_numpy(total.astype(np.float64)).to("cpu" if weight is None else weight.device),
+        left_out=None,
+        copies=copies,
+    )
+
+
+def _hash_rows(X: Any) -> NDArray[np.uint64]:
+    """A number (n,) for each row of X (n, …), by the bits of its values; the same where rows are equal."""
+    d = int(np.prod(X.shape[1:]))
+    factors = np.random.default_rng(0).integers(0, 2**63, d, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+    if scipy.sparse.issparse(X):
+        ordered = scipy.sparse.csr_array(X)
+        ordered.sum_duplicates()
+        totals = np.concatenate([[np.uint64(0)], np.cumsum(_bits(ordered.data) * factors[ordered.indices])])
+        return np.asarray(np.diff(totals[ordered.indptr]))
+    hashes = np.empty(X.shape[0], dtype=np.uint64)
+    for start in range(0, X.shape[0], _HASHED_ROWS):
+        part = slice(start, start + _HASHED_ROWS)
+        hashes[part] = _bits(X[part].reshape(-1, d)) @ factors
+    return hashes
+
+
+def _bits(values: NDArray[Any]) -> NDArray[np.uint64]:
+    """The bits of numbers, those of their sign and exponent last; adding zero makes −0 and 0 one."""
+    bits = (np.ascontiguousarray(values, dtype=np.float64) + 0.0).view(np.uint64)
+    return (bits >> np.uint64(32)) | (bits << np.uint64(32))
+
+
+def _are_equal(one: Any, other: Any) -> bool:
+    if scipy.sparse.issparse(one):
+        return bool((one != other).nnz == 0)
+    return np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
 
 
 def as_several(X: Any, fewest: int = 1) -> Several | None:

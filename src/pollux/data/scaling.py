@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass, fields
 from typing import Any
 
+import scipy.sparse
 import torch
 from sklearn.utils import check_array
 from torch import Tensor
@@ -17,6 +18,8 @@ from pollux.data.rows import Rows, Several, SeveralRows
 # Dimensions up to which the covariance matrix is made.
 _MOST_COVARIANCES = 2_000
 _OVERSAMPLED, _ITERATIONS = 10, 6
+# Of samples that are kept once more, scaled.
+_FEW_NUMBERS = 10_000_000
 # Of the largest variance.
 _NO_VARIANCE = 1e-10
 
@@ -115,12 +118,13 @@ class FittedTransformer:
 def prepared(
     X: Any, scaling: FittedScaling | FittedTransformer | None, dtype: torch.dtype, device: torch.device | str
 ) -> Rows:
-    """The rows of X after a scaling; those that lose dimensions are computed once."""
+    """The rows of X after a scaling; few rows, and those that lose dimensions, are computed once."""
     if isinstance(X, Several):
         return SeveralRows(X, dtype, device)
     if isinstance(scaling, FittedTransformer):
         return Rows(scaling(X), dtype, device)
-    if scaling is None or scaling.axes is None:
+    is_small = not scipy.sparse.issparse(X) and math.prod(X.shape) <= _FEW_NUMBERS
+    if scaling is None or (scaling.axes is None and not is_small):
         return Rows(X, dtype, device, scaling)
     return Rows(torch.cat(list(Rows(X, dtype, device, scaling).parts())), dtype, device)
 

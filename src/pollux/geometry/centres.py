@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
-from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
 
 from pollux.progress import Stage
+from pollux.transport.engine import compiled_steps
 
 RUNS = 10
 """Runs of k-means of which the best is kept."""
@@ -20,6 +18,10 @@ ENOUGH = 3
 """Runs that have found the best clusters, after which no further one is made."""
 # Of many clusters a run takes long, and further ones find hardly better ones.
 _RUNS_TIMES_CLUSTERS = 500
+# Of Lloyd's method: at most so many, and those of centres that move by less than this share of the mean variance.
+_ITERATIONS, _TOLERANCE = 300, 1e-4
+# Products of samples and centres that are made at once where nothing is compiled.
+_PRODUCTS = 2**17
 # Two runs whose inertias differ by less have found the same clusters.
 _SAME = 1e-6
 
@@ -56,35 +58,77 @@ def fit_k_means(
     """The best clusters that k-means finds for features (n, r), an array or a sparse matrix, in several runs.
 
     Each run starts at the centres of greedy k-means++. No further run is made once three have found the best clusters.
+    All is done on one thread: on a busy machine, iterations of small data would wait for each other's threads.
     """
     runs = max(1, min(runs or RUNS, _RUNS_TIMES_CLUSTERS // n_clusters))
     random = np.random.RandomState(seed)
     if scipy.sparse.issparse(features):
-        samples, centre = features, 0.0
+        samples, centre = scipy.sparse.csr_array(features, dtype=np.result_type(features.dtype, np.float32)), 0.0
         squares = np.asarray(samples.multiply(samples).sum(1)).ravel()
     else:
         # Centred, because distances are taken by products, which lose digits far from the origin.
         centre = features.mean(0)
-        samples = np.ascontiguousarray(features - centre)
+        samples = np.ascontiguousarray(features - centre, dtype=np.result_type(features.dtype, np.float32))
         squares = np.einsum("ij,ij->i", samples, samples)
-    weight = np.ones(len(squares)) if sample_weight is None else sample_weight
-    best: KMeans | None = None
-    found = 0
-    with Stage(f"k-means of {len(squares):,} rows, run", runs) as shown, warnings.catch_warnings():
-        # Fewer distinct samples than clusters: some then stay empty.
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    squares = squares.astype(np.float64)
+    weight = np.ones(len(squares)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+    tolerance = _TOLERANCE * float(squares.mean() - np.square(samples.mean(0)).sum()) / samples.shape[1]
+    best, found, inertia = None, 0, math.inf
+    with Stage(f"k-means of {len(squares):,} rows, run", runs) as shown:
         for run in range(runs):
             centres = _seed_centres(samples, squares, n_clusters, weight, random)
-            fitted = KMeans(n_clusters, init=centres, n_init=1, copy_x=False).fit(samples, sample_weight=sample_weight)
+            labels, own = iterate_centres(samples, squares, weight, centres, tolerance)
             shown.update(run + 1)
-            if best is None or fitted.inertia_ < best.inertia_ * (1 - _SAME):
-                best, found = fitted, 1
-            elif fitted.inertia_ <= best.inertia_ * (1 + _SAME):
+            if best is None or own < inertia * (1 - _SAME):
+                best, found, inertia = (labels, centres), 1, own
+            elif own <= inertia * (1 + _SAME):
                 found += 1
             if found == ENOUGH:
                 break
     assert best is not None
-    return CentreClusters(np.asarray(best.labels_, dtype=np.int64), best.cluster_centers_ + centre, found, run + 1)
+    return CentreClusters(best[0], best[1] + centre, found, run + 1)
+
+
+def iterate_centres(
+    samples: Any, squares: NDArray[np.float64], weight: NDArray[np.float64], centres: NDArray[Any], tolerance: float
+) -> tuple[NDArray[np.int64], float]:
+    """Lloyd's method: labels (n,) of samples (n, r) by the nearest of centres (K, r), and the inertia.
+
+    Centres move, in place, to the means of their samples until labels stay, or until the squares of what they move by
+    add up to no more than the tolerance. One that no sample is nearest to starts anew at the sample that is farthest
+    from its centre.
+    """
+    n, K = len(squares), len(centres)
+    labels, apart, native = np.full(n, -1), np.empty(n), compiled_steps()
+    if native is not None and isinstance(samples, np.ndarray):
+        inertia = native.iterate_centres(samples, squares, weight, centres, labels, tolerance, _ITERATIONS)
+        return labels, float(inertia)
+    part = max(1, _PRODUCTS // K)
+    is_last = False
+    for step in range(_ITERATIONS + 1):
+        before, labels = labels, np.empty(n, np.int64)
+        sums, sizes = np.zeros(centres.shape), np.zeros(K)
+        lengths = np.einsum("ij,ij->i", centres, centres)
+        for some in (slice(start, start + part) for start in range(0, n, part)):
+            scores = lengths - 2 * (samples[some] @ centres.T)
+            labels[some] = scores.argmin(1)
+            apart[some] = np.maximum(scores.min(1) + squares[some], 0)
+            member = np.equal.outer(labels[some], np.arange(K)) * weight[some, None]
+            sums += (samples[some].T @ member).T
+            sizes += member.sum(0)
+        if is_last or step == _ITERATIONS or (labels == before).all():
+            break
+        left = apart.copy()
+        for empty in np.flatnonzero(sizes == 0):
+            far = int(left.argmax())
+            sums[empty], sizes[empty] = centres[empty], 1
+            if left[far] > 0:
+                left[far] = 0
+                sums[empty] = samples[far].toarray().ravel() if scipy.sparse.issparse(samples) else samples[far]
+        moved = sums / sizes[:, None] - centres
+        centres += moved.astype(centres.dtype)
+        is_last = bool(np.square(moved).sum() <= tolerance)
+    return labels, float(weight @ apart)
 
 
 def _seed_centres(

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.preprocessing import PowerTransformer
 
+from pollux.data.powers import Powers
 from pollux.data.rows import Rows, as_rows
 from pollux.data.scaling import principal_axes
 from pollux.geometry.affinity import Block
@@ -59,7 +58,7 @@ class Mixtures(Geometry):
     half of it from the one start and half from the others: near 0 or 1 where all agree, in between where they do not.
 
     Features that are standardised, each having a unit of its own, are first made as symmetric as a power can make them
-    (Yeo–Johnson): a skewed feature is not Gaussian.
+    (Yeo–Johnson): a skewed feature is not Gaussian. Powers, k-means and mixtures know the weights of samples.
 
     Parameters
     ----------
@@ -108,33 +107,38 @@ class Mixtures(Geometry):
         rows = as_rows(X)
         sample = _some(rows, _MOST_FITTED)
         to_points = _learn_points(sample, self.dimensions)
-        points = to_points(sample)
+        points, weight = to_points(sample), _weight_of(sample)
         regularisation = self.regularisation or (_OF_FEW_VALUES if _takes_few_values(sample) else _REGULARISATION)
         count = min(self.components or _COMPONENTS, len(points))
         # A start needs fewer samples than a mixture: the graph of its samples takes the longest.
-        starting = _some(Rows(points), max(_MOST_STARTING, _STARTING_OF_A_CLUSTER * count)).flat()
+        weighted = Rows(points, sample_weight=torch.from_numpy(weight))
+        some = _some(weighted, max(_MOST_STARTING, _STARTING_OF_A_CLUSTER * count))
+        starting = Start(some.flat(), _weight_of(some))
         found = track(self._starts(starting, count), "where mixtures start", 1 + len(self.neighbours) * len(WEIGHTS))
         starts = [_renumber(labels) for labels in found]
         # Half of the weight is that of the first, from the compact start. Equal starts are one, with the weight of all.
-        weights = dict.fromkeys(map(bytes, starts), 0.0)
+        shares = dict.fromkeys(map(bytes, starts), 0.0)
         for i, start in enumerate(starts):
             of_all = 1 / 2 if i == 0 else 1 / 2 / (len(starts) - 1)
-            weights[bytes(start)] += of_all if len(starts) > 1 else 1
+            shares[bytes(start)] += of_all if len(starts) > 1 else 1
         once = {bytes(start): start for start in starts}
+        # Clusters that are apart are the same ones for fewer points.
+        fitting = starting if len(starts) == 1 else Start(points, weight)
         fitted = [
-            (math.sqrt(weight), fit_mixture(points, starting, once[key], regularisation))
-            for key, weight in track(weights.items(), "fitting mixture")
+            (math.sqrt(share), fit_mixture(*fitting, once[key], regularisation, starting))
+            for key, share in track(shares.items(), "fitting mixture")
         ]
         parts = (
             [points] if sample is rows else track((to_points(Rows(part)) for part in rows.parts()), "mixtures of rows")
         )
         return np.concatenate(
-            [np.concatenate([weight * mixture.predict_proba(part) for weight, mixture in fitted], 1) for part in parts]
+            [np.concatenate([share * mixture.predict_proba(part) for share, mixture in fitted], 1) for part in parts]
         )
 
-    def _starts(self, points: Points, count: int) -> Iterator[NDArray[np.int64]]:
+    def _starts(self, start: Start, count: int) -> Iterator[NDArray[np.int64]]:
         """Labels (n,) of points that mixtures start at: the clusters of k-means, and those along graphs."""
-        compact = fit_k_means(points, count)
+        points, weight = start
+        compact = fit_k_means(points, count, sample_weight=weight)
         yield compact.labels
         once, which = distinct(Rows(points))
         if compact.found == ENOUGH and are_apart(once.flat(), compact.labels[np.unique(which, return_index=True)[1]]):
@@ -145,13 +149,16 @@ class Mixtures(Geometry):
                 graph = NeighbourGraph(k, weights=weights, search_components=None).graph(once)
                 vectors = unit_rows(eigenvectors(graph, min(count, _MOST_EIGENVECTORS))[1][which])
                 # Eigenvectors beside the points themselves, each of unit mean square.
-                mixed = np.concatenate([_of_unit_length(vectors - vectors.mean(0)), _of_unit_length(points)], 1)
-                yield k_means(mixed, count)
+                centred = vectors - weight @ vectors / weight.sum()
+                mixed = np.concatenate([_of_unit_length(each, weight) for each in (centred, points)], 1)
+                yield k_means(mixed, count, sample_weight=weight)
 
 
 def are_apart(points: Points, labels: NDArray[np.int64]) -> bool:
     """Whether hardly any of the nearest neighbours of some of the points (n, d) are in other clusters."""
     drawn = np.random.default_rng(0).choice(len(points), min(_LOOKED_AT, len(points)), replace=False)
+    # Digits that single precision lacks make no other neighbours.
+    points = points.astype(np.float32)
     distances = np.square(points).sum(1) - 2 * points[drawn] @ points.T
     near = np.argpartition(distances, min(_NEAREST, len(points) - 1), axis=1)[:, : _NEAREST + 1]
     return bool((labels[near] != labels[drawn, None]).mean() <= _MOST_ACROSS)
@@ -162,6 +169,13 @@ def _renumber(labels: NDArray[np.int64]) -> NDArray[np.int64]:
     _, first, index = np.unique(labels, return_index=True, return_inverse=True)
     number: NDArray[np.int64] = np.argsort(np.argsort(first))[index]
     return number
+
+
+class Start(NamedTuple):
+    """Points (m, d) whose clusters a mixture starts at, and their weights (m,)."""
+
+    points: Points
+    weight: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -175,7 +189,7 @@ class Mixture:
 
     @staticmethod
     def of(points: Points, member: Points, regularisation: float) -> Mixture:
-        """The likeliest one, from the probabilities (n, K) that points are members of components."""
+        """The likeliest one, from the probabilities (n, K) that points are members of components, times weights."""
         sizes = member.sum(0) + 10 * np.finfo(float).eps
         means = (member.T @ points) / sizes[:, None]
         covariances = np.empty((len(means), points.shape[1], points.shape[1]))
@@ -214,18 +228,27 @@ def _normalise(joint: Points) -> tuple[Points, NDArray[np.float64]]:
     return joint, highest + np.log(total)
 
 
-def fit_mixture(points: Points, starting: Points, labels: NDArray[np.int64], regularisation: float) -> Mixture:
-    """A mixture of points (n, d) that starts at the clusters that other points (m, d) have by their labels (m,)."""
+def fit_mixture(
+    points: Points,
+    weight: NDArray[np.float64] | None,
+    labels: NDArray[np.int64],
+    regularisation: float,
+    start: Start | None = None,
+) -> Mixture:
+    """A mixture of points (n, d) with weights (n,) that starts at the clusters that they, or others, have by labels."""
+    weight = np.ones(len(points)) if weight is None else weight
+    start = Start(points, weight) if start is None else start
     used, labels = np.unique(labels, return_inverse=True)
-    mixture = Mixture.of(starting, np.eye(len(used))[labels], regularisation)
+    mixture = Mixture.of(start.points, np.eye(len(used))[labels] * start.weight[:, None], regularisation)
     if len(used) == 1:
         return mixture
     (n, d), K, before = points.shape, len(used), -math.inf
     iterations = int(np.clip(_MOST_PRODUCTS / (n * K * d**2), _FEWEST_ITERATIONS, _ITERATIONS))
     for _ in track(range(iterations), "expectation and maximisation, iteration"):
         member, densities = _normalise(mixture.log_joint(points))
+        member *= weight[:, None]
         mixture = Mixture.of(points, member, regularisation)
-        value = float(densities.mean())
+        value = float(weight @ densities / weight.sum())
         if abs(value - before) < _TOLERANCE:
             break
         before = value
@@ -235,24 +258,23 @@ def fit_mixture(points: Points, starting: Points, labels: NDArray[np.int64], reg
 def _learn_points(rows: Rows, dimensions: int) -> Callable[[Rows], Points]:
     """A map of samples such as these to points (n, d): symmetric features, their leading principal components, of unit
     mean square."""
-    powers = _learn_powers(rows)
+    powers, weight = _learn_powers(rows), _weight_of(rows)
 
     def to_vectors(some: Rows) -> NDArray[np.float64]:
         samples = np.concatenate([part.flatten(1).cpu().double().numpy() for part in some.parts()])
         if powers is None:
             return samples
-        with np.errstate(all="ignore"):
-            # A sample that is far from all that the powers were learned from may overflow.
-            found: Points = np.clip(np.nan_to_num(powers.transform(samples)), -_FARTHEST, _FARTHEST)
-            return found
+        # A sample that is far from all that the powers were learned from may overflow.
+        found: Points = np.clip(np.nan_to_num(powers(samples)), -_FARTHEST, _FARTHEST)
+        return found
 
     vectors = to_vectors(rows)
-    centre = vectors.mean(0)
+    centre = weight @ vectors / weight.sum()
     axes = None
     n, d = vectors.shape
     # A few samples are seen as they are, unless they are so wide that a matrix of all pairs of features is not.
     if dimensions < d and (dimensions < n or d > _WIDE):
-        axes = principal_axes(Rows(vectors), torch.from_numpy(centre), dimensions).numpy()
+        axes = principal_axes(Rows(vectors), torch.from_numpy(centre), dimensions, rows.sample_weight).numpy()
 
     def to_points(vectors: NDArray[np.float64]) -> Points:
         moved: Points = vectors - centre
@@ -261,22 +283,19 @@ def _learn_points(rows: Rows, dimensions: int) -> Callable[[Rows], Points]:
     points = to_points(vectors)
     # First of unit size, as squares overflow sooner.
     largest = float(np.abs(points).max(initial=0)) or 1.0
-    unit = float(np.sqrt(np.square(points / largest).mean())) or 1.0
+    unit = float(np.sqrt(weight @ np.square(points / largest).mean(1) / weight.sum())) or 1.0
     return lambda some: to_points(to_vectors(some)) / largest / unit
 
 
-def _learn_powers(rows: Rows) -> PowerTransformer | None:
+def _learn_powers(rows: Rows) -> Powers | None:
     """The power of each feature that makes it most like a Gaussian, where all are standardised."""
-    deviation = rows.moments().deviation.flatten()
+    deviation = rows.moments(rows.sample_weight).deviation.flatten()
     deviation = deviation[deviation > 0]
     if not 0 < len(deviation) <= _MOST_POWERS or float(deviation.max()) > _STANDARDISED * float(deviation.min()):
         return None
     samples = np.concatenate([part.flatten(1).cpu().double().numpy() for part in rows.parts()])
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        # A constant feature has no best power.
-        warnings.simplefilter("ignore")
-        powers = PowerTransformer().fit(samples)
-        return powers if np.isfinite(powers.transform(samples)).all() else None
+    powers = Powers.fit(samples, _weight_of(rows))
+    return powers if np.isfinite(powers(samples)).all() else None
 
 
 def _some(rows: Rows, most: int) -> Rows:
@@ -293,6 +312,11 @@ def _takes_few_values(rows: Rows) -> bool:
     return bool((values <= _FEW_VALUES).double().mean() > 0.5)
 
 
-def _of_unit_length(centred: NDArray[np.float64]) -> NDArray[np.float64]:
+def _weight_of(rows: Rows) -> NDArray[np.float64]:
+    """The weights (n,) of samples, one for all where they have none."""
+    return np.ones(len(rows)) if rows.sample_weight is None else rows.sample_weight.cpu().double().numpy()
+
+
+def _of_unit_length(centred: NDArray[np.float64], weight: NDArray[np.float64]) -> NDArray[np.float64]:
     """The same features, of mean squared length one."""
-    return centred / (np.sqrt(np.square(centred).sum(1).mean()) or 1.0)
+    return centred / (np.sqrt(weight @ np.square(centred).sum(1) / weight.sum()) or 1.0)

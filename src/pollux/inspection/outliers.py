@@ -65,11 +65,11 @@ class Prototypes:
         means = means[sizes >= min(_FEWEST_OF_A_PROTOTYPE, int(sizes.max()))]
         # In the end a typical sample has the score −1.
         found = Prototypes(centre, unit, means, torch.zeros(_LEVELS, dtype=torch.float64))
-        typical = -float(found._score(points).median())
-        levels = torch.linspace(0, 1, _LEVELS, dtype=torch.float64)
-        if typical > 0:
-            found = Prototypes(centre, unit * typical, means / typical, levels)
-        return Prototypes(*(found.centre, found.unit, found.means, torch.quantile(found.score(samples), levels)))
+        scores = found._score(points)
+        typical = -float(scores.median())
+        typical = typical if typical > 0 else 1.0
+        levels = torch.quantile(scores / typical, torch.linspace(0, 1, _LEVELS, dtype=torch.float64))
+        return Prototypes(centre, unit * typical, means / typical, levels)
 
     def score(self, samples: Tensor) -> Tensor:
         """Minus the mean distance (n,) of samples (n, …) to their five nearest prototypes; −1 is typical."""

@@ -11,7 +11,6 @@ any unimodal shape does.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
@@ -23,8 +22,8 @@ from scipy.linalg import qr
 from scipy.optimize import isotonic_regression
 from scipy.special import gammaln, logsumexp, ndtri
 from sklearn.decomposition import PCA
-from sklearn.preprocessing import PowerTransformer
 
+from pollux.data.powers import Powers
 from pollux.geometry import k_means, nearest
 from pollux.geometry.mixtures import fit_mixture
 
@@ -266,7 +265,7 @@ def compare_with_null(X: NDArray[np.floating], counts: Sequence[int]) -> Evidenc
             null[space, 0, held] = constant + _ellipsoid(inner, outer)
             null[space, 1, held] = constant - np.square(outer).sum(1) / 2 - outer.shape[1] / 2 * math.log(2 * math.pi)
             for row, labels in enumerate(starts):
-                mixture = fit_mixture(inner, inner, np.delete(labels, held), _REGULARISATION)
+                mixture = fit_mixture(inner, None, np.delete(labels, held), _REGULARISATION)
                 mixed[space, row, held] = constant + logsumexp(mixture.log_joint(outer), axis=1)
     best = null.reshape(4, n)
     choice = mixed.mean(2).argmax(0)
@@ -274,7 +273,7 @@ def compare_with_null(X: NDArray[np.floating], counts: Sequence[int]) -> Evidenc
     white, d = (points - points.mean(0)) @ _whiten(points), points.shape[1]
     criteria = [
         math.log(n) * count * (d + 1) * (d + 2) / 2
-        - 2 * logsumexp(fit_mixture(white, white, labels, _REGULARISATION).log_joint(white), axis=1).sum()
+        - 2 * logsumexp(fit_mixture(white, None, labels, _REGULARISATION).log_joint(white), axis=1).sum()
         for count, labels in zip(counts, starts, strict=True)
     ]
     return Evidence(counts, gains, np.array(criteria))
@@ -289,9 +288,8 @@ def _symmetric(X: Points) -> Points:
     deviation = X.std(0)
     skewed = np.flatnonzero(np.abs(np.power(centred / deviation, 3).mean(0)) > _SKEWED)
     if 0 < len(skewed) <= _MOST_POWERS:
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")
-            found = PowerTransformer().fit_transform(centred[:, skewed] / deviation[skewed])
+        standard = centred[:, skewed] / deviation[skewed]
+        found = Powers.fit(standard)(standard)
         if np.isfinite(found).all():
             centred[:, skewed] = found * deviation[skewed]
     return centred

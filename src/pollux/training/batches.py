@@ -67,6 +67,15 @@ class Batches(Protocol):
         for batch in self.epoch(generator, start):
             yield batch, 1
 
+    @property
+    def repeats(self) -> bool:
+        """Whether :meth:`repeat` gives a single batch several times."""
+        return False
+
+    def repeat(self, times: int) -> Any:
+        """The only batch of an epoch so many times, as :meth:`groups` gives several."""
+        return None
+
     def example(self, rows: int) -> Any:
         """At most so many samples, to try a model on."""
 
@@ -187,6 +196,16 @@ class RowBatches(Batches):
             yield whole._replace(order=torch.cat(parts), ends=ends), len(parts)
             start += len(parts)
         self._is_under_way = False
+
+    @property
+    def repeats(self) -> bool:
+        return self.n_batches == 1 and self._samples_in_memory() is not None
+
+    def repeat(self, times: int) -> Batch:
+        whole = self._samples_in_memory()
+        assert whole is not None
+        index, ends = torch.arange(self.n).repeat(times), torch.arange(1, times + 1) * self.n
+        return whole._replace(order=index, ends=ends)
 
     @torch.no_grad()
     def _samples_in_memory(self) -> Batch | None:

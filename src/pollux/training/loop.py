@@ -27,6 +27,8 @@ from pollux.training.trainable import Trainable
 
 # Steps after which the objective is checked to be finite, where an epoch has more.
 _CHECKED_EVERY = 1_000
+# Epochs of a single step that are taken at once; the first few are fewer, so that little is lost if they fail.
+_EPOCHS_AT_ONCE = 20
 # Epochs after which a training with checkpoints forgets what an objective has learned about batches, as one that is
 # resumed does.
 _REMEMBERED_EPOCHS = 50
@@ -162,7 +164,12 @@ def train(
                 stack.enter_context(callback)
         shown = stack.enter_context(Stage(f"{title}, epoch", before + max_epochs, is_kept=True))
         shown.first = before + state.epochs
+        is_watched = bool(callbacks) or shown.is_shown or saving is not None or ranks is not None
         while state.epochs < max_epochs and not (state.is_over or diverged or stopped or ended):
+            at_once = 1 if is_watched else min(state.epochs_at_once(), max_epochs - state.epochs)
+            if at_once > 1:
+                diverged = _run_epochs(state, draws, max_epochs, factor, at_once)
+                continue
             diverged, stopped = _run_epoch(state, draws, max_epochs, generator, saving, factor, watchers, shown)
             if diverged or stopped:
                 break
@@ -230,6 +237,21 @@ def _run_epoch(
     return False, False
 
 
+def _run_epochs(
+    state: TrainingState,
+    draws: contextlib.AbstractContextManager[None],
+    max_epochs: int,
+    factor: Schedule | None,
+    epochs: int,
+) -> bool:
+    """So many epochs of a single step each, at once; whether they have diverged."""
+    if factor is not None:
+        state.step.scale_learning_rate(*(factor(max_epochs, state.epochs + i) for i in range(epochs)))
+    with draws:
+        result = state.step(state.batches.repeat(epochs))
+    return not state.end_epochs(state.metrics.of_epochs(*result)) and state.give_up()
+
+
 class TrainingState:
     """All that changes in a training: what a checkpoint holds.
 
@@ -272,6 +294,21 @@ class TrainingState:
                 self._ranks.broadcast(tensor)
         if not self.guard.passes(values):
             return False
+        self._count_epoch(metrics)
+        self.metrics, self.position = self.step.new_metrics(), 0
+        return True
+
+    def end_epochs(self, metrics: Mapping[str, Tensor]) -> bool:
+        """The same for several epochs, whose metrics are (S, R)."""
+        values = metrics["objective"]
+        if not bool(values.isfinite().any(1).all()) or not self.guard.passes(values[-1]):
+            return False
+        for each in zip(*metrics.values(), strict=True):
+            self._count_epoch(dict(zip(metrics, each, strict=True)))
+        return True
+
+    def _count_epoch(self, metrics: Mapping[str, Tensor]) -> None:
+        values = metrics["objective"]
         for name, rows in self.history.metrics.items():
             rows.append(metrics[name])
         self.epochs += 1
@@ -279,8 +316,13 @@ class TrainingState:
             self._best, self._waited = values if self._best is None else torch.fmax(values, self._best), 0
         else:
             self._waited += 1
-        self.metrics, self.position = self.step.new_metrics(), 0
-        return True
+
+    def epochs_at_once(self) -> int:
+        """How many epochs can be taken at once, where each is a single step: not beyond the end of our patience."""
+        if self.batches.n_batches != 1 or self.position or not self.batches.repeats:
+            return 1
+        most = min(self.step.steps_at_once(self.batches.batch_size), _EPOCHS_AT_ONCE, 1 + self.epochs)
+        return most if self._patience is None else min(most, self._patience - self._waited)
 
     @property
     def is_over(self) -> bool:

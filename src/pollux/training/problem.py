@@ -113,6 +113,7 @@ def pose_problem(
             geometry = geometry.adapt(Rows(samples.sample(), dtype, spec.device))
         return StreamProblem(samples, geometry, dtype, spec.device, ranks, default_generator)
     rows = prepared(samples.X, scaling, dtype, spec.device)
+    rows.sample_weight = samples.sample_weight
     if geometry is not None and adapt:
         geometry = geometry.adapt(rows)
     # A network of the user's may be one of tokens; all others are of numbers.

@@ -80,6 +80,11 @@ class EpochMetrics:
         """The metrics (R,) by name."""
         return {"objective": self.mean()}
 
+    @staticmethod
+    def of_epochs(outputs: Any, values: Tensor) -> dict[str, Tensor]:
+        """The metrics (S, R) by name of S epochs of a single step each."""
+        return {"objective": values}
+
     def state(self) -> dict[str, Any]:
         """For a checkpoint."""
         values = torch.cat(self._values) if self._values else None
@@ -106,7 +111,7 @@ def _append(tensors: list[Tensor], rows: Tensor) -> None:
 
 
 class Predicted(NamedTuple):
-    """What steps have predicted: sums of entropies (steps, R), how many prefer each cluster (R, K), and how many."""
+    """What steps have predicted: sums of entropies (S, R), how many prefer each cluster (S, R, K), and how many."""
 
     entropy: Tensor
     counts: Tensor
@@ -141,7 +146,8 @@ class ClusterMetrics(EpochMetrics):
             self._flush()
 
     def _add(self, predicted: Predicted) -> None:
-        self._counts = predicted.counts if self._counts is None else self._counts + predicted.counts
+        counts = predicted.counts.sum(0)
+        self._counts = counts if self._counts is None else self._counts + counts
         _append(self._entropy, predicted.entropy)
         self._seen += predicted.rows
 
@@ -153,7 +159,7 @@ class ClusterMetrics(EpochMetrics):
         R, n, K = log_p.shape
         offsets = torch.arange(0, R * K, K, device=log_p.device)[:, None]
         counts = torch.bincount((log_p.argmax(-1) + offsets).flatten(), minlength=R * K).reshape(R, K)
-        self._add(Predicted(-(log_p.exp() * log_p).sum((-2, -1))[None], counts, n))
+        self._add(Predicted(-(log_p.exp() * log_p).sum((-2, -1))[None], counts[None], n))
         self._pending, self._rows = [], 0
 
     def compute(self, ranks: Ranks | None = None) -> dict[str, Tensor]:
@@ -163,6 +169,11 @@ class ClusterMetrics(EpochMetrics):
         if ranks is not None:
             counts, entropy, seen = ranks.sum(counts), ranks.sum(entropy), ranks.sum(seen)
         return {"objective": self.mean(), "clusters": (counts > 0).sum(-1), "entropy": entropy / int(seen)}
+
+    @staticmethod
+    def of_epochs(outputs: Predicted, values: Tensor) -> dict[str, Tensor]:
+        entropy = outputs.entropy / (outputs.rows // len(values))
+        return {"objective": values, "clusters": (outputs.counts > 0).sum(-1), "entropy": entropy}
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint. Pending predictions stay pending: sums in another order differ in their last digits."""

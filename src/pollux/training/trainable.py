@@ -251,10 +251,10 @@ class DenseModels(Trainable):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Steps of Adam on batches ``index[:ends[0]]``, ``index[ends[0]:ends[1]]``, … of samples in memory.
 
-        Returns the objectives and the sums of entropies (steps, R), and how many samples prefer each cluster (R, K).
+        Returns the objectives and the sums of entropies (S, R), and how many samples prefer each cluster (S, R, K).
         """
         S, R = len(ends), len(self.modules)
-        values, entropy, counts = np.empty((S, R)), np.empty((S, R)), np.empty((R, self._n_clusters), np.int64)
+        values, entropy, counts = np.empty((S, R)), np.empty((S, R)), np.empty((S, R, self._n_clusters), np.int64)
         rates = np.full(S, self.learning_rate * factors[0])
         if len(factors) > 1:
             rates = self.learning_rate * np.array(factors)

@@ -10,6 +10,7 @@
 #include <future>
 #include <stdexcept>
 
+#include "centres.hpp"
 #include "complete.hpp"
 #include "general.hpp"
 #include "graph.hpp"
@@ -494,7 +495,7 @@ void take_steps(const StepArguments& given) {
   const int64_t R = models_of(parameters, architecture), d = architecture.inputs(), K = architecture.clusters();
   const int64_t n = inputs.size() / d, S = ends.size();
   mean.holds(parameters.size()), square.holds(parameters.size()), inputs.holds(n * d), rates.holds(S);
-  values.holds(S * R), entropy.holds(S * R), counts.holds(R * K);
+  values.holds(S * R), entropy.holds(S * R), counts.holds(S * R * K);
   const Objective objective = objective_of(given.objective);
   Criterion<Real> criterion(objective, given.clip, given.smoothing, R, K);
   const int64_t r = criterion.needs_features() ? width_of(features, n, "the features are not those of the inputs") : 0;
@@ -518,7 +519,7 @@ void take_steps(const StepArguments& given) {
                     given.beta2};
     Buffer<Real> batch, embedding, gradients;
     std::vector<double> shares(largest);
-    std::fill(counts.data(), counts.data() + R * K, int64_t{0});
+    std::fill(counts.data(), counts.data() + S * R * K, int64_t{0});
     std::vector<int64_t> targets(largest * l);
     for (int64_t s = 0, first = 0; s < S; first = ends.data()[s], s++) {
       const int64_t size = ends.data()[s] - first, *own = index.data() + first;
@@ -528,7 +529,7 @@ void take_steps(const StepArguments& given) {
       shares_of(weight.size() ? weight.data() : nullptr, own, size, shares.data());
       Real* logits = networks.forward(size, batch.data(), d);
       criterion.evaluate(size, logits, shares.data(), r ? embedding.data() : nullptr, r, r, targets.data(), l,
-                         values.row(s, R), entropy.row(s, R), counts.data());
+                         values.row(s, R), entropy.row(s, R), counts.row(s, R * K));
       networks.backward(size, batch.data(), d, logits, gradients.sized(parameters.size()));
       adam.ascend(gradients.data(), rates.data()[s]);
     }
@@ -540,7 +541,7 @@ const char STEPS_DOC[] =
     "            inputs, features, weight, labels, index, ends, rates, values, entropy, counts)\n\n"
     "Steps of Adam on R dense networks at once, so that an objective rises. Batches are the samples index[:ends[0]],\n"
     "index[ends[0]:ends[1]], … of inputs (n, d), features (n, r), weight (n,) and labels (n,) or (n, R): all but the\n"
-    "inputs may be empty. Written are objectives and sums of entropies (S, R), and how many prefer each cluster (R, K).";
+    "inputs may be empty. Written are objectives and sums of entropies (S, R), and how many prefer each cluster (S, R, K).";
 
 PyObject* train_steps(PyObject*, PyObject* arguments) {
   return guarded([&]() -> PyObject* {
@@ -758,6 +759,41 @@ PyObject* write_moves(PyObject*, PyObject* arguments) {
   });
 }
 
+const char CENTRES_DOC[] =
+    "iterate_centres(samples, squares, weight, centres, labels, tolerance, iterations)\n\n"
+    "Lloyd's iterations from centres (K, r), which are written, as are the labels (n,) of samples (n, r) of these\n"
+    "squared lengths (n,) and weights (n,). Returns the inertia.";
+
+template <class Real>
+double write_centres(PyObject* const* o, double tolerance, long long iterations) {
+  const Array<Real> samples(o[0], "samples"), centres(o[3], "centres", true);
+  const Array<double> squares(o[1], "squares"), weight(o[2], "weight");
+  const Array<int64_t> labels(o[4], "labels", true);
+  const int64_t n = labels.size();
+  check(n >= 1 && samples.size() >= n && samples.size() % n == 0, "the samples are not those of the labels");
+  const int64_t r = samples.size() / n, K = centres.size() / r;
+  check(K >= 1 && iterations >= 0, "there are no centres, or no iterations");
+  samples.holds(n * r), centres.holds(K * r), squares.holds(n), weight.holds(n);
+  double inertia = 0;
+  unlocked([&] {
+    inertia = iterate_centres<Real>(n, r, K, samples.data(), squares.data(), weight.data(), centres.data(),
+                                    labels.data(), tolerance, iterations);
+  });
+  return inertia;
+}
+
+PyObject* move_centres(PyObject*, PyObject* arguments) {
+  return guarded([&]() -> PyObject* {
+    PyObject* o[5];
+    double tolerance;
+    long long iterations;
+    if (!PyArg_ParseTuple(arguments, "OOOOOdL", &o[0], &o[1], &o[2], &o[3], &o[4], &tolerance, &iterations))
+      return nullptr;
+    return PyFloat_FromDouble(is_single(o[0]) ? write_centres<float>(o, tolerance, iterations)
+                                              : write_centres<double>(o, tolerance, iterations));
+  });
+}
+
 PyMethodDef METHODS[] = {{"solve_metric", solve_metric, METH_VARARGS, METRIC_DOC},
                          {"solve_graph", solve_graph, METH_VARARGS, GRAPH_DOC},
                          {"solve_general", solve_general, METH_VARARGS, GENERAL_DOC},
@@ -769,6 +805,7 @@ PyMethodDef METHODS[] = {{"solve_metric", solve_metric, METH_VARARGS, METRIC_DOC
                          {"gemini_gradient", gemini_gradient, METH_VARARGS, GRADIENT_DOC},
                          {"square_sides", write_squares, METH_VARARGS, SQUARES_DOC},
                          {"scan_splits", write_moves, METH_VARARGS, SPLITS_DOC},
+                         {"iterate_centres", move_centres, METH_VARARGS, CENTRES_DOC},
                          {nullptr, nullptr, 0, nullptr}};
 
 PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_native", "Exact optimal transport, many problems at a time; training steps; splits.", 0, METHODS,
