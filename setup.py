@@ -6,7 +6,8 @@ from setuptools import Extension, setup
 
 windows = sys.platform == "win32"
 native = "src/pollux/transport/native"
-headers = ("bipartite", "centres", "complete", "general", "graph", "products", "scan", "simplex", "splits", "steps", "tree")
+headers = ["bipartite", "centres", "complete", "general", "graph", "products", "scan"]
+headers += ["simplex", "splits", "steps", "tree"]
 flags = ["-std=c++17", "-O3", "-g0", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math", "-pthread"]
 if windows:
     flags = ["/std:c++17", "/O2", "/EHsc", "/utf-8"]

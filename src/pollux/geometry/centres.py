@@ -10,7 +10,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from pollux.progress import Stage
-from pollux.transport.engine import compiled_steps
+from pollux.transport.engine import compiled_part
 
 RUNS = 10
 """Runs of k-means of which the best is kept."""
@@ -99,7 +99,7 @@ def iterate_centres(
     from its centre.
     """
     n, K = len(squares), len(centres)
-    labels, apart, native = np.full(n, -1), np.empty(n), compiled_steps()
+    labels, apart, native = np.full(n, -1), np.empty(n), compiled_part()
     if native is not None and isinstance(samples, np.ndarray):
         inertia = native.iterate_centres(samples, squares, weight, centres, labels, tolerance, _ITERATIONS)
         return labels, float(inertia)

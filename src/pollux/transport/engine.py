@@ -39,12 +39,12 @@ def native() -> ModuleType | None:
 
 @functools.cache
 def compiled_part() -> ModuleType | None:
-    """The compiled training steps and splits of trees, or None: autograd and NumPy do the same."""
+    """The compiled training steps, k-means and splits of trees, or None: autograd and NumPy do the same."""
     try:
         from pollux.transport import _native
     except ImportError:
         return None
-    return _native if hasattr(_native, "scan_splits") else None
+    return _native if hasattr(_native, "iterate_centres") else None
 
 
 def engine() -> Literal["native", "pot"]:
