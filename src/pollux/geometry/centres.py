@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from typing import Any, NamedTuple
 
@@ -10,7 +11,6 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from pollux.progress import Stage
-from pollux.transport.engine import compiled_part
 
 RUNS = 10
 """Runs of k-means of which the best is kept."""
@@ -87,6 +87,12 @@ def fit_k_means(
                 break
     assert best is not None
     return CentreClusters(best[0], best[1] + centre, found, run + 1)
+
+
+def compiled_part() -> Any:
+    """What holds the compiled iterations, or None."""
+    # Found by name, because transport is made of geometries.
+    return importlib.import_module("pollux.transport.engine").compiled_part()
 
 
 def iterate_centres(
