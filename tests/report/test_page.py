@@ -443,3 +443,17 @@ def test_the_first_screen_says_how_far_other_trainings_agree() -> None:
     agreement = np.r_[np.full(len(findings.labels) // 2, 0.9), np.full(len(findings.labels) // 2, 0.4)]
     told = parse(render_page(replace(findings, agreement=agreement))).one("dl", kind="answers").text
     assert "agree on 65% of the samples; on 100 samples most of them do not" in told
+
+
+def test_texts_are_told_by_their_words_and_typical_ones() -> None:
+    texts = [f"the {animal} of my house, number {i}" for i in range(10) for animal in ("old cat", "young dog")]
+    labels = np.arange(20) % 2
+    findings = Findings(
+        title="Texts", probabilities=np.eye(2)[labels], points=np.eye(20)[:, :2], row_names=texts, axes=("x", "y")
+    )
+    assert [findings.cluster_name(k) for k in (0, 1)] == ["cat, old", "dog, young"]
+    page = render_page(findings)
+    assert "What each cluster is about" in page
+    assert "Most typical</figcaption><ul><li><bdi>the old cat of my house" in page
+    # Without sentences there is nothing to tell of.
+    assert "What each cluster" not in render_page(replace(findings, row_names=[f"row {i}" for i in range(20)]))

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from pollux.data.arrow import are_sentences
 from pollux.data.encoding import Decision, Feature
-from pollux.embedding.topics import name_clusters as name_topics
 from pollux.metrics import renyi_entropy
 from pollux.progress import Stage
 from pollux.report.maps import Map, neighbour_map, principal_map
@@ -216,6 +215,9 @@ class Findings:
         if self.explanation is not None:
             return name_clusters(labels, np.asarray(self.features, dtype=np.float64), self.read_features)
         if self.has_texts and self.row_names is not None:
+            # Imported late, because it brings torch, which figures do not need.
+            from pollux.embedding.topics import name_clusters as name_topics
+
             return {topic.cluster: topic.name for topic in name_topics(labels, self.row_names)}
         return {}
 
