@@ -315,9 +315,9 @@ def test_other_programs_find_the_same_probabilities(case: str, tmp_path: Path) -
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
     (asked,) = session.get_inputs()
     kind = np.float32 if asked.name == "images" else np.float64
-    probabilities, cluster = session.run(None, {asked.name: X.astype(kind)})
-    np.testing.assert_allclose(probabilities, model.predict_proba(X), atol=1e-5)
-    np.testing.assert_array_equal(cluster, model.labels_)
+    found = session.run(["probabilities", "cluster"], {asked.name: X.astype(kind)})
+    np.testing.assert_allclose(found[0], model.predict_proba(X), atol=1e-5)
+    np.testing.assert_array_equal(found[1], model.labels_)
     assert session.get_modelmeta().custom_metadata_map["missing"] == model.fitted_.missing
 
 

@@ -289,15 +289,15 @@ def test_numbers_may_be_categories() -> None:
 def test_numbers_with_a_few_words_among_them_get_advice() -> None:
     names, left_out = kinds(a=[*map(str, range(28)), "?", "?"])
     assert not names
-    assert left_out["a"].endswith("if a value is missing there make it None")
+    assert left_out["a"].endswith("not '?': make these None and the column one of numbers")
     with command_line():
-        assert kinds(a=[*map(str, range(28)), "?", "?"])[1]["a"].endswith("pass --na")
+        assert kinds(a=[*map(str, range(28)), "?", "?"])[1]["a"].endswith("--as number a reads these as gaps")
 
 
 def test_numbers_with_one_word_among_them_get_advice_too() -> None:
     names, left_out = kinds(a=[*(f"{index * index}.5" for index in range(29)), "?"])
     assert not names
-    assert left_out["a"].endswith("if a value is missing there make it None")
+    assert left_out["a"].endswith("make these None and the column one of numbers")
 
 
 def test_categories_are_the_same_from_text_and_numbers() -> None:

@@ -1105,5 +1105,7 @@ def _almost_numbers(name: str, counts: Mapping[str, int]) -> str:
     words = sorted(value for value in counts if not is_number(value))
     if not words or 2 * len(words) > len(counts):
         return ""
-    advice = advised("make these None, and the column numbers", f"{option('as', 'number')} {name} reads these as gaps")
+    advice = advised(
+        "make these None and the column one of numbers", f"{option('as', 'number')} {name} reads these as gaps"
+    )
     return f"; most are numbers, but not {quoted(words, 3)}: {advice}"
