@@ -1,5 +1,6 @@
-// The solvers, the training steps of small networks and the splits of trees, as a Python module. Arrays come through the buffer protocol and
-// are checked for type and size; the lock of the interpreter is released while problems are solved, several at a time.
+// The solvers, the training steps of small networks and the splits of trees, as a Python module. Arrays come through the
+// buffer protocol and are checked for type and size; the lock of the interpreter is released while problems are solved,
+// several at a time.
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000  // one binary for Python 3.11 and all that follow
 #include <Python.h>
