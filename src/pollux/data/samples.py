@@ -31,7 +31,7 @@ from pollux.threads import iterate_drawing
 
 # A smaller memory map is as well read through the map.
 _LARGE_MAP = 64_000_000
-# Samples that show whether features are of one kind.
+# Of a loader that has no batch size of its own.
 LOADED_ROWS = 500
 _HASHED_ROWS = 4_096
 # Columns that decide on the order of samples.
