@@ -24,8 +24,11 @@ import numpy as np
 NATIVE = Path(__file__).parents[2] / "src" / "pollux" / "transport" / "native" / "module.cpp"
 INTEGERS = (-(2**31), -1, 0, 1, 2, 3, 7, 2**30, 2**31 - 2, 2**31 - 1)
 FLOATS = (0.0, -0.0, 1.0, -1.0, 1e-300, 1e300, -1e300, np.nan, np.inf, -np.inf)
+TRANSPORT = ("solve_metric", "solve_graph", "solve_general", "describe", "triangles_hold")
 STEPS = ("train_steps", "forward", "ascend", "gemini_gradient")
 SPLITS = ("square_sides", "scan_splits")
+CENTRES = ("seed_centres", "iterate_centres")
+WASSERSTEIN = ("predict_clusters", "transport_gradient")
 OBJECTIVES = (
     *("kl_ova", "kl_ovo", "tv_ova", "tv_ovo", "hellinger_ova", "hellinger_ovo", "chi2_ova", "mmd_ova", "mmd_ovo"),
     *("labels", "wasserstein_ova", ""),
@@ -68,13 +71,17 @@ def fuzz(library: str, calls: int, seed: int) -> None:
     native: Any = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(native)
     random = np.random.default_rng(seed)
-    names = (*("solve_metric", "solve_graph", "solve_general", "describe", "triangles_hold"), *STEPS, *SPLITS)
+    names = sorted(name for name in vars(native) if not name.startswith("_"))
+    assert set(names) == {*TRANSPORT, *STEPS, *SPLITS, *CENTRES, *WASSERSTEIN}, "all that is compiled is called"
     done: Counter[str] = Counter()
     for number in range(calls):
         name = names[number % len(names)]
         arguments = problem(name, random)
         for _ in range(random.choice([0, 1, 1, 2])):
             spoil(arguments, random)
+        if name == "iterate_centres":
+            # Rounding may move centres for ever: so many iterations as are asked for are made.
+            arguments[-1] = min(arguments[-1], 100)
         try:
             getattr(native, name)(*arguments)
             done[f"{name} returned"] += 1
@@ -135,12 +142,44 @@ def splits(name: str, random: np.random.Generator) -> list[Any]:
     return [*leaf, *sides, *clusters, *asked, np.empty(K + 4), np.empty(K + 4, np.int64)]
 
 
+def centres(name: str, random: np.random.Generator) -> list[Any]:
+    """Arguments of k-means that make sense: samples far off, equal ones, centres that nothing is near to."""
+    dtype = random.choice(np.array(["f4", "f8"]))
+    # Products are taken of 128 samples at a time, and of up to 32 centres.
+    n, r, K = (int(random.integers(1, most)) for most in random.choice([[9, 4, 4], [300, 20, 70]]))
+    samples = (random.normal(size=(n, r)) * random.choice([1e-30, 1.0, 1e4]) + random.choice([0, 1e6])).astype(dtype)
+    samples[random.random(n) < random.choice([0.0, 0.5])] = samples[0]
+    starts = samples[random.integers(0, n, size=K)] if random.random() < 0.7 else np.full((K, r), 1e9, dtype)
+    squares = (samples.astype(float) ** 2).sum(1)
+    weight = random.choice([0.0, 1.0, 3.0], size=n) if random.random() < 0.5 else np.ones(n)
+    if name == "seed_centres":
+        return [samples, squares, weight, random.random((K - 1, random.integers(1, 7))), random.integers(0, n, size=K)]
+    limits = [float(random.choice([0.0, 1e-4])), int(random.integers(0, 50))]
+    return [samples, squares, weight, starts, np.empty(n, np.int64), *limits]
+
+
+def wasserstein(name: str, random: np.random.Generator) -> list[Any]:
+    """Arguments of what surrounds the transport problems of an objective that make sense."""
+    R, n, K = (int(random.integers(1, most)) for most in (4, 30, 6))
+    clusters, shares = random.random((R, K, n)), random.random((R, K))
+    if name == "predict_clusters":
+        return [K, random.normal(size=(R, n, K)) * random.choice([1.0, 1e4]), clusters, shares]
+    one_vs_one = bool(random.random() < 0.5)
+    m = K * (K - 1) // 2 if one_vs_one else K
+    solved = [random.random((R, m)), random.normal(size=(R, m, n)), random.normal(size=(R, m, n))]
+    return [one_vs_one, clusters, shares, *solved, np.empty(R), np.empty((R, n, K))]
+
+
 def problem(name: str, random: np.random.Generator) -> list[Any]:
     """Arguments that make sense."""
     if name in STEPS:
         return steps(name, random)
     if name in SPLITS:
         return splits(name, random)
+    if name in CENTRES:
+        return centres(name, random)
+    if name in WASSERSTEIN:
+        return wasserstein(name, random)
     n, count = int(random.integers(0, 9)), int(random.integers(0, 4))
     points = random.normal(size=(n, 2)) * random.choice([1e-3, 1.0, 1e6])
     cost = np.linalg.norm(points[:, None] - points[None], axis=2)

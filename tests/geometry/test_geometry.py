@@ -31,7 +31,7 @@ from pollux.geometry import (
     resolve,
 )
 from pollux.geometry.affinity import Affinity, Features, Paths
-from pollux.geometry.mixtures import _learn_points
+from pollux.geometry.mixtures import learn_points
 
 Array = NDArray[np.float64]
 
@@ -987,4 +987,4 @@ def test_every_geometry_survives_pickling(name: str) -> None:
 
 def test_few_wide_samples_are_seen_by_their_principal_components() -> None:
     rows = Rows(np.random.default_rng(0).normal(size=(5, 1_500)), torch.float64)
-    assert _learn_points(rows, 50)(rows).shape == (5, 4)
+    assert learn_points(rows, 50)(rows).shape == (5, 4)

@@ -689,6 +689,24 @@ def test_centres_move_as_those_of_scikit_learn(monkeypatch: pytest.MonkeyPatch, 
         assert inertia == pytest.approx(expected.inertia_, rel=1e3 * float(np.finfo(dtype).eps))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n_clusters", [1, 2, 7])
+def test_compiled_seeds_are_those_of_numpy(monkeypatch: pytest.MonkeyPatch, dtype: type, n_clusters: int) -> None:
+    # Whole numbers, whose sums no order of summation changes.
+    X = np.random.default_rng(0).integers(-9, 10, size=(700, 5)).astype(dtype)
+    weight, squares = np.arange(700.0) % 4, np.square(X).sum(1, dtype=np.float64)
+    found = []
+    for engine in (centres.compiled_part, lambda: None):
+        monkeypatch.setattr(centres, "compiled_part", engine)
+        for form in (np.asarray, scipy.sparse.csr_array):
+            random = np.random.RandomState(3)
+            found.append(centres._seed_centres(form(X), squares, n_clusters, weight, random))
+    assert found[0].shape == (n_clusters, 5)
+    assert len(np.unique(found[0], axis=0)) == n_clusters
+    for other in found[1:]:
+        np.testing.assert_array_equal(other, found[0])
+
+
 def test_a_centre_without_samples_starts_anew_where_samples_are_far_from_theirs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 from torch import Tensor
 
+from coverings import examples
 from flat_parameters import make_clustering
 from pollux import Gemini
 from pollux.geometry import ShortestPath
@@ -32,7 +33,7 @@ from pollux.transport.engine import VARIABLE
 Array = NDArray[np.float64]
 Problem = tuple[Array, Array, Array]
 
-few = settings(max_examples=60, derandomize=True, deadline=None, database=None)
+few = settings(max_examples=examples(60), derandomize=True, deadline=None, database=None)
 seeds = st.integers(0, 2**32 - 1)
 
 

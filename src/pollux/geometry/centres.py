@@ -96,7 +96,12 @@ def compiled_part() -> Any:
 
 
 def iterate_centres(
-    samples: Any, squares: NDArray[np.float64], weight: NDArray[np.float64], centres: NDArray[Any], tolerance: float
+    samples: Any,
+    squares: NDArray[np.float64],
+    weight: NDArray[np.float64],
+    centres: NDArray[Any],
+    tolerance: float,
+    iterations: int = _ITERATIONS,
 ) -> tuple[NDArray[np.int64], float]:
     """Lloyd's method: labels (n,) of samples (n, r) by the nearest of centres (K, r), and the inertia.
 
@@ -107,11 +112,11 @@ def iterate_centres(
     n, K = len(squares), len(centres)
     labels, apart, native = np.full(n, -1), np.empty(n), compiled_part()
     if native is not None and isinstance(samples, np.ndarray):
-        inertia = native.iterate_centres(samples, squares, weight, centres, labels, tolerance, _ITERATIONS)
+        inertia = native.iterate_centres(samples, squares, weight, centres, labels, tolerance, iterations)
         return labels, float(inertia)
     part = max(1, _PRODUCTS // K)
     is_last = False
-    for step in range(_ITERATIONS + 1):
+    for step in range(iterations + 1):
         before, labels = labels, np.empty(n, np.int64)
         sums, sizes = np.zeros(centres.shape), np.zeros(K)
         lengths = np.einsum("ij,ij->i", centres, centres)
@@ -122,7 +127,7 @@ def iterate_centres(
             member = np.equal.outer(labels[some], np.arange(K)) * weight[some, None]
             sums += (samples[some].T @ member).T
             sizes += member.sum(0)
-        if is_last or step == _ITERATIONS or (labels == before).all():
+        if is_last or step == iterations or (labels == before).all():
             break
         left = apart.copy()
         for empty in np.flatnonzero(sizes == 0):
@@ -141,25 +146,25 @@ def _seed_centres(
     samples: Any, squares: NDArray[Any], n_clusters: int, weight: NDArray[np.float64], random: np.random.RandomState
 ) -> NDArray[Any]:
     """Greedy k-means++: each next centre is the best of a few samples, drawn by their distances from those before."""
-    trials = 2 + int(math.log(n_clusters))
+    chosen = np.zeros(n_clusters, dtype=np.int64)
+    chosen[0] = random.choice(len(squares), p=weight / weight.sum())
+    draws, native = random.uniform(size=(n_clusters - 1, 2 + int(math.log(n_clusters)))), compiled_part()
+    if native is not None and isinstance(samples, np.ndarray):
+        native.seed_centres(samples, squares, weight, draws, chosen)
+        return np.asarray(samples[chosen])
 
-    def dense(index: NDArray[Any]) -> NDArray[Any]:
+    def dense(index: NDArray[np.int64]) -> NDArray[Any]:
         return np.asarray(samples[index].toarray() if scipy.sparse.issparse(samples) else samples[index])
 
-    def distances(candidates: NDArray[Any]) -> NDArray[Any]:
-        products = candidates @ samples.T if isinstance(samples, np.ndarray) else (samples @ candidates.T).T
-        found = squares - 2 * products + np.einsum("ij,ij->i", candidates, candidates)[:, None]
-        return np.asarray(np.maximum(found, 0))
+    def distances(index: NDArray[np.int64]) -> NDArray[Any]:
+        products = (samples @ dense(index).T).T
+        return np.asarray(np.maximum(squares - 2 * products + squares[index, None], 0))
 
-    first = random.choice(len(squares), p=weight / weight.sum())
-    centres = [dense(np.array([first]))[0]]
-    closest = distances(centres[0][None])[0]
-    for _ in range(1, n_clusters):
+    closest = distances(chosen[:1])[0]
+    for k, own in enumerate(draws, 1):
         shares = np.cumsum(weight * closest)
-        drawn = np.searchsorted(shares, random.uniform(size=trials) * shares[-1])
-        candidates = dense(np.minimum(drawn, len(squares) - 1))
-        after = np.minimum(closest, distances(candidates))
+        drawn = np.minimum(np.searchsorted(shares, own * shares[-1]), len(squares) - 1)
+        after = np.minimum(closest, distances(drawn))
         best = int((after @ weight).argmin())
-        centres.append(candidates[best])
-        closest = after[best]
-    return np.stack(centres)
+        chosen[k], closest = drawn[best], after[best]
+    return dense(chosen)

@@ -22,7 +22,7 @@ from pollux.geometry.spectral import WEIGHTS, NeighbourGraph, block_of, distinct
 from pollux.progress import track
 
 _COMPONENTS = 10
-_REGULARISATION, _OF_FEW_VALUES = 0.05, 0.3
+REGULARISATION, _OF_FEW_VALUES = 0.05, 0.3
 _FEW_VALUES, _COUNTED_ROWS = 10, 1_000
 # Deviations of features that differ by less were made equal.
 _STANDARDISED = 1.1
@@ -34,6 +34,8 @@ _TOLERANCE = 1e-3
 _NO_MEMBER = 1e-12
 # Multiplications of a mixture, n·K·d² an iteration: of hundreds of components each takes long.
 _MOST_PRODUCTS = 5e10
+# Numbers of products that are made at once.
+_PRODUCTS = 2**18
 # Samples that a mixture is fitted to, as it has far fewer parameters; and those that it starts from.
 _MOST_FITTED = 20_000
 _MOST_STARTING, _STARTING_OF_A_CLUSTER = 5_000, 20
@@ -105,15 +107,15 @@ class Mixtures(Geometry):
         All is learned from some of the samples; the others go through it a part at a time.
         """
         rows = as_rows(X)
-        sample = _some(rows, _MOST_FITTED)
-        to_points = _learn_points(sample, self.dimensions)
-        points, weight = to_points(sample), _weight_of(sample)
-        regularisation = self.regularisation or (_OF_FEW_VALUES if _takes_few_values(sample) else _REGULARISATION)
+        sample = some_of(rows, _MOST_FITTED)
+        to_points = learn_points(sample, self.dimensions)
+        points, weight = to_points(sample), weight_of(sample)
+        regularisation = self.regularisation or (_OF_FEW_VALUES if _takes_few_values(sample) else REGULARISATION)
         count = min(self.components or _COMPONENTS, len(points))
         # A start needs fewer samples than a mixture: the graph of its samples takes the longest.
         weighted = Rows(points, sample_weight=torch.from_numpy(weight))
-        some = _some(weighted, max(_MOST_STARTING, _STARTING_OF_A_CLUSTER * count))
-        starting = Start(some.flat(), _weight_of(some))
+        some = some_of(weighted, max(_MOST_STARTING, _STARTING_OF_A_CLUSTER * count))
+        starting = Start(some.flat(), weight_of(some))
         found = track(self._starts(starting, count), "where mixtures start", 1 + len(self.neighbours) * len(WEIGHTS))
         starts = [_renumber(labels) for labels in found]
         # Half of the weight is that of the first, from the compact start. Equal starts are one, with the weight of all.
@@ -159,9 +161,15 @@ def are_apart(points: Points, labels: NDArray[np.int64]) -> bool:
     drawn = np.random.default_rng(0).choice(len(points), min(_LOOKED_AT, len(points)), replace=False)
     # Digits that single precision lacks make no other neighbours.
     points = points.astype(np.float32)
-    distances = np.square(points).sum(1) - 2 * points[drawn] @ points.T
-    near = np.argpartition(distances, min(_NEAREST, len(points) - 1), axis=1)[:, : _NEAREST + 1]
-    return bool((labels[near] != labels[drawn, None]).mean() <= _MOST_ACROSS)
+    squares, across = np.square(points).sum(1), 0
+    for some in np.array_split(drawn, -(-len(drawn) * len(points) // _PRODUCTS)):
+        distances, own = squares - 2 * points[some] @ points.T, labels[some, None]
+        # Most have enough neighbours that are nearer than the first of another cluster.
+        other = np.where(own == labels, np.inf, distances).min(1, keepdims=True)
+        mixed = (distances < other).sum(1) <= _NEAREST
+        near = np.argpartition(distances[mixed], min(_NEAREST, len(points) - 1), axis=1)[:, : _NEAREST + 1]
+        across += int((labels[near] != own[mixed]).sum())
+    return across <= _MOST_ACROSS * len(drawn) * min(_NEAREST + 1, len(points))
 
 
 def _renumber(labels: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -203,11 +211,14 @@ class Mixture:
 
     def log_joint(self, points: Points) -> Points:
         """Logarithms of the joint densities (n, K) of points (n, d) and components."""
-        d, joint = points.shape[1], np.empty((len(points), len(self.means)))
-        for k, (mean, factor) in enumerate(zip(self.means, self.factors, strict=True)):
-            apart = points @ factor
-            apart -= mean @ factor
-            joint[:, k] = np.einsum("ij,ij->i", apart, apart)
+        (K, d), joint = self.means.shape, np.empty((len(points), len(self.means)))
+        # Factors side by side, for some points at a time: one product whose numbers stay in the cache.
+        factors, shift = np.concatenate(list(self.factors), 1), np.einsum("ki,kij->kj", self.means, self.factors)
+        some = max(1, _PRODUCTS // (K * d))
+        for part in (slice(first, first + some) for first in range(0, len(points), some)):
+            apart = (points[part] @ factors).reshape(-1, K, d)
+            apart -= shift
+            np.einsum("ikj,ikj->ik", apart, apart, out=joint[part])
         joint += d * math.log(2 * math.pi)
         joint *= -0.5
         joint += self.log_shares + np.log(np.einsum("kii->ki", self.factors)).sum(1)
@@ -215,10 +226,10 @@ class Mixture:
 
     def predict_proba(self, points: Points) -> Points:
         """The probabilities (n, K) of components."""
-        return _normalise(self.log_joint(points))[0]
+        return normalise(self.log_joint(points))[0]
 
 
-def _normalise(joint: Points) -> tuple[Points, NDArray[np.float64]]:
+def normalise(joint: Points) -> tuple[Points, NDArray[np.float64]]:
     """Probabilities (n, K) and log-densities (n,) from logarithms of joint densities, which are overwritten."""
     highest = joint.max(1)
     joint -= highest[:, None]
@@ -245,7 +256,7 @@ def fit_mixture(
     (n, d), K, before = points.shape, len(used), -math.inf
     iterations = int(np.clip(_MOST_PRODUCTS / (n * K * d**2), _FEWEST_ITERATIONS, _ITERATIONS))
     for _ in track(range(iterations), "expectation and maximisation, iteration"):
-        member, densities = _normalise(mixture.log_joint(points))
+        member, densities = normalise(mixture.log_joint(points))
         member *= weight[:, None]
         mixture = Mixture.of(points, member, regularisation)
         value = float(weight @ densities / weight.sum())
@@ -255,10 +266,10 @@ def fit_mixture(
     return mixture
 
 
-def _learn_points(rows: Rows, dimensions: int) -> Callable[[Rows], Points]:
+def learn_points(rows: Rows, dimensions: int) -> Callable[[Rows], Points]:
     """A map of samples such as these to points (n, d): symmetric features, their leading principal components, of unit
     mean square."""
-    powers, weight = _learn_powers(rows), _weight_of(rows)
+    powers, weight = _learn_powers(rows), weight_of(rows)
 
     def to_vectors(some: Rows) -> NDArray[np.float64]:
         samples = np.concatenate([part.flatten(1).cpu().double().numpy() for part in some.parts()])
@@ -294,11 +305,11 @@ def _learn_powers(rows: Rows) -> Powers | None:
     if not 0 < len(deviation) <= _MOST_POWERS or float(deviation.max()) > _STANDARDISED * float(deviation.min()):
         return None
     samples = np.concatenate([part.flatten(1).cpu().double().numpy() for part in rows.parts()])
-    powers = Powers.fit(samples, _weight_of(rows))
+    powers = Powers.fit(samples, weight_of(rows))
     return powers if np.isfinite(powers(samples)).all() else None
 
 
-def _some(rows: Rows, most: int) -> Rows:
+def some_of(rows: Rows, most: int) -> Rows:
     """At most so many of the samples, always the same ones."""
     if len(rows) <= most:
         return rows
@@ -312,7 +323,7 @@ def _takes_few_values(rows: Rows) -> bool:
     return bool((values <= _FEW_VALUES).double().mean() > 0.5)
 
 
-def _weight_of(rows: Rows) -> NDArray[np.float64]:
+def weight_of(rows: Rows) -> NDArray[np.float64]:
     """The weights (n,) of samples, one for all where they have none."""
     return np.ones(len(rows)) if rows.sample_weight is None else rows.sample_weight.cpu().double().numpy()
 

@@ -25,7 +25,7 @@ _DENSE_UP_TO = 500
 _BISECTIONS = 40
 _SCALE_NEIGHBOUR = 7
 # Of eigenvectors; a cluster's place in them needs no more digits.
-_TOLERANCE = 1e-4
+_TOLERANCE, _DIGITS = 1e-4, 6
 _KRYLOV = 50
 # An edge of so little weight changes no eigenvalue by more than that.
 _NO_EDGE = 1e-6
@@ -84,8 +84,13 @@ def eigenvectors(weights: scipy.sparse.csr_array, count: int) -> tuple[NDArray[n
     count = min(count, n)
     with Stage(f"{count} eigenvectors of the graph of {n:,} rows"):
         values, vectors = _by_parts(graph, count)
-    order = np.argsort(values)[::-1]
+    order = _falling(values)
     return values[order], vectors[:, order]
+
+
+def _falling(values: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The order in which eigenvalues fall; those that differ by rounding stay as they are."""
+    return np.argsort(-values.round(_DIGITS), kind="stable")
 
 
 def _by_parts(graph: scipy.sparse.csr_array, count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -108,7 +113,7 @@ def _by_parts(graph: scipy.sparse.csr_array, count: int) -> tuple[NDArray[np.flo
         vectors.append(np.zeros((graph.shape[0], len(some))))
         vectors[-1][members] = own
     every = np.concatenate(values)
-    kept = np.argsort(-every, kind="stable")[:count]
+    kept = _falling(every)[:count]
     return every[kept], np.concatenate(vectors, 1)[:, kept]
 
 
@@ -228,8 +233,11 @@ class NeighbourGraph(Geometry):
     def vectors(self, X: Any, count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The largest eigenvalues (r,) of the graph of distinct samples, and their vectors (n, r) for all samples."""
         once, which = distinct(as_rows(X))
-        values, vectors = eigenvectors(self.graph(once), count)
-        return values, vectors[which]
+        key = f"eigenvectors of {replace(self, components=None)}"
+        if key not in once.known or len(once.known[key][0]) < min(count, len(once)):
+            once.known[key] = eigenvectors(self.graph(once), count)
+        values, vectors = once.known[key]
+        return values[:count], vectors[which, :count]
 
     def embed(self, X: Any) -> NDArray[np.float64]:
         """The features (n, r) of all samples."""

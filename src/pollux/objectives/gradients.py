@@ -1,15 +1,15 @@
 """Gradients of GEMINIs with respect to logits, in closed form where it is known, else by autograd.
 
-Each closed form takes logits (…, n, K) and an affinity, and returns the value (…) and its gradient, of the
-shape of the logits. On small batches recording operations costs several times the operations themselves. Those of
-f-divergences and of the MMD with explicit features are compiled, together with the training steps of small networks.
+On small batches recording operations costs several times the operations themselves. So those of f-divergences and of
+the MMD with explicit features are compiled, together with the training steps of small networks, and so is what
+Wasserstein objectives are beside their transport problems.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,9 +23,7 @@ from pollux.ranks import Ranks
 from pollux.transport import compiled_part, solve_warm
 
 Array = NDArray[np.float64]
-_TINY = float(np.finfo(np.float64).tiny)
 _NOTHING = np.empty(0)
-ClosedForm = Callable[[Tensor, Affinity | None], tuple[Tensor, Tensor]]
 
 
 def value_and_gradient(
@@ -44,8 +42,8 @@ def value_and_gradient(
     if ranks is None and is_compiled(gemini, affinity, logits):
         return _compiled(gemini, logits, affinity, sample_weight)
     if sample_weight is None and gemini.is_registered and gemini.sampled_pairs is None and gemini.clip is None:
-        if ranks is None and gemini.name in TRANSPORT_FORMS:
-            return TRANSPORT_FORMS[gemini.name](logits, affinity)
+        if ranks is None and gemini.name in TRANSPORT_FORMS and compiled_part() is not None and logits.numel():
+            return _transported(gemini, logits, affinity)
         is_plain = gemini.needs is None or isinstance(affinity, Features)
         if ranks is not None and sizes is not None and is_plain and gemini.name in DISTRIBUTED_FORMS:
             return DISTRIBUTED_FORMS[gemini.name](logits, affinity, DistributedSamples(ranks, list(sizes), []))
@@ -99,73 +97,32 @@ def as_arrays(
     return features.numpy(), weight
 
 
-def wasserstein_ova(logits: Tensor, affinity: Affinity | None) -> tuple[Tensor, Tensor]:
-    """Σ_y p(y) W(y): the derivative by p(y|x_i) is (f_i + mean g) / n, for the potentials f, g of W(y)."""
-    n = logits.shape[-2]
-    clusters, p_y = _clusters(logits)
-    values, f, g = _transport(clusters.reshape(-1, n), np.full(n, 1 / n), affinity)
-    gradient = (f + np.add.reduce(g, 1, keepdims=True) / n).reshape(clusters.shape)
-    return _answer(logits, clusters, np.add.reduce(p_y * values.reshape(p_y.shape), -1), gradient)
-
-
-def wasserstein_ovo(logits: Tensor, affinity: Affinity | None) -> tuple[Tensor, Tensor]:
-    """2 Σ_{a<b} p(a) p(b) W(a, b): the derivative by p(a|x_i) is the sum over b of 2 p(b) (f_i + g · b) / n."""
-    n, K = logits.shape[-2:]
-    clusters, p_y = _clusters(logits)
-    pairs = _pairs(K)
-    sides = clusters[..., pairs.sides, :]
-    m = len(pairs.sides) // 2
-    values, f, g = _transport(sides[..., :m, :].reshape(-1, n), sides[..., m:, :].reshape(-1, n), affinity)
-    shape = (*sides.shape[:-2], m, n)
-    potentials = np.concatenate([f.reshape(shape), g.reshape(shape)], -2)
-    others = p_y[..., pairs.others]
-    # Sums over the sides that a cluster is are products with a matrix of few numbers.
-    gradient = (pairs.is_side * others[..., None, :]) @ potentials
-    gradient += (np.add.reduce(potentials * sides, -1) / n @ pairs.is_other.T)[..., None]
-    values = values.reshape(shape[:-1]) * others[..., :m] * others[..., m:]
-    return _answer(logits, clusters, 2 * np.add.reduce(values, -1), 2 * gradient)
-
-
-class _Pairs(NamedTuple):
-    """The clusters on the two sides of all pairs, first sides first (2 · pairs,), and those on the other side; and the
-    same as matrices (K, 2 · pairs) of zeros and ones."""
-
-    sides: NDArray[np.int64]
-    others: NDArray[np.int64]
-    is_side: Array
-    is_other: Array
+def _transported(gemini: Gemini, logits: Tensor, affinity: Affinity | None) -> tuple[Tensor, Tensor]:
+    """Σ_y p(y) W(y), or 2 Σ_{a<b} p(a) p(b) W(a, b): compiled, but for the transport problems."""
+    native = compiled_part()
+    assert native is not None
+    assert affinity is not None
+    assert not isinstance(affinity, Features)
+    scores = logits.detach().to("cpu", torch.float64).contiguous()
+    *models, n, K = scores.shape
+    clusters, p_y, values = np.empty((*models, K, n)), np.empty((*models, K)), np.empty(models)
+    native.predict_clusters(K, scores.numpy(), clusters, p_y)
+    from_p: Array = clusters
+    to_q: Array = np.full(n, 1 / n)
+    if gemini.one_vs_one:
+        first, second = _pairs(K)
+        from_p, to_q = clusters[..., first, :], clusters[..., second, :].reshape(-1, n)
+    found = solve_warm(from_p.reshape(-1, n), to_q, affinity, symmetric=True)
+    gradient = np.empty(scores.shape)
+    native.transport_gradient(gemini.one_vs_one, clusters, p_y, *found[:3], values, gradient)
+    return torch.from_numpy(values).to(logits), torch.from_numpy(gradient).to(logits)
 
 
 @functools.lru_cache(maxsize=8)
-def _pairs(K: int) -> _Pairs:
+def _pairs(K: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The clusters on the two sides of all pairs."""
     first, second = np.triu_indices(K, 1)
-    sides, others = np.concatenate([first, second]), np.concatenate([second, first])
-    return _Pairs(sides, others, *(np.equal.outer(np.arange(K), side).astype(np.float64) for side in (sides, others)))
-
-
-def _clusters(logits: Tensor) -> tuple[Array, Array]:
-    """p(y|x) with a row for each cluster, (…, K, n), and p(y) (…, K); as arrays, since the solver takes those."""
-    scores = np.ascontiguousarray(np.swapaxes(logits.detach().to("cpu", torch.float64).numpy(), -2, -1))
-    with np.errstate(invalid="ignore"):
-        clusters = np.exp(scores - np.maximum.reduce(scores, -2, keepdims=True))
-    clusters /= np.add.reduce(clusters, -2, keepdims=True)
-    # A cluster whose mass vanishes is a distribution all the same; it counts for nothing, whichever it is.
-    clusters += _TINY
-    return clusters, np.add.reduce(clusters, -1) / clusters.shape[-1]
-
-
-def _transport(p: Array, q: Array, affinity: Affinity | None) -> tuple[Array, Array, Array]:
-    assert affinity is not None
-    assert not isinstance(affinity, Features)
-    return solve_warm(p, q, affinity, symmetric=True)[:3]
-
-
-def _answer(logits: Tensor, clusters: Array, value: Array, gradient: Array) -> tuple[Tensor, Tensor]:
-    """The value, and the gradient by logits from n times that by probabilities, both (…, K, n)."""
-    gradient *= clusters / clusters.shape[-1]
-    gradient -= clusters * np.add.reduce(gradient, -2, keepdims=True)
-    back = np.ascontiguousarray(np.swapaxes(gradient, -2, -1))
-    return torch.from_numpy(np.asarray(value)).to(logits), torch.from_numpy(back).to(logits)
+    return first, second
 
 
 def _through_softmax(p: Tensor, gradient: Tensor) -> Tensor:
@@ -210,12 +167,13 @@ DISTRIBUTED_FORMS: dict[str, Callable[[Tensor, Affinity | None, DistributedSampl
 }
 """Of samples that are spread over processes, with fewer messages than autograd would send."""
 
-TRANSPORT_FORMS: dict[str, ClosedForm] = {"wasserstein_ova": wasserstein_ova, "wasserstein_ovo": wasserstein_ovo}
-
 COMPILED_FORMS = (
     *("kl_ova", "kl_ovo", "tv_ova", "tv_ovo", "hellinger_ova", "hellinger_ovo", "chi2_ova"),
     *("mmd_ova", "mmd_ovo"),
 )
 """Objectives of compiled steps; those with a kernel where it has explicit features."""
+
+TRANSPORT_FORMS = ("wasserstein_ova", "wasserstein_ovo")
+"""Objectives of transport problems: what they are beside these is compiled."""
 
 CLOSED_FORMS = (*COMPILED_FORMS, *TRANSPORT_FORMS)

@@ -44,7 +44,7 @@ def compiled_part() -> ModuleType | None:
         from pollux.transport import _native
     except ImportError:
         return None
-    return _native if hasattr(_native, "iterate_centres") else None
+    return _native if hasattr(_native, "transport_gradient") else None
 
 
 def engine() -> Literal["native", "pot"]:

@@ -1,12 +1,69 @@
-// Lloyd's iterations of k-means.
+// k-means: seeds, and Lloyd's iterations.
 #pragma once
+#include <algorithm>
 #include <cstdint>
+#include <limits>
+#include <numeric>
 #include <vector>
 
 #include "products.hpp"
 #include "steps.hpp"
 
 namespace pollux {
+
+// Greedy k-means++: each next of K centres is the best of a few samples (n × r), drawn by their squared distances from
+// those before and by `draws` (K − 1 × trials) from 0 to 1. `chosen` (K,), whose first is given, are their numbers.
+template <class Real>
+void seed_centres(int64_t n, int64_t r, int64_t K, int64_t trials, const Real* samples, const double* squares,
+                  const double* weight, const double* draws, int64_t* chosen) {
+  constexpr int64_t SOME = 512;
+  Buffer<Real> turned, some_products, drawn;
+  Real *by_feature = turned.sized(r * n), *products = some_products.sized(trials * SOME);
+  Real* candidates = drawn.sized(trials * r);
+  for (int64_t i = 0; i < n; i++)
+    for (int64_t j = 0; j < r; j++) by_feature[j * n + i] = samples[i * r + j];
+  std::vector<double> closest(n, std::numeric_limits<double>::infinity()), shares(n), after(trials * n), totals(trials);
+  std::vector<int64_t> numbers(trials);
+  for (int64_t k = 0; k < K; k++) {
+    const int64_t tried = k ? trials : 1;
+    if (k) {
+      for (int64_t i = 0; i < n; i++) shares[i] = weight[i] * closest[i];
+      std::partial_sum(shares.begin(), shares.end(), shares.begin());
+      for (int64_t t = 0; t < trials; t++) {
+        const double share = draws[(k - 1) * trials + t] * shares.back();
+        numbers[t] = std::min(std::lower_bound(shares.begin(), shares.end(), share) - shares.begin(), n - 1);
+      }
+    } else {
+      numbers[0] = chosen[0];
+    }
+    for (int64_t t = 0; t < tried; t++) std::copy_n(samples + numbers[t] * r, r, candidates + t * r);
+    std::fill(totals.begin(), totals.end(), 0.0);
+    for (int64_t first = 0; first < n; first += SOME) {
+      const int64_t count = std::min(SOME, n - first);
+      multiply<Real>(tried, count, r, candidates, r, 1, by_feature + first, n, products, SOME);
+      for (int64_t t = 0; t < tried; t++) {
+        const double length = squares[numbers[t]], *own = squares + first, *before = closest.data() + first;
+        const double* shared = weight + first;
+        const Real* product = products + t * SOME;
+        double *distance = after.data() + t * n + first, sum = 0;
+        vectorised([=, &sum](auto) POLLUX_INLINED {
+          double total = 0;
+#pragma omp simd reduction(+ : total)
+          for (int64_t i = 0; i < count; i++) {
+            const double apart = own[i] - 2.0 * product[i] + length, positive = apart > 0 ? apart : 0;
+            distance[i] = positive < before[i] ? positive : before[i];
+            total += shared[i] * distance[i];
+          }
+          sum = total;
+        });
+        totals[t] += sum;
+      }
+    }
+    const int64_t best = std::min_element(totals.begin(), totals.begin() + tried) - totals.begin();
+    chosen[k] = numbers[best];
+    std::copy_n(after.data() + best * n, n, closest.data());
+  }
+}
 
 // Labels (n,) of samples (n × r) by the nearest of K centres (K × r), which move to the means of their samples until
 // labels stay, or centres move by less than the tolerance (the sum of squares) in all. `squares` are those of samples'

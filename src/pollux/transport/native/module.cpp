@@ -17,6 +17,7 @@
 #include "graph.hpp"
 #include "splits.hpp"
 #include "steps.hpp"
+#include "wasserstein.hpp"
 
 namespace {
 
@@ -795,6 +796,85 @@ PyObject* move_centres(PyObject*, PyObject* arguments) {
   });
 }
 
+const char SEEDS_DOC[] =
+    "seed_centres(samples, squares, weight, draws, chosen)\n\n"
+    "Greedy k-means++: writes which of the samples (n, r), of these squared lengths (n,) and weights (n,), are the K\n"
+    "centres (chosen, of which the first is given), by draws (K − 1, trials) from 0 to 1.";
+
+template <class Real>
+void write_seeds(PyObject* const* o) {
+  const Array<Real> samples(o[0], "samples");
+  const Array<double> squares(o[1], "squares"), weight(o[2], "weight"), draws(o[3], "draws");
+  const Array<int64_t> chosen(o[4], "chosen", true);
+  const int64_t n = squares.size(), K = chosen.size();
+  check(n >= 1 && samples.size() >= n && samples.size() % n == 0, "the samples are not those of the squares");
+  check(K >= 1 && chosen.data()[0] >= 0 && chosen.data()[0] < n, "the first centre is not one of the samples");
+  const int64_t trials = K > 1 ? draws.size() / (K - 1) : 1;
+  check(trials >= 1, "there are no draws");
+  draws.holds((K - 1) * trials), weight.holds(n);
+  unlocked([&] {
+    seed_centres<Real>(n, samples.size() / n, K, trials, samples.data(), squares.data(), weight.data(), draws.data(),
+                       chosen.data());
+  });
+}
+
+PyObject* choose_seeds(PyObject*, PyObject* arguments) {
+  return guarded([&]() -> PyObject* {
+    PyObject* o[5];
+    if (!PyArg_ParseTuple(arguments, "OOOOO", &o[0], &o[1], &o[2], &o[3], &o[4])) return nullptr;
+    is_single(o[0]) ? write_seeds<float>(o) : write_seeds<double>(o);
+    Py_RETURN_NONE;
+  });
+}
+
+const char PREDICTED_DOC[] =
+    "predict_clusters(K, logits, clusters, shares)\n\n"
+    "Writes p(y|x) with a row for each cluster, (R, K, n), and p(y) (R, K), from logits (R, n, K).";
+
+PyObject* predict_rows(PyObject*, PyObject* arguments) {
+  return guarded([&]() -> PyObject* {
+    PyObject* o[3];
+    int K;
+    if (!PyArg_ParseTuple(arguments, "iOOO", &K, &o[0], &o[1], &o[2])) return nullptr;
+    const Array<double> logits(o[0], "logits"), clusters(o[1], "clusters", true), shares(o[2], "shares", true);
+    check(K >= 1 && shares.size() >= K && shares.size() % K == 0, "the shares are not those of clusters");
+    const int64_t R = shares.size() / K, n = logits.size() / (R * K);
+    logits.holds(R * n * K), clusters.holds(R * n * K);
+    unlocked([&] {
+      for (int64_t m = 0; m < R; m++)
+        predict_clusters(n, K, logits.data() + m * n * K, clusters.data() + m * n * K, shares.data() + m * K);
+    });
+    Py_RETURN_NONE;
+  });
+}
+
+const char TRANSPORT_DOC[] =
+    "transport_gradient(one_vs_one, clusters, shares, costs, f, g, values, gradient)\n\n"
+    "Writes Wasserstein objectives (R,) and their gradient (R, n, K) by logits, from p(y|x) (R, K, n), p(y) (R, K), and\n"
+    "the costs and potentials of the transport between each cluster and all samples, or between any two clusters.";
+
+PyObject* write_transport(PyObject*, PyObject* arguments) {
+  return guarded([&]() -> PyObject* {
+    PyObject* o[7];
+    int one_vs_one;
+    if (!PyArg_ParseTuple(arguments, "pOOOOOOO", &one_vs_one, &o[0], &o[1], &o[2], &o[3], &o[4], &o[5], &o[6]))
+      return nullptr;
+    const Array<double> clusters(o[0], "clusters"), shares(o[1], "shares"), costs(o[2], "costs"), f(o[3], "f"),
+        g(o[4], "g"), values(o[5], "values", true), gradient(o[6], "gradient", true);
+    const int64_t R = values.size();
+    check(R >= 1 && shares.size() >= R && shares.size() % R == 0, "the shares are not those of clusters");
+    const int64_t K = shares.size() / R, n = clusters.size() / (R * K), m = one_vs_one ? K * (K - 1) / 2 : K;
+    clusters.holds(R * K * n), costs.holds(R * m), f.holds(R * m * n), g.holds(R * m * n), gradient.holds(R * K * n);
+    unlocked([&] {
+      for (int64_t i = 0; i < R; i++)
+        values.data()[i] = transport_gradient(one_vs_one, n, K, clusters.data() + i * K * n, shares.data() + i * K,
+                                              costs.data() + i * m, f.data() + i * m * n, g.data() + i * m * n,
+                                              gradient.data() + i * K * n);
+    });
+    Py_RETURN_NONE;
+  });
+}
+
 PyMethodDef METHODS[] = {{"solve_metric", solve_metric, METH_VARARGS, METRIC_DOC},
                          {"solve_graph", solve_graph, METH_VARARGS, GRAPH_DOC},
                          {"solve_general", solve_general, METH_VARARGS, GENERAL_DOC},
@@ -806,6 +886,9 @@ PyMethodDef METHODS[] = {{"solve_metric", solve_metric, METH_VARARGS, METRIC_DOC
                          {"gemini_gradient", gemini_gradient, METH_VARARGS, GRADIENT_DOC},
                          {"square_sides", write_squares, METH_VARARGS, SQUARES_DOC},
                          {"scan_splits", write_moves, METH_VARARGS, SPLITS_DOC},
+                         {"predict_clusters", predict_rows, METH_VARARGS, PREDICTED_DOC},
+                         {"transport_gradient", write_transport, METH_VARARGS, TRANSPORT_DOC},
+                         {"seed_centres", choose_seeds, METH_VARARGS, SEEDS_DOC},
                          {"iterate_centres", move_centres, METH_VARARGS, CENTRES_DOC},
                          {nullptr, nullptr, 0, nullptr}};
 
