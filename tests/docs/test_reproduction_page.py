@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -18,7 +19,10 @@ RESULTS = ROOT / "results"
 
 @pytest.fixture(scope="module")
 def reproduction() -> ModuleType:
-    return benchmark_script("reproduction")
+    """The script, which reads what is recorded of an experiment once."""
+    script = benchmark_script("reproduction")
+    script.report = cache(script.report)  # type: ignore[attr-defined]
+    return script
 
 
 def test_the_page_shows_what_is_recorded(reproduction: ModuleType) -> None:

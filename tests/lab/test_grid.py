@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 
+from coverings import in_full
 from experiment_records import Spy, grid_of, perform_run, write_encoder
 from pollux.app import cli
 from pollux.lab import grid, progress
@@ -297,6 +298,7 @@ def begun_since(start: float) -> bool:
     return False
 
 
+@in_full
 @needs_proc
 def test_whatever_ends_a_grid_what_was_done_is_kept_and_the_rest_is_done_later(
     request: pytest.FixtureRequest,

@@ -79,8 +79,7 @@ def refused(*arguments: object, says: str) -> str:
     assert "Traceback" not in answer.err
     assert answer.out == ""
     assert tree(Path()) == before
-    if not answer.err.startswith("usage"):
-        assert answer.err.count("\n") == 1
+    assert answer.err.count("\n") == 1
     return answer.err
 
 

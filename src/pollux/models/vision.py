@@ -4,6 +4,7 @@ import operator
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -66,7 +67,7 @@ def lenet5(
     pool = nn.MaxPool2d if pooling == "max" else nn.AvgPool2d
     # Padding 28 pixels to 32 makes both sizes meet in the same 16 x 5 x 5 features.
     padding = (32 - height) // 2
-    return nn.Sequential(
+    return _channels_last(
         nn.Conv2d(channels, 6, kernel_size=5, padding=padding),
         active(),
         pool(2),
@@ -128,7 +129,7 @@ def resnet18(shape: Sequence[int], n_clusters: int, *, stem: Literal["small", "i
     if stem not in ("small", "imagenet"):
         raise ValueError(f"The stem of resnet18 is 'small' or 'imagenet', not {stem!r}.")
     is_small = stem == "small"
-    return nn.Sequential(
+    return _channels_last(
         *_normalised_convolution(channels, 64, kernel_size=3 if is_small else 7, stride=1 if is_small else 2),
         nn.ReLU(),
         *([] if is_small else [nn.MaxPool2d(3, stride=2, padding=1)]),
@@ -163,6 +164,12 @@ class BasicBlock(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         return functional.relu(self.residual(images) + self.shortcut(images))
+
+
+def _channels_last(*layers: nn.Module) -> nn.Module:
+    """Layers in a row, with weights in the order in which convolutions on processors are a fifth to a third faster."""
+    network: nn.Module = nn.Sequential(*layers).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return network
 
 
 def _stage(in_channels: int, out_channels: int, stride: int) -> Iterator[nn.Module]:

@@ -259,7 +259,11 @@ def draw_curves(
             epochs, scores, _ = zip(*curve, strict=True)
             style = "--" if objective.endswith("ovo") else "-"
             ax.plot(epochs, scores, style, color=family_colour(objective), lw=1.6, label=objectives[objective])
+        scored = sorted({epoch for curve in curves.values() for epoch, *_ in curve})
+        ax.set_xticks(scored, map(str, scored))
+        ax.set_xticks([], minor=True)
     axes[0].set_ylabel("ARI", color=QUIET)
+    axes[0].set_ylim(bottom=min(0.0, axes[0].get_ylim()[0]))
     handles = {label: line for ax in axes for line, label in zip(*ax.get_legend_handles_labels(), strict=True)}
     names = [name for name in objectives.values() if name in handles]
     legend: dict[str, Any] = {"frameon": False, "fontsize": 9, "labelcolor": INK, "loc": "outside right upper"}
