@@ -1,40 +1,46 @@
-"""What all tests share: the same random numbers in every run, and processes that take long to start."""
+"""What all tests share: the same random numbers in every run, and processes that take long to start.
+
+Fixtures import what takes seconds: the process that hands out the tests to others needs none of it.
+"""
 
 from __future__ import annotations
 
+import gc
+import os
 import signal
 from collections.abc import Generator, Iterator
 from itertools import groupby
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-import torch
 from _pytest.doctest import DoctestModule
 from hypothesis import settings
 
-from data_files import FAST, frame, pixels, pollux
-from data_files import write_images as images_in
-from data_files import write_table as table_in
-from rank_processes import Team
+if TYPE_CHECKING:
+    from rank_processes import Team
 
 TEAMS = {2: "two", 3: "three"}
-# Files whose tests share what takes long to start or to make.
+# Files that share what takes long to start or to make: a process that others are forked from, and selections.
 TOGETHER = {
-    "test_distributed_fits.py": "teams",
-    "test_ranks.py": "teams",
-    "test_command_line.py": "command",
-    "test_faults.py": "faults",
-    "test_report_browser.py": "browser",
-    "test_search.py": "selection",
-    "test_result.py": "selection",
+    **dict.fromkeys(
+        (
+            *("test_faults.py", "test_cut_files.py", "test_damaged_files.py", "test_command_line.py"),
+            *("test_distributed_fits.py", "test_ranks.py", "test_transport_engine.py", "test_streamed_fits.py"),
+            *("test_model_files.py", "test_charts.py"),
+        ),
+        "forks",
+    ),
+    **dict.fromkeys(("test_search.py", "test_result.py"), "selection"),
 }
-# Files with single tests of several seconds: begun last, one of them would keep a worker busy when all others are idle.
+# Files that take ten seconds or more: begun last, one of them would keep a worker busy when all others are idle.
 LONGEST_FIRST = (
-    *("test_examples.py", "test_precision.py", "test_grid.py", "test_readme.py", "test_estimator_checks.py"),
-    *("test_charts.py", "test_transport_engine.py", "test_streamed_fits.py", "test_chunks.py"),
-    *("test_model_files.py", "test_onnx.py", "test_figures.py", "test_pictures.py", "test_vision_models.py"),
+    *("test_faults.py", "test_estimator.py", "test_checkpoints.py", "test_readme.py", "test_page.py"),
+    *("test_report.py", "test_fit.py", "test_sources.py", "test_estimator_checks.py", "test_presets.py"),
+    *("test_quality.py", "test_neighbours.py", "test_run_folder.py", "test_interruption.py", "test_laws.py"),
+    *("test_own_loops.py", "test_paper.py", "test_explanation.py", "test_grid.py", "test_onnx.py", "test_bad_input.py"),
+    *("test_examples.py", "test_precision.py", "test_run_data.py", "test_restarts.py", "test_starting.py"),
 )
 
 # A run of the tests finds the same as the one before it; `make test-laws` looks for problems nobody has tried yet.
@@ -77,23 +83,74 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for found in files for item in found]
 
 
+def pytest_collection_finish() -> None:
+    """What is imported stays: the collector need not look at all of it again and again."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def same_random_numbers() -> None:
-    """Users' modules take their first weights from torch's generator, whatever tests ran before in the process."""
-    torch.manual_seed(0)
+    """Users' modules take their first weights from torch's generator, whatever tests ran before in the process.
+
+    ``torch.manual_seed`` would keep the call, with the stack it came from, for every device that is not there.
+    """
+    import torch
+
+    torch.default_generator.manual_seed(0)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def without_waiting_for_the_disk() -> Iterator[None]:
+    """No test cuts the power."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", os.fstat)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def fewer_folds() -> Iterator[None]:
+    """Every run of the command line looks for structure, and every report for rules: in two folds of the rows."""
+    from sklearn.model_selection import KFold
+
+    from pollux.inspection import structure
+    from pollux.trees import explanation
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(structure, "_FOLDS", 2)
+        patch.setattr(explanation, "KFold", lambda folds, **how: KFold(2, **how))
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def all_folds(request: pytest.FixtureRequest, fewer_folds: None) -> Iterator[None]:
+    """In all of them only where that is the subject, or what is shown to users."""
+    from sklearn.model_selection import KFold
+
+    from pollux.inspection import structure
+    from pollux.trees import explanation
+
+    with pytest.MonkeyPatch.context() as patch:
+        if {"inspection", "trees", "src"} & set(request.path.parts):
+            patch.setattr(structure, "_FOLDS", 5)
+            patch.setattr(explanation, "KFold", KFold)
+        yield
 
 
 @pytest.fixture(scope="session")
 def two() -> Iterator[Team]:
-    yield from _ended(Team(2))
+    yield from _team_of(2)
 
 
 @pytest.fixture(scope="session")
 def three() -> Iterator[Team]:
-    yield from _ended(Team(3))
+    yield from _team_of(3)
 
 
-def _ended(team: Team) -> Iterator[Team]:
+def _team_of(size: int) -> Iterator[Team]:
+    from rank_processes import Team
+
+    team = Team(size)
     yield team
     team.end()
 
@@ -106,9 +163,10 @@ def team(request: pytest.FixtureRequest) -> Team:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Tests that share processes or files run in one of pytest-xdist's workers, so that these are made once.
+    """A file's tests run in one of pytest-xdist's workers, so that what they share is made once.
 
-    Marks of groups would say it too, but pytest 9.2 does not show them to pytest-xdist 3.8.
+    Files are begun in the order of the tests, not by their number of tests. Marks of groups would say the rest too,
+    but pytest 9.2 does not show them to pytest-xdist 3.8.
     """
     if config.getvalue("dist") != "loadgroup":
         return None
@@ -116,8 +174,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class Scheduling(LoadGroupScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return TOGETHER.get(Path(nodeid.partition("::")[0]).name) or super()._split_scope(nodeid)
+            file = nodeid.partition("::")[0]
+            return TOGETHER.get(Path(file).name, file)
 
+    config.option.loadscopereorder = False
     return Scheduling(config, log)
 
 
@@ -127,8 +187,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 @pytest.fixture(scope="session")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of a table, with what it was made of beside it."""
+    from data_files import FAST, frame, pollux, write_table
+
     folder = tmp_path_factory.mktemp("runs")
-    table_in(folder, "plain.csv", frame())
+    write_table(folder, "plain.csv", frame())
     answer = pollux("fit", folder / "plain.csv", *FAST, "--label", "class", "--out", folder / "run")
     assert answer.code == 0, answer
     return folder / "run"
@@ -137,8 +199,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of a folder of images."""
+    from data_files import FAST, pixels, pollux, write_images
+
     folder = tmp_path_factory.mktemp("pictures")
-    images_in(folder / "images", pixels(12, 8, 8), names=lambda index: f"{'ab'[index % 2]}/{index:02}.png")
+    write_images(folder / "images", pixels(12, 8, 8), names=lambda index: f"{'ab'[index % 2]}/{index:02}.png")
     answer = pollux("fit", folder / "images", *FAST, "--label", "folder", "--out", folder / "run")
     assert answer.code == 0, answer
     return folder / "run"

@@ -1,8 +1,32 @@
-"""Fewer combinations of parameters that still try every value with every other."""
+"""How much is tried: all of it by ``make test-faults``, and by ``make test`` what proves most in little time."""
 
+import os
 from collections.abc import Iterable
-from itertools import combinations, product
+from itertools import combinations, cycle, product
 from typing import Any
+
+import pytest
+
+IS_FULL = os.environ.get("POLLUX_FAULTS") == "full"
+in_full = pytest.mark.skipif(not IS_FULL, reason="make test-faults runs it")
+
+
+def examples(count: int) -> int:
+    """How many random examples hypothesis tries: a fifth of them in ``make test``."""
+    return count if IS_FULL else max(1, count // 5)
+
+
+def combinations_of(*choices: Iterable[Any]) -> list[tuple[Any, ...]]:
+    """All combinations, or such as try every value with every other."""
+    lists = [list(values) for values in choices]
+    return list(product(*lists)) if IS_FULL else all_pairs(*lists)
+
+
+def rotated(*choices: Iterable[Any]) -> list[tuple[Any, ...]]:
+    """All combinations, or those of all choices but the last with the values of the last in turn."""
+    *first, last = [list(values) for values in choices]
+    turns = zip(product(*first), cycle(last))
+    return list(product(*first, last)) if IS_FULL else [(*values, value) for values, value in turns]
 
 
 def all_pairs(*choices: Iterable[Any]) -> list[tuple[Any, ...]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import multiprocessing
 import os
 import time
 from collections.abc import Callable
@@ -19,6 +18,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fault_runs import server
 from pollux.geometry.affinity import Affinity, Features, Paths
 from pollux.objectives import GEMINIS, Divergence, Gemini, f_divergence, sinkhorn
 from pollux.objectives.gradients import value_and_gradient
@@ -46,8 +46,7 @@ class Team:
         self.asked = 0
         self.store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         # Libraries are imported once for all processes of all teams.
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["torch.distributed", "torch._dynamo", "pollux.clustering"])
+        context = server()
         self.lines, self.processes = [], []
         for rank in range(size):
             # The store is there already, as it is below torchrun: a port that is free now may be taken later.

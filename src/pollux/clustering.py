@@ -451,7 +451,7 @@ class GeminiClustering(
             # A fit without a seed that is resumed learns from the same samples.
             seed = 0 if self.random_state is None and spec.training.checkpoint is not None else run.seed
             chosen = samples if given is not None else draw_samples(samples, spec.max_samples, seed)
-            if isinstance(chosen, ArraySamples) and spec.max_samples is not None and hints is None:
+            if isinstance(chosen, ArraySamples) and spec.max_samples is not None:
                 # Recipes know samples by their values, not by their places.
                 chosen = merge_copies(chosen)
             with Stage("scaling"):
@@ -488,7 +488,8 @@ class GeminiClustering(
             found = search.select_quickly(X, np.random.RandomState(run.seed))
         selection = found if run.ranks is None else run.ranks.broadcast_object(found)
         if selection.grade == "none":
-            warn(f"No number of clusters is clear; {selection.best.n_clusters} is a guess.", UserWarning)
+            number = selection.best.n_clusters
+            warn(f"A quick look does not tell how many clusters there are; {number} is a guess.", UserWarning)
         return selection
 
     def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:

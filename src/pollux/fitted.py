@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pollux.data.arrow import quoted
-from pollux.data.encoding import Decision, Decisions, Encoding
+from pollux.data.encoding import Category, Decision, Decisions, Encoding, TableEncoding, warn_of_class
 from pollux.data.rows import Rows, Several
 from pollux.data.samples import ArraySamples, Loader, Samples, StreamSamples, has_several_inputs
 from pollux.data.scaling import FittedScaling, FittedTransformer, prepared
@@ -236,7 +236,11 @@ class Fitted:
         """What became of each column, where samples have any by name."""
         if self.encoding is not None:
             return self.encoding.decisions
-        return Decisions(Decision(str(name), "number", True) for name in self.feature_names)
+        names = [str(name) for name in self.feature_names]
+        if self.range is None or self.range.shape[1] != len(names):
+            return Decisions(Decision(name, "number", True) for name in names)
+        ends = zip(names, self.range.T.tolist(), strict=True)
+        return Decisions(Decision(name, "number", True, warn_of_class(name, *own)) for name, own in ends)
 
     def far_outside(self, X: Any) -> tuple[int, list[str]]:
         """How many of validated samples X (n, …) are unlike all that were learned from, and by which features.
@@ -306,7 +310,7 @@ class Fitted:
     @cached_property
     def structure(self) -> Structure | None:
         """Whether clusters are there: looked at in some of the samples when it is first asked for."""
-        if self.given_structure is not None or self.is_free:
+        if self.given_structure is not None or self.is_free or self.n_clusters < 2:
             return self.given_structure
         observed = self.observed
         if observed is None and self.source is not None and not isinstance(self.source, Loader):
@@ -319,7 +323,27 @@ class Fitted:
             seen = torch.from_numpy(points).to(self.device, self.dtype).reshape(len(points), *self.network_shape)
             return log_probabilities(self.module, seen, len(self.order)).cpu().double().numpy()
 
-        return look_for_structure(observed.flatten(1).double().numpy(), log_p, self.n_clusters)
+        X = observed.flatten(1).double().numpy()
+        return look_for_structure(X, log_p, self.n_clusters, self._columns_of_few_values(X))
+
+    def _columns_of_few_values(self, X: NDArray[np.float64]) -> dict[str, list[int]]:
+        """The features in X (n, d), samples as the network sees them, of categories and of columns of two values."""
+        if len(self.shape) != 1 or isinstance(self.scaling, FittedTransformer) or self.network_shape != self.shape:
+            return {}
+        if self.scaling is not None and self.scaling.axes is not None:
+            return {}
+        encoding, first = self.encoding, 0
+        if isinstance(encoding, TableEncoding):
+            found: dict[str, list[int]] = {}
+            for column in encoding.columns:
+                width = len(column.feature_names)
+                own = list(range(first, first + width))
+                if isinstance(column, Category) or (width == 1 and _has_two_values(X[:, first])):
+                    found[column.name] = own
+                first += width
+            return found
+        names = self.feature_names or [str(index) for index in range(X.shape[1])]
+        return {name: [at] for at, name in enumerate(names) if _has_two_values(X[:, at])}
 
     @property
     def known_structure(self) -> Structure | None:
@@ -446,3 +470,7 @@ def _some_of(problem: MemoryProblem | StreamProblem) -> Tensor | None:
         return None
     d = max(1, math.prod(problem.rows.shape))
     return _with_copies(problem).sample(max(1, min(LOOKED_AT, _MOST_OBSERVED // d))).cpu()
+
+
+def _has_two_values(values: NDArray[np.float64]) -> bool:
+    return bool(np.isin(values, (values.min(), values.max())).all())

@@ -12,7 +12,9 @@ from scipy.special import entr
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 __all__ = [
+    "AGREED",
     "LABEL_METRICS",
+    "RESTATED",
     "adjusted_rand_index",
     "agreement",
     "clusters_in_use",
@@ -24,6 +26,11 @@ __all__ = [
     "purity",
     "renyi_entropy",
 ]
+
+AGREED = 0.9
+"""Restarts of a lower :func:`agreement` are warned of. That others agree says nothing of whether clusters are there."""
+RESTATED = 0.95
+"""Of this :func:`adjusted_rand_index` on, clusters are little more than the values of one column."""
 
 
 def adjusted_rand_index(labels_true: ArrayLike, labels_pred: ArrayLike) -> float:

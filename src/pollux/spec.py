@@ -137,6 +137,8 @@ class Scaling(BaseEstimator):  # type: ignore[misc]
         if self.missing == "mean" and values is samples.X and values.dtype.kind == "f":
             # The larger of two values, of which one is missing, is the other.
             empty = np.flatnonzero(np.isnan(np.fmax.reduce(values, axis=0)).ravel())
+            if len(empty) == math.prod(values.shape[1:]):
+                raise InputError("X holds no value at all: each one is missing.")
             if len(empty):
                 found = ", ".join(str(samples.feature_names[i] if samples.feature_names else i) for i in empty[:5])
                 found += " and others" if len(empty) > 5 else ""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import NotFittedError
 from torch import Tensor, nn
 
-from coverings import all_pairs
+from coverings import IS_FULL, combinations_of, examples, rotated
 from flat_parameters import make_clustering
 from pollux import Gemini, GeminiClustering, Scaling, f_divergence
 from pollux.errors import InputError
@@ -102,7 +102,18 @@ DEGENERATE = {
 }
 
 
-@pytest.mark.parametrize(("name", "model", "objective"), all_pairs(DEGENERATE, MODEL_NAMES, GEMINIS))
+def test_values_that_are_all_missing_or_infinite_are_refused() -> None:
+    X = np.arange(60.0).reshape(20, 3)
+    with pytest.raises(ValueError, match="X holds no value at all"):
+        GeminiClustering(2, max_epochs=1).fit(np.full_like(X, np.nan))
+    X[4, 1] = np.inf
+    with pytest.raises(ValueError, match=r"contains infinity.* It is in column 1, first in row 4\."):
+        GeminiClustering(2, max_epochs=1).fit(X)
+    with pytest.raises(ValueError, match=r"It is in column 'b', first in row 4\."):
+        GeminiClustering(2, max_epochs=1).fit(pd.DataFrame(X, columns=list("abc")))
+
+
+@pytest.mark.parametrize(("name", "model", "objective"), rotated(DEGENERATE, MODEL_NAMES, GEMINIS))
 def test_degenerate_data_give_a_valid_result(name: str, model: str, objective: str) -> None:
     rows = DEGENERATE[name]
     check_valid(clustering(model=model, objective=objective).fit(rows), rows)
@@ -120,7 +131,7 @@ HUGE = {
 
 
 @stopped_early_is_fine
-@pytest.mark.parametrize(("name", "model", "objective"), all_pairs(HUGE, MODEL_NAMES, GEMINIS))
+@pytest.mark.parametrize(("name", "model", "objective"), rotated(HUGE, MODEL_NAMES, GEMINIS))
 def test_huge_values_give_a_valid_result_or_the_advice_to_scale(name: str, model: str, objective: str) -> None:
     check_valid_or_explained(clustering(model=model, objective=objective), HUGE[name])
 
@@ -144,7 +155,7 @@ finite_rows = arrays(
 @stopped_early_is_fine
 @every_objective
 @every_model
-@settings(derandomize=True, deadline=None, max_examples=6)
+@settings(derandomize=True, deadline=None, max_examples=6 if IS_FULL else 2)
 @given(rows=finite_rows)
 def test_any_finite_values_give_a_valid_result(model: str, objective: str, rows: NDArray[np.float64]) -> None:
     check_valid(clustering(model=model, objective=objective).fit(rows), rows)
@@ -152,7 +163,7 @@ def test_any_finite_values_give_a_valid_result(model: str, objective: str, rows:
 
 @stopped_early_is_fine
 @every_model
-@settings(derandomize=True, deadline=None, max_examples=25)
+@settings(derandomize=True, deadline=None, max_examples=examples(25))
 @given(
     rows=arrays(
         np.float64,
@@ -167,7 +178,7 @@ def test_values_without_bounds_give_a_valid_result_or_advice(model: str, rows: N
 
 @stopped_early_is_fine
 @every_objective
-@settings(derandomize=True, deadline=None, max_examples=5)
+@settings(derandomize=True, deadline=None, max_examples=5 if IS_FULL else 2)
 @given(
     weight=arrays(np.float64, 20, elements=st.one_of(st.just(0.0), st.floats(1e-300, 1e300))).filter(np.any),
     batch_size=st.sampled_from([None, 1, 2, 7]),
@@ -222,8 +233,7 @@ NOT_ROWS: dict[str, tuple[Any, str]] = {
 }
 
 
-@every_model
-@pytest.mark.parametrize("name", NOT_ROWS)
+@pytest.mark.parametrize(("name", "model"), rotated(NOT_ROWS, MODEL_NAMES))
 def test_rows_that_are_no_data_are_refused(name: str, model: str) -> None:
     rows, message = NOT_ROWS[name]
     with pytest.raises((ValueError, TypeError), match=message):
@@ -260,12 +270,12 @@ def test_rows_of_another_width_are_refused(method: str) -> None:
             getattr(fitted, method)(rows)
 
 
-@pytest.mark.parametrize("method", ["predict", "predict_proba", "transform", "score", "partial_fit"])
-@pytest.mark.parametrize("shape", [(6, 1, 32, 32), (6, 1, 28), (6, 1, 28, 28, 1), (6, 1), (6, 3, 28, 28), (6, 784)])
-def test_images_of_another_shape_are_refused(method: str, shape: tuple[int, ...]) -> None:
+def test_images_of_another_shape_are_refused() -> None:
     fitted = clustering(model="lenet5", max_epochs=1).fit(IMAGES)
-    with pytest.raises(ValueError, match=r"shape \(1, 28, 28\)|features"):
-        getattr(fitted, method)(np.zeros(shape, np.float32))
+    for shape in ((6, 1, 32, 32), (6, 1, 28), (6, 1, 28, 28, 1), (6, 1), (6, 3, 28, 28), (6, 784)):
+        for method in ("predict", "predict_proba", "transform", "score", "partial_fit"):
+            with pytest.raises(ValueError, match=r"shape \(1, 28, 28\)|features"):
+                getattr(fitted, method)(np.zeros(shape, np.float32))
 
 
 @pytest.mark.parametrize("shape", [(6, 10), (6, 1, 10, 10), (6, 28, 28), (6, 28, 28, 1)])
@@ -333,9 +343,7 @@ BAD_DISTANCES: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@every_model
-@pytest.mark.parametrize("name", BAD_KERNELS)
+@pytest.mark.parametrize(("name", "model", "weighted"), combinations_of(BAD_KERNELS, MODEL_NAMES, [False, True]))
 def test_a_bad_kernel_matrix_is_refused(name: str, model: str, weighted: bool) -> None:
     affinity, message = BAD_KERNELS[name]
     # With a row left out the matrix is cut, which must not hide what is wrong with it.

@@ -10,14 +10,15 @@ from sklearn.utils.estimator_checks import check_sample_weight_equivalence_on_de
 from sklearn.utils.estimator_checks import check_sample_weight_equivalence_on_sparse_data as on_sparse_data
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from coverings import IS_FULL, in_full
 from pollux import GeminiClustering
 
 # Small and odd data do fall into one cluster; that it is said so has a test of its own.
 pytestmark = pytest.mark.filterwarnings("ignore::pollux.clustering.CollapseWarning")
 
 # Conventions that a model breaks it breaks for any objective: each is there, but not each with each.
-KINDS = [("mlp", "mmd_ova"), ("linear", "mmd_ovo"), ("mlp", "kl_ova"), ("free", "wasserstein_ova")]
-KINDS += [("kernel", "mmd_ova")] if os.environ.get("POLLUX_FAULTS") == "full" else []
+KINDS = [("mlp", "mmd_ova"), ("free", "wasserstein_ova")]
+KINDS += [("linear", "mmd_ovo"), ("mlp", "kl_ova"), ("kernel", "mmd_ova")] if IS_FULL else []
 
 # The checks fit some sixty times for each estimator. The most demanding of them wants three blobs found with an
 # adjusted Rand index of 0.4: twenty long steps do it for every objective, in a third of the time of sixty.
@@ -26,7 +27,7 @@ ESTIMATORS = [
     for model, objective in KINDS
 ]
 # All that is named above composes the method: this one is the recipe.
-ESTIMATORS += [GeminiClustering(random_state=0)] if os.environ.get("POLLUX_FAULTS") == "full" else []
+ESTIMATORS += [GeminiClustering(random_state=0)] if IS_FULL else []
 
 
 @parametrize_with_checks(ESTIMATORS)
@@ -39,6 +40,7 @@ def test_samples_of_the_default_are_equal_by_weight_and_by_number(check) -> None
     check("GeminiClustering", GeminiClustering(random_state=0))
 
 
+@in_full
 def test_the_check_that_needs_scipys_array_api_passes() -> None:
     # Skipped above: scipy reads this switch when it is imported, so the check needs a process of its own.
     program = f"""

@@ -21,6 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from coverings import in_full
 from flat_parameters import nested
 from pollux import GeminiClustering, load
 from pollux import recipes as presets
@@ -329,6 +330,7 @@ SCALED = GeminiClustering(
 )
 
 
+@in_full
 @parametrize_with_checks([SCALED])
 def test_every_check_of_scikit_learn_passes_with_a_scaling(estimator: GeminiClustering, check: Any) -> None:
     check(estimator)

@@ -5,6 +5,7 @@ import pickle
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
@@ -12,7 +13,15 @@ import pollux
 from blobs import blobs
 from commands import good
 from pollux import GeminiClustering
-from pollux.inspection.structure import Structure, Unimodal, compare_with_null, fill_steps, look_for_structure
+from pollux.inspection.structure import (
+    SEVERAL_MODES,
+    Structure,
+    Unimodal,
+    compare_with_null,
+    dip,
+    fill_steps,
+    look_for_structure,
+)
 
 LINEAR = {"model": "linear", "objective": "mmd_ova", "n_init": 1, "init": "kmeans", "max_epochs": 2, "random_state": 0}
 RANDOM = np.random.default_rng(7)
@@ -75,6 +84,84 @@ def test_clusters_that_overlap_explain_more() -> None:
     assert evidence.likely == (3, 3)
 
 
+@pytest.mark.parametrize(
+    "column",
+    [
+        RANDOM.uniform(size=300),
+        RANDOM.normal(size=300),
+        RANDOM.lognormal(size=300),
+        RANDOM.exponential(size=300),
+        RANDOM.standard_t(2, size=300),
+        RANDOM.normal(0, 5, size=300).round(),
+    ],
+)
+def test_a_column_of_one_mode_is_one_cluster(column: NDArray[np.float64]) -> None:
+    evidence = compare_with_null(fill_steps(standardised(column[:, None])), [2, 3])
+    assert Structure.of(0.0, *evidence.best, evidence.dip).grade == "none"
+
+
+def test_a_column_of_two_modes_is_likely_to_be_two_clusters() -> None:
+    random = np.random.default_rng(0)
+    # About as the waiting times of Old Faithful.
+    column = np.concatenate([random.normal(54, 6, 100), random.normal(80, 6, 172)])
+    evidence = compare_with_null(standardised(column[:, None]), [2, 3])
+    found = Structure.of(0.2, *evidence.best, evidence.dip)
+    assert evidence.dip >= SEVERAL_MODES
+    assert found.grade == "likely"
+    assert evidence.likely is not None
+
+
+def test_the_dip_is_the_distance_to_the_nearest_distribution_of_one_mode() -> None:
+    # Evenly spaced numbers have none beyond the half step that any numbers have; two values have all there is.
+    assert dip(np.linspace(0, 1, 50)) == pytest.approx(1 / 100)
+    assert dip(np.repeat([0.0, 1.0], 500) + 1e-9 * np.arange(1000)) == pytest.approx(1 / 4, abs=1e-3)
+    # Any two groups are as far from one mode in any units and from either end.
+    numbers = np.random.default_rng(0).normal(size=200) + np.repeat([0, 5], [80, 120])
+    assert dip(numbers) == pytest.approx(dip(7 - 3 * numbers))
+
+
+def test_clusters_that_are_the_values_of_a_category_are_said_to_be() -> None:
+    random = np.random.default_rng(0)
+    colours = random.integers(0, 3, 300)
+    ones = 4.0 * np.eye(3)[colours]
+
+    def look(others: NDArray[np.float64]) -> Structure:
+        X = np.c_[others, ones]
+        return look_for_structure(X, lambda X: X[:, -3:], 3, {"colour": [2, 3, 4]})
+
+    noise = look(random.normal(size=(300, 2)))
+    assert noise.category == "colour"
+    assert noise.others is not None
+    assert noise.others.grade == "none"
+    assert "only by the values of 'colour', a category" in str(noise)
+    related = look(random.normal(size=(300, 2)) + 8 * np.eye(3)[colours][:, :2])
+    assert related.others is not None
+    assert related.others.grade == "likely"
+    assert "only" not in str(related)
+    assert "the other columns show clusters too" in str(related)
+
+
+def test_a_frame_whose_clusters_are_a_category_says_so_in_files_too(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame(random.normal(size=(300, 2)), columns=["x", "y"])
+    frame["colour"] = np.array(["a", "b", "c"])[random.integers(0, 3, 300)]
+    clustering = GeminiClustering(3, random_state=0).fit(frame)
+    found = clustering.structure_
+    assert found is not None
+    assert found.category == "colour"
+    clustering.save(tmp_path / "model")
+    assert pollux.load(tmp_path / "model").structure_ == found
+
+
+def test_what_is_not_shown_is_not_said_to_be_explained() -> None:
+    assert "are not shown" in Structure.of(0.2, 0.02, 0.01).reason
+    assert "explains the data as well" in Structure.of(0.2, -0.02, 0.01).reason
+
+
+def test_of_one_cluster_nothing_is_said() -> None:
+    assert GeminiClustering(1, **LINEAR).fit(blobs()[0]).structure_ is None
+
+
 def test_noise_is_told_from_clusters_by_a_fit() -> None:
     noise = GeminiClustering(8, **LINEAR).fit(np.random.default_rng(0).normal(size=(500, 5)))
     assert noise.structure_ is not None
@@ -134,4 +221,6 @@ def test_the_command_line_tells_it(tmp_path: Path) -> None:
     out = good("fit", data, "--clusters", 4, "--out", tmp_path / "run").out
     assert "structure: none: a null model of one cluster explains the data as well" in out
     assert "need not be kinds that are there" in out
+    assert out.index("structure: none") < out.index("probability"), "before what could be taken for evidence"
+    assert "confidence" not in out
     assert '"grade": "none"' in (tmp_path / "run" / "summary.json").read_text()

@@ -1,6 +1,7 @@
 """Files appear whole or not at all."""
 
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -56,3 +57,17 @@ def test_only_files_are_replaced_and_links_stay(tmp_path: Path) -> None:
         temporary.write_text("new")
     assert (tmp_path / "link.txt").is_symlink()
     assert (tmp_path / "real.txt").read_text() == "new"
+
+
+def test_contents_are_on_the_disk_before_the_name_and_the_name_when_the_block_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed, path = list[tuple[bool, bool]](), tmp_path / "file.txt"
+
+    def flush(handle: int) -> None:
+        flushed.append((stat.S_ISDIR(os.fstat(handle).st_mode), path.exists()))
+
+    monkeypatch.setattr(os, "fsync", flush)
+    with in_place(path) as temporary:
+        temporary.write_text("new")
+    assert flushed == [(False, False), (True, True)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 import shutil
 from collections.abc import Callable
 from functools import partial
@@ -18,6 +17,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.func import grad, vmap
 
+from coverings import IS_FULL, in_full
 from pollux import Gemini
 from pollux.errors import InputError
 from pollux.geometry.affinity import Features, Paths
@@ -117,12 +117,12 @@ def check_compiled(row: str, backend: str) -> None:
 def test_compile(row: str) -> None:
     """In one graph: what cannot be traced would be an error."""
     # Derivatives are traced too where the operator that solves transport problems is in the graph.
-    backend = "aot_eager" if "wasserstein_ova" in row else "eager"
+    backend = "aot_eager" if row in (list(ROWS) if IS_FULL else ["`wasserstein_ova`, matrix"]) else "eager"
     check_compiled(row, backend)
 
 
 @pytest.mark.skipif(not (shutil.which("c++") or shutil.which("g++")), reason="there is no compiler")
-@pytest.mark.skipif(os.environ.get("POLLUX_FAULTS") != "full", reason="it takes long: make test-faults")
+@in_full
 @pytest.mark.filterwarnings("ignore")
 @every_row
 def test_compile_in_earnest(row: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

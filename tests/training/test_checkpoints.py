@@ -8,6 +8,7 @@ import shutil
 import threading
 import warnings
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -82,15 +83,10 @@ def assert_alike(one: Any, other: Any) -> None:
         assert one == other or (one != one and other != other)
 
 
-@settings(deadline=None)
-@given(TREES)
-def test_unpacking_gives_back_what_was_packed(tree: Any) -> None:
-    assert_alike(unpack(*pack(tree)), tree)
-
-
 @settings(max_examples=40, deadline=None)
 @given(TREES)
-def test_files_give_back_what_was_packed(tmp_path_factory: pytest.TempPathFactory, tree: Any) -> None:
+def test_unpacking_gives_back_what_was_packed_and_written(tmp_path_factory: pytest.TempPathFactory, tree: Any) -> None:
+    assert_alike(unpack(*pack(tree)), tree)
     path = tmp_path_factory.getbasetemp() / "tree.safetensors"
     checked_tensors.write(path, FORMAT, VERSION, *pack(tree))
     assert_alike(unpack(*checked_tensors.read(path, FORMAT, [VERSION], "checkpoint")), tree)
@@ -161,9 +157,10 @@ def small(n_clusters: int = 3, **options: Any) -> GeminiClustering:
 
 
 FILE = object()
+EPOCHS = 3
 ONE_BY_ONE = re.compile("restarts one by one|(file|loader) and restarts")
 # A step of L-BFGS looks at its batch twenty times.
-OPTIMISED = {name: {"optimiser": name, "max_epochs": 3 if name == "lbfgs" else 5} for name in OPTIMISERS}
+OPTIMISED = {name: {"optimiser": name, "max_epochs": 2 if name == "lbfgs" else 3} for name in OPTIMISERS}
 WAYS: dict[str, tuple[dict[str, Any], Any, dict[str, Any]]] = {
     "closed form": ({}, X, {}),
     "closed-form restarts": ({"n_init": 3, "model": "mlp", "hidden": (5,)}, X, {}),
@@ -225,14 +222,14 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 Fit = Callable[..., GeminiClustering]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def fit(file: Path) -> Fit:
-    """``fit(way, folder, **changes)``: that way of training, with a checkpoint after each step."""
+    """``fit(way, folder, **changes)``: that way of training, of few epochs, with a checkpoint after each step."""
 
     def fitted(way: str, folder: Path | None, every: str = "1 step", **changes: Any) -> GeminiClustering:
         options, rows, given = WAYS[way]
         checkpoint = None if folder is None else Checkpoints(folder, every=every)
-        model = small(**{**options, **changes}, checkpoint=checkpoint)
+        model = small(**{"max_epochs": EPOCHS, **options, **changes}, checkpoint=checkpoint)
         return model.fit(file if rows is FILE else rows() if callable(rows) else rows, **given)
 
     return fitted
@@ -264,23 +261,58 @@ def assert_same_bits(one: GeminiClustering, other: GeminiClustering) -> None:
         np.testing.assert_array_equal(one.labels_, other.labels_)
 
 
+Whole = Callable[[str], tuple[GeminiClustering, int]]
+
+
+@pytest.fixture(scope="module")
+def whole(fit: Fit, tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    """``whole(way)``: what that way ends with where nothing interrupts it, and how often a checkpoint could be due."""
+
+    @cache
+    def trained(way: str) -> tuple[GeminiClustering, int]:
+        with pytest.MonkeyPatch.context() as counting:
+            asked = crash_after(counting, 0)
+            return fit(way, tmp_path_factory.mktemp("whole")), len(asked)
+
+    return trained
+
+
 @pytest.mark.parametrize("way", WAYS)
-def test_a_training_that_was_interrupted_anywhere_ends_with_the_same_bits(tmp_path: Path, fit: Fit, way: str) -> None:
-    with pytest.MonkeyPatch.context() as counting:
-        asked = crash_after(counting, 0)
-        whole = fit(way, tmp_path / "whole")
+def test_a_training_that_was_interrupted_anywhere_ends_with_the_same_bits(
+    tmp_path: Path, fit: Fit, whole: Whole, way: str
+) -> None:
+    expected, asked = whole(way)
     # Twice, the second time after some more steps.
-    for place in random.Random(way).choices(range(1, len(asked) // 2 + 1), k=2):
+    for place in random.Random(way).choices(range(1, asked // 2 + 1), k=2):
         with pytest.MonkeyPatch.context() as crashing:
             crash_after(crashing, place)
             with pytest.raises(Crash):
-                fit(way, tmp_path / "parts")
-    assert_same_bits(fit(way, tmp_path / "parts"), whole)
+                fit(way, tmp_path)
+    assert_same_bits(fit(way, tmp_path), expected)
+
+
+def test_a_network_of_images_goes_on_in_its_order_of_memory(tmp_path: Path) -> None:
+    """Convolutions of another order of memory have other last digits, and Adam walks through memory."""
+    X = np.random.default_rng(0).normal(size=(40, 1, 28, 28)).astype(np.float32)
+
+    def fitted(folder: Path) -> GeminiClustering:
+        training = Training(checkpoint=Checkpoints(folder, every="1 steps"))
+        options = {"model": "lenet5", "max_epochs": 3, "batch_size": 20, "n_init": 1, "random_state": 0}
+        return GeminiClustering(3, **options, training=training).fit(X)
+
+    expected = fitted(tmp_path / "whole")
+    with pytest.MonkeyPatch.context() as crashing:
+        crash_after(crashing, 4)
+        with pytest.raises(Crash):
+            fitted(tmp_path / "interrupted")
+    assert_same_bits(fitted(tmp_path / "interrupted"), expected)
+    weights = [weight for weight in expected.module_.parameters() if weight.ndim == 4]
+    assert all(weight.is_contiguous(memory_format=torch.channels_last) for weight in weights)
 
 
 @pytest.mark.parametrize("way", ["closed form", "restarts of adam", "batches that are kept", "a file", "a loader"])
-def test_checkpoints_change_nothing(tmp_path: Path, fit: Fit, way: str) -> None:
-    assert_same_bits(fit(way, tmp_path / "with"), fit(way, None))
+def test_checkpoints_change_nothing(fit: Fit, whole: Whole, way: str) -> None:
+    assert_same_bits(fit(way, None), whole(way)[0])
 
 
 # Starts that are trained one after the other are not prolonged once they have ended.
@@ -292,17 +324,17 @@ REFUSED = [way for way in WAYS if way == "restarts of lbfgs" or ONE_BY_ONE.searc
 
 @pytest.mark.parametrize("way", REFUSED)
 def test_starts_that_were_trained_one_after_the_other_are_not_prolonged(tmp_path: Path, fit: Fit, way: str) -> None:
-    epochs = WAYS[way][0].get("max_epochs", 5)
-    fit(way, tmp_path, "1000 steps", max_epochs=max(1, epochs // 2))
+    epochs = WAYS[way][0].get("max_epochs", EPOCHS)
+    fit(way, tmp_path, "1000 steps", max_epochs=(epochs + 1) // 2)
     with pytest.raises(InputError, match="cannot be prolonged"):
         fit(way, tmp_path, "1000 steps")
 
 
 @pytest.mark.parametrize("way", SCHEDULED)
 def test_a_training_by_a_schedule_is_not_prolonged(tmp_path: Path, fit: Fit, way: str) -> None:
-    fit(way, tmp_path, "1000 steps", max_epochs=4)
+    fit(way, tmp_path, "1000 steps")
     with pytest.raises(InputError, match="epochs"):
-        fit(way, tmp_path, "1000 steps")
+        fit(way, tmp_path, "1000 steps", max_epochs=EPOCHS + 1)
 
 
 def test_a_training_is_not_made_shorter(tmp_path: Path) -> None:
@@ -312,11 +344,12 @@ def test_a_training_is_not_made_shorter(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", PROLONGED)
-def test_a_longer_training_goes_on_as_if_it_had_been_so_long_from_the_start(tmp_path: Path, fit: Fit, way: str) -> None:
-    epochs = WAYS[way][0].get("max_epochs", 5)
-    whole = fit(way, tmp_path / "whole", "1000 steps")
-    fit(way, tmp_path / "parts", "1000 steps", max_epochs=max(1, epochs // 2))
-    assert_same_bits(fit(way, tmp_path / "parts", "1000 steps"), whole)
+def test_a_longer_training_goes_on_as_if_it_had_been_so_long_from_the_start(
+    tmp_path: Path, fit: Fit, whole: Whole, way: str
+) -> None:
+    epochs = WAYS[way][0].get("max_epochs", EPOCHS)
+    fit(way, tmp_path, "1000 steps", max_epochs=(epochs + 1) // 2)
+    assert_same_bits(fit(way, tmp_path, "1000 steps"), whole(way)[0])
 
 
 @pytest.mark.parametrize(
@@ -326,9 +359,9 @@ def test_a_longer_training_goes_on_as_if_it_had_been_so_long_from_the_start(tmp_
 def test_a_training_that_has_ended_is_not_trained_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fit: Fit, way: str
 ) -> None:
-    whole = fit(way, tmp_path / "folder", "1000 steps")
+    ended = fit(way, tmp_path, "1000 steps")
     asked = crash_after(monkeypatch, 0)
-    assert_same_bits(fit(way, tmp_path / "folder", "1000 steps"), whole)
+    assert_same_bits(fit(way, tmp_path, "1000 steps"), ended)
     assert not asked
 
 

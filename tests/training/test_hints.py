@@ -13,8 +13,11 @@ import pollux
 from blobs import blobs
 from commands import good, refused, summary_of
 from pollux import GeminiClustering, Training
+from pollux.data.samples import select_samples
 from pollux.errors import InputError
+from pollux.spec import Spec
 from pollux.training.hints import BoundHints, Hints
+from pollux.training.problem import MemoryProblem, pose_problem
 
 LINEAR: dict[str, Any] = {"model": "linear", "objective": "mmd_ova", "n_init": 2, "random_state": 0}
 LINEAR |= {"max_epochs": 40, "learning_rate": 0.1}
@@ -75,6 +78,41 @@ def test_pairs_are_kept() -> None:
     clustering = GeminiClustering(3, **LINEAR, init="kmeans")
     clustering.fit(X, must_link=pairs[same], cannot_link=pairs[~same])
     assert sum(clustering.hint_violations_.values()) <= 1
+
+
+def test_a_few_known_samples_correct_the_mixture_that_clusters_start_from() -> None:
+    # Two long clusters side by side, which k-means cuts across.
+    random = np.random.default_rng(0)
+    side = np.arange(200) % 2
+    rows = random.normal(size=(200, 2)) * [0.3, 1.5] + np.column_stack([2 * side, np.zeros(200)])
+    known = np.where(np.arange(200) < 6, side, -1)
+    start = [torch.from_numpy((rows[:, 1] > 0).astype(np.int64))]
+    seen = _joined(rows, {"known": known}, geometry="mixtures")
+    assert (seen[0].adapt_start(start, seen[1])[0].numpy() == side).mean() > 0.95
+    # A geometry of another shape is not told what a mixture would find.
+    seen = _joined(rows, {"known": known}, geometry="rbf")
+    assert (seen[0].adapt_start(start, seen[1])[0].numpy() == side).mean() < 0.7
+
+
+def _joined(rows: Any, given: dict[str, Any], **options: Any) -> tuple[BoundHints, MemoryProblem]:
+    """Hints on rows, and the problem of a fit to them."""
+    spec = Spec.of(GeminiClustering(2, objective="mmd_ova", preprocessing=None, **options))
+    samples = select_samples(rows, None, "cpu")
+    problem = pose_problem(spec, samples, None, spec.resolve_geometry(None))
+    assert isinstance(problem, MemoryProblem)
+    return Hints.gather(len(rows), 2, **given).join(spec, samples, problem, None)[1], problem
+
+
+def test_models_start_where_pairs_hold() -> None:
+    rows = np.arange(12.0)[:, None]
+    start = [torch.arange(12) // 6, torch.arange(12) % 2]
+    pairs = {"must_link": [[0, 11], [1, 2]], "cannot_link": [[0, 5], [3, 4], [2, 3]]}
+    hints, problem = _joined(rows, pairs, geometry="linear")
+    found = hints.adapt_start(start, problem)
+    assert len(found) == 2
+    assert found[0] is found[1], "all start at the clusters in which most of them hold"
+    assert not sum(hints.violations(found[0][torch.from_numpy(hints.used)]).values())
+    np.testing.assert_array_equal(found[0][6:11], start[1][6:11], err_msg="others stay where they were")
 
 
 def test_hints_survive_files_and_pickle_and_no_fit_without_them(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def same(one: list[Tensor], other: list[Tensor]) -> bool:
     return all(torch.equal(*pair) for pair in zip(one, other, strict=True))
 
 
-@pytest.mark.parametrize(("way", "fits"), [(way, 30 if way == "closed form" else 1) for way in WAYS])
+@pytest.mark.parametrize(("way", "fits"), [(way, 8 if way == "closed form" else 1) for way in WAYS])
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_fits_in_threads_are_as_alone(way: str, fits: int) -> None:
     alone = [fit(way, seed) for seed in range(2)]
@@ -85,8 +85,6 @@ def test_fits_in_threads_are_as_alone(way: str, fits: int) -> None:
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_the_caller_draws_as_if_there_were_no_fit(way: str) -> None:
     torch.manual_seed(5)
-    expected = torch.rand(100_000)
-    torch.manual_seed(5)
     is_over, drawn = threading.Event(), []
 
     def fit_meanwhile() -> None:
@@ -96,7 +94,7 @@ def test_the_caller_draws_as_if_there_were_no_fit(way: str) -> None:
 
     thread = threading.Thread(target=fit_meanwhile)
     thread.start()
-    while not is_over.is_set() and len(drawn) < len(expected):
+    while not is_over.is_set() and len(drawn) < 10_000:
         drawn.append(torch.rand(()))
     thread.join()
     # Drawn one by one, they are those that are drawn at once.

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import rank_processes as processes
+from coverings import in_full
 from pollux.errors import InputError
 from pollux.objectives import DIVERGENCES, GEMINIS
 from pollux.objectives.gradients import CLOSED_FORMS
@@ -275,6 +276,7 @@ with joining("cpu", timeout=300) as ranks:
 """
 
 
+@in_full
 def test_torchrun(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)

@@ -101,6 +101,8 @@ def test_clusters_that_restate_a_column_are_known() -> None:
     assert restated_column(X, labels, features) == "continent"
     assert restated_column(X, np.roll(labels, 1), features) == ""
     assert restated_column(X, (X[:, 0] > 0).astype(np.int64), features) == "a"
+    # Other columns that tell the same clusters would give them again.
+    assert restated_column(np.c_[X, 5 * labels + X[:, 0]], labels, (*features, Feature("c"))) == ""
     # Of one column alone, clusters can be nothing else; and most rows in one cluster restate nothing.
     assert restated_column(X[:, :1], (X[:, 0] > 0).astype(np.int64), features[:1]) == ""
     rare = (random.random(300) < 0.02).astype(np.int64)

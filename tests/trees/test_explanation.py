@@ -246,6 +246,25 @@ def test_thresholds_have_few_digits() -> None:
     assert _rounded(2.4499, np.array([1.0, 2.0, 3.0])) == 2
 
 
+def test_names_say_mostly_what_does_not_hold_for_nearly_all() -> None:
+    labels = np.repeat([0, 1], 100)
+    colour = (Feature("colour", "red"), Feature("colour", "blue"), Feature("colour", "other"))
+    rows = np.zeros((200, 3))
+    # Of cluster 0 three quarters are red, the rest are none of the three; cluster 1 is blue.
+    rows[:75, 0] = rows[100:, 1] = 1
+    assert name_clusters(labels, rows, colour) == {0: "colour is not blue", 1: "colour is blue"}
+    assert name_clusters(labels, rows[:, [0]], colour[:1]) == {0: "colour is mostly red", 1: "colour is not red"}
+    # No rule tells these: what is said compares shares. Fewer of other values is not a name.
+    rows[:] = 0
+    rows[:30, 0] = rows[30:90, 1] = rows[90:100, 2] = 1
+    rows[100:105, 0] = rows[105:140, 1] = rows[140:, 2] = 1
+    name = name_clusters(labels, rows, colour)[0]
+    assert "other" not in name
+    half = np.tile([1.0, 1, 0, 0, 0, 0, 0, 0, 0, 0], 20)
+    half[:100] = np.tile([1.0, 1, 1, 0, 0, 0, 0, 0, 0, 0], 10)
+    assert name_clusters(labels, half[:, None], (Feature("town", "Ulm"),))[0] == "town more often Ulm"
+
+
 def test_names_say_what_few_others_are_and_a_column_once() -> None:
     """What a cluster is not names it only where many others are that."""
     random = np.random.default_rng(0)

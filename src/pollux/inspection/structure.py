@@ -11,8 +11,8 @@ any unimodal shape does.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, Literal, NamedTuple
 
@@ -26,6 +26,7 @@ from sklearn.decomposition import PCA
 from pollux.data.powers import Powers
 from pollux.geometry import k_means, nearest
 from pollux.geometry.mixtures import fit_mixture
+from pollux.metrics import RESTATED, adjusted_rand_index
 
 Labels = NDArray[np.int64]
 Edges = NDArray[np.int64]
@@ -38,6 +39,9 @@ CLEAR = 0.4
 _GAPS = 0.8
 LIKELY = 3.0
 """Standard errors by which a mixture must exceed the best null model."""
+SEVERAL_MODES = 0.58
+"""√n times the dip of a column that has several modes: 1 in 50 uniform columns has such, and at most 1 in 1,000 normal,
+exponential, log-normal or heavy-tailed ones."""
 
 _MAX_NEIGHBOURS, _MIN_NEIGHBOURS = 10, 3
 _LEVELS = np.linspace(0.25, 0.75, 41)
@@ -64,51 +68,93 @@ class Structure:
     ----------
     grade : {"clear", "likely", "none"}
         Clear: there are gaps between the clusters, or samples are far sparser there than within. Likely: clusters
-        overlap, but explain samples better than a null model does. None: a null model explains them as well.
+        overlap, but explain samples better than a null model does. None: that is not shown.
     separation : float
         From 0, where clusters touch, to 1, where there are gaps around each.
     gain, gain_error : float
         By how much the mean log-density of held-out samples is higher under a mixture than under the best null model,
         and its standard error.
+    dip : float
+        Of a single column, √n times the dip: how far it is from having one mode.
+    category : str
+        The column whose values the clusters are, where it is a category or has two values; else "".
+    others : Structure, optional
+        What the other columns show without that one.
     """
 
     grade: Literal["clear", "likely", "none"]
     separation: float
     gain: float
     gain_error: float
+    dip: float = 0.0
+    category: str = ""
+    others: Structure | None = None
 
     @staticmethod
-    def of(separation: float, gain: float, gain_error: float) -> Structure:
+    def of(separation: float, gain: float, gain_error: float, dip: float = 0.0) -> Structure:
         """The grade of this evidence."""
-        is_likely = gain > LIKELY * gain_error
-        return Structure(
-            "clear" if separation >= CLEAR else "likely" if is_likely else "none", separation, gain, gain_error
-        )
+        grade: Literal["clear", "likely", "none"] = "likely" if is_likely(gain, gain_error, dip) else "none"
+        return Structure("clear" if separation >= CLEAR else grade, separation, gain, gain_error, dip)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether clusters are not shown, but a null model does not explain the data as well either."""
+        return self.grade == "none" and self.gain > self.gain_error > 0
 
     @property
     def reason(self) -> str:
         """The evidence in a sentence."""
-        gain = f"log-density {self.gain:+.2f} ± {self.gain_error:.2f} a row"
         if not self.gain_error and not self.separation:
-            return "there are too few different rows, or clusters, to tell"
+            return "there are too few different rows to tell"
+        if self.others is None:
+            return self._found
+        only = "" if self.others.grade == "likely" else "only "
+        return f"{only}by the values of {self.category!r}, a category: {self._found}; {self.others._found_besides}"
+
+    @property
+    def _gain(self) -> str:
+        return f"log-density {self.gain:+.2f} ± {self.gain_error:.2f} a row"
+
+    @property
+    def _found(self) -> str:
+        apart = f"separation {self.separation:.2f} of 1"
         if self.grade == "clear":
             between = (
                 "there are gaps" if self.separation >= _GAPS else "rows are sparser between the clusters than within"
             )
-            return f"{between} (separation {self.separation:.2f} of 1)"
+            return f"{between} ({apart})"
         if self.grade == "likely":
-            return (
-                f"clusters explain held-out rows better than a null model of one cluster ({gain}), though they touch "
-                f"(separation {self.separation:.2f} of 1)"
+            better = (
+                f"clusters explain held-out rows better than a null model of one cluster ({self._gain}), though they"
             )
-        return f"a null model of one cluster explains the data as well ({gain}; separation {self.separation:.2f} of 1)"
+            if self.gain <= LIKELY * self.gain_error:
+                better = "the values of the column have more than one mode (dip test, p < 0.02), though clusters"
+            return f"{better} touch ({apart})"
+        if self.is_open:
+            return f"clusters are not shown: they explain held-out rows hardly better than one ({self._gain}; {apart})"
+        return f"a null model of one cluster explains the data as well ({self._gain}; {apart})"
+
+    @property
+    def _found_besides(self) -> str:
+        """The evidence of the other columns."""
+        if self.grade == "likely":
+            return f"the other columns show clusters too ({self._gain})"
+        shown = "in the other columns clusters are not shown" if self.is_open else "the other columns show none"
+        return f"{shown} ({self._gain})" if self.gain_error else shown
 
     def __str__(self) -> str:
         return f"{self.grade}: {self.reason}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as JSON holds it."""
-        return {**asdict(self), "reason": self.reason}
+        found = {name: value for name, value in vars(self).items() if name != "others"}
+        others = {} if self.others is None else {"others": self.others.to_dict()}
+        return {**found, **others, "reason": self.reason}
+
+
+def is_likely(gain: float, gain_error: float, dip: float = 0.0) -> bool:
+    """Whether clusters explain more than one cluster does."""
+    return gain > LIKELY * gain_error or (gain > 0 and dip >= SEVERAL_MODES)
 
 
 def fill_steps(X: NDArray[Any], seed: int = 0) -> Points:
@@ -128,17 +174,47 @@ def fill_steps(X: NDArray[Any], seed: int = 0) -> Points:
     return filled
 
 
-def look_for_structure(X: Points, log_p: Callable[[Points], Points], n_clusters: int) -> Structure:
+def look_for_structure(
+    X: Points,
+    log_p: Callable[[Points], Points],
+    n_clusters: int,
+    columns: Mapping[str, Sequence[int]] | None = None,
+) -> Structure:
     """Whether the clusters of a model are there, from samples X (n, d) and its log p(y|x) (n, K) of any samples.
 
-    Mixtures of as many clusters, 40 at most, of half as many and of two are compared with the null models.
+    Mixtures of as many clusters, 40 at most, of half as many and of two are compared with the null models. ``columns``
+    are features of columns that have few values: where the clusters restate one, the others are looked at too.
     """
-    if n_clusters < 2 or len(X) < _FEWEST:
+    if len(X) < _FEWEST:
         return Structure.of(0.0, 0.0, 0.0)
-    kept, X = independent_columns(X), fill_steps(X)
-    apart = separation(log_p(X), neighbour_edges(X, n_clusters))
     largest = min(n_clusters, _MOST_COMPONENTS)
-    return Structure.of(apart, *compare_with_null(X[:, kept], sorted({2, max(2, largest // 2), largest})).best)
+    counts = sorted({2, max(2, largest // 2), largest})
+
+    def compare(points: Points, filled: Points) -> tuple[float, float, float]:
+        evidence = compare_with_null(filled[:, independent_columns(points)], counts)
+        return *evidence.best, evidence.dip
+
+    filled = fill_steps(X)
+    apart = separation(log_p(filled), neighbour_edges(filled, n_clusters))
+    found = Structure.of(apart, *compare(X, filled))
+    category = restated_category(X, log_p(X).argmax(1), columns or {})
+    if found.grade == "none" or not category or columns is None:
+        return found
+    others = np.delete(np.arange(X.shape[1]), columns[category])
+    if not len(others):
+        return found
+    return replace(found, category=category, others=Structure.of(0.0, *compare(X[:, others], filled[:, others])))
+
+
+def restated_category(X: Points, labels: Labels, columns: Mapping[str, Sequence[int]]) -> str:
+    """The first of the columns, by their features in X (n, d), whose values tell the clusters (n,); or ""."""
+    for name, features in columns.items():
+        values = np.unique(X[:, features], axis=0, return_inverse=True)[1].ravel()
+        table = np.zeros((values.max() + 1, labels.max() + 1))
+        np.add.at(table, (values, labels), 1)
+        if adjusted_rand_index(labels, table.argmax(1)[values]) >= RESTATED:
+            return name
+    return ""
 
 
 # Gaps
@@ -205,12 +281,14 @@ class Evidence(NamedTuple):
     """What mixtures of several numbers of components explain.
 
     ``gains`` (len(counts), n) are log-densities of held-out samples under them, less those under the best null model;
-    ``criteria`` (len(counts),) are the Bayesian information criteria of mixtures of all samples.
+    ``criteria`` (len(counts),) are the Bayesian information criteria of mixtures of all samples, and ``dip`` is √n
+    times the dip of a single column.
     """
 
     counts: tuple[int, ...]
     gains: Points
     criteria: Points
+    dip: float = 0.0
 
     @property
     def best(self) -> tuple[float, float]:
@@ -226,7 +304,7 @@ class Evidence(NamedTuple):
         Gaussian; the information criterion takes several small clusters of many columns for one.
         """
         gain, error = self.best
-        if gain <= LIKELY * error:
+        if not is_likely(gain, error, self.dip):
             return None
         lacking = self.gains[self.gains.mean(1).argmax()] - self.gains
         enough = lacking.mean(1) <= lacking.std(1) / math.sqrt(lacking.shape[1])
@@ -250,6 +328,8 @@ def compare_with_null(X: NDArray[np.floating], counts: Sequence[int]) -> Evidenc
         points = points[:, _independent(points, _SMALLEST_COMPONENT)]
     points = points[:, independent_columns(points)]
     points = points / points.std(0).clip(min=1e-12)
+    # A ball of one dimension that is hollow is two clusters.
+    has_ball = points.shape[1] > 1
     starts = [k_means(points, min(count, n)) for count in counts]
     order = np.random.default_rng(0).permutation(n)
     # By space: as samples are, and their normal scores.
@@ -262,7 +342,7 @@ def compare_with_null(X: NDArray[np.floating], counts: Sequence[int]) -> Evidenc
             centre, factor = train.mean(0), _whiten(train)
             inner, outer = (train - centre) @ factor, (test - centre) @ factor
             constant = constant + np.linalg.slogdet(factor)[1]
-            null[space, 0, held] = constant + _ellipsoid(inner, outer)
+            null[space, 0, held] = constant + _ellipsoid(inner, outer) if has_ball else -np.inf
             null[space, 1, held] = constant - np.square(outer).sum(1) / 2 - outer.shape[1] / 2 * math.log(2 * math.pi)
             for row, labels in enumerate(starts):
                 mixture = fit_mixture(inner, None, np.delete(labels, held), _REGULARISATION)
@@ -276,7 +356,50 @@ def compare_with_null(X: NDArray[np.floating], counts: Sequence[int]) -> Evidenc
         - 2 * logsumexp(fit_mixture(white, None, labels, _REGULARISATION).log_joint(white), axis=1).sum()
         for count, labels in zip(counts, starts, strict=True)
     ]
-    return Evidence(counts, gains, np.array(criteria))
+    return Evidence(
+        counts, gains, np.array(criteria), math.sqrt(n) * dip(X[:, 0].astype(np.float64)) if X.shape[1] == 1 else 0.0
+    )
+
+
+def dip(numbers: Points) -> float:
+    """The least that the distribution of numbers (n,) differs from one of a single mode, at any point; at most 1/4.
+
+    Hartigan and Hartigan, "The dip test of unimodality", 1985: left of a modal interval the nearest such distribution
+    is convex, right of it concave. The interval shrinks to where these two are furthest apart.
+    """
+    n = len(numbers)
+    numbers, ranks = np.sort(np.asarray(numbers, dtype=np.float64)), np.arange(n, dtype=np.float64)
+    greatest = 1.0
+    while True:
+        below, above = _convex_hull(numbers, ranks), _convex_hull(numbers, -ranks)
+        convex = np.interp(numbers, numbers[below], ranks[below])
+        concave = np.interp(numbers, numbers[above], ranks[above])
+        at = int((concave - convex).argmax())
+        if concave[at] - convex[at] + 1 <= greatest:
+            break
+        if at in below:
+            first, last = at, int(above[np.searchsorted(above, at, side="right")])
+        else:
+            first, last = int(below[np.searchsorted(below, at) - 1]), at
+        outside = (ranks - convex)[: first + 1].max(), (concave - ranks)[last:].max()
+        greatest = max(greatest, *(float(each) + 1 for each in outside))
+        if last - first + 1 == len(numbers):
+            break
+        numbers, ranks = numbers[first : last + 1], ranks[first : last + 1]
+    return greatest / (2 * n)
+
+
+def _convex_hull(x: Points, y: Points) -> NDArray[np.int64]:
+    """Numbers of the points, in order of x (n,), that the greatest convex function below them goes through."""
+    knots: list[int] = []
+    for i in range(len(x)):
+        while len(knots) > 1:
+            a, b = knots[-2:]
+            if (y[b] - y[a]) * (x[i] - x[a]) < (y[i] - y[a]) * (x[b] - x[a]):
+                break
+            knots.pop()
+        knots.append(i)
+    return np.array(knots)
 
 
 def _symmetric(X: Points) -> Points:

@@ -120,6 +120,14 @@ class FoundStructure(Struct):
     separation: Annotated[float, Meta(ge=0, le=1)]
     gain: Finite
     gain_error: Finite
+    dip: Finite = 0.0
+    category: str = ""
+    others: FoundStructure | None = None
+
+    def rebuilt(self) -> Structure:
+        """The same as it was."""
+        others = None if self.others is None else self.others.rebuilt()
+        return Structure(**{**msgspec.structs.asdict(self), "others": others})
 
 
 class Description(Struct):
@@ -410,9 +418,7 @@ def _fitted(clustering: Any, tensors: dict[str, Tensor], description: Descriptio
         given_prototypes=prototypes,
         hint_violations=description.hint_violations,
         confidence=confidence,
-        given_structure=None
-        if description.structure is None
-        else Structure(**msgspec.structs.asdict(description.structure)),
+        given_structure=None if description.structure is None else description.structure.rebuilt(),
     )
 
 

@@ -225,8 +225,8 @@ def add_score(graph: Graph, features: str, prototypes: Prototypes) -> None:
     """The output ``score`` (n,), minus the mean distance of features (n, …) to their nearest prototypes, in float64."""
     point = graph.cast(graph.add("Flatten", features, axis=1), np.float64)
     point = graph.add("Sub", point, graph.constant(prototypes.centre, np.float64))
-    point = graph.add("Div", point, graph.constant(prototypes.unit, np.float64))
-    second, means = graph.constant([1], np.int64), prototypes.means.numpy()
+    # A factor before the product would be merged into it by onnxruntime, in single precision: it comes at the end.
+    second, means = graph.constant([1], np.int64), (prototypes.means * prototypes.unit).numpy()
     # ‖x‖² + ‖m‖² − 2 x·m: differences of all pairs would take d times the memory.
     own = graph.add("ReduceSum", graph.add("Mul", point, point), second, keepdims=1)
     squares = graph.add("Add", own, graph.constant(np.square(means).sum(1), np.float64))
@@ -234,7 +234,8 @@ def add_score(graph: Graph, features: str, prototypes: Prototypes) -> None:
     distances = graph.add("Sqrt", graph.add("Max", squares, graph.constant(0, np.float64)))
     count = graph.constant([min(NEAREST, len(means))], np.int64)
     nearest = graph.add("TopK", distances, count, further=["pollux/places"], axis=1, largest=0)
-    score = graph.add("Neg", graph.add("ReduceMean", nearest, second, keepdims=0))
+    mean = graph.add("ReduceMean", nearest, second, keepdims=0)
+    score = graph.add("Neg", graph.add("Div", mean, graph.constant(prototypes.unit, np.float64)))
     graph.cast(score, np.float32, name="score")
 
 

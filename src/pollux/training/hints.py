@@ -26,6 +26,7 @@ from pollux.data.scaling import FittedScaling, FittedTransformer, prepared
 from pollux.data.streams import Stream
 from pollux.errors import InputError, option
 from pollux.geometry import NeighbourGraph
+from pollux.geometry.mixtures import REGULARISATION, Mixture, Mixtures, learn_points, normalise, some_of, weight_of
 from pollux.geometry.spectral import distinct
 from pollux.metrics import match_clusters
 from pollux.objectives.penalties import Model
@@ -38,9 +39,16 @@ _KNOWN_OF_A_STEP, _PAIRS_OF_A_STEP = 256, 128
 # Of trying whether clusters suffice for pairs that are apart.
 _MOST_STEPS = 5_000
 # How much labels that were learned from known ones count beside these.
-_SHARE_OF_LEARNED = 0.1
+_SHARE_OF_LEARNED = 0.5
 _SPREADING, _SPREADING_STEPS = 0.9, 50
 _SPREAD_NEIGHBOURS, _FOLDS, _ITERATIONS = 10, 5, 100
+# A mixture that is held to hints: principal components that it sees, samples that it is fitted to, and numbers of those
+# from which the components are learned; iterations, which are fewer where there are many products, and the rise of the
+# mean log-density at which it is there. What is known moves it slowly.
+_MIXED_COMPONENTS, _FEWEST_MIXED, _MOST_MIXED, _MOST_NUMBERS = 20, 500, 5_000, 20_000_000
+_FEWEST_STEPS, _MIXING_STEPS, _MOST_PRODUCTS, _MIXING_TOLERANCE = 5, 60, 1e10, 1e-5
+# Rounds in which parts that are linked choose their clusters, each with a view to the others.
+_ROUNDS, _UNLIKELY = 10, 1e-100
 
 Pairs = NDArray[np.int64]
 
@@ -166,8 +174,13 @@ class BoundHints:
             torch.from_numpy(np.searchsorted(used, pairs[pairs[:, 0] != pairs[:, 1]]))
             for pairs in (hints.must_link, hints.cannot_link)
         )
-        self._learners: list[tuple[Tensor, NDArray[np.bool_]]] | None = None
         # What the model is given of some samples, and the labels (n,) that were learned from the known ones.
+        must, cannot = self._must.numpy(), self._cannot.numpy()
+        # Samples that must be linked are of one part; parts that must be apart, by part.
+        self._part, self._apart = _linked_parts(must, len(used)), dict[int, list[int]]()
+        for one, other in self._part[cannot].tolist():
+            self._apart.setdefault(one, []).append(other)
+            self._apart.setdefault(other, []).append(one)
         self._learned: tuple[Callable[[Tensor], Any], Tensor] | None = None
 
     def __call__(
@@ -214,37 +227,79 @@ class BoundHints:
             total = total - both.masked_fill(same, -torch.inf).flatten(-2).logsumexp(-1).mean(-1)
         return total
 
-    def adapt_start(self, labels: Tensor, problem: MemoryProblem) -> Tensor:
-        """Labels (n,) that a model starts at, with the numbers of known clusters, and known samples in these.
+    def adapt_start(self, starts: list[Tensor], problem: MemoryProblem) -> list[Tensor]:
+        """Labels (n,) that models start at, one for each, from clusters: known samples in theirs, pairs as they should.
 
-        Where a sample of every cluster is known, labels that spread from these along the neighbour graph, or that a
-        logistic regression finds, take their place, if they clearly tell known samples that were held back better.
-        They then also stay in the penalty: the clusters that the objective finds by itself are not what is meant.
+        All then start at the clusters that agree best with the hints. In the geometry of mixtures, a mixture that is
+        held to the hints corrects them. Where several samples of every cluster are known, it has to tell known samples
+        that were held back; other labels take its place if they clearly do so better: the clusters as they were, those
+        that spread from known samples along the neighbour graph, or those of a logistic regression. What differs from
+        the clusters stays in the penalty: the objective by itself would return to them.
         """
-        if not len(self._known):
-            return labels
-        K, places = self.hints.n_clusters, self._places(problem)
-        labels = torch.from_numpy(match_clusters(self._labels.numpy(), labels[places].numpy(), K))[labels]
-        if len(set(self._labels.tolist())) == K > 1:
-            known = places.numpy(), self._labels.numpy()
-            if self._learners is None:
-                # They are the same for all restarts.
-                learners = (_spreading(problem.rows, K), _regression(problem.rows))
-                self._learners = [_cross_validate(learn, *known) for learn in learners]
-            _, best = _cross_validate(_matching(labels.numpy(), K), *known)
-            for found, right in self._learners:
+        K, known = self.hints.n_clusters, self._labels.numpy()
+        if K < 2 or not len(self.used):
+            return starts
+        places = self._places(problem).numpy()
+        at_known = places[self._known.numpy()]
+        clusters = min((labels.numpy() for labels in starts), key=lambda each: self._cost_of(each, at_known, places))
+        match = _matching(clusters, K)
+        is_enough = len(known) >= _FOLDS * K and len(np.unique(known)) == K
+        mixes = is_enough or (len(known) > 0 and isinstance(problem.geometry, Mixtures))
+        learn = _mixing(problem.rows, match, self._hold, places, K) if mixes else match
+        if is_enough:
+            best = _cross_validate(learn, at_known, known)
+            for other in (match, _spreading(problem.rows, K), _regression(problem.rows)):
+                right = _cross_validate(other, at_known, known)
                 # By more than chance: a standard error of the samples on which they differ.
                 if right.sum() > best.sum() + math.sqrt((right != best).sum()):
-                    labels, best = torch.where(found >= 0, found, labels), right
-                    self._learned = problem.inputs, labels
-        labels[places] = self._labels
-        return labels
+                    learn, best = other, right
+        found = learn(at_known, known)
+        member = np.eye(K)[np.where(found >= 0, found, match(at_known, known))]
+        self._hold(member, at_known, known, places)
+        labels = torch.from_numpy(member.argmax(1))
+        if learn is not match:
+            self._learned = problem.inputs, labels
+        return [labels] * len(starts)
+
+    def _cost_of(self, clusters: NDArray[np.int64], at_known: NDArray[np.int64], places: NDArray[np.int64]) -> int:
+        """How many hints do not hold in clusters (n,)."""
+        matched = _matching(clusters, self.hints.n_clusters)(at_known, self._labels.numpy())
+        return sum(self.violations(torch.from_numpy(matched[places])).values())
+
+    def _hold(
+        self,
+        member: NDArray[np.float64],
+        at_known: NDArray[np.int64],
+        known: NDArray[np.int64],
+        places: NDArray[np.int64],
+    ) -> None:
+        """Make samples at places (u,), which hints are of, members (n, K) of one cluster each, as the hints say.
+
+        Samples that must be linked choose the likeliest one together; in a few rounds each looks for one that none has
+        from which it must be apart.
+        """
+        K, part = member.shape[1], self._part
+        total = np.zeros((part.max() + 1, K))
+        np.add.at(total, part, np.log(member[places].clip(min=_UNLIKELY)))
+        labels = dict(zip(at_known.tolist(), known.tolist(), strict=True))
+        fixed = {p: labels[place] for p, place in zip(part.tolist(), places.tolist(), strict=True) if place in labels}
+        choice = total.argmax(1)
+        choice[list(fixed)] = list(fixed.values())
+        for _ in range(_ROUNDS):
+            before = choice.copy()
+            for p, others in self._apart.items():
+                if p not in fixed:
+                    # The fewest that it must be apart from, and of these the likeliest.
+                    choice[p] = np.lexsort((-total[p], np.bincount(choice[others], minlength=K)))[0]
+            if (choice == before).all():
+                break
+        member[places] = np.eye(K)[choice[part]]
 
     def _places(self, problem: MemoryProblem) -> Tensor:
-        """Which samples of the problem are the known ones; the nearest, where others were drawn."""
+        """Which samples of the problem (u,) hints are of; the nearest, where others were drawn."""
         if isinstance(self._inputs, _Positions):
-            return self._inputs.positions[self._known]
-        known = self._inputs(self._known).flatten(1)
+            return self._inputs.positions
+        known = self._inputs(torch.arange(len(self.used))).flatten(1)
         rows = torch.from_numpy(np.asarray(problem.rows.flat())).to(known)
         # Off the origin squares lose the digits that count.
         centre = rows.mean(0)
@@ -466,20 +521,50 @@ Learner = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.int64]]
 """From the places of known samples and their labels to labels of all (n,), −1 where none is found."""
 
 
-def _cross_validate(
-    learn: Learner, places: NDArray[np.int64], labels: NDArray[np.int64]
-) -> tuple[Tensor, NDArray[np.bool_]]:
-    """The labels (n,) that follow from known ones, and which of these (m,) follow from the others."""
-    fold, right = np.random.default_rng(0).permutation(len(places)) % _FOLDS, np.zeros(len(places), dtype=bool)
-    for k in range(min(_FOLDS, len(places))):
-        own = fold == k
+def _cross_validate(learn: Learner, places: NDArray[np.int64], labels: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which known labels (m,) follow from the others."""
+    # Each fold has some of each cluster, as far as they suffice.
+    order = np.random.default_rng(0).permutation(len(places))
+    order = order[np.argsort(labels[order], kind="stable")]
+    right = np.zeros(len(places), dtype=bool)
+    for k in range(_FOLDS):
+        own = np.isin(np.arange(len(places)), order[k::_FOLDS])
         right[own] = learn(places[~own], labels[~own])[places[own]] == labels[own]
-    return torch.from_numpy(learn(places, labels)), right
+    return right
 
 
 def _matching(clusters: NDArray[np.int64], K: int) -> Learner:
     """Clusters (n,) by the numbers of the known ones that they hold most of."""
     return lambda places, labels: match_clusters(labels, clusters[places], K)[clusters]
+
+
+def _mixing(rows: Rows, match: Learner, hold: Callable[..., None], used: NDArray[np.int64], K: int) -> Learner:
+    """Components of a Gaussian mixture that starts at clusters and is held to the hints, on samples ``used``.
+
+    It is fitted to some of the samples, these among them.
+    """
+    to_points = learn_points(
+        some_of(rows, max(_FEWEST_MIXED, _MOST_NUMBERS // math.prod(rows.shape))), _MIXED_COMPONENTS
+    )
+    points = np.concatenate([to_points(Rows(part)) for part in rows.parts()])
+    drawn = np.random.default_rng(0).permutation(len(points))[:_MOST_MIXED]
+    index, weight = np.union1d(drawn, used), weight_of(rows)
+    fitted, weight = points[index], weight[index]
+    steps = int(np.clip(_MOST_PRODUCTS / (fitted.size * fitted.shape[1] * K), _FEWEST_STEPS, _MIXING_STEPS))
+
+    def learn(places: NDArray[np.int64], labels: NDArray[np.int64]) -> NDArray[np.int64]:
+        member, before = np.eye(K)[match(places, labels)[index]], -math.inf
+        for _ in range(steps):
+            hold(member, np.searchsorted(index, places), labels, np.searchsorted(index, used))
+            mixture = Mixture.of(fitted, member * weight[:, None], REGULARISATION)
+            member, densities = normalise(mixture.log_joint(fitted))
+            value = float(weight @ densities / weight.sum())
+            if abs(value - before) < _MIXING_TOLERANCE:
+                break
+            before = value
+        return np.asarray(mixture.log_joint(points).argmax(1))
+
+    return learn
 
 
 def _spreading(rows: Rows, K: int) -> Learner:

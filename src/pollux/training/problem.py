@@ -144,6 +144,13 @@ class MemoryProblem:
         self.takes_integers = takes_integers
         self._integers = None if integers is None else Rows(integers, torch.int64, rows.device)
 
+    def with_geometry(self, geometry: Geometry | None) -> MemoryProblem:
+        """The same samples, related in another way; what is known of them stays known."""
+        other = copy.copy(self)
+        vars(other).pop("block", None)
+        other.geometry = None if geometry is None else geometry.adapt(self.rows)
+        return other
+
     def inputs(self, index: Tensor) -> Any:
         """What the model is given of samples (b,)."""
         if self.free_table:

@@ -69,9 +69,9 @@ def start(
     rows = problem.rows
     if spec.is_free and spec.init in ("auto", "kmeans++"):
         random = np.random.RandomState(run.seed)
-        for module in modules:
-            labels = _nearest_seeds(rows.flat(), spec.n_clusters, random)
-            _lean(module, labels if hints is None else hints.adapt_start(labels, problem))
+        labels = [_nearest_seeds(rows.flat(), spec.n_clusters, random) for _ in modules]
+        for module, own in zip(modules, labels if hints is None else hints.adapt_start(labels, problem), strict=True):
+            _lean(module, own)
     if spec.init not in ("kmeans", "graph"):
         return modules
     checkpoints = as_checkpoints(spec.training.checkpoint) if resumes else None
@@ -96,10 +96,10 @@ def _start_at_labels(
         run.seed,
         problem.sample_weight,
     )
+    if hints is not None:
+        labels = hints.adapt_start(labels, problem)
     if all(own is labels[0] for own in labels):
         del modules[1:], labels[1:]
-    if hints is not None:
-        labels = [hints.adapt_start(own, problem) for own in labels]
     if spec.is_free:
         for module, own in zip(modules, labels, strict=True):
             _lean(module, own)

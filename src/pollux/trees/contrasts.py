@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
+from sklearn.model_selection import KFold, cross_val_predict
 from sklearn.tree import DecisionTreeClassifier
 
 from pollux.data.encoding import Feature
-from pollux.metrics import adjusted_rand_index
+from pollux.metrics import RESTATED, adjusted_rand_index
 from pollux.trees.words import percent, write_value
 
 Array = NDArray[np.floating[Any]]
@@ -25,8 +26,8 @@ _MOST_SAID, _MOST_CANDIDATES, _MOST_PARTNERS = 3, 12, 3
 # Columns of at least this correlation say the same.
 _TOGETHER = 0.8
 _MOST_ROWS, _MOST_SOURCES, _FEWEST_ROWS = 2_000, 64, 20
-# Of this adjusted Rand index on, clusters are little more than one column.
-_RESTATED = 0.95
+# Of this adjusted Rand index on, a tree of the other columns tells the clusters too: they are no matter of one column.
+_TOLD_BY_OTHERS, _FOLDS = 0.5, 3
 
 
 @dataclass(frozen=True)
@@ -225,7 +226,7 @@ def _say_unlike(contrasts: Contrasts, cluster: int, nearest: int, at: int, featu
 
 
 def restated_column(values: Array, labels: NDArray[np.int64], features: Sequence[Feature]) -> str:
-    """The column of which the clusters are little more than the values or ranges; "" where there is none."""
+    """The column of which the clusters are little more than the values or ranges; "" where others tell them too."""
     step = max(1, len(labels) // _MOST_ROWS)
     values, labels = values[::step], labels[::step]
     n_clusters = len(np.unique(labels))
@@ -234,10 +235,20 @@ def restated_column(values: Array, labels: NDArray[np.int64], features: Sequence
     sources = of_sources(features)
     if len(sources) < 2:
         return ""
-    best, column = _RESTATED, ""
+    best, column = RESTATED, ""
     for source, own in list(sources.items())[:_MOST_SOURCES]:
         tree = DecisionTreeClassifier(max_leaf_nodes=max(n_clusters, len(own)), random_state=0)
         agreement = adjusted_rand_index(labels, tree.fit(values[:, own], labels).predict(values[:, own]))
         if agreement >= best and (agreement > best or not column):
             best, column = agreement, source
+    if not column or _tell(np.delete(values, sources[column], axis=1), labels):
+        return ""
     return column
+
+
+def _tell(values: Array, labels: NDArray[np.int64]) -> bool:
+    """Whether values (n, d) tell the clusters (n,) of rows that a small tree has not seen."""
+    tree = DecisionTreeClassifier(max_leaf_nodes=2 * len(np.unique(labels)), min_samples_leaf=2, random_state=0)
+    # Not by order: files are often sorted.
+    folds = KFold(_FOLDS, shuffle=True, random_state=0)
+    return adjusted_rand_index(labels, cross_val_predict(tree, values, labels, cv=folds)) >= _TOLD_BY_OTHERS

@@ -48,6 +48,8 @@ _RESTATED, _MOST_SHOWN = 0.95, 3
 _LEAST_CONTRAST = 0.2
 # A condition that more of the rows of other clusters fulfil is no part of a name.
 _MOST_OTHERS = 0.8
+# What holds for fewer of the rows of a cluster holds "mostly".
+_USUAL = 0.8
 
 
 class Condition(NamedTuple):
@@ -604,6 +606,16 @@ def _name_values(columns: Array, inside: NDArray[np.bool_], features: Features) 
     return name
 
 
+def _compare_value(feature: Feature, opposite: str, share: float, size: float) -> str:
+    """What is true of the share of a cluster that has a value, which is more or less than that of the others."""
+    name, value = feature.column or feature.source, feature.value
+    if size < 0 and opposite:
+        value, share, size = opposite, 1 - share, -size
+    if size < 0:
+        return f"{name} less often {value}"
+    return f"{name} {'is' if share >= _USUAL else 'is mostly' if share > 1 / 2 else 'more often'} {value}"
+
+
 def _name(
     rule: Sequence[Condition],
     columns: Array,
@@ -615,8 +627,9 @@ def _name(
     """A short name that no other cluster has: by the rule, then by the columns whose means differ most."""
     if inside.all():
         return "all rows"
-    # Of each column, which is said once.
+    # Of each column, which is said once, and the conditions that this is about.
     told: dict[str, str] = {}
+    about: dict[str, list[Condition]] = {}
     is_plain = is_telling and len(rule) == 1 and " is not " not in _in_words(rule[0], features)
     values = "" if is_plain else _name_values(columns, inside, features)
     if values and values not in taken:
@@ -627,6 +640,9 @@ def _name(
             # What nearly all others are too tells little.
             continue
         said = _in_words(condition, features)
+        if said.endswith(" is not other"):
+            # Which values these are is not said.
+            continue
         if condition.is_bounded and not feature.value:
             level = _level(condition, columns[:, condition.column], inside)
             level = level.replace("high", "late").replace("low", "early") if feature.is_date else level
@@ -634,23 +650,35 @@ def _name(
         before = told.get(feature.source, "")
         if " is not " in before and " is " in said:
             # One value that it has tells more than those that it has not.
+            about[feature.source] = [*about[feature.source], condition] if " is not " in said else [condition]
             said = f"{before} or {feature.value}" if " is not " in said else said
             told[feature.source] = said
         told.setdefault(feature.source, said)
-    words, used = list(told.values()), set(told)
+        about.setdefault(feature.source, [condition])
+    words, used = [], set(told)
+    for source, said in told.items():
+        is_usual = _holds(about[source], columns)[inside].mean() >= _USUAL
+        name = features[about[source][0].column].column or source
+        is_value = said.startswith(f"{name} is ")
+        mostly = f"{name} is mostly {said.removeprefix(f'{name} is ')}" if is_value else f"mostly {said}"
+        words.append(said if is_usual else mostly)
     if words and ", ".join(words) not in taken:
         return ", ".join(words)
-    contrast = _contrast(columns, inside)
+    contrast, opposite = _contrast(columns, inside), opposites(features)
     for at in np.argsort(-np.abs(contrast), kind="stable"):
         feature, size = features[at], contrast[at]
         # A column is said once.
         if feature.source in used or not size:
             continue
+        share = (columns[inside, at] == 1).mean()
+        if feature.value == "other" and (size < 0 or share <= 1 / 2):
+            # That some have them, or have not, tells as little.
+            continue
         if words and abs(size) < _LEAST_CONTRAST and ", ".join(words) not in taken:
             break
         used.add(feature.source)
         if feature.value:
-            words.append(f"{feature.column or feature.source} {'often' if size > 0 else 'rarely'} {feature.value}")
+            words.append(_compare_value(feature, opposite.get(int(at), ""), share, size))
         else:
             levels = ("late", "early") if feature.is_date else ("high", "low")
             words.append(f"rather {levels[int(size < 0)]} {feature.name}")
