@@ -33,8 +33,7 @@ def refused(*arguments: object, says: str = "") -> str:
     assert says in answer.err
     assert not IN_PYTHON.search(answer.err), "an option is spelled as in Python"
     assert tree(Path()) == before
-    if not answer.err.startswith("usage"):
-        assert answer.err.count("\n") == 1
+    assert answer.err.count("\n") == 1
     return answer.err
 
 

@@ -35,6 +35,7 @@ _IMPORTED = [
         "pyarrow.parquet",
         "pyarrow.csv",
         "torch._dynamo",
+        "torch.distributed",
     ),
 ]
 # What changes a folder. Each is announced before it happens.
@@ -56,7 +57,7 @@ class Child:
         # Not in the folder, whose disk may be full.
         self._printed = [Path(tempfile.gettempdir()) / f"{os.urandom(9).hex()}.{name}" for name in ("out", "err")]
         self.started = time.monotonic()
-        self.process: BaseProcess = _server().Process(
+        self.process: BaseProcess = server().Process(
             target=_run, args=(str(folder), words, [str(path) for path in self._printed], dict(sabotage or {}))
         )
         self.process.start()
@@ -64,6 +65,11 @@ class Child:
     @property
     def is_running(self) -> bool:
         return self.process.is_alive()
+
+    @property
+    def printed(self) -> str:
+        """What it has printed so far."""
+        return self._printed[0].read_text(encoding="utf-8") if self._printed[0].exists() else ""
 
     def send(self, number: signal.Signals) -> None:
         if self.process.pid is not None and self.process.is_alive():
@@ -95,13 +101,16 @@ class Child:
         return self.end()
 
 
-def _server() -> Any:
+def server() -> Any:
+    """What forks processes that have imported all this; a process has one, for whoever asks first."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(_IMPORTED)
     return context
 
 
 def _run(folder: str, words: tuple[Any, ...], printed: list[str], sabotage: dict[str, Any]) -> None:
+    from pollux.inspection import structure
+
     os.chdir(folder)
     for number, path in enumerate(printed, start=1):
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -114,6 +123,8 @@ def _run(folder: str, words: tuple[Any, ...], printed: list[str], sabotage: dict
     warnings.simplefilter("ignore", ResourceWarning)
     for name, value in sabotage.items():
         SABOTAGE[name](value)
+    # As in tests of the same process.
+    structure._FOLDS = 2
     if callable(words[0]):
         words[0](*words[1:])
         code = 0

@@ -1,6 +1,7 @@
 """What is wrong with what the user gave, apart from what is wrong with us."""
 
 import re
+import shlex
 import struct
 import sys
 import tokenize
@@ -85,8 +86,8 @@ def option(name: str, value: Any = _UNSET, group: str = "") -> str:
     >>> option("missing", "mean", group="Scaling")
     "Scaling(missing='mean')"
     >>> with command_line():
-    ...     option("image_size", 32), option("header", False), option("missing")
-    ('--image-size 32', '--no-header', '--missing')
+    ...     option("image_size", 32), option("header", False), option("missing"), option("drop", "height (cm)")
+    ('--image-size 32', '--no-header', '--missing', "--drop 'height (cm)'")
     """
     if not _ON_COMMAND_LINE.get():
         spelled = f"{name}=" if value is _UNSET else f"{name}={value!r}"
@@ -94,4 +95,7 @@ def option(name: str, value: Any = _UNSET, group: str = "") -> str:
     flag = "--" + name.replace("_", "-")
     if value is _UNSET or value is True:
         return flag
-    return f"--no-{flag[2:]}" if value is False else f"{flag} {value}"
+    if value is False:
+        return f"--no-{flag[2:]}"
+    # What begins with a dash would be another option.
+    return f"{flag}{'=' if str(value).startswith('-') else ' '}{shlex.quote(str(value))}"

@@ -23,6 +23,7 @@ import pandas as pd
 import pytest
 
 from commands import refused
+from coverings import IS_FULL, in_full
 from data_files import FAST, Answer, delimited, frame, pixels, tree, write_bytes
 from data_files import pollux as answered
 from data_files import write_images as images_in
@@ -84,7 +85,7 @@ MORE: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
 
 # Others are read by the same means as these; make test-faults runs them too.
 FORMATS = ["table.parquet", "arrays.npz", "images"]
-if os.environ.get("POLLUX_FAULTS") == "full":
+if IS_FULL:
     FORMATS += ["packed.csv.gz", "tabs.tsv", "stream.arrow", "array.npy"]
 
 
@@ -139,6 +140,7 @@ def test_bad_input_is_one_line(tmp_path: Path) -> None:
     assert tree(tmp_path) == before
 
 
+@in_full
 def test_whoever_has_seen_enough_may_leave(run: Path, tmp_path: Path) -> None:
     """As head does: the rest need not be written, and nobody complains."""
     head, *rows = delimited(frame()).splitlines(keepends=True)
@@ -330,11 +332,12 @@ def test_ctrl_c_in_training_keeps_what_was_learned(run: Path, tmp_path: Path) ->
 @pytest.mark.parametrize(
     "number",
     # The other takes the same way, and is sent at every change of a file by the tests of faults.
-    [signal.SIGTERM, *([signal.SIGINT] if os.environ.get("POLLUX_FAULTS") == "full" else [])],
+    [signal.SIGTERM, *([signal.SIGINT] if IS_FULL else [])],
 )
 def test_a_signal_before_the_first_epoch_leaves_a_checkpoint(tmp_path: Path, number: signal.Signals) -> None:
-    np.save("large.npy", np.random.default_rng(0).normal(size=(400_000, 8)).astype(np.float32))
-    child = Child(tmp_path, "fit", "large.npy", "--out", "stopped")
+    np.save("rows.npy", np.random.default_rng(0).normal(size=(2_000, 8)).astype(np.float32))
+    options = ("--clusters", 3, "--batch-size", 100, "--out", "stopped")
+    child = Child(tmp_path, "fit", "rows.npy", *options, sabotage={"slow_steps": 0.2})
     child.wait_for(lambda: list(Path("stopped").glob("unfinished/*.safetensors")))
     child.send(number)
     ended = child.end()
@@ -366,6 +369,10 @@ def test_ctrl_c_while_it_starts_leaves_nothing(run: Path, tmp_path: Path) -> Non
 def test_an_option_that_is_nearly_known_is_named(data: Path) -> None:
     assert "Did you mean '--columns'?" in refused("fit", data, "--colums", "size")
     assert "Did you mean" not in refused("fit", data, "--zzzzzz")
+    # By what other programs call it.
+    assert "Did you mean '--delimiter'?" in refused("fit", data, "--sep", ";")
+    # One line says it, and where to read more.
+    assert refused("fit", data, "--epochs", "many").endswith(" See: pollux fit --help\n")
     # Before the data are looked at.
     assert "Did you mean 'rbf'?" in refused("fit", "nowhere.csv", "--geometry", "rfb:gamma=1")
 

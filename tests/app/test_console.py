@@ -16,7 +16,7 @@ import pytest
 from commands import good
 from data_files import FAST, frame, pollux, write_table
 from pollux.app import cli
-from pollux.app.console import printable
+from pollux.app.console import Console, printable
 
 full = pytest.mark.skipif(os.environ.get("POLLUX_FAULTS") != "full", reason="make test-faults runs it")
 COMMAND = Path(sys.executable).with_name("pollux")
@@ -135,6 +135,15 @@ def test_nothing_that_is_printed_is_obeyed_by_a_terminal() -> None:
     assert printable("\x1b]0;title\x07 \x9b2J \x7f \u202e \ud800\r\n") == (
         r"\u001b]0;title\u0007 \u009b2J \u007f \u202e \ud800\u000d\u000a"
     )
+
+
+def test_no_cell_floods_a_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+    long = "\0" * 5_000_000
+    Console().echo(long)
+    Console().note(long)
+    printed = capfd.readouterr()
+    assert max(map(len, printed)) < 200_000
+    assert printed.out.endswith("…\n")
 
 
 def test_names_and_values_are_printed_without_control_characters() -> None:

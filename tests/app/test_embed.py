@@ -166,6 +166,12 @@ def test_a_table_of_texts_is_clustered_by_the_shortest_command() -> None:
     summary = summary_of("runs/r")
     assert summary["recipe"] == "embeddings"
     assert {cluster["name"].split(", ")[0].split()[0] for cluster in summary["clusters"]} == set(WORDS)
+    # The table and the page are about the file of the texts.
+    assert "  review     text      by its vectors, e00 … e63 (wordllama)\n" in answer.out
+    assert "  id         not used  texts are clustered by their vectors alone\n" in answer.out
+    assert "60 rows, 64 features: e00, e01" in answer.out
+    good("report", "runs/r")
+    assert "<title>r.csv" in Path("runs/r/report.html").read_text()
     good("embed", "r.csv", "--text", "review", "--out", "new.parquet")
     good("predict", "runs/r", "new.parquet", "--out", "p.csv")
     assert sorted(pd.read_csv("p.csv")["cluster"].value_counts()) == [20, 20, 20]

@@ -502,7 +502,7 @@ def test_a_bare_command_finds_the_number_and_uses_the_recipe(tmp_path: Path, mon
     noise = pd.DataFrame(random.normal(size=(60, 3)), columns=["a", "b", "c"])
     noise.to_csv("noise.csv", index=False)
     answer = good("fit", "noise.csv", "--objective", "mmd_ova", "--epochs", 1, "--out", "none")
-    assert "no number of clusters is clear:" in answer.out
+    assert "a quick look does not tell how many clusters there are:" in answer.out
     assert summary_of("none")["recipe"] is None
 
 

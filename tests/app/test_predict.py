@@ -116,8 +116,9 @@ def test_values_that_training_has_not_seen_are_noted(run: Path) -> None:
     data.loc[[3, 4], "colour"] = "purple"
     table_in(Path(), "plain.csv", data)
     answer = good("predict", run, "plain.csv", "--out", "new.csv")
-    assert (
-        answer.err == "note: 2 values of column 'colour' were not seen in training; they count as none of its values\n"
+    assert answer.err == (
+        "note: 2 values of column 'colour' were not seen in training, such as 'purple'; they count as none of its "
+        "values\n"
     )
     answer = good("predict", run, "plain.csv", "--out", "new.csv", "--json")
     assert json.loads(answer.out)["unseen"] == {"colour": 2}

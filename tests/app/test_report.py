@@ -210,7 +210,7 @@ def test_values_that_were_not_seen_and_columns_that_moved_are_told_of_other_rows
     new.loc[:29, "colour"] = "pink"
     new.to_parquet("new.parquet")
     answer = good("report", "run", "--against", "new.parquet")
-    told = "30 values of column 'colour' were not seen in training, 10.0% of the rows."
+    told = "30 values of column 'colour' were not seen in training, such as 'pink'; 10.0% of the rows."
     assert f"note: new.parquet: {told}\n" in answer.err
     assert "Warning" not in answer.err
     page = Path("run/report.html").read_text(encoding="utf-8")
@@ -219,3 +219,16 @@ def test_values_that_were_not_seen_and_columns_that_moved_are_told_of_other_rows
     row = rf"count</bdi></th><td>.*?</td><td>.*?</td><td>\+{moved:.2f} standard deviations</td><td>100%"
     assert re.search(row, page)
     assert good("report", "run", "--against", "new.parquet", "--quiet") == (0, "", "")
+
+
+def test_identifiers_that_repeat_name_no_row() -> None:
+    data = frame()
+    data.insert(0, "number", np.arange(len(data)) % 10 + 1)
+    data.insert(1, "key", [f"N{row}" for row in range(len(data))])
+    data.to_csv("keyed.csv", index=False)
+    data.drop(columns=["key", "name"], errors="ignore").to_csv("numbered.csv", index=False)
+    as_id = ["--as", "id", "number"]
+    good("fit", "keyed.csv", *FAST, *as_id, "--as", "id", "key", "--out", "keyed")
+    assert gather_findings("keyed").row_name(12) == "N12"
+    good("fit", "numbered.csv", *FAST, *as_id, "--out", "numbered")
+    assert gather_findings("numbered").row_name(12) == "Sample 12"

@@ -14,7 +14,7 @@ from data_files import plan_table
 from pollux.data.encoding import Category, Date, Number, TableEncoding
 from pollux.data.spellings import DATES, read_times, written_numbers
 from pollux.data.survey import Choices
-from pollux.errors import InputError
+from pollux.errors import InputError, command_line
 
 N = 40
 
@@ -254,15 +254,60 @@ def test_columns_that_tell_little_are_left_out(name: str, values: Any, says: str
     assert plan(list(values), name, use=[name]).decisions[1].used
 
 
-def test_texts_that_differ_in_nearly_all_rows_are_identifiers() -> None:
+def test_texts_that_differ_in_nearly_all_rows_tell_them_apart() -> None:
     """One name that occurs twice, or is not known, does not make the others less telling."""
     names = [f"n{index}" for index in range(N - 1)]
     for values in ([*names, "n0"], [*names, None]):
-        assert decided(values, "town") == ("id", False, "an identifier: nearly each row has its own value")
-        assert plan(values, "town").identifiers == ("town",)
+        assert decided(values, "town name") == ("id", False, "an identifier: nearly each row has its own value")
+        # What its name does not say is not said either: these may be measurements with notes.
+        assert decided(values, "radius")[::2] == ("id", "too many different values: nearly each row has its own")
+        assert plan(values, "radius").identifiers == ("radius",)
     tagged = [f"N{index % 25}A{index % 2}" for index in range(2 * N)]
     assert decided(tagged, "Individual ID")[::2] == ("id", "an identifier: 50 different values, and its name says so")
     assert decided(tagged, "hometown")[::2] == ("text", "50 different values")
+
+
+def test_vectors_are_suggested_for_sentences_alone() -> None:
+    def reason(*texts: str) -> str:
+        with command_line():
+            return decided([f"{texts[index % len(texts)]} {index}" for index in range(20)], "the text")[2]
+
+    assert reason("It rains again in the north", "we saw two dogs").endswith(": --text 'the text'")
+    for others in ("2009 W. 6th St.", "Autauga County, AL", "Cumings, Mrs. John Bradley", "1948.03.09 - 1958.06.18"):
+        assert "--text" not in reason(others)
+
+
+def test_columns_that_are_called_like_known_classes_are_named() -> None:
+    species = ["a", "b", "c", "c"] * 10
+    with command_line():
+        said = "'class' is called like a known class: --label class scores against it instead of clustering on it"
+        assert decided(species, "class") == ("text", True, f"3 values; {said}")
+        assert "--label 'Class name'" in decided(species, "Class name")[2]
+        assert "known class" in decided([0, 1] * 20, "target")[2]
+    assert "X.drop(columns='target')" in decided([0, 1] * 20, "target")[2]
+    # Those that are asked for, measurements and columns of other names are not.
+    assert "known class" not in decided(species, "class", use=["class"])[2]
+    assert not decided([0.5, 1] * 20, "y")[2]
+    assert not decided([0, 99] * 20, "y")[2]
+    assert not decided([0, 1] * 20)[2]
+
+
+def test_a_shortened_table_begins_with_columns_that_are_not_as_most() -> None:
+    many = {f"{chr(97 + index)}{chr(97 + index // 2)}": np.arange(N) ** 1.5 for index in range(20)}
+    table = pa.table({**many, "kind": ["a", "b"] * 20, "target": [0, 1] * 20})
+    found = plan_table(table, Choices(missing="mean")).decisions
+    _, first, second, *others, last = found.lines(5)
+    assert first.split()[:2] == ["target", "number"]
+    assert second.split()[:2] == ["kind", "text"]
+    assert [line.split()[0] for line in others] == list(many)[:3]
+    assert last == "  … and 17 more, number"
+    # All of them are in their order.
+    assert [line.split()[0] for line in found.lines(60)[1:]] == [*many, "kind", "target"]
+
+
+def test_codes_of_digits_are_not_words_among_numbers() -> None:
+    codes = [f"{index:03}" for index in range(1, 400, 2)]
+    assert decided(codes * 2, "county")[2] == "200 different values"
 
 
 @pytest.mark.parametrize("name", ["year", "hour", "age", "width", "price_index", "acid", "number of rooms"])
@@ -304,8 +349,7 @@ def spread(values: Any, scaling: str = "standard") -> float:
     return float(plan(values, scaling=scaling).encode(table)[:, 1:].var(0, dtype=np.float64).sum())
 
 
-@pytest.mark.parametrize("scaling", ["standard", "auto", "global"])
-@pytest.mark.parametrize("count", [3, 7, 20, 35])
+@pytest.mark.parametrize(("scaling", "count"), [("standard", 3), ("auto", 7), ("global", 20), ("auto", 35)])
 def test_a_column_of_text_weighs_as_one_column_of_numbers(scaling: str, count: int) -> None:
     values = [f"v{index % count}" for index in range(6 * count)]
     assert spread(values, scaling) == pytest.approx(1, rel=1e-5)

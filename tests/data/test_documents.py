@@ -35,6 +35,17 @@ def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.chdir(tmp_path)
 
 
+def test_a_query_without_rows_is_to_blame_for_that(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "x.db")) as base:
+        base.execute("CREATE TABLE t (a)")
+        base.execute("INSERT INTO t VALUES (1)")
+        base.commit()
+    source = open_data(tmp_path / "x.db", Reading(sql="SELECT a FROM t WHERE a > 5"))
+    for read in (source.read, source.blocks):
+        with pytest.raises(InputError, match=r"The query \(sql=\) gave no rows of .*x\.db"):
+            read()
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chunk_files import Numbered, read_all
+from coverings import IS_FULL, examples
 from pollux.data.shuffling import BatchSizes, in_order, shards, shuffled
 from pollux.errors import InputError
 
@@ -43,7 +44,7 @@ def _no_thread_is_left() -> Iterator[None]:
 lengths_of_chunks = st.lists(st.integers(0, 9), min_size=1, max_size=12)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     lengths=lengths_of_chunks,
     n_batches=st.integers(1, 20),
@@ -90,13 +91,16 @@ def test_seeds_decide_about_the_order() -> None:
     assert few[0] != few[1]
 
 
+SEEDS = 600 if IS_FULL else 150
+
+
 def test_a_window_is_shuffled_evenly() -> None:
     """Over many seeds, each row is anywhere in the epoch equally often."""
-    places = np.array([np.argsort(flat(numbers(shuffled(Numbered([2] * 5), [10], seed)))) for seed in range(600)])
-    np.testing.assert_allclose(places.mean(0), 4.5, atol=4.5 * 2.9 / 600**0.5)
+    places = np.array([np.argsort(flat(numbers(shuffled(Numbered([2] * 5), [10], seed)))) for seed in range(SEEDS)])
+    np.testing.assert_allclose(places.mean(0), 4.5, atol=4.5 * 2.9 / SEEDS**0.5)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(lengths=lengths_of_chunks, parts=st.integers(1, 6), seed=st.integers(0, 99))
 def test_shards_cover_all_rows_once(lengths: list[int], parts: int, seed: int) -> None:
     chunks = Numbered(lengths)
@@ -111,7 +115,7 @@ def test_shards_cover_all_rows_once(lengths: list[int], parts: int, seed: int) -
     assert sorted(flat(rows)) == list(range(sum(lengths)))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(lengths=lengths_of_chunks.filter(any), parts=st.integers(1, 40))
 def test_slices_hold_the_same_rows_in_enough_chunks(lengths: list[int], parts: int) -> None:
     chunks = Numbered(lengths)

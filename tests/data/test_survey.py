@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chunk_files import folder_of, read_all, table_of
+from coverings import examples
 from data_files import plan_array, plan_table, survey_array, survey_table
 from pollux.data import survey as surveys
 from pollux.data.shuffling import shards
@@ -55,7 +56,7 @@ def outcome(plan: Callable[[], Any]) -> Any:
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     parts=tables_in_parts(),
     choices=st.sampled_from(

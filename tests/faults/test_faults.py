@@ -45,6 +45,7 @@ import pytest
 import torch
 
 import fault_runs
+from coverings import IS_FULL, in_full
 from data_files import frame, tree, write_table
 from fault_runs import Child, Ended, contents, results
 from pollux import GeminiClustering, Training, load
@@ -54,11 +55,9 @@ from pollux.io import tensors as checked_tensors
 from pollux.training import Checkpoints, NotFiniteError, NumericalWarning
 from pollux.training.checkpoints import FORMAT, VERSION, unpack
 
-IS_FULL = os.environ.get("POLLUX_FAULTS") == "full"
-KILLS = 20 if IS_FULL else 4
+KILLS = 20 if IS_FULL else 2
 STRIKES = 10 if IS_FULL else 2
 
-full = pytest.mark.skipif(not IS_FULL, reason="make test-faults runs it")
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no such signals")
 
 COMMON = ("--clusters", 3, "--objective", "mmd_ova", "--checkpoint-every", "1 step")
@@ -96,7 +95,7 @@ SCRIPTS: dict[str, Callable[[str], None]] = {
         fault_runs.one_of_three_fails,
     )
 }
-SHORT_WAYS = ("in closed form", "kept batches", "streamed")
+SHORT_WAYS = ("streamed",)
 SHORT_SCRIPTS = ("restarts_one_by_one",)
 
 
@@ -221,7 +220,7 @@ def test_a_run_killed_at_any_change_of_a_file_ends_with_the_same_bits(
     changes = changes_of(tmp_path / "counted", *words)
     assert any("half of .checkpoint" in change for change in changes)
     assert any(change.startswith("os.rename run/.new-") for change in changes)
-    for number in some(range(1, len(changes) + 1), 5):
+    for number in some(range(1, len(changes) + 1), 4):
         folder = tmp_path / str(number)
         folder.mkdir()
         ended = Child(folder, *words, sabotage={"kill_at_change": number}).end()
@@ -236,7 +235,7 @@ def test_a_run_killed_at_any_change_of_a_file_ends_with_the_same_bits(
             assert left == set(), changes[number - 1]
 
 
-@full
+@in_full
 def test_a_run_killed_while_it_is_prolonged_ends_with_the_same_bits(
     data: Path, whole: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -377,7 +376,7 @@ def test_no_damage_of_a_file_goes_unnoticed(unfinished: Path, tmp_path: Path) ->
     tensors, description = checked_tensors.read(good, FORMAT, [VERSION], "checkpoint")
     path = tmp_path / "copy.safetensors"
     moments = fault_runs.moments(1)
-    for turn in range(3000 if IS_FULL else 150):
+    for turn in range(3000 if IS_FULL else 60):
         shutil.copyfile(good, path)
         (truncate, flip, flip_in_the_header)[turn % 3](path, moments)
         try:
@@ -700,7 +699,7 @@ def checkpoint_number(run: Path) -> int:
     return max((int(path.stem[11:]) for path in run.glob("unfinished/checkpoint-*.safetensors")), default=0)
 
 
-@full
+@in_full
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="processes cannot be seen here")
 @pytest.mark.parametrize("ranks", [["1"], ["0"], ["0", "1"]], ids="-".join)
 def test_processes_that_are_started_again_end_with_the_same_bits(
@@ -715,7 +714,7 @@ def test_processes_that_are_started_again_end_with_the_same_bits(
     assert json.loads((tmp_path / "run/summary.json").read_text())["resumed_after"]
 
 
-@full
+@in_full
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="processes cannot be seen here")
 def test_a_launcher_that_is_asked_to_end_leaves_a_checkpoint(
     data: Path, together: dict[str, Any], tmp_path: Path
@@ -948,7 +947,11 @@ def test_two_scripts_do_not_share_checkpoints(tmp_path: Path) -> None:
 # Ctrl-C and SIGTERM
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+def signal_name(number: signal.Signals) -> str:
+    return "Ctrl-C" if number == signal.SIGINT else number.name
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, *([signal.SIGTERM] if IS_FULL else [])], ids=signal_name)
 @pytest.mark.parametrize("way", [way for way in WAYS if "kept" not in way] if IS_FULL else ["now and then"])
 def test_a_run_that_is_asked_to_stop_goes_on_to_the_same_bits(
     data: Path, whole: Callable[..., Any], tmp_path: Path, way: str, number: signal.Signals
@@ -992,7 +995,7 @@ def test_a_run_that_is_asked_to_stop_goes_on_to_the_same_bits(
     raise AssertionError("it never ends")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, *([signal.SIGINT] if IS_FULL else [])], ids=signal_name)
 def test_kept_batches_that_are_asked_to_stop_come_close(
     data: Path, whole: Callable[..., Any], tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -1096,7 +1099,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
 needs_limits = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory cannot be limited here")
 
 
-@full
+@in_full
 @needs_limits
 def test_the_batch_size_that_is_told_does_fit(many: Path, tmp_path: Path) -> None:
     options = ("--clusters", 3, "--restarts", 1, "--epochs", 2, "--geometry", "rbf", "--out", "run")
@@ -1111,7 +1114,7 @@ def test_the_batch_size_that_is_told_does_fit(many: Path, tmp_path: Path) -> Non
     assert_good(ended)
 
 
-@full
+@in_full
 @needs_limits
 def test_rows_that_could_not_be_held_are_streamed(tmp_path: Path) -> None:
     rows = np.lib.format.open_memmap(tmp_path / "large.npy", "w+", dtype=np.float32, shape=(400_000, 200))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import json
 import math
-import os
 import random
 import time
 import traceback
@@ -26,6 +25,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from coverings import IS_FULL
 from pollux import MLP, Gemini, GeminiClustering, GeminiTree, KernelModel, Scaling, SoftTree, Training, load
 from pollux.errors import InputError
 from pollux.geometry import resolve
@@ -33,10 +33,9 @@ from pollux.io import tensors as tensor_files
 from pollux.spec import Spec
 
 resource = pytest.importorskip("resource", reason="this system does not tell how much memory was used")
-IS_FULL = os.environ.get("POLLUX_FAULTS") == "full"
-MODEL_FILES = 12_000 if IS_FULL else 150
-CHECKPOINTS = 1_000 if IS_FULL else 30
-TREES = 3_000 if IS_FULL else 100
+MODEL_FILES = 12_000 if IS_FULL else 80
+CHECKPOINTS = 1_000 if IS_FULL else 12
+TREES = 3_000 if IS_FULL else 60
 
 GOLDEN = Path(__file__).parent.parent / "io" / "golden"
 X = np.random.default_rng(0).normal(size=(30, 4))

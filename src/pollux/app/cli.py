@@ -142,17 +142,39 @@ def _explain(error: Exception, command: str | None) -> int:
     return OUR_FAULT
 
 
+# What other programs call our options.
+_SYNONYMS = {
+    **dict.fromkeys(("--sep", "--separator"), "--delimiter"),
+    **dict.fromkeys(("--k", "--n", "--num-clusters", "--nclusters"), "--clusters"),
+    **dict.fromkeys(("--target", "--class", "--y"), "--label"),
+    **dict.fromkeys(("--output", "--output-dir", "--dir"), "--out"),
+    **dict.fromkeys(("--exclude", "--ignore", "--skip"), "--drop"),
+    **dict.fromkeys(("--include", "--features"), "--columns"),
+    **dict.fromkeys(("--sheet", "--sheet-name"), "--array"),
+    **dict.fromkeys(("--query", "--table"), "--sql"),
+    **dict.fromkeys(("--index", "--index-col"), "--as"),
+    **dict.fromkeys(("--na-values", "--null"), "--na"),
+    **dict.fromkeys(("--kernel", "--metric"), "--geometry"),
+    "--lr": "--learning-rate",
+    "--force": "--overwrite",
+}
+
+
 class Parser(argparse.ArgumentParser):
-    """Complains of words as a terminal can show them, and names the option that may have been meant."""
+    """Complains in one line, as a terminal can show it, and names the option that may have been meant."""
 
     chosen: argparse.ArgumentParser | None = None
 
     def error(self, message: str) -> NoReturn:
-        known = (self.chosen or self)._option_string_actions
+        command = self.chosen or self
+        known = command._option_string_actions
         unknown = [word.partition("=")[0] for word in message.split() if word.startswith("--")]
+        message = message.rstrip(".") + "."
         if message.startswith("unrecognized") and unknown:
-            message += f".{did_you_mean(unknown[0], known)}"
-        super().error(printable(message))
+            meant = _SYNONYMS.get(unknown[0], "")
+            message += f" Did you mean {meant!r}?" if meant in known else did_you_mean(unknown[0], known)
+        say(f"{command.prog}: {printable(message)} See: {command.prog} --help")
+        self.exit(BAD_INPUT)
 
 
 def parser(chosen: str | None = None) -> argparse.ArgumentParser:

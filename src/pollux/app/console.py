@@ -17,6 +17,9 @@ from pollux.progress import show_progress
 
 GOOD, OUR_FAULT, BAD_INPUT, DIVERGED, STOPPED = 0, 1, 2, 3, 130
 
+# Of a line for people. A cell may hold a book.
+_LONGEST = 20_000
+
 FORMATS = "CSV, TSV, Parquet, Feather/Arrow, JSON, Excel, SQLite, .npy, .npz, or a folder of images or of tables"
 
 
@@ -33,7 +36,11 @@ def printable(line: str) -> str:
 
 def say(line: str) -> None:
     """Print a line on standard error."""
-    print(printable(line), file=sys.stderr)
+    print(_readable(line), file=sys.stderr)
+
+
+def _readable(line: str) -> str:
+    return printable(line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…")
 
 
 def counted(count: int, noun: str) -> str:
@@ -58,7 +65,7 @@ class Console:
     def echo(self, line: str) -> None:
         """Print a line for people."""
         if not (self.quiet or self.as_json):
-            print(printable(line))
+            print(_readable(line))
 
     def print_json(self, text: str) -> None:
         """Print what other programs read."""

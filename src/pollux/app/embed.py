@@ -6,6 +6,7 @@ import argparse
 import importlib
 import json
 import os
+import shlex
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pollux.app.console import GOOD, Console
 from pollux.app.run_folder import MadeVectors
-from pollux.app.settings import Settings
+from pollux.app.settings import STANDARD_INPUT, Settings
 from pollux.data.arrow import are_sentences, no_column, plain
 from pollux.errors import InputError, option
 from pollux.io.parsing import parse_json
@@ -83,13 +84,13 @@ def run(options: argparse.Namespace) -> int:
             _chunks(source, text, options.image_size, dict.fromkeys(options.keep, "--keep")),
             encoder,
             out,
-            _facts(encoder, text, options.image_size),
+            _facts(encoder, text, options.image_size, source),
             options.batch_size,
             caches=not options.no_cache,
         )
     for note in source.notes():
         console.note(note)
-    console.echo(f"{n:,} vectors written to {out}; next: pollux fit {out}")
+    console.echo(f"{n:,} vectors written to {out}; next: pollux fit {shlex.quote(str(out))}")
     return GOOD
 
 
@@ -128,7 +129,8 @@ def embed_texts(
     # Whatever is wrong with them is said before anything is written.
     first = next(chunks)
     path.parent.mkdir(parents=True, exist_ok=True)
-    _write_vectors(chain([first], chunks), found, path, _facts(found, text, _IMAGE_SIZE))
+    named = "standard input" if settings.data == STANDARD_INPUT else source.path.name
+    _write_vectors(chain([first], chunks), found, path, _facts(found, text, _IMAGE_SIZE, source, named))
     return replace(settings, data=str(path), kinds=dict.fromkeys([*identifiers, text], "id"))
 
 
@@ -188,9 +190,16 @@ def embed_alike(source: Source, made: MadeVectors, keep: Iterable[str], folder: 
     return open_data(path)
 
 
-def _facts(encoder: Encoder, text: str | None, image_size: int) -> dict[str, str]:
+def _facts(encoder: Encoder, text: str | None, image_size: int, source: Source, data: str = "") -> dict[str, str]:
     """What a Parquet file says of the vectors in it, so that new samples can become vectors in the same way."""
-    made = MadeVectors(encoder=encoder.name, fingerprint=encoder.fingerprint or "", text=text, image_size=image_size)
+    made = MadeVectors(
+        encoder=encoder.name,
+        fingerprint=encoder.fingerprint or "",
+        text=text,
+        image_size=image_size,
+        data=data or source.path.name,
+        columns=source.names(),
+    )
     return {_NOTED: json.dumps(made, ensure_ascii=False)}
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-from collections import Counter
 from typing import Any
 
 from pollux.app.console import GOOD, Console
@@ -40,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
     # Complaints come before torch is imported, which takes seconds.
     run_folder.model_path(options.run_folder)
     from pollux.app import run_data
-    from pollux.data.encoding import Feature
+    from pollux.data.encoding import Feature, UnseenValues
     from pollux.data.sources import open_data
     from pollux.trees.explanation import explain_labels, named_clusters
 
@@ -61,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
         n += len(part)
         taken = numbers % every == 0
         some = part.kept(taken)
-        X = encoding.encode((some if own is None else part).rows, Counter())
+        X = encoding.encode((some if own is None else part).rows, UnseenValues())
         if own is not None:
             own.update(X.data)
             X = X[taken]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -38,9 +39,6 @@ if TYPE_CHECKING:
     from pollux.clustering import GeminiClustering
     from pollux.ranks import Ranks
 
-# Restarts that agree say nothing of whether clusters are there: only those that do not are worth a line.
-_AGREED = 0.9
-
 COLLAPSED = (
     "Everything fell into one cluster. Try --objective mmd_ovo, more --restarts or a smaller --learning-rate; or the "
     "data hold no clusters that this model and geometry can see."
@@ -64,7 +62,7 @@ def add(commands: Any) -> None:
     groups[TRAINING].add_argument(
         "--preset",
         choices=names.RECIPES,
-        help="the recipe for rows of numbers in any units, for pixels, or for vectors of an encoder (default: that "
+        help="the recipe for rows of numbers, for pixels, or for vectors of an encoder (default: that "
         "of what DATA are): what is not given comes from it, and run.toml spells it out",
     )
     groups[COLUMNS].add_argument(
@@ -129,31 +127,36 @@ def run(options: argparse.Namespace) -> int:
 def _report(folder: Path, summary: dict[str, Any], console: Console) -> int:
     """Print what was found; the exit code."""
     console.print_json(json.dumps({"folder": str(folder), **summary}, ensure_ascii=False))
+    # To find how many there are takes time too.
+    seconds = summary["seconds"]["training"] + summary["seconds"].get("selecting", 0.0)
     console.echo(
         f"found {counted(summary['clusters_found'], 'cluster')} of at most {summary['clusters_asked_for']} in "
-        f"{counted(summary['epochs'], 'epoch')}, {summary['seconds']['training']:.1f} s"
+        f"{counted(summary['epochs'], 'epoch')}, {seconds:.1f} s"
     )
     # Runs of older versions lack it.
     if (learned := summary.get("rows_learned_from", summary["rows"])) < summary["rows"]:
         console.echo(f"learned from {learned:,} of {summary['rows']:,} rows")
-    has_names = any(cluster["name"] for cluster in summary["clusters"])
-    console.echo(f"  cluster      rows   share  confidence{'  what tells it' if has_names else ''}")
-    for cluster in summary["clusters"]:
-        share = cluster["rows"] / summary["rows"]
-        sizes = f"{cluster['cluster']:7}  {cluster['rows']:8,}  {share:6.1%}  {cluster['confidence']:10.3f}"
-        console.echo(f"  {sizes}  {cluster['name']}".rstrip())
-    numbered = [f"{k} is {name}" for k, name in enumerate(summary.get("known", ())) if name not in ("", str(k))]
-    if numbered:
-        console.echo(f"known clusters: {', '.join(numbered[:60])}{' …' if len(numbered) > 60 else ''}")
-    # Runs of older versions lack it.
+    # It comes first: whatever the probabilities below are, they do not tell. Runs of older versions lack it.
     if summary.get("structure") is not None:
         console.echo("structure: {grade}: {reason}".format(**summary["structure"]))
         if summary["structure"]["grade"] == "none":
             console.echo(
-                "  the clusters part the rows, but need not be kinds that are there; columns of noise hide some: leave "
-                f"out those that tell little ({option('drop')})"
+                "  the clusters part the rows, but need not be kinds that are there, however sure the model is; "
+                f"columns of noise hide some: leave out those that tell little ({option('drop')})"
             )
-    if (summary.get("stability") or 1.0) < _AGREED:
+    has_names = any(cluster["name"] for cluster in summary["clusters"])
+    word = "confidence" if summary.get("assessed") else "probability"
+    console.echo(f"  cluster      rows   share  {word:>11}{'  what tells it' if has_names else ''}")
+    for cluster in summary["clusters"]:
+        share = cluster["rows"] / summary["rows"]
+        sizes = f"{cluster['cluster']:7}  {cluster['rows']:8,}  {share:6.1%}  {cluster['confidence']:11.3f}"
+        console.echo(f"  {sizes}  {cluster['name']}".rstrip())
+    numbered = [f"{k} is {name}" for k, name in enumerate(summary.get("known", ())) if name not in ("", str(k))]
+    if numbered:
+        console.echo(f"known clusters: {', '.join(numbered[:60])}{' …' if len(numbered) > 60 else ''}")
+    from pollux.metrics import AGREED
+
+    if (summary.get("stability") or 1.0) < AGREED:
         console.note(
             f"restarts disagree (adjusted Rand index {summary['stability']:.2f}): another seed may find others"
         )
@@ -173,15 +176,16 @@ def _report(folder: Path, summary: dict[str, Any], console: Console) -> int:
     for note in summary["notes"]:
         console.note(note)
     console.echo(f"saved in {folder}")
+    typed = shlex.quote(str(folder))
     if summary["interrupted"]:
         say(
             f"Stopped after {summary['epochs']} epochs. What was learned by then is in {folder} and can be "
-            f"used as it is. To go on: pollux fit --resume {folder}"
+            f"used as it is. To go on: pollux fit --resume {typed}"
         )
         return STOPPED
     if summary["diverged"]:
         return DIVERGED
-    console.echo(f"next: pollux report {folder}    or: pollux predict {folder} NEW_DATA")
+    console.echo(f"next: pollux report {typed}    or: pollux predict {typed} NEW_DATA")
     return GOOD
 
 
@@ -339,6 +343,7 @@ def _run_training(
         if settings.n_clusters == "auto":
             number = max(find_number(data, ranks, console), len(data.known_names()))
             settings = replace(settings, n_clusters=number)
+            lap("selecting")
         data = replace(data, settings=settings)
         hints = data.hints()
         with Stage("loading libraries"):
@@ -407,7 +412,7 @@ def find_number(data: RunData, ranks: Ranks | None, console: Console) -> int:
             # How clear they are is said of what is then found.
             f"a quick look suggests {counted(number, 'cluster')}; {sets}"
             if found.grade != "none"
-            else f"no number of clusters is clear: {number} are looked for, the best of 2 to {found.asked_for}; {sets}"
+            else f"a quick look does not tell how many clusters there are: {number} are looked for; {sets}"
         )
     return number if ranks is None else int(ranks.broadcast_object(number))
 
@@ -495,6 +500,7 @@ def _write_results(
             "objective": clustering.objective_,
             "stability": clustering.stability_,
             "structure": None if structure is None else structure.to_dict(),
+            "assessed": clustering.fitted_.confidence is not None,
             **({"known": data.known_names()} if data.settings.known else {}),
             **({"hint_violations": clustering.hint_violations_} if clustering.hint_violations_ else {}),
             "epochs": clustering.n_iter_,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -68,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
     from pollux.app import run_data
     from pollux.app.settings import Settings
     from pollux.data.arrow import no_column
-    from pollux.data.encoding import say_empty
+    from pollux.data.encoding import UnseenValues, say_empty
     from pollux.data.sources import open_data
     from pollux.data.survey import split_names
     from pollux.fitted import say_outside
@@ -97,7 +96,7 @@ def run(options: argparse.Namespace) -> int:
     has_vectors = made is None or set(encoding.names) <= set(source.names())
     console, start, done, left_out = Console(options.quiet, options.json), perf_counter(), 0, 0
     outliers = 0
-    unseen: Counter[str] = Counter()
+    unseen = UnseenValues()
     outside, far, blank = 0, dict[str, None](), 0
     stage = Stage("predicting", is_kept=True)
     with (
@@ -160,8 +159,8 @@ def run(options: argparse.Namespace) -> int:
         console.note(note)
     if left_out:
         console.note(f"{left_out:,} rows lack values and were left out")
-    for name, count in unseen.items():
-        console.note(f"{count:,} values of column {name!r} were not seen in training; they count as none of its values")
+    for name in unseen:
+        console.note(f"{unseen.describe(name)}; they count as none of its values")
     if out is not None:
         flagged = f", {outliers:,} of them flagged as outliers" if settings.outliers else ""
         console.echo(f"{done:,} rows written to {out}{flagged}")

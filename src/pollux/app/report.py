@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
 
 # Columns that number rows rather than name them.
 _NUMBERED = re.compile(r"(^|[\W_])(id|idx|index|row|nr|no|num|number|unnamed)", re.IGNORECASE)
+# The share of rows that have a name of their own where a few bear the same.
+_NEARLY_EACH = 0.9
 # Of files that were streamed, pages show a sample.
 _MOST_ROWS, _SHOWN_ROWS = 200_000, 100_000
 _OTHER_ROWS = "The rows shown here are not those that the model was trained on, or need not be."
@@ -122,6 +123,7 @@ def gather_findings(
     settings, summary = settings or Settings(), run_folder.read_summary(run)
     clustering, encoding = run_folder.load_run(run, missing, with_free=True)
     # Imported late, because they bring torch.
+    from pollux.data.encoding import UnseenValues
     from pollux.data.sources import gather, open_data
     from pollux.report import describe, describe_training
 
@@ -146,13 +148,13 @@ def gather_findings(
         raise InputError(f"{file} has no rows to show.")
     # Rows that were streamed are known by their files, and only some of them are looked at here.
     is_known = "fingerprint" in summary and not summary.get("streamed")
-    is_other = is_known and run_data.fingerprint(encoding.encode(part.rows, Counter())) != summary["fingerprint"]
+    is_other = is_known and run_data.fingerprint(encoding.encode(part.rows, UnseenValues())) != summary["fingerprint"]
     if is_other and clustering.fitted_.is_free:
         raise InputError("A free table knows only the rows it was trained on, in their order, and these are others.")
     if label is None:
         # Other data may come without the classes of those the run was trained on.
         label = settings.label if settings.label in part.names else ""
-    named = next((name for name in ["file", *_naming(encoding)] if name in part.names), "")
+    named = _name_column(part, encoding, settings.recipe == "embeddings")
     row_names = None if len(part) == total else [f"row {number}" for number in numbers[kept]]
     if named:
         row_names = ["" if value is None else str(value) for value in part.column(named)]
@@ -171,6 +173,8 @@ def gather_findings(
     if settings.scaling == "auto" and len(encoding.scales) > 1:
         scaling = run_data.describe_scaling(encoding)
     trained_with = "standard input" if settings.data == STANDARD_INPUT else settings.data
+    # Vectors are of texts or pictures in a file that the user knows.
+    title = summary["vectors"].get("data", "") if is_own and "vectors" in summary else ""
     described = {
         "Data": trained_with,
         **describe_training(clustering, summary.get("rows")),
@@ -185,7 +189,7 @@ def gather_findings(
         described_rows = describe(
             clustering,
             part.rows,
-            title=Path(file).name,
+            title=title or Path(file).name,
             classes=run_data.classes_of(part, label),
             points=axes if axes == "components" else points,
             axes=axis_names,
@@ -206,6 +210,21 @@ def _naming(encoding: Encoding) -> list[str]:
     """Columns that may name rows for people, the best first: names before numbers, and texts of many values last."""
     texts = [each.name for each in encoding.decisions if not each.used and each.kind == "text"]
     return [*sorted(encoding.identifiers, key=lambda name: _NUMBERED.search(name) is not None), *texts]
+
+
+def _name_column(part: Part, encoding: Encoding, are_texts: bool) -> str:
+    """The column that names rows: each has a value of its own, or nearly each a text; "" where none does.
+
+    Numbers that begin anew in each group name no row. Rows that are texts are named by them in any case.
+    """
+    candidates = [name for name in ["file", *_naming(encoding)] if name in part.names]
+    if are_texts:
+        return next(iter(candidates), "")
+    values = {name: part.column(name).tolist() for name in candidates}
+    shares = {name: len(set(own)) / len(own) for name, own in values.items()}
+    unique = [name for name in candidates if shares[name] == 1]
+    texts = [name for name in candidates if shares[name] >= _NEARLY_EACH and isinstance(values[name][0], str)]
+    return next(iter([*unique, *texts]), "")
 
 
 def _points(

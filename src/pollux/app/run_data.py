@@ -12,7 +12,6 @@ import shutil
 import sys
 import tempfile
 import zipfile
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -26,7 +25,7 @@ from numpy.typing import NDArray
 from pollux.app.console import Console, PrintedRows
 from pollux.app.settings import STANDARD_INPUT, Settings
 from pollux.data.arrow import are_sentences, as_text
-from pollux.data.encoding import Encoding, Feature, TableEncoding
+from pollux.data.encoding import Decision, Encoding, Feature, TableEncoding, UnseenValues
 from pollux.data.shuffling import WINDOW_BYTES
 from pollux.data.sources import InMemory, Part, Reading, Source, open_data
 from pollux.data.streams import FileChunks
@@ -86,7 +85,7 @@ class RunData:
     @cached_property
     def samples(self) -> Any:
         """What the estimator is fitted on: an array (n, …), or the stream."""
-        return self.stream if self.part is None else self.encoding.encode(self.part.rows, Counter())
+        return self.stream if self.part is None else self.encoding.encode(self.part.rows, UnseenValues())
 
     @property
     def n_features(self) -> int:
@@ -118,7 +117,8 @@ class RunData:
         lines = [f"{len(self):,} rows, " + (features if names else "images of " + "×".join(map(str, self.shape)))]
         if names:
             # Those of texts and dates are several each.
-            columns = [each.name for each in decisions if each.used] or names
+            beside = {*self.encoding.identifiers}
+            columns = [each.name for each in decisions if each.used and each.name not in beside] or names
             lines[0] += f" of {len(columns)} columns" if len(columns) < len(names) else ""
             lines[0] += ": " + ", ".join(columns[:8]) + (" …" if len(columns) > 8 else "")
         if self.is_streamed:
@@ -146,7 +146,7 @@ class RunData:
         for whole in self.source.stream(self.encoding, beside):
             part, kept = drop_incomplete(whole, self.encoding)
             if len(part):
-                yield part, part.first + np.flatnonzero(kept), self.encoding.encode(part.rows, Counter())
+                yield part, part.first + np.flatnonzero(kept), self.encoding.encode(part.rows, UnseenValues())
 
     def sample(self, n: int, seed: int, *, with_classes: bool = True) -> tuple[NDArray[Any], NDArray[np.str_] | None]:
         """At most n rows (n, d), flat, drawn at random, and their classes where these are known."""
@@ -396,7 +396,26 @@ def open_run_data(
     if settings.scaling == "auto" and len(set(data.encoding.scales)) > 1 and data.recipe == "embeddings":
         # Dimensions of an encoder share one unit, whatever their ranges.
         return open_run_data(replace(settings, scaling="global"), ranks, check_streamable)
-    return data
+    return replace(data, encoding=_with_texts(settings, data.encoding))
+
+
+def _with_texts(settings: Settings, encoding: Encoding) -> Encoding:
+    """Of vectors of texts, the encoding that lists the columns of the file of the texts too."""
+    from pollux.app.embed import how_vectors_were_made
+
+    made = how_vectors_were_made(settings.data)
+    if not isinstance(encoding, TableEncoding) or made is None or made["text"] is None:
+        return encoding
+    there, text = {each.name: each for each in encoding.decisions}, made["text"]
+    if text not in there or there[text].used:
+        return encoding
+    listed = {
+        name: there.get(name) or Decision(name, "", False, "texts are clustered by their vectors alone")
+        for name in made.get("columns", [text])
+    }
+    ends = f"{encoding.names[0]} … {encoding.names[-1]}"
+    listed[text] = Decision(text, "text", True, f"by its vectors, {ends} ({made['encoder']})")
+    return replace(encoding, listed=tuple({**listed, **{n: each for n, each in there.items() if n != text}}.values()))
 
 
 def open_and_describe(settings: Settings, console: Console) -> RunData:
@@ -423,6 +442,7 @@ def _read(settings: Settings) -> RunData:
     source = open_data(data_file(settings.data), reading_of(settings))
     with Stage(f"reading {source.path.name}"):
         part = source.read()
+    check_several(settings, len(part))
     choices = choices_of(settings)
     if part.names:
         kinds = {name: kind for given, kind in choices.kinds.items() for name in split_names([given], part.names)}
@@ -433,9 +453,16 @@ def _read(settings: Settings) -> RunData:
     part, kept = drop_incomplete(part, encoding)
     numbers = part.first + np.flatnonzero(kept)
     part = source.as_written(part, encoding.identifiers, numbers)
-    if len(part) < 2:
-        raise InputError(f"{settings.data} has {len(part)} row to cluster; there must be at least 2.")
+    check_several(settings, len(part))
     return RunData(settings, encoding, int((~kept).sum()), part=part, numbers=numbers, notes=source.notes())
+
+
+def check_several(settings: Settings, n: int) -> None:
+    """Raise an InputError where there are too few rows to cluster."""
+    if n < 2:
+        raise InputError(
+            f"There is {'one row' if n else 'no row'} to cluster in {settings.data}; there must be at least 2."
+        )
 
 
 def _stream(settings: Settings, ranks: Ranks | None) -> RunData:
@@ -444,6 +471,7 @@ def _stream(settings: Settings, ranks: Ranks | None) -> RunData:
 
     source = open_data(data_file(settings.data), reading_of(settings))
     blocks, choices = source.blocks(), choices_of(settings)
+    check_several(settings, int(blocks.lengths.sum()))
     if blocks.shape is None:
         choices = choices.among(blocks.names)
         named = [*choices.identifiers, *filter(None, [settings.label])]
@@ -539,7 +567,10 @@ def identifiers_of(part: Part, encoding: Encoding) -> list[str]:
 def describe_scaling(encoding: Encoding) -> str:
     """What "auto" has done to numbers."""
     if len(set(encoding.scales)) == 1:
-        return "divided by one number, as their ranges are alike"
+        return (
+            "divided by one number, as their ranges are alike: their units count "
+            f"({option('scaling', 'standard')} gives each column the same weight)"
+        )
     return "standardised, as their ranges differ"
 
 

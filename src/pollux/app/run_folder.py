@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypedDict
+from typing import TYPE_CHECKING, Annotated, NotRequired, TypedDict
 
 from msgspec import Meta
 
@@ -324,12 +324,17 @@ def read_settings(run: str | Path) -> Settings | None:
 
 
 class MadeVectors(TypedDict):
-    """How vectors were made: by which encoder, of the texts of a column, or of pictures of so many pixels a side."""
+    """How vectors were made: by which encoder, of the texts of a column, or of pictures of so many pixels a side.
+
+    ``data`` is the name of the file or folder of these, and ``columns`` are all that it has; older versions lack them.
+    """
 
     encoder: str
     fingerprint: str
     text: str | None
     image_size: Annotated[int, Meta(ge=1, le=4096)]
+    data: NotRequired[str]
+    columns: NotRequired[list[str]]
 
 
 class Summary(TypedDict, total=False):
@@ -344,7 +349,7 @@ class Summary(TypedDict, total=False):
     clusters_found: Rows
     clusters_asked_for: Rows
     stability: Finite | None
-    structure: dict[str, Finite | str] | None
+    structure: dict[str, Finite | str | dict[str, Finite | str]] | None
     scores: dict[str, Finite] | None
     epochs: Rows
     interrupted: bool

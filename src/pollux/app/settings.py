@@ -447,7 +447,8 @@ def add_options(parser: argparse.ArgumentParser, *groups: str) -> dict[str, Any]
         elif each.choices and not each.metavar:
             how["choices"] = each.choices
         else:
-            how["metavar"] = each.metavar or {str: "NAME", float: "X", tuple: "A,B"}.get(type(default), "N")
+            kind = each.auto or type(default)
+            how["metavar"] = each.metavar or {str: "NAME", float: "X", tuple: "A,B"}.get(kind, "N")
             if isinstance(default, tuple | dict) and name != "hidden":
                 how["action"] = "append"
             elif name == "hidden":

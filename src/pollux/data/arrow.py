@@ -17,6 +17,9 @@ CODE = re.compile(r"0\d+|\d{19,}")
 
 
 _WORDS = 3
+# Of the words of sentences, at least this share is written small.
+_SMALL_WORDS = 0.25
+_WORD = re.compile(r"[^\W\d_]{2,}")
 
 VECTOR = re.compile(r"(.+)\[\d+\]")
 """The name of a column that holds one number of each vector."""
@@ -266,6 +269,13 @@ def is_number(value: str) -> bool:
 def are_sentences(texts: Sequence[str]) -> bool:
     """Whether texts have so many words that they are about something."""
     return bool(texts) and sum(len(text.split()) for text in texts) >= _WORDS * len(texts)
+
+
+def are_prose(texts: Sequence[str]) -> bool:
+    """Whether texts are sentences, and not names, addresses or dates, whose words are in capitals or numbers."""
+    words = [word for text in texts for word in _WORD.findall(text)]
+    is_small = sum(not word[0].isupper() for word in words)
+    return bool(texts) and len(words) >= _WORDS * len(texts) and is_small >= _SMALL_WORDS * len(words)
 
 
 def no_column(absent: Sequence[str], there: Sequence[str], given: str = "") -> InputError:

@@ -7,6 +7,7 @@ import csv
 import io
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,9 +19,17 @@ import pyarrow.csv as arrow_csv
 
 from pollux.data.arrow import CODE, kind_of, quoted
 from pollux.data.encoding import Category, ColumnEncoding, Date, Number, TableEncoding
-from pollux.data.sources import COMPRESSED, check_columns
+from pollux.data.sources import COMPRESSED, check_columns, check_room, room_bytes
 from pollux.data.spellings import MILLISECONDS, SECONDS, YEARS
-from pollux.data.table_files import IndexedBatches, TableFile, copy_batches, in_words, replace_columns
+from pollux.data.table_files import (
+    OPEN_QUOTE,
+    IndexedBatches,
+    TableFile,
+    copy_batches,
+    in_parts,
+    in_words,
+    replace_columns,
+)
 from pollux.errors import InputError, option
 
 DELIMITERS = ",;\t|"
@@ -93,6 +102,9 @@ class CsvFile(TableFile):
 
     def read(self) -> Any:
         """All rows, with the text of columns that are written as 01067, or with more digits than a number holds."""
+        with in_words(self.path):
+            # As eight bytes each. A text that is as long as there is room need not be unpacked any further.
+            check_room(f"The rows of {self.path}", 2 * self._measure(room_bytes()), in_parts())
         table = self._read({})
         candidates = [
             field.name
@@ -153,13 +165,15 @@ class CsvFile(TableFile):
         return f"rows {first} to {first + self.lengths[block] - 1}" if row is None else f"row {first + row}"
 
     def size_in_memory(self) -> int:
+        return self._measure(_MOST_UNPACKED)
+
+    def _measure(self, most: int) -> int:
+        """About how many bytes the rows take as float32; of a packed file, those of its first ``most`` bytes."""
         size, packing = self.path.stat().st_size, COMPRESSED.get(self.path.suffix.lower())
         looked_at = lines = 0
         with self._open() as stream:
             # A packed file does not say how large it is, and its beginning is no measure of the rest.
-            while looked_at < (_FIRST_BYTES if packing is None else _MOST_UNPACKED) and (
-                piece := _read(stream, _BLOCK_BYTES)
-            ):
+            while looked_at < (_FIRST_BYTES if packing is None else most) and (piece := _read(stream, _BLOCK_BYTES)):
                 looked_at += len(piece)
                 lines += piece.count(b"\n")
         unpacked = size if packing is None else looked_at
@@ -170,19 +184,71 @@ class CsvFile(TableFile):
         """Record batches of these columns, of these types."""
         if not self._dialect.has_rows:
             return
-        include = [name for name in self.names if name in types]
-        with in_words(self.path, self.names):
-            yield from arrow_csv.open_csv(self._open(), **self._options(types, include))
+        asked, final = [name for name in self.names if name in types], self.names[-1]
+        # The last column is looked at in any case. No names stand for all.
+        types, include = {final: pa.binary(), **types}, list(dict.fromkeys([*asked, final])) if asked else []
+        values: Any = ()
+        with self._in_words():
+            for batch in arrow_csv.open_csv(self._open(), **self._options(types, include)):
+                values = batch.column(final) if len(batch) else values
+                yield batch.select(asked) if asked else batch
+            self._check_end(values)
 
     def _read(self, types: Mapping[str, Any], include: Sequence[str] = ()) -> Any:
         if not self._dialect.has_rows:
             raise InputError(f"{self.path} has a header but no rows.")
-        with in_words(self.path, self.names):
+        with self._in_words():
             table = arrow_csv.read_csv(self._open(), **self._options(types, include))
+            if not include or self.names[-1] in include:
+                self._check_end(table.column(self.names[-1]))
         binary = [field.name for field in table.schema if pa.types.is_binary(field.type)]
         if binary:
             raise InputError(f"{self.path} is not {self._encoding} text: see column {binary[0]!r}. {_to_say()}")
         return table
+
+    def _check_end(self, values: Any) -> None:
+        """Refuse a file that ends within quotes: all lines behind the first quote would be a value of its last column.
+
+        Only a quoted value holds ends of lines, and where the very last one does, a quote ends the file.
+        """
+        value = values[-1].as_py() if len(values) else None
+        if not isinstance(value, str | bytes) or len(value.splitlines()) < 2:
+            return
+        end = b""
+        with self._open() as stream:
+            while piece := _read(stream, _BLOCK_BYTES):
+                end = (end + piece)[-64:]
+        if not end.rstrip(b"\0\r\n\t ").endswith(b'"'):
+            raise InputError(f"{self.path} ends within quotes: a value of {len(value):,} characters. {OPEN_QUOTE}")
+
+    @contextmanager
+    def _in_words(self) -> Iterator[None]:
+        """As ``in_words``; of a row of too few or too many values, its line is said."""
+        with in_words(self.path, self.names):
+            try:
+                yield
+            except pa.ArrowInvalid as error:
+                found = self._uneven_line() if re.search(r"Expected \d+ columns", str(error)) else None
+                if found is None:
+                    raise
+                line, count = found
+                values = f"{count:,} value{'' if count == 1 else 's'}"
+                open_quote = f" {OPEN_QUOTE}" if '"' in str(error) else ""
+                raise InputError(
+                    f"{self.path} cannot be read: line {line:,} has {values}, and {len(self.names):,} are expected, as "
+                    f"in the first line. Correct the line. If another character stands between values, name it: "
+                    f"{option('delimiter')}. If the line ends within a text, put the text in quotes.{open_quote}"
+                ) from error
+
+    def _uneven_line(self) -> tuple[int, int] | None:
+        """The line in which the first row of too few or too many values ends, and how many it has."""
+        encoding = "utf-8-sig" if self._encoding == "utf-8" else self._encoding
+        try:
+            with io.TextIOWrapper(self._open(), encoding=encoding, newline="") as text:
+                rows = csv.reader(text, delimiter=self._dialect.delimiter)
+                return next(((rows.line_num, len(row)) for row in rows if row and len(row) != len(self.names)), None)
+        except (csv.Error, UnicodeError):
+            return None
 
     def _open(self) -> Any:
         return pa.input_stream(str(self.path))

@@ -26,6 +26,7 @@ from pollux.data.arrow import (
     is_missing,
     kind_of,
     numbers_as_text,
+    plain,
     pyarrow_library,
     quoted,
 )
@@ -37,6 +38,31 @@ from pollux.names import MISSING_IN_FILES
 from pollux.progress import track
 
 Matrix = NDArray[np.float32]
+MOST_VALUES = 20
+"""Text, and whole numbers that are classes, have at most so many different values."""
+
+
+class UnseenValues(Counter[str]):
+    """How many values of text columns training has not seen, and the first of them, by column."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.examples: dict[str, dict[str, None]] = {}
+
+    def note(self, name: str, count: int, values: Sequence[str]) -> None:
+        """Add values of a column."""
+        self[name] += count
+        known = self.examples.setdefault(name, {})
+        known |= dict.fromkeys(values)
+        self.examples[name] = dict.fromkeys(list(known)[:_MOST_EXAMPLES])
+
+    def describe(self, name: str) -> str:
+        """What to say of a column, without an end."""
+        shown = ", ".join(map(repr, self.examples[name]))
+        return f"{self[name]:,} values of column {name!r} were not seen in training, such as {shown}"
+
+
+_MOST_EXAMPLES, _ROWS_OF_EXAMPLES = 3, 1_000
 
 
 class UnseenWarning(UserWarning):
@@ -114,7 +140,7 @@ class Encoding(ABC):
         return encoded * scales + means if len(scales) == encoded.shape[1] else encoded[:, :0]
 
     @abstractmethod
-    def encode(self, rows: Any, unseen: Counter[str] | None = None) -> Matrix:
+    def encode(self, rows: Any, unseen: UnseenValues | None = None) -> Matrix:
         """(n, *encoded_shape) from n rows: a data frame or an Arrow table, or an array as it was in the file.
 
         Values of text columns that training has not seen are counted in ``unseen``, by column; or else warned of.
@@ -288,6 +314,12 @@ class Category(msgspec.Struct, frozen=True, tag="category", tag_field="kind"):
         out[:] = self.codes.astype(np.float32)[np.where(absent, v + 1, np.where(unknown, v, position)).astype(np.int64)]
         return int(absent.sum()), 0 if self.other else int(unknown.sum())
 
+    def unseen(self, values: Any) -> list[str]:
+        """Some of the values that training has not seen."""
+        unknown = np.isnan(self._positions(values)) & ~is_missing(values)
+        some = plain(values).take(np.flatnonzero(unknown)[:_ROWS_OF_EXAMPLES])
+        return list(dict.fromkeys(str(value) for value in some.to_pylist()))[:_MOST_EXAMPLES]
+
     @property
     def readable_features(self) -> list[Feature]:
         return [Feature(self.name, value) for value in (*self.values, *(["other"] if self.other else []))]
@@ -445,24 +477,50 @@ class Decisions(tuple[Decision, ...]):
         return "\n".join(self.lines(len(self)))
 
     def lines(self, most: int) -> list[str]:
-        """A heading, and a line for each of the first columns; one for several that are numbered and treated alike."""
+        """A heading, and a line for each column; one for several that are numbered and treated alike.
+
+        Of more lines than ``most``, those of columns that may be known classes come first, then those that are not
+        treated as most are.
+        """
 
         def treatment(each: Decision) -> tuple[str, str, str]:
             return _NUMBER_OF_COLUMN.sub("", each.name), each.kind if each.used else "not used", each.reason
 
-        rows = [("column", "used as", "")]
+        found: list[tuple[str, str, str]] = []
         for (_, kind, reason), alike in groupby(self, treatment):
             names = [each.name for each in alike]
             names = [f"{names[0]} … {names[-1]}"] if len(names) >= _FEWEST_ALIKE else names
-            rows += [(name, kind, reason) for name in names]
-        rows, further = rows[: most + 1], rows[most + 1 :]
+            found += [(name, kind, reason) for name in names]
+        if len(found) > most:
+            (usual, _), *_ = Counter(kind for _, kind, _ in found).most_common(1)
+            found.sort(key=lambda row: 0 if LIKE_A_CLASS in row[2] else 1 if row[1] != usual else 2)
+        further = [kind for _, kind, _ in found[most:]]
+        rows = [("column", "used as", ""), *found[:most]]
         wide = max(len(name[:_WIDEST_NAME]) for name, _, _ in rows)
         lines = [f"  {_shortened(name):{wide}}  {kind:8}  {reason}".rstrip() for name, kind, reason in rows]
-        return lines + ([f"  … and {len(further):,} more"] if further else [])
+        alike_too = f", {further[0]}" if len(set(further)) == 1 else ""
+        return lines + ([f"  … and {len(further):,} more{alike_too}"] if further else [])
 
 
 _WIDEST_NAME, _FEWEST_ALIKE = 32, 6
+LIKE_A_CLASS = "is called like a known class"
+"""Said of a column that the model reads, though the clusters may be meant to be compared with it."""
+_NAMES_CLASSES = re.compile(
+    r"(known_?|true_?)?(class|label|target)([_ ]?(label|name))?|outcome|y|diagnosis|survived|tumou?r", re.I
+)
 _NUMBER_OF_COLUMN = re.compile(r"\d+(?=\]?$)")
+
+
+def warn_of_class(name: str, low: float, high: float) -> str:
+    """What to say of a column that is called like a known class, if its numbers are as few as these; else ""."""
+    is_like_one = _NAMES_CLASSES.fullmatch(name.strip()) and float(low).is_integer() and float(high).is_integer()
+    if not is_like_one or not high - low < MOST_VALUES:
+        return ""
+    instead = advised(
+        f"without it, X.drop(columns={name!r}), clusters can be compared with it (pollux.metrics)",
+        f"{option('label', name)} scores against it instead of clustering on it",
+    )
+    return f"{name!r} {LIKE_A_CLASS}: {instead}"
 
 
 def _shortened(name: str) -> str:
@@ -531,28 +589,24 @@ class TableEncoding(Encoding):
         listed = tuple(found.get(each.name, each) for each in earlier.decisions)
         return replace(cast("TableEncoding", super().after(earlier)), listed=listed)
 
-    def encode(self, rows: Any, unseen: Counter[str] | None = None) -> Matrix:
+    def encode(self, rows: Any, unseen: UnseenValues | None = None) -> Matrix:
         table = self._select(rows)
         X = np.empty((table.num_rows, len(self.feature_names)), dtype=np.float32)
         lacking: dict[str, int] = {}
-        others: Counter[str] = Counter()
+        others = UnseenValues() if unseen is None else unseen
         first = 0
         for column in track(self.columns, "encoding column"):
             width = len(column.feature_names)
             absent, strange = column.encode(table.column(column.name), X[:, first : first + width])
             if absent:
                 lacking[column.name] = absent
-            if strange:
-                others[column.name] = strange
+            if strange and isinstance(column, Category):
+                others.note(column.name, strange, column.unseen(table.column(column.name)))
             first += width
         if lacking and self.missing != "mean":
             raise InputError(describe_missing(lacking, table.num_rows))
-        if unseen is not None:
-            unseen.update(others)
         for name, count in others.items() if unseen is None else ():
-            share = f"{count / table.num_rows:.1%} of the rows"
-            message = f"{count:,} values of column {name!r} were not seen in training, {share}."
-            warn(message, UnseenWarning)
+            warn(f"{others.describe(name)}; {count / table.num_rows:.1%} of the rows.", UnseenWarning)
         _check_finite(X, self.feature_names)
         return X
 
@@ -601,7 +655,9 @@ class TableEncoding(Encoding):
             )
         if absent:
             raise InputError(
-                f"The model reads columns that are not there: {quoted(absent)}.{did_you_mean(absent[0], names)} "
+                f"The model reads columns that are not there: {quoted(absent)}."
+                # One that it reads already is not another's new name.
+                f"{did_you_mean(absent[0], [name for name in names if name not in self.names])} "
                 f"There are: {quoted(names)}."
             )
 
@@ -670,7 +726,7 @@ class ArrayEncoding(Encoding):
         read = [Decision(name, "number", True) for name in self.names]
         return Decisions((*read, *self._decisions_left_out()))
 
-    def encode(self, rows: Any, unseen: Counter[str] | None = None) -> Matrix:
+    def encode(self, rows: Any, unseen: UnseenValues | None = None) -> Matrix:
         self._check(rows)
         X = np.empty((len(rows), *self.encoded_shape), dtype=np.float32)
         for part in parts_of(rows):

@@ -496,9 +496,28 @@ def validate_samples(
                 f"Input X contains NaN: {option('missing', 'mean', group='Scaling')} lets the mean of a feature stand "
                 "for it; or drop its rows."
             ) from error
+        if "contains infinity" in str(error) and (where := _first_infinite(X)):
+            raise ValueError(f"{error} {where}") from error
         if "Found array with" in str(error) and "sample(s)" in str(error) and fewest > 2:
             _check_count(len(X), fewest)
         raise
+
+
+def _first_infinite(X: Any) -> str:
+    """Where the first infinite value of a table or an array (n, d) is; "" of others."""
+    if scipy.sparse.issparse(X) or len(np.shape(X)) != 2:
+        return ""
+    try:
+        is_infinite = np.isinf(np.asarray(X, dtype=np.float64))
+    except (TypeError, ValueError):
+        return ""
+    columns = np.flatnonzero(is_infinite.any(0))
+    if not len(columns):
+        return ""
+    names = [repr(str(name)) for name in getattr(X, "columns", ())] or [*map(str, range(is_infinite.shape[1]))]
+    row = int(is_infinite[:, columns[0]].argmax())
+    others = f" and {len(columns) - 1:,} others" if len(columns) > 1 else ""
+    return f"It is in column {names[columns[0]]}{others}, first in row {row:,}."
 
 
 def _unwrapped(X: Any) -> Any:

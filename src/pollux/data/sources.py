@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from pollux.data.arrow import no_column, plain
 from pollux.data.encoding import Encoding
-from pollux.errors import InputError
+from pollux.errors import InputError, did_you_mean
 
 FORMATS = {
     "CSV": (".csv", ".txt"),
@@ -263,6 +264,18 @@ _READ_BY_PANDAS = {
 }
 
 
+_MOST_NAMES = 1_000
+
+
+def _file_alike(path: Path) -> str:
+    """A file of nearly the same name in the same folder, as a question."""
+    try:
+        there = [each.name for each in islice(path.parent.iterdir(), _MOST_NAMES)]
+    except OSError:
+        return ""
+    return did_you_mean(path.name, there)
+
+
 def open_data(path: str | Path, reading: Reading | None = None) -> Source:
     """The data in a file or folder; what it holds is read later."""
     path, how = Path(path), reading or Reading()
@@ -270,7 +283,7 @@ def open_data(path: str | Path, reading: Reading | None = None) -> Source:
     if importlib.util.find_spec("pyarrow") is None:
         raise InputError("Tables are read and written by pyarrow: pip install 'pollux[files]'.")
     if not path.exists():
-        raise InputError(f"There is no file {path}.")
+        raise InputError(f"There is no file {path}.{_file_alike(path)}")
     if path.is_dir():
         tables = _tables_in(path)
         return _open_tables(path, tables, how) if tables else _open_arrays(path, how)

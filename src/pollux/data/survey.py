@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -16,9 +17,10 @@ from msgspec import structs
 from numpy.typing import NDArray
 
 from pollux.data.arrow import (
+    CODE,
     VECTOR,
     advised,
-    are_sentences,
+    are_prose,
     as_numbers,
     as_text,
     is_missing,
@@ -34,6 +36,7 @@ from pollux.data.arrow import (
 from pollux.data.encoding import (
     FACETS,
     KIND_NAMES,
+    MOST_VALUES,
     ArrayEncoding,
     Category,
     ColumnEncoding,
@@ -44,6 +47,7 @@ from pollux.data.encoding import (
     TableEncoding,
     describe_missing,
     facets_of,
+    warn_of_class,
 )
 from pollux.data.moments import Moments, learn_units, looks_embedded, parts_of
 from pollux.data.shuffling import shards
@@ -69,8 +73,8 @@ from pollux.recipes import WIDE, recognise_kind
 if TYPE_CHECKING:
     from pollux.ranks import Ranks
 
-MOST_VALUES, MOST_VALUES_OF_TEXT = 20, 200
-"""Text of at most so many different values is read; of more than the first number, the frequent values are."""
+MOST_VALUES_OF_TEXT = 200
+"""Text of at most so many different values is read; of more than ``MOST_VALUES``, the frequent values are."""
 MOST_VALUES_COUNTED = 1_000
 """Columns of more different values are not counted further; nothing is done with the counts."""
 
@@ -100,6 +104,7 @@ _IDENTIFIER = re.compile(
     r"|^unnamed_\d+$|^unnamed: \d+$|^__index_level_\d+__$|^#$",
     re.IGNORECASE,
 )
+_NAMES = re.compile(r"(^|[\W_])(name|title)s?\W*$|(?-i:[a-z](Name|Title)$)", re.IGNORECASE)
 # Whole numbers of such columns name rows or what they are of; those of the others name things of some kind.
 _NAMES_ROWS = re.compile(
     r"(^|[\W_])([pu]?id|ids|uuid|guid|ssn|isbn|(id|case|serial)(no|nr|num|number))\W*$|(?-i:[a-z]I[dD]$|^[A-Z]{1,4}ID$)"
@@ -332,7 +337,7 @@ class LeaveOutError(Exception):
     """A column is not read, for the reason given; ``kind`` is what it is taken for."""
 
     def __init__(self, reason: str, kind: str = "") -> None:
-        super().__init__(f"an identifier: {reason}" if kind == "id" else reason)
+        super().__init__(reason)
         self.kind = kind
 
 
@@ -495,7 +500,7 @@ class TableSurvey(Survey):
                     raise LeaveOutError(f"it stands beside the vectors of {quoted(vectors, 3)}")
                 plans[name] = plan
                 gaps = _describe_gaps(column.missing + plan.strange, missing) if missing == "mean" else ""
-                reason = "; ".join(filter(None, [plan.note, gaps]))
+                reason = "; ".join(filter(None, [plan.note, gaps, column.warn_of_class(plan)]))
                 found[name] = Decision(name, KIND_NAMES[type(plan.column)], True, reason)
             except LeaveOutError as reason:
                 if column.wanted:
@@ -851,13 +856,31 @@ class Column:
             reason = "its lists differ in length" if is_vector else f"values of type {self.kind} are not read"
             raise LeaveOutError(reason, "")
         if not self.wanted and self._names_rows:
-            nearly = "" if self.different.all() and not self.missing else "nearly "
-            raise LeaveOutError(f"{nearly}each row has its own value{self._say_sentences()}", "id")
+            hint = self._say_sentences()
+            if self.different.all() and not self.missing:
+                raise LeaveOutError(f"an identifier: each row has its own value{hint}", "id")
+            is_name = names_rows(self.name) or _NAMES.search(self.name)
+            said = "an identifier: nearly each row has its own value"
+            said = said if is_name else "too many different values: nearly each row has its own"
+            raise LeaveOutError(f"{said}{hint}", "id")
         return self._plan_category(scaling)
+
+    def warn_of_class(self, plan: Plan) -> str:
+        """What to say where the column may hold known classes, and nobody has asked to cluster by it."""
+        if self.wanted or isinstance(plan.column, Date):
+            return ""
+        if isinstance(plan.column, Number):
+            return warn_of_class(self.name, *self._range) if self.kind == "integer" else ""
+        return warn_of_class(self.name, 0, 0)
+
+    @property
+    def _range(self) -> tuple[float, float]:
+        assert self.moments is not None
+        return float(self.moments.low[0]), float(self.moments.high[0])
 
     def _say_sentences(self) -> str:
         """How to cluster by texts, where these are some."""
-        if self.kind != "text" or not are_sentences(list(self.counts.of)):
+        if self.kind != "text" or not are_prose(list(self.counts.of)):
             return ""
         return "; to cluster by what its texts say: " + advised(
             f"pollux.embed(X[{self.name!r}])", option("text", self.name)
@@ -910,18 +933,18 @@ class Column:
         if self.wanted:
             return
         if _NAMES_ROWS.search(self.name) and self._is_whole:
-            raise LeaveOutError("numbers that are names, by its own name", "id")
+            raise LeaveOutError("an identifier: numbers that are names, by its own name", "id")
         if self.kind != "integer" or self.rows < _FEWEST_ROWS_OF_IDENTIFIERS or self.missing:
             return
         says_so = _IDENTIFIER.search(self.name) is not None
         counts_time = _COUNTS_TIME.search(self.name) is not None
         steps = self.steps
         if steps is not None and steps.all and steps.ones == steps.all and not counts_time:
-            raise LeaveOutError("it counts the rows", "id")
+            raise LeaveOutError("an identifier: it counts the rows", "id")
         if says_so and steps is not None and steps.ones > 0.9 * steps.all and not counts_time:
-            raise LeaveOutError("it counts rows, beginning anew now and then", "id")
+            raise LeaveOutError("an identifier: it counts rows, beginning anew now and then", "id")
         if says_so and self.different.all():
-            raise LeaveOutError("each row has its own number, and its name says so", "id")
+            raise LeaveOutError("an identifier: each row has its own number, and its name says so", "id")
 
     @property
     def _names_rows(self) -> bool:
@@ -969,7 +992,7 @@ class Column:
             ):
                 hint = self._say_sentences() or _almost_numbers(self.name, counts)
                 if self.kind == "text" and _NAMES_ROWS.search(self.name):
-                    raise LeaveOutError(f"{found} different values, and its name says so", "id")
+                    raise LeaveOutError(f"an identifier: {found} different values, and its name says so", "id")
                 raise LeaveOutError(f"{named}{found} different values{hint}", "text")
             kept = sorted(sorted(counts, key=lambda value: (-counts[value], value))[:MOST_VALUES_OF_TEXT])
             if not self.wanted:
@@ -1103,9 +1126,10 @@ def _in_one_spelling(name: str, counts: Mapping[str, int]) -> dict[str, int]:
 def _almost_numbers(name: str, counts: Mapping[str, int]) -> str:
     """Advice for a column of numbers that a few words have turned into text."""
     words = sorted(value for value in counts if not is_number(value))
-    if not words or 2 * len(words) > len(counts):
+    if not words or 2 * len(words) > len(counts) or all(map(CODE.fullmatch, words)):
         return ""
     advice = advised(
-        "make these None and the column one of numbers", f"{option('as', 'number')} {name} reads these as gaps"
+        "make these None and the column one of numbers",
+        f"{option('as', 'number')} {shlex.quote(name)} reads these as gaps",
     )
     return f"; most are numbers, but not {quoted(words, 3)}: {advice}"

@@ -88,8 +88,14 @@ class TableFiles(Source):
             with in_words(self.path):
                 whole = pa.concat_tables([tables[index].select(names) for index in some], promote_options="permissive")
         if not whole.num_rows:
-            raise InputError(f"{self.path} has no rows.")
+            raise self.lacks_rows()
         return Part(whole)
+
+    def lacks_rows(self) -> InputError:
+        """What to raise where there are none."""
+        if self.reading.sql:
+            return InputError(f"The query ({option('sql')}) gave no rows of {self.path}: correct it.")
+        return InputError(f"{self.path} has no rows.")
 
     def as_written(self, part: Part, names: Sequence[str], numbers: NDArray[np.int64]) -> Part:
         others = [name for name in names if not pa.types.is_string(part.rows.schema.field(name).type)]
@@ -194,7 +200,7 @@ class TableBlocks(Blocks):
                     files.append(file.path)
             places += own
         if not places:
-            raise InputError(f"{self.path} has no rows.")
+            raise source.lacks_rows()
         # (3, c): the file of each block, its number there, and its rows.
         self._places: NDArray[np.int64] = np.array(places, dtype=np.int64).T.copy()
         self.lengths = self._places[2]
@@ -324,7 +330,7 @@ class ParquetFile(TableFile):
 
     def read(self) -> Any:
         # A column of one value takes no room in the file.
-        check_room(f"The rows of {self.path}", 8 * sum(self.lengths) * len(self.names), _in_parts())
+        check_room(f"The rows of {self.path}", 8 * sum(self.lengths) * len(self.names), in_parts())
         with parquet.ParquetFile(self.path, read_dictionary=self._repeated()) as opened:
             return validated(opened.read())
 
@@ -341,16 +347,14 @@ class ParquetFile(TableFile):
             yield from map(validated, opened.iter_batches(rows, columns=list(names)))
 
     def _repeated(self, block: int | None = None) -> list[str]:
-        """Columns whose texts, if each were as long as all that are stored, would not fit: each is read once."""
+        """Columns of text, if each were as long as all that is stored and would not fit: each text is read once."""
         footer = self._footer
-        paths = (footer.schema.column(index).path for index in range(footer.num_columns))
-        texts = {index: name for index, name in enumerate(paths) if self.kinds.get(name) == "text"}
+        # Not by column: what is said of one may contradict the rest, by which pyarrow ends the process.
         groups = [footer.row_group(group) for group in (range(footer.num_row_groups) if block is None else [block])]
-        return [
-            name
-            for index, name in texts.items()
-            if sum(group.num_rows * group.column(index).total_uncompressed_size for group in groups) > room_bytes()
-        ]
+        if sum(group.num_rows * group.total_byte_size for group in groups) <= room_bytes():
+            return []
+        paths = (footer.schema.column(index).path for index in range(footer.num_columns))
+        return [name for name in paths if self.kinds.get(name) == "text"]
 
     def where(self, block: int, row: int | None) -> str:
         return f"row group {block}" if row is None else f"row group {block}, row {row}"
@@ -400,7 +404,7 @@ class ArrowFile(TableFile):
 
     def read(self) -> Any:
         with self._open() as reader:
-            check_room(f"The rows of {self.path}", self._unpacked(len(reader.schema.names)), _in_parts())
+            check_room(f"The rows of {self.path}", self._unpacked(len(reader.schema.names)), in_parts())
             return validated(reader.read_all())
 
     def _unpacked(self, columns: int, batch: int | None = None) -> int:
@@ -562,11 +566,11 @@ def validated(rows: Any) -> Any:
     return rows
 
 
-def _in_parts() -> str:
+def in_parts() -> str:
     return f"read it in parts, {option('stream', 'yes')}"
 
 
-_OPEN_QUOTE = "Is a quote opened and not closed? One that stands for itself is written twice, within quotes."
+OPEN_QUOTE = "Is a quote opened and not closed? One that stands for itself is written twice, within quotes."
 
 
 @contextmanager
@@ -596,9 +600,9 @@ def in_words(path: Path, names: Sequence[str] = ()) -> Iterator[None]:
             where = f" in line {wrong[2]}" if wrong[2] else ""
             reason = f"{wrong[1]} holds {wrong[4]}{where}, which is not {kind}. Correct it, or leave those rows out."
         if "straddl" in reason:
-            reason = f"a row is longer than 4 MB. {_OPEN_QUOTE} If a text is so long, leave out its column."
+            reason = f"a row is longer than 4 MB. {OPEN_QUOTE} If a text is so long, leave out its column."
         if re.search(r"Expected \d+ columns", reason):
-            open_quote = f" {_OPEN_QUOTE}" if '"' in reason else ""
+            open_quote = f" {OPEN_QUOTE}" if '"' in reason else ""
             instead = f"If another character stands between values, name it: {option('delimiter')}."
             broken = "If the line ends within a text, put the text in quotes."
             reason += f". ({instead} {broken}{open_quote})"

@@ -194,6 +194,7 @@ def describe(
         classes=None if classes is None else _as_text(classes),
         places=_find_places(fitted, samples, seen, probabilities.argmax(1) if labels is None else np.asarray(labels)),
         structure=fitted.structure,
+        stability=fitted.stability,
         agreement=None
         if fitted.confidence is None
         else fitted.confidence.predict(

@@ -85,6 +85,8 @@ class Findings:
         The clusters beside those of another clustering, or of other samples: :func:`compare`.
     structure : Structure, optional
         How clear it is that clusters are there at all.
+    stability : float, optional
+        The mean adjusted Rand index between the best restart and the others.
     agreement : array of shape (n,), optional
         The share of other trainings that would give each sample the same cluster, after ``assess``.
     totals : array of int of shape (K,), optional
@@ -122,6 +124,7 @@ class Findings:
     hierarchy: Hierarchy | None = None
     comparison: Comparison | None = None
     structure: Structure | None = None
+    stability: float | None = None
     agreement: Array | None = None
     totals: NDArray[np.int64] | None = None
     cluster_names: Mapping[int, str] = field(default_factory=dict)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pollux.metrics import AGREED
 from pollux.report.findings import Findings
 from pollux.report.markup import counted, integer, shortened
 from pollux.trees.words import percent
 
+if TYPE_CHECKING:
+    from pollux.inspection.structure import Structure
+
 # A sample is doubtful where its own cluster has less than this probability.
 DOUBT = 0.6
-EVIDENCE = {
-    "clear": "Clearly: there are gaps between the groups, or far fewer samples than within.",
-    "likely": "Likely: they touch, but explain the data better than a single group does.",
-    "none": "There is no sign of it: a single group explains the data as well. Take them as a way to divide it.",
-}
 
 
 def write_lead(findings: Findings) -> str:
@@ -50,14 +50,18 @@ def answer_questions(findings: Findings) -> list[tuple[str, str]]:
     of_shown = "" if findings.totals is None else " of those shown"
     doubt = f"; {counted(n_doubtful, 'sample')}{of_shown} could as well be elsewhere" if n_doubtful else ""
     told = f"The model is sure of {sure} of the samples{doubt}. That does not tell whether its clusters are right."
+    if findings.structure is not None and findings.structure.grade == "none":
+        told = f"{sure.capitalize()} of the samples lie well inside one part{doubt}. That makes the division no truer."
     if findings.agreement is not None:
         changing = int((findings.agreement < 0.5).sum())
         doubt = f"; on {counted(changing, 'sample')}{of_shown} most of them do not" if changing else ""
         share = percent(float(findings.agreement.mean()))
         told = f"Other trainings, on parts of the data, agree on {share} of the samples{doubt}."
+    if findings.stability is not None and findings.stability < AGREED:
+        told = f"Restarts disagree (adjusted Rand index {findings.stability:.2f}): another seed may find others. {told}"
     answers = [("How sure", told)]
     if findings.structure is not None:
-        answers.insert(0, ("Are they real?", EVIDENCE[findings.structure.grade]))
+        answers.insert(0, ("Are they real?", say_evidence(findings.structure)))
     if findings.outliers is not None:
         count = int(findings.outliers.sum())
         ringed = "fits in nowhere: it is ringed" if count == 1 else "fit in nowhere: they are ringed"
@@ -71,6 +75,23 @@ def answer_questions(findings: Findings) -> list[tuple[str, str]]:
     return answers
 
 
+def say_evidence(structure: Structure) -> str:
+    """Whether the groups are there, and how that is known."""
+    if structure.others is not None:
+        by = f"by the values of “{shortened(structure.category, 40)}”"
+        if structure.others.grade == "likely":
+            return f"{structure.grade.capitalize()} {by}, a category; the other columns show groups too."
+        shown = "in the other columns none are shown" if structure.others.is_open else "the other columns show none"
+        return f"Only {by}, a category, which are what these groups are: {shown}."
+    if structure.grade == "clear":
+        return "Clearly: there are gaps between the groups, or far fewer samples than within."
+    if structure.grade == "likely":
+        return "Likely: they touch, but explain the data better than a single group does."
+    if structure.is_open:
+        return "It is not shown: they hardly explain the data better than a single group does."
+    return "There is no sign of it: a single group explains the data as well. Take them as a way to divide it."
+
+
 def list_metrics(findings: Findings, scores: Mapping[str, str]) -> list[tuple[str, str, str]]:
     """The numbers a reader looks for first: name, value, note."""
     summary, classes, n = findings.summary, findings.known_classes, findings.n_samples
@@ -81,7 +102,9 @@ def list_metrics(findings: Findings, scores: Mapping[str, str]) -> list[tuple[st
         ("Clusters", integer(len(summary.clusters)), limit),
         ("Largest", percent(sizes[first] / n), f"cluster {first}"),
         ("Smallest", percent(sizes[last] / n), f"cluster {last}"),
-        ("Sure of", percent(float((summary.confidence >= DOUBT).mean())), f"at a probability of {percent(DOUBT)}"),
+        ("Sure of", percent(float((summary.confidence >= DOUBT).mean())), f"at a probability of {percent(DOUBT)}")
+        if findings.structure is None
+        else ("Structure", findings.structure.grade, "whether there are clusters"),
     ]
     labelled = ""
     if classes is not None and not classes.known.all():
