@@ -4,12 +4,12 @@
 #
 # Before a commit
 #   make check            style and types
-#   make test             all tests; those of the report in a browser only where Chromium is installed
+#   make test             the tests, in minutes; those of the report in a browser only where Chromium is installed
 #
 # Before a release
 #   make dist             the source archive and the wheel, into dist/
 #   make test-lowest      all tests with the oldest releases that pyproject.toml allows, in .venv-lowest
-#   make test-faults      all kills, signals, damaged files and full disks, and the tests that take long
+#   make test-faults      all tests with all kills, signals, damaged files and full disks, and those that take long
 #   make test-portable    all tests twice, as on other machines: processors, threads, order, user, busy cores
 #   make test-laws        the laws that hold for any data, on random data that no run has tried before
 #   make test-browser     installs Chromium (Debian, Ubuntu) and tests the report and the built site in it
@@ -80,13 +80,13 @@ test-lowest:
 	$(subst $(BIN),.venv-lowest/bin,$(PYTEST))
 
 test-faults: .venv/installed-dev
-	POLLUX_FAULTS=full $(PYTEST) tests/faults tests/docs tests/geometry/test_neighbours.py tests/app/test_command_line.py tests/app/test_console.py tests/clustering/test_estimator_checks.py tests/training/test_forked_fits.py tests/objectives
+	POLLUX_FAULTS=full $(PYTEST)
 
 test-portable: .venv/installed-dev
 	$(BIN)/python tests/portable.py
 
 test-laws: .venv/installed-dev
-	$(PYTEST) -m hypothesis --hypothesis-profile=new_examples
+	POLLUX_FAULTS=full $(PYTEST) -m hypothesis --hypothesis-profile=new_examples
 
 test-browser: .venv/installed-dev
 	command -v chromium || (apt-get update && apt-get install --yes chromium)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import matplotlib
@@ -54,6 +56,14 @@ def test_the_readme_shows_how_the_library_is_used() -> None:
 
 def test_the_readme_is_short() -> None:
     assert len(README.read_text(encoding="utf-8").splitlines()) <= 150
+
+
+def test_links_of_the_readme_work_on_a_package_index() -> None:
+    command = [sys.executable, "-X", "utf8", "-W", "ignore", "setup.py", "--quiet", "--long-description"]
+    shown = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8", check=True).stdout
+    links = re.findall(r"\]\(([^)]+)\)", shown)
+    assert len(links) == len(re.findall(r"\]\(([^)]+)\)", README.read_text(encoding="utf-8")))
+    assert all(link.startswith("https://") for link in links)
 
 
 def test_the_citation_names_this_version() -> None:

@@ -11,13 +11,14 @@ from scipy.optimize import minimize
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 
+from coverings import in_full
 from pollux import MLP, GeminiClustering, select_features
 from pollux.clustering import CollapseWarning
 from pollux.errors import InputError
 from pollux.models import mlp
 from pollux.objectives import Gemini
 from pollux.objectives.gradients import value_and_gradient
-from pollux.selection.features import _Network, group_norms, shrink_groups
+from pollux.selection.features import FeaturePath, FeatureStep, _Network, group_norms, shrink_groups
 
 
 def blobs(n: int = 90, noise: int = 4) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
@@ -104,7 +105,7 @@ def test_gradients_are_those_of_finite_differences(hidden: tuple[int, ...] | Non
         np.testing.assert_allclose((ends[0] - ends[1]) / (2 * step), float((gradient[at] * move).sum()), atol=1e-7)
 
 
-@pytest.mark.parametrize("model", ["linear", MLP((10,))], ids=["linear", "mlp"])
+@pytest.mark.parametrize("model", ["linear", pytest.param(MLP((10,)), marks=in_full)], ids=["linear", "mlp"])
 def test_informative_columns_are_selected(model: str | MLP) -> None:
     X, y = blobs()
     path = select_features(clustering(model=model), X, y=y)
@@ -186,3 +187,12 @@ def test_one_cluster_has_nothing_to_keep() -> None:
         select_features(GeminiClustering(1, model="linear", objective="mmd_ovo", max_epochs=2), X, min_features=1)
     with pytest.raises(InputError, match="No column"), pytest.warns(CollapseWarning):
         select_features(GeminiClustering(2, model="linear", objective="mi", max_epochs=2), np.ones((20, 3)))
+
+
+def test_why_more_columns_are_kept_than_the_fewest_is_said() -> None:
+    steps = tuple(FeatureStep(at, 1 - at / 100, tuple(range(6 - 2 * at)), 3) for at in range(3))
+    names = tuple("abcdef")
+    best = GeminiClustering(3)
+    assert "2 would keep 98.0%; but other columns leave soon" in str(FeaturePath(steps, steps[1], names, 0.9, best))
+    told = str(FeaturePath(steps, steps[2], names, 0.9, best))
+    assert told.endswith("2 of 6 columns keep 98.0% of the objective: a, b.")

@@ -141,8 +141,21 @@ class FeaturePath:
         ]
         marks = ["  ", *("→ " if step is self.chosen else "  " for step in self.steps)]
         table = [(mark + line).rstrip() for mark, line in zip(marks, lines, strict=True)]
-        few = f"{len(self.selected)} of {len(self.steps[0].columns)} columns keep {self.keep:.0%} of the objective: "
-        return "\n".join([*table, few + ", ".join(self.selected_names) + "."])
+        kept = self.chosen.objective / self.steps[0].objective
+        few = f"{len(self.selected)} of {len(self.steps[0].columns)} columns keep {kept:.1%} of the objective: "
+        lines = [*table, few + ", ".join(self.selected_names) + "."]
+        enough = self.smallest
+        if len(enough.columns) < len(self.selected):
+            lines.append(
+                f"{len(enough.columns)} would keep {enough.objective / self.steps[0].objective:.1%}; but other columns "
+                "leave soon and these late, so that all of these are kept: some may stand for others."
+            )
+        return "\n".join(lines)
+
+    @property
+    def smallest(self) -> FeatureStep:
+        """The fewest columns that keep enough of the objective."""
+        return _smallest(self.steps, self.keep)
 
     def plot(self, path: str | Path | None = None) -> Figure:
         """Draw the objective against the number of columns, with matplotlib (``pip install 'pollux[report]'``).
@@ -163,7 +176,7 @@ class FeaturePath:
             ax.legend(frameon=False)
         ax.axhline(self.keep, color=QUIET, linestyle="--", linewidth=1)
         ax.axvline(len(self.chosen.columns), color=QUIET, linestyle=":", linewidth=1)
-        ax.set_title(f"{len(self.chosen.columns)} columns keep {self.keep:.0%} of the objective", **TITLE)
+        ax.set_title(f"{len(self.chosen.columns)} of {counts[0]} columns are kept", **TITLE)
         ax.set_xlabel("columns left", color=QUIET, fontsize=9)
         ax.set_xscale("log" if counts[0] > 30 else "linear")
         ax.invert_xaxis()
@@ -285,12 +298,16 @@ def _choose(steps: Sequence[FeatureStep], end: float, keep: float) -> FeatureSte
 
     ``end`` is a penalty at which the columns of the last step still stay.
     """
-    enough = [step for step in steps if step.objective >= keep * steps[0].objective]
     # How far the penalty rises until the next column leaves.
     rises = [after - step.penalty for step, after in zip(steps, [*(s.penalty for s in steps[1:]), end], strict=True)]
     before = steps[int(np.argmax(rises))]
-    if max(rises) > end / 2 and before in enough:
+    if max(rises) > end / 2 and before.objective >= keep * steps[0].objective:
         return before
+    return _smallest(steps, keep)
+
+
+def _smallest(steps: Sequence[FeatureStep], keep: float) -> FeatureStep:
+    enough = [step for step in steps if step.objective >= keep * steps[0].objective]
     return min(enough, key=lambda step: len(step.columns))
 
 

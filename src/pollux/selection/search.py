@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
@@ -19,11 +18,20 @@ from sklearn.impute import SimpleImputer
 from sklearn.utils import check_array, check_random_state
 from torch import nn
 
-from pollux.clustering import CollapseWarning, GeminiClustering
-from pollux.data.samples import as_several, select_samples, table_to_encode
+from pollux.clustering import GeminiClustering
+from pollux.data.samples import (
+    ArraySamples,
+    as_several,
+    draw_samples,
+    merge_copies,
+    recognise_samples,
+    select_samples,
+    table_to_encode,
+)
 from pollux.data.scaling import FittedScaling, FittedTransformer, prepared
 from pollux.data.sources import InMemory
 from pollux.data.survey import Choices, learn_encoding
+from pollux.fitted import Fitted
 from pollux.inspection.structure import (
     LOOKED_AT,
     Edges,
@@ -36,9 +44,13 @@ from pollux.inspection.structure import (
 )
 from pollux.metrics import adjusted_rand_index, pairwise_agreement
 from pollux.progress import Stage, show_progress
+from pollux.recipes import DataKind
 from pollux.selection.criteria import distances_from_consensus, mean_and_error, sample_pairs
 from pollux.selection.result import Candidate, Selection, decide
 from pollux.spec import MLP, Spec
+from pollux.training import start, train_restarts
+from pollux.training.problem import MemoryProblem, pose_problem
+from pollux.training.session import session
 
 _PAIRS = 20_000
 _QUICK_ROWS, _QUICK_COLUMNS, _QUICK_CLUSTERS = 1_000, 64, 10
@@ -191,25 +203,26 @@ def search(
             f"Subsamples have {size} of {len(X)} rows, too few for {largest} clusters: ask for fewer clusters or take "
             f"more rows."
         )
-    own, surplus = estimator or default_estimator(), estimator or default_surplus_estimator()
     kept = independent_columns(X.reshape(len(X), -1))
     if estimator is None:
         X = standardise(fill_steps(X, _seed(random)))
+    kind = recognise_samples(select_samples(X, None, "cpu"))._replace(n=size)
     edges = neighbour_edges(X.reshape(len(X), -1), largest)
-    too_many = [Task(surplus, largest, _seed(random), min(len(X), most)) for _ in range(surplus_restarts)]
-    tasks = [Task(own, n_clusters, _seed(random), size) for n_clusters in candidates for _ in range(n_subsamples)]
+    surplus = _specs_of(estimator or default_surplus_estimator(), [largest], kind)
+    own = _specs_of(estimator or default_estimator(), candidates, kind)
+    too_many = [Task(surplus, _seed(random), min(len(X), most)) for _ in range(surplus_restarts)]
+    tasks = [Task(own, _seed(random), size) for _ in range(n_subsamples)]
     in_use: Counter[int] = Counter()
-    ensembles: dict[int, list[Member]] = defaultdict(list)
-    with Stage("clusterings", len(too_many) + len(tasks)) as shown:
+    ensembles: dict[int, list[Member]] = {n_clusters: [] for n_clusters in candidates}
+    with Stage("clusterings", len(too_many) + len(tasks) * len(own)) as shown:
         for count in run_all(count_in_use, too_many, n_jobs, X):
             in_use[count] += 1
             shown.update(in_use.total(), detail=f"{largest} clusters: what stays in use")
-        for done, (task, member) in enumerate(
-            zip(tasks, run_all(fit_member, tasks, n_jobs, X, edges), strict=True), len(too_many) + 1
-        ):
-            ensembles[task.n_clusters].append(member)
+        for done, members in enumerate(run_all(fit_members, tasks, n_jobs, X, edges), 1):
+            for spec, member in zip(own, members, strict=True):
+                ensembles[spec.n_clusters].append(member)
             if shown.is_shown:
-                shown.update(done, detail=_describe_progress(task.n_clusters, ensembles[task.n_clusters]))
+                shown.update(len(too_many) + done * len(own), detail=_describe_progress(ensembles))
     with Stage("null models"):
         flat = X.reshape(len(X), -1)[:, kept]
         some = np.random.default_rng(_seed(random)).permutation(len(X))[:LOOKED_AT]
@@ -283,13 +296,18 @@ def _apply_scaling(X: NDArray[Any], estimator: GeminiClustering | None) -> tuple
     return scale(X, scaling), clone(estimator).set_params(preprocessing=None)
 
 
-def _describe_progress(n_clusters: int, members: Sequence[Member]) -> str:
-    """What is known of the candidate that is under way."""
-    if len(members) < 2:
-        return f"{n_clusters} clusters"
-    stability = pairwise_agreement(np.array([member.labels for member in members[:4]])).mean()
-    apart = np.mean([member.separation for member in members])
-    return f"{n_clusters} clusters: stability {stability:.3f}, separation {apart:.3f}"
+def _describe_progress(ensembles: Mapping[int, Sequence[Member]]) -> str:
+    """What is known of the candidate that leads."""
+    best, described = -1.0, ""
+    for n_clusters, members in ensembles.items():
+        stability = 0.0
+        if len(members) > 1:
+            stability = float(pairwise_agreement(np.array([member.labels for member in members[:4]])).mean())
+        apart = float(np.mean([member.separation for member in members]))
+        if stability * apart > best:
+            best = stability * apart
+            described = f"{n_clusters} clusters lead: stability {stability:.3f}, separation {apart:.3f}"
+    return described
 
 
 def _measure(
@@ -327,12 +345,17 @@ def _measure(
 
 
 class Task(NamedTuple):
-    """One clustering to make: by which estimator, for how many clusters, from which seed, of how many samples."""
+    """Clusterings of a subsample: how, for falling numbers of clusters, from which seed, and of how many samples."""
 
-    estimator: GeminiClustering
-    n_clusters: int
+    specs: Sequence[Spec]
     seed: int
     n_samples: int
+
+
+def _specs_of(estimator: GeminiClustering, candidates: Sequence[int], kind: DataKind) -> list[Spec]:
+    """How samples of a kind are clustered, for each number of clusters, the largest first."""
+    own = clone(estimator).set_params(verbose=False, training__checkpoint=None)
+    return [Spec.of(own.set_params(n_clusters=number), kind) for number in sorted(candidates, reverse=True)]
 
 
 @dataclass(frozen=True)
@@ -345,30 +368,54 @@ class Member:
     separation: float
 
 
-def fit_member(task: Task, X: NDArray[np.floating], edges: Edges) -> Member:
-    """Cluster a subsample of X and label all of X."""
-    clustering = _fit(task, X)
-    log_p = clustering.fitted_.log_probabilities(X).numpy()
-    return Member(
-        log_p.argmax(axis=1), int(clustering.n_clusters_), float(clustering.objective_), separation(log_p, edges)
-    )
+def fit_members(task: Task, X: NDArray[np.floating], edges: Edges) -> list[Member]:
+    """Cluster a subsample of X, for each number of clusters, and label all of X."""
+    members = []
+    for fitted in _fit(task, X):
+        log_p = fitted.log_probabilities(X).numpy()
+        members.append(Member(log_p.argmax(axis=1), fitted.n_clusters, fitted.objective, separation(log_p, edges)))
+    return members
 
 
 def count_in_use(task: Task, X: NDArray[np.floating]) -> int:
     """Cluster a subsample of X and count the clusters that stay in use."""
-    return int(_fit(task, X).n_clusters_)
+    (fitted,) = _fit(task, X)
+    return fitted.n_clusters
 
 
-def _fit(task: Task, X: NDArray[np.floating]) -> GeminiClustering:
+def _fit(task: Task, X: NDArray[np.floating]) -> Iterator[Fitted]:
+    """The models of a subsample of X, one for each number of clusters.
+
+    All see the same samples, so that neighbours are looked for once, and the eigenvectors of the most clusters hold
+    those of fewer.
+    """
+    problem: MemoryProblem | None = None
+    first = task.specs[0]
     index = np.sort(np.random.default_rng(task.seed).permutation(len(X))[: task.n_samples])
-    clustering: GeminiClustering = clone(task.estimator).set_params(
-        n_clusters=task.n_clusters, random_state=task.seed, verbose=False, training__checkpoint=None
-    )
-    with warnings.catch_warnings():
-        # That a clustering collapses is a finding here.
-        warnings.simplefilter("ignore", CollapseWarning)
-        clustering.fit(X[index] if task.n_samples < len(X) else X)
-    return clustering
+    samples = select_samples(X[index] if task.n_samples < len(X) else X, None, first.device)
+    drawn = draw_samples(samples, first.max_samples, task.seed)
+    assert isinstance(drawn, ArraySamples)
+    drawn = drawn if first.max_samples is None else merge_copies(drawn)
+    for spec in task.specs:
+        with session(task.seed, spec.device) as run:
+            geometry = spec.resolve_geometry()
+            if problem is None:
+                posed = pose_problem(spec, drawn, None, geometry, run.ranks, default_generator=run.default_generator)
+                assert isinstance(posed, MemoryProblem)
+                problem = posed
+            else:
+                problem = problem.with_geometry(geometry)
+            best = train_restarts(start(spec, problem, run, spec.n_init), problem, spec, run, drawn)
+        yield Fitted(
+            module=best.module,
+            order=torch.arange(spec.n_clusters),
+            shape=drawn.shape,
+            dtype=problem.dtype,
+            device=problem.device,
+            history=best.history,
+            objective=best.evaluation.objective,
+            n_clusters=int((best.evaluation.sizes > 0).sum()),
+        )
 
 
 def run_all(function: Callable[..., Result], tasks: Sequence[Task], n_jobs: int | None, *data: Any) -> Iterator[Result]:
