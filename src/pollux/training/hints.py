@@ -174,13 +174,13 @@ class BoundHints:
             torch.from_numpy(np.searchsorted(used, pairs[pairs[:, 0] != pairs[:, 1]]))
             for pairs in (hints.must_link, hints.cannot_link)
         )
-        # What the model is given of some samples, and the labels (n,) that were learned from the known ones.
         must, cannot = self._must.numpy(), self._cannot.numpy()
         # Samples that must be linked are of one part; parts that must be apart, by part.
         self._part, self._apart = _linked_parts(must, len(used)), dict[int, list[int]]()
         for one, other in self._part[cannot].tolist():
             self._apart.setdefault(one, []).append(other)
             self._apart.setdefault(other, []).append(one)
+        # What the model is given of some samples, and the labels (n,) that were learned from the known ones.
         self._learned: tuple[Callable[[Tensor], Any], Tensor] | None = None
 
     def __call__(
