@@ -28,7 +28,7 @@ TOGETHER = {
         (
             *("test_faults.py", "test_cut_files.py", "test_damaged_files.py", "test_command_line.py"),
             *("test_distributed_fits.py", "test_ranks.py", "test_transport_engine.py", "test_streamed_fits.py"),
-            *("test_model_files.py", "test_charts.py"),
+            *("test_model_files.py", "test_charts.py", "test_quality.py"),
         ),
         "forks",
     ),
@@ -38,7 +38,7 @@ TOGETHER = {
 LONGEST_FIRST = (
     *("test_faults.py", "test_estimator.py", "test_checkpoints.py", "test_readme.py", "test_page.py"),
     *("test_report.py", "test_fit.py", "test_sources.py", "test_estimator_checks.py", "test_presets.py"),
-    *("test_quality.py", "test_neighbours.py", "test_run_folder.py", "test_interruption.py", "test_laws.py"),
+    *("test_neighbours.py", "test_run_folder.py", "test_interruption.py", "test_laws.py"),
     *("test_own_loops.py", "test_paper.py", "test_explanation.py", "test_grid.py", "test_onnx.py", "test_bad_input.py"),
     *("test_examples.py", "test_precision.py", "test_run_data.py", "test_restarts.py", "test_starting.py"),
 )

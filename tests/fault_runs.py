@@ -16,28 +16,12 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from multiprocessing import forkserver
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NamedTuple
 
 PATIENCE = 300.0
-# All that runs import, in the process that they are forked from.
-_IMPORTED = [
-    *(
-        "pollux.clustering",
-        "pollux.app.fit",
-        "pollux.app.cli",
-    ),
-    *(
-        "pollux.data.streams",
-        "pollux.metrics",
-        "pollux.training.restarts",
-        "pyarrow.parquet",
-        "pyarrow.csv",
-        "torch._dynamo",
-        "torch.distributed",
-    ),
-]
 # What changes a folder. Each is announced before it happens.
 _CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.chmod", "os.truncate", "os.link", "os.symlink"}
 
@@ -104,7 +88,17 @@ class Child:
 def server() -> Any:
     """What forks processes that have imported all this; a process has one, for whoever asks first."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(_IMPORTED)
+    context.set_forkserver_preload(["forked_imports"])
+    # Older Pythons do not tell it where else than usual modules are.
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).parent), before]))
+    try:
+        forkserver.ensure_running()
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
     return context
 
 
@@ -123,8 +117,9 @@ def _run(folder: str, words: tuple[Any, ...], printed: list[str], sabotage: dict
     warnings.simplefilter("ignore", ResourceWarning)
     for name, value in sabotage.items():
         SABOTAGE[name](value)
-    # As in tests of the same process.
+    # As in tests of the same process: fewer folds, and no test cuts the power.
     structure._FOLDS = 2
+    os.fsync = os.fstat  # type: ignore[assignment]
     if callable(words[0]):
         words[0](*words[1:])
         code = 0
@@ -250,6 +245,24 @@ def slow_steps(seconds: float) -> None:
     Checkpoints.is_due = slowly  # type: ignore[method-assign]
 
 
+def hold_steps(hold: Mapping[str, Any]) -> None:
+    """After so many steps a file says that the next one waits, until ``go`` is beside it."""
+    from pollux.training.checkpoints import Checkpoints
+
+    is_due, steps, held = Checkpoints.is_due, 0, Path(hold["file"])
+
+    def late(self: Checkpoints, after_epoch: bool) -> bool:
+        nonlocal steps
+        steps += not after_epoch
+        if steps > hold["after"]:
+            held.touch()
+            while not held.with_name("go").exists():
+                time.sleep(0.005)
+        return is_due(self, after_epoch)
+
+    Checkpoints.is_due = late  # type: ignore[method-assign]
+
+
 def late_reading(path: str) -> None:
     """The data are at hand only once that file is there."""
     from pollux.app import run_data
@@ -270,6 +283,7 @@ SABOTAGE: dict[str, Callable[[Any], None]] = {
     "fill_disk": fill_disk,
     "limit_memory": limit_memory,
     "slow_steps": slow_steps,
+    "hold_steps": hold_steps,
     "late_reading": late_reading,
 }
 

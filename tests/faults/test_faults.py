@@ -204,6 +204,19 @@ def changes_of(folder: Path, *words: Any) -> list[str]:
     return [line.partition(" ")[2] for line in ended.err.splitlines()]
 
 
+@pytest.fixture(scope="module")
+def changes_in_all(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[str]]:
+    """Those of a run that nothing happens to."""
+    found: dict[tuple[Any, ...], list[str]] = {}
+
+    def of(words: tuple[Any, ...]) -> list[str]:
+        if words not in found:
+            found[words] = changes_of(tmp_path_factory.mktemp("counted"), *words)
+        return found[words]
+
+    return of
+
+
 def some(numbers: range, few: int) -> list[int]:
     """All of them, or a few that are spread evenly."""
     if IS_FULL:
@@ -212,12 +225,11 @@ def some(numbers: range, few: int) -> list[int]:
 
 
 def test_a_run_killed_at_any_change_of_a_file_ends_with_the_same_bits(
-    data: Path, whole: Callable[..., Any], tmp_path: Path
+    data: Path, whole: Callable[..., Any], changes_in_all: Callable[..., list[str]], tmp_path: Path
 ) -> None:
     words = words_of(data, batch_size=30, epochs=2)
     expected, _ = whole(words)
-    (tmp_path / "counted").mkdir()
-    changes = changes_of(tmp_path / "counted", *words)
+    changes = changes_in_all(words)
     assert any("half of .checkpoint" in change for change in changes)
     assert any(change.startswith("os.rename run/.new-") for change in changes)
     for number in some(range(1, len(changes) + 1), 4):
@@ -278,11 +290,12 @@ def test_no_other_run_is_lost_when_one_that_takes_its_place_is_killed(data: Path
 
 
 @pytest.fixture(scope="module")
-def unfinished(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def unfinished(
+    data: Path, changes_in_all: Callable[..., list[str]], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """The folder of a run that was killed in the middle, between two checkpoints."""
     folder = tmp_path_factory.mktemp("unfinished")
-    counted = tmp_path_factory.mktemp("counted")
-    changes = changes_of(counted, *words_of(data))
+    changes = changes_in_all(words_of(data))
     number = next(i for i, change in enumerate(changes) if "checkpoint-000000000015" in change)
     assert Child(folder, *words_of(data), sabotage={"kill_at_change": number + 1}).end().code == -signal.SIGKILL
     assert len(list(folder.glob("run/unfinished/*.safetensors"))) == 2
@@ -360,7 +373,7 @@ def test_checkpoints_damaged_again_and_again_are_in_nobodys_way(
     folder = tmp_path / "copy"
     shutil.copytree(unfinished, folder)
     newest = max((folder / "run/unfinished").glob("*.safetensors"))
-    for damage in (make_folder, make_folder, empty, make_folder):
+    for damage in (make_folder, make_folder, empty, make_folder)[: 4 if IS_FULL else 2]:
         damage(newest, fault_runs.moments(0))
         child = Child(folder, "fit", "--resume", "run", sabotage={"slow_steps": 0.1})
         child.wait_for(lambda: newest.is_file() and newest.stat().st_size)
@@ -457,10 +470,11 @@ def test_a_run_killed_on_a_full_disk_goes_on_from_the_last_good_checkpoint(
     data: Path, whole: Callable[..., Any], tmp_path: Path
 ) -> None:
     is_full = {"begin": "checkpoint-000000000010", "size": 2000}
-    child = Child(tmp_path, *words_of(data), sabotage={"fill_disk": is_full, "slow_steps": 0.1})
-    child.wait_for((tmp_path / "run/unfinished/checkpoint-000000000009.safetensors").exists)
-    # Two more steps at least, of the 23 that it would take.
-    time.sleep(0.3)
+    # Two steps after the last checkpoint that has room, of the 23 that it would take.
+    hold = {"after": 11, "file": str(tmp_path / "held")}
+    child = Child(tmp_path, *words_of(data), sabotage={"fill_disk": is_full, "hold_steps": hold})
+    child.wait_for((tmp_path / "held").exists)
+    assert (tmp_path / "run/unfinished/checkpoint-000000000009.safetensors").exists()
     child.send(signal.SIGKILL)
     assert child.end().code == -signal.SIGKILL
     assert_good(Child(tmp_path, "fit", "--resume", "run").end())
@@ -489,7 +503,7 @@ def test_results_that_cannot_be_written_are_not_lost(
     assert results(tmp_path / "run") == whole(words)[0]
 
 
-@pytest.mark.parametrize("size", [500, 2000])
+@pytest.mark.parametrize("size", [2000, *([500] if IS_FULL else [])])
 def test_a_disk_that_is_full_from_the_start_is_told_of(data: Path, tmp_path: Path, size: int) -> None:
     """Too full for the settings, or for the first checkpoint: nothing is trained that would be lost."""
     ended = Child(tmp_path, *words_of(data), sabotage={"fill_disk": {"begin": "run", "size": size}}).end()
@@ -529,14 +543,13 @@ def start_anew(folder: Path) -> Ended:
     return Child(folder, *words).end()
 
 
-@pytest.mark.parametrize("checkpoint", [1, 2])
+@pytest.mark.parametrize("checkpoint", [2, *([1] if IS_FULL else [])])
 def test_a_run_that_has_learned_nothing_starts_anew_only_where_that_is_asked_for(
-    data: Path, whole: Callable[..., Any], tmp_path: Path, checkpoint: int
+    data: Path, whole: Callable[..., Any], changes_in_all: Callable[..., list[str]], tmp_path: Path, checkpoint: int
 ) -> None:
     """Killed before its first checkpoint, or before its second: the first is written before the first step."""
     words = words_of(data, batch_size=30, epochs=2)
-    changes = changes_of(tmp_path, *words)
-    shutil.rmtree(tmp_path / "run")
+    changes = changes_in_all(words)
     number = next(i for i, change in enumerate(changes) if f"checkpoint-00000000000{checkpoint}" in change) + 1
     assert Child(tmp_path, *words, sabotage={"kill_at_change": number}).end().code == -signal.SIGKILL
     assert checkpoint_number(tmp_path / "run") == checkpoint - 1
@@ -888,7 +901,7 @@ def test_a_second_run_in_the_same_folder_is_refused_at_once(
     data: Path, whole: Callable[..., Any], tmp_path: Path
 ) -> None:
     words = words_of(data)
-    first = Child(tmp_path, *words, sabotage={"slow_steps": 0.05})
+    first = Child(tmp_path, *words, sabotage={"hold_steps": {"after": 5, "file": str(tmp_path / "held")}})
     first.wait_for(lambda: has_learned(tmp_path / "run"))
     for others in ([*words, "--overwrite"], ["fit", "--resume", "run"], [*words]):
         second = Child(tmp_path, *others).end()
@@ -896,13 +909,14 @@ def test_a_second_run_in_the_same_folder_is_refused_at_once(
         assert second.err.count("\n") == 1
         assert "Another run is using run" in second.err or "holds a training that has not ended" in second.err
     assert first.is_running
+    (tmp_path / "go").touch()
     assert_good(first.end())
     assert results(tmp_path / "run") == whole(words)[0]
 
 
 def test_the_lock_of_a_killed_run_is_gone(data: Path, whole: Callable[..., Any], tmp_path: Path) -> None:
     words = words_of(data)
-    first = Child(tmp_path, *words, sabotage={"slow_steps": 0.05})
+    first = Child(tmp_path, *words, sabotage={"hold_steps": {"after": 5, "file": str(tmp_path / "held")}})
     first.wait_for(lambda: has_learned(tmp_path / "run"))
     second = Child(tmp_path, "fit", "--resume", "run").end()
     assert second.code == 2, second
@@ -936,11 +950,13 @@ def test_a_run_that_ended_meanwhile_is_not_written_over(data: Path, whole: Calla
 
 
 def test_two_scripts_do_not_share_checkpoints(tmp_path: Path) -> None:
-    first = Child(tmp_path, fault_runs.own_loader, "first", sabotage={"slow_steps": 0.05})
+    hold = {"after": 5, "file": str(tmp_path / "held")}
+    first = Child(tmp_path, fault_runs.own_loader, "first", sabotage={"hold_steps": hold})
     first.wait_for(lambda: list(tmp_path.glob("first-checkpoints/*.safetensors")))
     second = Child(tmp_path, fault_runs.own_loader, "first").end()
     assert second.code != 0
     assert "BusyError" in second.err
+    (tmp_path / "go").touch()
     assert_good(first.end())
 
 
@@ -1001,10 +1017,10 @@ def test_kept_batches_that_are_asked_to_stop_come_close(
 ) -> None:
     """What an objective has learned about its batches is in no checkpoint."""
     words = words_of(data, "kept batches", checkpoint_every="50 epochs", epochs=12)
-    child = Child(tmp_path, *words, sabotage={"slow_steps": 0.1})
-    child.wait_for(lambda: checkpoint_number(tmp_path / "run"))
-    time.sleep(0.5)
+    child = Child(tmp_path, *words, sabotage={"hold_steps": {"after": 5, "file": str(tmp_path / "held")}})
+    child.wait_for((tmp_path / "held").exists)
     child.send(number)
+    (tmp_path / "go").touch()
     ended = child.end()
     assert ended.code == 130, ended
     assert_good(Child(tmp_path, "fit", "--resume", "run").end())
@@ -1017,9 +1033,8 @@ def test_kept_batches_that_are_asked_to_stop_come_close(
 def test_a_second_ctrl_c_leaves_at_once(data: Path, whole: Callable[..., Any], tmp_path: Path, way: str) -> None:
     """Even from a step that does not end."""
     words = words_of(data, way)
-    child = Child(tmp_path, *words, sabotage={"slow_steps": 60})
-    child.wait_for(lambda: checkpoint_number(tmp_path / "run"))
-    time.sleep(0.3)
+    child = Child(tmp_path, *words, sabotage={"hold_steps": {"after": 0, "file": str(tmp_path / "held")}})
+    child.wait_for((tmp_path / "held").exists)
     child.send(signal.SIGINT)
     time.sleep(0.2)
     assert child.is_running
@@ -1048,12 +1063,17 @@ STRUCK = {
 @pytest.mark.parametrize("signals", STRUCK if IS_FULL else ["Ctrl-C twice", "SIGTERM"])
 @pytest.mark.parametrize("after", [False, True] if IS_FULL else [True], ids=["before", "after"][: 2 if IS_FULL else 1])
 def test_a_signal_at_any_change_of_a_file_loses_nothing_and_what_is_said_is_true(
-    data: Path, whole: Callable[..., Any], tmp_path: Path, way: str, signals: str, after: bool
+    data: Path,
+    whole: Callable[..., Any],
+    changes_in_all: Callable[..., list[str]],
+    tmp_path: Path,
+    way: str,
+    signals: str,
+    after: bool,
 ) -> None:
     words = words_of(data, way, batch_size=30, epochs=2)
     expected, _ = whole(words)
-    (tmp_path / "counted").mkdir()
-    changes = [change for change in changes_of(tmp_path / "counted", *words) if not change.startswith("half of")]
+    changes = [change for change in changes_in_all(words) if not change.startswith("half of")]
     # The last ones put the results into their places.
     numbers = range(1, len(changes) + 1)
     for number in numbers if IS_FULL else [len(changes) // 2, len(changes) - 3, len(changes)]:

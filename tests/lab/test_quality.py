@@ -20,6 +20,7 @@ import scipy.sparse
 from benchmark_scripts import benchmark_script
 from data_files import pollux, tree
 from experiment_records import Spy
+from fault_runs import server
 from pollux.errors import InputError
 from pollux.lab import bench_command as bench
 from pollux.lab import grid, records
@@ -368,10 +369,16 @@ class Impatient(Spy):
 
 
 def test_a_run_that_hangs_or_is_killed_costs_that_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grid, "_PRELOADED", ["pollux.lab.quality", "quality_methods"])
+    server()
     others = set(multiprocessing.active_children())
     data = describe_set("mine", "given", write_set())
     spy, path = Spy(), Path("some.jsonl")
+
+    def now() -> float:
+        """Time passes once three tasks have ended, however long they took."""
+        return 10.0 if len([kind for kind, _ in spy.events if kind in ("done", "failed")]) >= 3 else 0.0
+
+    monkeypatch.setattr(grid, "time", SimpleNamespace(monotonic=now))
     tasks = [QualityTask(data, method, 0) for method in (HANGING, KILLED, BROKEN, GOOD, LEAVING)]
     failures = run_grid(tasks, path, Limits(2, 1, 5.0), spy)
     assert {name_of(failure.task): failure.reason for failure in failures} == {
