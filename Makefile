@@ -4,7 +4,7 @@
 #
 # Before a commit
 #   make check            style and types
-#   make test             the tests, in minutes; those of the report in a browser only where Chromium is installed
+#   make test             the tests, in minutes; some of the report in a browser only where Chromium is installed
 #
 # Before a release
 #   make dist             the source archive and the wheel, into dist/
@@ -90,7 +90,7 @@ test-laws: .venv/installed-dev
 
 test-browser: .venv/installed-dev
 	command -v chromium || (apt-get update && apt-get install --yes chromium)
-	$(PYTEST) tests/report/test_report_browser.py tests/docs/test_site.py
+	POLLUX_FAULTS=full $(PYTEST) tests/report/test_report_browser.py tests/docs/test_site.py
 
 fuzz: .venv/installed-dev
 	$(BIN)/python tests/faults/fuzz_transport.py

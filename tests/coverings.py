@@ -29,6 +29,11 @@ def rotated(*choices: Iterable[Any]) -> list[tuple[Any, ...]]:
     return list(product(*first, last)) if IS_FULL else [(*values, value) for values, value in turns]
 
 
+def every_other(values: Iterable[Any], first: int = 0) -> list[Any]:
+    """All values, or every other one; with ``first=1`` those that are left out without it."""
+    return list(values) if IS_FULL else list(values)[first::2]
+
+
 def all_pairs(*choices: Iterable[Any]) -> list[tuple[Any, ...]]:
     """Combinations such that any two values of different choices meet in one of them (a covering array of strength 2).
 

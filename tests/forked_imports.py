@@ -1,24 +1,20 @@
 """All that runs import, and make once in a process: done before they are forked, they need not do it each."""
 
-import torch._dynamo
-import torch.distributed
+from importlib import import_module
 
-import pollux.app.embed
-import pollux.app.fit
-import pollux.app.predict
-import pollux.app.run_data
-import pollux.clustering
-import pollux.data.delimited
-import pollux.data.streams
-import pollux.data.table_files
-import pollux.lab.quality.benchmark
-import pollux.training.restarts
-import pyarrow.csv
-import pyarrow.dataset
-import pyarrow.json
-import pyarrow.pandas_compat
-import pyarrow.parquet
+import torch
+
 from pollux.threads import DrawFrom
 
+for name in (
+    *("app.embed", "app.fit", "app.predict", "app.run_data", "clustering", "data.delimited", "data.streams"),
+    *("data.table_files", "lab.quality.benchmark", "metrics", "training.restarts"),
+):
+    import_module(f"pollux.{name}")
+for name in ("csv", "dataset", "json", "pandas_compat", "parquet"):
+    import_module(f"pyarrow.{name}")
+for name in ("_dynamo", "distributed"):
+    import_module(f"torch.{name}")
+# Operators learn where to draw from.
 with DrawFrom(torch.Generator()):
-    """Operators are told where to draw from."""
+    pass

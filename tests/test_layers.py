@@ -74,11 +74,13 @@ def imported_modules(tree: ast.AST, path: Path) -> Iterator[str]:
 
 def _run_nodes(node: ast.AST) -> Iterator[ast.AST]:
     """All nodes that are ever run: types are imported from above under TYPE_CHECKING."""
-    if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
-        return
-    yield node
-    for child in ast.iter_child_nodes(node):
-        yield from _run_nodes(child)
+    waiting = [node]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
+            continue
+        yield node
+        waiting += ast.iter_child_nodes(node)
 
 
 def is_module(name: str) -> bool:

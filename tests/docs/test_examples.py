@@ -19,7 +19,7 @@ SMALL = {"mnist": ["--rows", "1500", "--epochs", "4"]}
 LONG = {
     *("geometries", "graphs", "how_many_clusters", "how_sure", "images", "learning_curves", "more_rows_than_memory"),
     *("outliers", "own_divergence", "own_geometry", "penalties", "ship_as_onnx", "text_embeddings"),
-    *("too_many_clusters", "find_outliers", "hierarchy", "hints", "sizes"),
+    *("too_many_clusters", "find_outliers", "hierarchy", "hints", "sizes", "rim", "use_as_a_loss", "kernel_model"),
 }
 FULL = os.environ.get("POLLUX_FAULTS") == "full"
 # Data sets that do not come with the library.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 import subprocess
@@ -12,6 +13,7 @@ import matplotlib
 import pytest
 
 import pollux
+from coverings import IS_FULL
 from pollux.app import cli
 
 ROOT = Path(__file__).parents[2]
@@ -19,6 +21,8 @@ README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs/start").glob("*.md"))]
 # Those that speak to users; the architecture shows fragments of the source.
 FOR_USERS = [page for page in PAGES if page.name != "architecture.md"]
+# Those that take long and use nothing that other tests do not: `make test` runs what they import alone.
+LONG = ("explain.md", "geometry.md", "hints.md", "large-data.md", "pictures.md", "report.md", "sure.md")
 FENCE = re.compile(
     r"^(?P<fence>`{3,}|~{3,})(?P<kind>python|console)[^\n]*\n(?P<code>.*?)^(?P=fence)[ \t]*$", re.MULTILINE | re.DOTALL
 )
@@ -40,6 +44,12 @@ def all_blocks(page: Path) -> list[tuple[str, str]]:
     ]
 
 
+def imports_alone(code: str) -> str:
+    tree = ast.parse(code)
+    tree.body = [statement for statement in tree.body if isinstance(statement, ast.Import | ast.ImportFrom)]
+    return ast.unparse(tree)
+
+
 def commands(code: str) -> list[list[str]]:
     """The arguments of each pollux command in a block; what else is in it is not run."""
     lines = [shlex.split(line, comments=True) for line in code.splitlines()]
@@ -52,6 +62,10 @@ def test_the_readme_shows_how_the_library_is_used() -> None:
     assert any("GeminiClustering" in code for code in found)
     shown = [arguments[0] for code in blocks(README, "console") for arguments in commands(code)]
     assert {"fit", "report", "predict"} <= set(shown)
+
+
+def test_pages_of_which_little_is_run_are_there() -> None:
+    assert set(LONG) <= {page.name for page in FOR_USERS}
 
 
 def test_the_readme_is_short() -> None:
@@ -91,10 +105,11 @@ def test_every_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     backend = matplotlib.get_backend()
     matplotlib.use("Agg")
     try:
+        is_run = IS_FULL or page.name not in LONG
         for kind, code in all_blocks(page):
             if kind == "python":
-                exec(compile(code, str(page), "exec"), {"__name__": "__main__"})
-            for arguments in commands(code) if kind == "console" else []:
+                exec(compile(code if is_run else imports_alone(code), str(page), "exec"), {"__name__": "__main__"})
+            for arguments in commands(code) if kind == "console" and is_run else []:
                 assert cli.main(arguments) == 0, f"pollux {shlex.join(arguments)}"
     finally:
         matplotlib.use(backend)

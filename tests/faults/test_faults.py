@@ -290,9 +290,7 @@ def test_no_other_run_is_lost_when_one_that_takes_its_place_is_killed(data: Path
 
 
 @pytest.fixture(scope="module")
-def unfinished(
-    data: Path, changes_in_all: Callable[..., list[str]], tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+def unfinished(data: Path, changes_in_all: Callable[..., list[str]], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run that was killed in the middle, between two checkpoints."""
     folder = tmp_path_factory.mktemp("unfinished")
     changes = changes_in_all(words_of(data))

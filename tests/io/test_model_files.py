@@ -17,6 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 import pollux
+from coverings import IS_FULL
 from fault_runs import Child, run_program
 from pollux import MLP, Gemini, GeminiClustering, Training, load
 from pollux.errors import InputError
@@ -141,7 +142,7 @@ def lies(description: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def test_descriptions_that_lie_never_do_harm(model: Path, path: Path) -> None:
     """They are refused in words, or they do not matter."""
     tensors, metadata = contents(model)
-    for lie in lies(json.loads(metadata["description"])):
+    for lie in list(lies(json.loads(metadata["description"])))[:: 1 if IS_FULL else 5]:
         sealed(path, tensors, {**metadata, "description": json.dumps(lie)})
         try:
             clustering = load(path)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import pollux
+from coverings import every_other, in_full
 from flat_parameters import make_clustering
 from pollux import GeminiClustering
 from pollux.app.cli import main
@@ -110,6 +111,7 @@ def test_lenet5(dtype: str, tmp_path: Path) -> None:
     assert told == "images of 1 × 28 × 28 in, 4 probabilities out"
 
 
+@in_full
 def test_resnet18_is_one_file(tmp_path: Path) -> None:
     images = normal(12, 3, 8, 8).astype(np.float32)
     assert_exported(fitted(images, 2, model="resnet18", learning_rate=1e-6), tmp_path / "m.onnx", images, "images")
@@ -131,7 +133,7 @@ def normalised_network() -> nn.Module:
     return nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(), nn.Linear(8, 4))
 
 
-@pytest.mark.parametrize("make", [normalised_network, Prototypes])
+@pytest.mark.parametrize("make", every_other([Prototypes, normalised_network]))
 def test_a_network_of_the_users_own(make: Callable[[], nn.Module], tmp_path: Path) -> None:
     X = normal(40, 3).astype(np.float32)
     fitted(X, model=make()).save(tmp_path / "model.safetensors")

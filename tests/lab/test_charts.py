@@ -10,6 +10,7 @@ import matplotlib
 import pytest
 from matplotlib.figure import Figure
 
+from coverings import in_full
 from experiment_records import made_up_records
 from fault_runs import Child, run_program
 from pollux.clustering import GeminiClustering
@@ -117,6 +118,7 @@ def test_a_whole_grid_gives_every_panel(name: str, keep: Any) -> None:
     assert dict(matplotlib.rcParams) == before
 
 
+@in_full
 @every_experiment
 def test_parts_of_a_grid_give_what_they_have(name: str, keep: Any) -> None:
     records = made_up_records(name)

@@ -355,6 +355,7 @@ def test_whatever_ends_a_grid_what_was_done_is_kept_and_the_rest_is_done_later(
     assert perform_run(one.run, Path("elsewhere")).metrics == one.metrics
 
 
+@in_full
 @needs_proc
 def test_a_run_that_is_killed_goes_on_from_its_checkpoint_to_the_same_record(request: pytest.FixtureRequest) -> None:
     """Kill -9 in the middle of a run: what is left of it is done, not all, and no bit of the metrics differs."""

@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, TensorDataset
 
+from coverings import combinations_of, every_other, rotated
 from data_files import without_addresses
 from pollux import Gemini, f_divergence, models
 from pollux.geometry.affinity import Features
@@ -139,7 +140,9 @@ def eagerly_compiled(monkeypatch: pytest.MonkeyPatch) -> list[nn.Module]:
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"model": own}, {"dtype": "bfloat16"}, {"penalties": {"vat": 0.1}}], ids=without_addresses
+    "options",
+    every_other([{"model": own}, {}, {"penalties": {"vat": 0.1}}, {"dtype": "bfloat16"}]),
+    ids=without_addresses,
 )
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 @pytest.mark.filterwarnings("ignore:'onnxscript")  # Of itself, in its oldest releases, which the compiler imports.
@@ -240,9 +243,7 @@ def test_who_mixes_devices_is_found_out(apart: None) -> None:
         there(3).numpy()
 
 
-@pytest.mark.parametrize("name", OBJECTIVES)
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize(("name", "weighted", "several"), combinations_of(OBJECTIVES, [False, True], [False, True]))
 def test_steps_stay_on_the_device_of_their_rows(apart: None, name: str, weighted: bool, several: bool) -> None:
     weight = there(8, dtype=torch.float64) if weighted else None
     for affinity in affinities(name, 8, "meta"):
@@ -257,9 +258,11 @@ def test_steps_stay_on_the_device_of_their_rows(apart: None, name: str, weighted
         assert not has_compiled_steps(modules[0], 3)
 
 
-@pytest.mark.parametrize("optimiser", ["sgd", "rmsprop", torch.optim.Adam], ids=without_addresses)
-@pytest.mark.parametrize("penalty", PENALTIES)
-@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize(
+    ("penalty", "several", "optimiser"),
+    rotated(PENALTIES, [False, True], ["sgd", "rmsprop", torch.optim.Adam]),
+    ids=without_addresses,
+)
 def test_penalties_and_optimisers_stay_on_the_device(apart: None, optimiser: Any, penalty: str, several: bool) -> None:
     modules = networks(1 + several)
     model = StackedModels(modules, 3) if several else SingleModel(modules[0], 3)

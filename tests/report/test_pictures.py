@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
+from coverings import in_full
 from pollux.report import render_page
 from pollux.report.findings import CERTAIN
 from pollux.report.pictures import make_thumbnails
@@ -52,6 +53,7 @@ def test_certain_and_typical_samples_are_not_called_least_certain() -> None:
     assert not list(tree.every("table", kind="uncertain"))
 
 
+@in_full
 def test_ten_thousand_images_take_less_than_three_megabytes() -> None:
     generator = np.random.default_rng(0)
     digits = np.kron(load_digits().images, np.ones((1, 4, 4)))[:, 2:30, 2:30] * 15

@@ -22,6 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from coverings import every_other, examples
 from data_files import without_addresses
 from flat_parameters import make_clustering
 from pollux import Gemini, GeminiClustering, Training
@@ -83,7 +84,7 @@ def assert_alike(one: Any, other: Any) -> None:
         assert one == other or (one != one and other != other)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(TREES)
 def test_unpacking_gives_back_what_was_packed_and_written(tmp_path_factory: pytest.TempPathFactory, tree: Any) -> None:
     assert_alike(unpack(*pack(tree)), tree)
@@ -277,7 +278,7 @@ def whole(fit: Fit, tmp_path_factory: pytest.TempPathFactory) -> Whole:
     return trained
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", every_other(WAYS))
 def test_a_training_that_was_interrupted_anywhere_ends_with_the_same_bits(
     tmp_path: Path, fit: Fit, whole: Whole, way: str
 ) -> None:

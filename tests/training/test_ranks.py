@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import rank_processes as processes
-from coverings import in_full
+from coverings import every_other, in_full, rotated
 from pollux.errors import InputError
 from pollux.objectives import DIVERGENCES, GEMINIS
 from pollux.objectives.gradients import CLOSED_FORMS
@@ -49,7 +49,7 @@ def test_value_and_gradient_are_those_of_all_samples_in_one_process(team: Team, 
             assert_as_alone(team, Case(objective, geometry, sizes, (2,), weighted=True, clip=1e-2, pairs=pairs))
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("objective", every_other(OBJECTIVES))
 def test_a_process_may_have_no_samples_or_no_problems(three: Team, objective: str) -> None:
     for geometry in geometries(objective):
         assert_as_alone(three, Case(objective, geometry, (6, 0, 7), batch=(2, 1), weighted=True))
@@ -57,8 +57,11 @@ def test_a_process_may_have_no_samples_or_no_problems(three: Team, objective: st
             assert_as_alone(three, Case(objective, geometry, SPREAD[3], clip=1e-2, pairs=1))
 
 
-@pytest.mark.parametrize("objective", GEMINIS)
-@pytest.mark.parametrize("what", [processes.second_derivative, processes.data_parallel], ids=lambda what: what.__name__)
+@pytest.mark.parametrize(
+    ("objective", "what"),
+    rotated(GEMINIS, [processes.second_derivative, processes.data_parallel]),
+    ids=lambda value: getattr(value, "__name__", value),
+)
 def test_further_gradients_are_those_of_all_samples_in_one_process(
     three: Team, what: Callable[..., Any], objective: str
 ) -> None:
