@@ -9,6 +9,7 @@ import gc
 import os
 import signal
 from collections.abc import Generator, Iterator
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 from random import Random
@@ -105,6 +106,17 @@ def without_waiting_for_the_disk() -> Iterator[None]:
     """No test cuts the power."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", os.fstat)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def digests_that_are_made_once() -> Iterator[None]:
+    """Hypothesis takes the source of a test apart to seed it: once, and not for each of its parameters."""
+    from hypothesis import core
+
+    with pytest.MonkeyPatch.context() as patch:
+        if hasattr(core, "function_digest"):
+            patch.setattr(core, "function_digest", cache(core.function_digest))
         yield
 
 

@@ -61,7 +61,7 @@ def test_only_commands_spell_options_as_the_command_line_does() -> None:
         module = path.relative_to(source)
         if module.parts[0] in ("app", "lab") or str(module) == "errors.py":
             continue
-        if "--" not in path.read_text():
+        if not re.search(r"(?<![\w-])--[a-z]", path.read_text()):
             continue
         tree = ast.parse(path.read_text())
         documents = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}

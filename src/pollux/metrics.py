@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
 from scipy.special import entr
-from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+from sklearn.metrics import normalized_mutual_info_score
 
 __all__ = [
     "AGREED",
@@ -51,7 +51,24 @@ def adjusted_rand_index(labels_true: ArrayLike, labels_pred: ArrayLike) -> float
     >>> adjusted_rand_index(["cat", "cat", "dog", "dog"], [1, 1, 0, 0])
     1.0
     """
-    return float(adjusted_rand_score(*_paired_codes(labels_true, labels_pred)))
+    # As scikit-learn computes it, bit for bit; its checks of what is checked here take longer than the sums.
+    true_codes, pred_codes = _paired_codes(labels_true, labels_pred)
+    pairs = true_codes.astype(np.int64) * (int(pred_codes.max()) + 1) + pred_codes
+    both = _sum_of_squared_counts(np.unique(pairs, return_inverse=True)[1])
+    in_true, in_pred = _sum_of_squared_counts(true_codes), _sum_of_squared_counts(pred_codes)
+    alike, split, joined = both - len(pairs), in_true - both, in_pred - both
+    if split == joined == 0:
+        return 1.0
+    apart = len(pairs) ** 2 - both - split - joined
+    return (
+        2.0
+        * (alike * apart - split * joined)
+        / ((alike + split) * (split + apart) + (alike + joined) * (joined + apart))
+    )
+
+
+def _sum_of_squared_counts(codes: NDArray[np.intp]) -> int:
+    return int((np.bincount(codes) ** 2).sum())
 
 
 def agreement(labelings: Sequence[ArrayLike]) -> float | None:

@@ -43,6 +43,7 @@ SCALE = r"(?i)scale|too large"
 every_objective = pytest.mark.parametrize("objective", GEMINIS)
 MODEL_NAMES = ("linear", "mlp", "free")
 every_model = pytest.mark.parametrize("model", MODEL_NAMES)
+every_objective_and_model = pytest.mark.parametrize(("objective", "model"), rotated(GEMINIS, MODEL_NAMES))
 # A training that stopped early, with its last good weights, is a valid result: its warning is the report.
 stopped_early_is_fine = pytest.mark.filterwarnings("ignore::pollux.training.NumericalWarning")
 
@@ -153,8 +154,7 @@ finite_rows = arrays(
 
 
 @stopped_early_is_fine
-@every_objective
-@every_model
+@every_objective_and_model
 @settings(derandomize=True, deadline=None, max_examples=6 if IS_FULL else 2)
 @given(rows=finite_rows)
 def test_any_finite_values_give_a_valid_result(model: str, objective: str, rows: NDArray[np.float64]) -> None:
@@ -193,14 +193,12 @@ def test_any_weights_and_batches_give_a_valid_result(
     assert set(fitted.labels_[weight > 0]) == set(range(fitted.n_clusters_))
 
 
-@every_objective
-@every_model
+@every_objective_and_model
 def test_as_many_clusters_as_samples_give_a_valid_result(model: str, objective: str) -> None:
     check_valid(clustering(20, model=model, objective=objective).fit(X), X)
 
 
-@every_objective
-@every_model
+@every_objective_and_model
 def test_one_cluster_gives_a_valid_result(model: str, objective: str) -> None:
     fitted = clustering(1, model=model, objective=objective).fit(X)
     check_valid(fitted, X)

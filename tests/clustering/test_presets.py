@@ -21,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from coverings import in_full
+from coverings import every_other, in_full
 from flat_parameters import nested
 from pollux import GeminiClustering, load
 from pollux import recipes as presets
@@ -253,7 +253,7 @@ SAVED: dict[str, tuple[str, dict[str, Any], NDArray[Any]]] = {
 }
 
 
-@pytest.mark.parametrize("case", SAVED)
+@pytest.mark.parametrize("case", every_other(SAVED))
 def test_files_give_back_every_bit(case: str, tmp_path: Path) -> None:
     name, options, X = SAVED[case]
     model = recipe(name, **options).fit(X)

@@ -338,6 +338,7 @@ def test_a_long_history_is_thinned() -> None:
     assert pairs[-1] == [100_000, 1.0]
 
 
+@in_full
 def test_ten_thousand_rows_take_less_than_three_megabytes() -> None:
     findings = make_findings(n=10_000, d=20, K=12, used=10, row_names=[f"customer {j:06d}" for j in range(10_000)])
     assert len(render_page(findings).encode()) < 3_000_000

@@ -344,7 +344,7 @@ def test_a_training_is_not_made_shorter(tmp_path: Path) -> None:
         clustering.set_params(max_epochs=2).fit(X)
 
 
-@pytest.mark.parametrize("way", PROLONGED)
+@pytest.mark.parametrize("way", every_other(PROLONGED, 1))
 def test_a_longer_training_goes_on_as_if_it_had_been_so_long_from_the_start(
     tmp_path: Path, fit: Fit, whole: Whole, way: str
 ) -> None:

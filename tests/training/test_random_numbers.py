@@ -16,6 +16,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
+from coverings import every_other
 from pollux import GeminiClustering, threads
 from pollux.threads import DrawFrom, iterate_drawing
 from pollux.training import starting
@@ -72,7 +73,7 @@ def same(one: list[Tensor], other: list[Tensor]) -> bool:
     return all(torch.equal(*pair) for pair in zip(one, other, strict=True))
 
 
-@pytest.mark.parametrize(("way", "fits"), [(way, 8 if way == "closed form" else 1) for way in WAYS])
+@pytest.mark.parametrize(("way", "fits"), [(way, 8 if way == "closed form" else 1) for way in every_other(WAYS)])
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_fits_in_threads_are_as_alone(way: str, fits: int) -> None:
     alone = [fit(way, seed) for seed in range(2)]
@@ -81,7 +82,7 @@ def test_fits_in_threads_are_as_alone(way: str, fits: int) -> None:
     assert all(same(weights, alone[number % 2]) for number, weights in enumerate(found))
 
 
-@every_way
+@pytest.mark.parametrize("way", every_other(WAYS, 1))
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_the_caller_draws_as_if_there_were_no_fit(way: str) -> None:
     torch.manual_seed(5)
