@@ -69,6 +69,9 @@ def test_prices_are_numbers_and_that_is_said() -> None:
         # Percentages and numbers are of different units, and so are two currencies.
         ([f"{index} %" if index % 2 else f"0.{index}" for index in range(N)], "id"),
         ([f"${index}" if index % 2 else f"€{index}" for index in range(N)], "id"),
+        # Words of more than twelve letters are not units.
+        ([f"{index} kilowatthour" for index in range(N)], "number"),
+        ([f"{index} kilowatthours" for index in range(N)], "id"),
         # Codes are names.
         ([f"{index:05}" for index in range(N)], "id"),
         (["1", "2", "3", "4"] * 10, "text"),

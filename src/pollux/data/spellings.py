@@ -16,6 +16,7 @@ DECIMALS = (".", ",")
 
 _CURRENCY = r"US\$|A\$|C\$|[$€£¥₹₩₽₺₴₫฿₪¢]|USD|EUR|GBP|CHF|JPY|CNY|INR|CAD|AUD|SEK|NOK|DKK|PLN|BRL|kr\.?|Rs\.?|zł"
 _PERCENT = ("%", "‰")
+_LONGEST_UNIT = 12
 
 DAY = 86_400.0
 YEAR = 365.2425 * DAY
@@ -66,7 +67,10 @@ def written_numbers(values: Any, decimal: str) -> tuple[NDArray[np.float64], set
 
     whole = pc.replace_substring_regex(part("whole"), r"\D", "")
     digits = pc.binary_join_element_wise(whole, ".", pc.replace_substring(part("fraction"), decimal, ""), "")
-    text = pc.if_else(pc.equal(digits, "."), None, pc.binary_join_element_wise(digits, part("exponent"), ""))
+    # Not by the pattern: one with the letters of all alphabets twelve times over takes longer to prepare than to use.
+    is_long = pc.greater(pc.utf8_length(pc.utf8_ltrim_whitespace(part("after"))), _LONGEST_UNIT)
+    is_absent = pc.or_(pc.equal(digits, "."), is_long)
+    text = pc.if_else(is_absent, None, pc.binary_join_element_wise(digits, part("exponent"), ""))
     numbers = np.asarray(text.cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float64)
     signs = pc.binary_join_element_wise(part("sign"), part("inner"), part("open"), "")
     negative = np.asarray(pc.match_substring_regex(signs, r"[-−–(]").to_numpy(zero_copy_only=False))
@@ -85,7 +89,7 @@ def _number_pattern(decimal: str) -> str:
     return (
         rf"^\s*(?P<open>\()?(?P<sign>[-+−–]?)\s*(?P<before>{_CURRENCY})?\s*(?P<inner>[-−–]?)"
         rf"(?P<whole>\d{{1,3}}(?:{between}\d{{3}})+|\d*)(?P<fraction>{re.escape(decimal)}\d+|)"
-        rf"(?P<exponent>(?:[eE][-+]?\d+)?)(?P<after>\s*(?:%|‰|{_CURRENCY})|\s+\pL[\pL/²³]{{0,11}}|)(?:\))?\s*$"
+        rf"(?P<exponent>(?:[eE][-+]?\d+)?)(?P<after>\s*(?:%|‰|{_CURRENCY})|\s+\pL[\pL/²³]*|)(?:\))?\s*$"
     )
 
 
