@@ -80,7 +80,8 @@ def _run_nodes(node: ast.AST) -> Iterator[ast.AST]:
         if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
             continue
         yield node
-        waiting += ast.iter_child_nodes(node)
+        # No expression holds an import.
+        waiting += [child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr)]
 
 
 def is_module(name: str) -> bool:
