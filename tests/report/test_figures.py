@@ -14,7 +14,6 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from coverings import in_full
 from pollux.metrics import renyi_entropy
 from pollux.report import canvas, figures
 from pollux.report.canvas import GREY, ON_DARK, READABLE, colours, contrast, on_dark
@@ -86,7 +85,6 @@ def test_settings_are_left_alone(draw: Callable[[], Figure]) -> None:
     assert dict(matplotlib.rcParams) == before
 
 
-@in_full
 def test_a_figure_loads_matplotlib_without_pyplot_and_without_torch() -> None:
     script = """
 import sys
