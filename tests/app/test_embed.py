@@ -232,3 +232,58 @@ def test_texts_that_cannot_be_clustered_are_refused(words: list[str], message: s
     reviews(6).to_csv("r.csv", index=False)
     pd.DataFrame({"code": [f"k{i}" for i in range(40)]}).to_csv("codes.csv", index=False)
     assert message in refused("fit", *words)
+
+
+def test_columns_beside_vectors_are_used_where_they_are_asked_for() -> None:
+    table = reviews().assign(topic=[WORDS[i % 3] for i in range(60)], half=[i // 30 for i in range(60)])
+    table.to_csv("r.csv", index=False)
+    good("embed", "r.csv", "--text", "review", "--keep", "topic,half", "--out", "e.parquet")
+    fit = ("fit", "e.parquet", "--clusters", 3, "--epochs", 2, "--overwrite", "--out", "run")
+    answer = good(*fit).out
+    assert summary_of("run")["recipe"] == "embeddings"
+    assert "  half       not used  it stands beside vectors (--use half takes it too)\n" in answer
+    assert "  review     text      by its vectors, e00 … e63 (wordllama)\n" in answer
+    good(*fit, "--label", "topic")
+    assert summary_of("run")["scores"]["adjusted_rand_index"] == 1
+    used = good(*fit, "--use", "half").out
+    assert "  half       number" in used
+    assert "by its vectors, e00 … e63 (wordllama)" in used
+
+
+def test_folders_of_pictures_stay_beside_their_vectors() -> None:
+    for name, colour in (("red", (255, 0, 0)), ("blue", (0, 0, 255))):
+        Path("photos", name).mkdir(parents=True)
+        for i in range(4):
+            Image.new("RGB", (30, 20), colour).save(Path("photos", name, f"{i}.png"))
+    good("embed", "photos", "--keep", "folder", "--out", "e.parquet")
+    good("fit", "e.parquet", "--label", "folder", "--clusters", 2, "--epochs", 2, "--out", "run")
+    assert summary_of("run")["scores"]["adjusted_rand_index"] == 1
+    assert "There is no column 'size' (--keep)" in refused("embed", "photos", "--keep", "size", "--out", "f.parquet")
+
+
+def test_reports_take_new_texts_as_predictions_do() -> None:
+    reviews().to_csv("r.csv", index=False)
+    reviews(30).to_csv("new.csv", index=False)
+    good("fit", "r.csv", "--text", "review", "--clusters", 3, "--epochs", 2, "--out", "run")
+    good("report", "run", "new.csv", "--out", "new.html")
+    assert "<title>new.csv" in Path("new.html").read_text()
+    good("report", "run", "--against", "new.csv")
+    assert "Beside new.csv" in Path("run/report.html").read_text()
+    pd.DataFrame({"x": [1.0]}).to_csv("other.csv", index=False)
+    assert "neither texts (in a column 'review')" in refused("report", "run", "other.csv")
+
+
+def test_pictures_of_vectors_are_read_for_predictions_and_pages() -> None:
+    Path("photos").mkdir()
+    for i, colour in enumerate(("red", "blue", "grey")):
+        Image.new("RGB", (30, 20), colour).save(f"photos/{i}.png")
+    Path("photos/broken.png").write_bytes(b"no picture")
+    good("embed", "photos", "--out", "e.parquet")
+    good("fit", "e.parquet", "--clusters", 2, "--epochs", 2, "--out", "run")
+    answer = good("predict", "run", "photos", "--out", "p.csv")
+    assert "1 of the pictures cannot be read and was left out: broken.png" in answer.err
+    # The vectors do not show what they are of; the folder does.
+    assert "pollux report run FOLDER shows them" in good("report", "run").err
+    assert "data:image" not in Path("run/report.html").read_text()
+    assert "FOLDER" not in good("report", "run", "photos").err
+    assert "data:image" in Path("run/report.html").read_text()

@@ -8,7 +8,7 @@ import json
 import os
 import shlex
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, count
 from pathlib import Path
@@ -47,7 +47,13 @@ def add(commands: Any) -> None:
         help="wordllama (fast) or minilm (better) for texts, efficientnet-lite0 for pictures, a folder of "
         "sentence-transformers, or an encoder of pollux pretrain (default: auto, wordllama or efficientnet-lite0)",
     )
-    embed.add_argument("--keep", metavar="COLUMN", action="append", default=[], help="a further column to write beside")
+    embed.add_argument(
+        "--keep",
+        metavar="A,B",
+        action="append",
+        default=[],
+        help="further columns to write beside the vectors; of pictures: folder, the one that each lies in",
+    )
     embed.add_argument(
         "--image-size",
         metavar="N",
@@ -66,25 +72,27 @@ def run(options: argparse.Namespace) -> int:
     from pollux.app.run_folder import check_not_input
     from pollux.data.array_files import ImageFolder
     from pollux.data.sources import open_data
+    from pollux.data.survey import split_names
 
     console, out = Console(options.quiet), Path(options.out)
     source = open_data(options.data)
     if not out.parent.is_dir():
         raise InputError(f"The folder {out.parent} does not exist: make it first.")
     is_folder = isinstance(source, ImageFolder)
-    if is_folder and (options.text or options.keep):
+    if is_folder and options.text:
         raise InputError(f"{options.data} is a folder of pictures, which has no columns.")
     if not is_folder:
         check_not_input(out, options.data)
     text = None if is_folder else _text_column(source, options.text)
     encoder = _load_encoder(options.encoder, of_texts=not is_folder)
     console.echo(f"encoder: {encoder.name}")
+    keep = split_names(options.keep, ImageFolder.BESIDE if is_folder else source.names())
     with console.progress():
         n = _write_vectors(
-            _chunks(source, text, options.image_size, dict.fromkeys(options.keep, "--keep")),
+            _chunks(source, text, options.image_size, dict.fromkeys(keep, "--keep")),
             encoder,
             out,
-            _facts(encoder, text, options.image_size, source),
+            _facts(encoder, text, options.image_size, source, keep),
             options.batch_size,
             caches=not options.no_cache,
         )
@@ -130,7 +138,7 @@ def embed_texts(
     first = next(chunks)
     path.parent.mkdir(parents=True, exist_ok=True)
     named = "standard input" if settings.data == STANDARD_INPUT else source.path.name
-    _write_vectors(chain([first], chunks), found, path, _facts(found, text, _IMAGE_SIZE, source, named))
+    _write_vectors(chain([first], chunks), found, path, _facts(found, text, _IMAGE_SIZE, source, beside, named))
     return replace(settings, data=str(path), kinds=dict.fromkeys([*identifiers, text], "id"))
 
 
@@ -167,12 +175,20 @@ def how_vectors_were_made(path: str | Path) -> MadeVectors | None:
     return None if noted is None else parse_json(noted, MadeVectors, path)
 
 
-def embed_alike(source: Source, made: MadeVectors, keep: Iterable[str], folder: Path, run: str | Path) -> Source:
-    """New texts or pictures as vectors, by the encoder of those that a run was trained on; in a file of the folder."""
+def embed_alike(source: Source, names: Sequence[str], keep: Iterable[str], folder: Path, run: str | Path) -> Source:
+    """What the model of a run reads: columns of these names.
+
+    Where it was trained on vectors of texts or pictures, new ones become vectors by the same encoder, in a file of the
+    folder; other data are read as they are.
+    """
+    from pollux.app.run_folder import read_summary
     from pollux.data.sources import open_data
     from pollux.embedding.encoders import ENCODERS
 
-    text, there = made["text"], source.names()
+    made, there = read_summary(run).get("vectors"), source.names()
+    if made is None or set(names) <= set(there):
+        return source
+    text = made["text"]
     if (text not in there) if text is not None else bool(there):
         of = "pictures" if text is None else f"texts (in a column {text!r})"
         raise InputError(f"{source.path} holds neither {of} nor their vectors, which the model reads.")
@@ -190,7 +206,9 @@ def embed_alike(source: Source, made: MadeVectors, keep: Iterable[str], folder: 
     return open_data(path)
 
 
-def _facts(encoder: Encoder, text: str | None, image_size: int, source: Source, data: str = "") -> dict[str, str]:
+def _facts(
+    encoder: Encoder, text: str | None, image_size: int, source: Source, keep: Iterable[str], data: str = ""
+) -> dict[str, str]:
     """What a Parquet file says of the vectors in it, so that new samples can become vectors in the same way."""
     made = MadeVectors(
         encoder=encoder.name,
@@ -199,6 +217,7 @@ def _facts(encoder: Encoder, text: str | None, image_size: int, source: Source, 
         image_size=image_size,
         data=data or source.path.name,
         columns=source.names(),
+        beside=list(dict.fromkeys(["file" if text is None else text, *keep])),
     )
     return {_NOTED: json.dumps(made, ensure_ascii=False)}
 
@@ -257,7 +276,7 @@ def _chunks(
     source: Source, text: str | None, image_size: int, keep: Mapping[str, str]
 ) -> Iterator[tuple[Any, dict[str, Any]]]:
     """Texts of a column, or pictures, some at a time, with what is written beside them."""
-    return _pictures(source, image_size) if text is None else _texts(source, text, keep)
+    return _pictures(source, image_size, keep) if text is None else _texts(source, text, keep)
 
 
 def _texts(source: Source, name: str, keep: Mapping[str, str]) -> Iterator[tuple[list[str], dict[str, Any]]]:
@@ -277,16 +296,21 @@ def _texts(source: Source, name: str, keep: Mapping[str, str]) -> Iterator[tuple
             yield texts, {column: plain(part.column(column)) for column in names}
 
 
-def _pictures(folder: Any, side: int) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """The pictures of a folder, some at a time, with their names."""
+def _pictures(folder: Any, side: int, keep: Mapping[str, str]) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """The pictures of a folder, some at a time, with their names, and the folders they lie in where these are kept."""
+    from pollux.data.array_files import ImageFolder
     from pollux.data.encoding import ArrayEncoding
     from pollux.embedding.vectors import CHUNK
 
+    absent = [column for column in keep if column not in ImageFolder.BESIDE]
+    if absent:
+        raise no_column(absent, ImageFolder.BESIDE, keep[absent[0]])
+    names = list(dict.fromkeys(["file", *keep]))
     # As they are, in bytes.
     encoding = ArrayEncoding((3, side, side), (0.0,) * 3, (1.0,) * 3)
     for part in folder.stream(encoding, ()):
         for start in range(0, len(part), CHUNK):
-            yield part.rows[start : start + CHUNK], {"file": part.beside["file"][start : start + CHUNK]}
+            yield part.rows[start : start + CHUNK], {name: part.beside[name][start : start + CHUNK] for name in names}
 
 
 def _load_encoder(name: str, of_texts: bool) -> Encoder:

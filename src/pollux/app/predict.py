@@ -65,6 +65,7 @@ def run(options: argparse.Namespace) -> int:
     # Complaints come before torch is imported, which takes seconds.
     run_folder.model_path(options.run_folder)
     from pollux.app import run_data
+    from pollux.app.embed import embed_alike
     from pollux.app.settings import Settings
     from pollux.data.arrow import no_column
     from pollux.data.encoding import UnseenValues, say_empty
@@ -92,8 +93,6 @@ def run(options: argparse.Namespace) -> int:
     source = open_data(options.data, run_data.reading_of(settings))
     own = source.names()
     wanted += own if options.with_data else []
-    made = run_folder.read_summary(run).get("vectors")
-    has_vectors = made is None or set(encoding.names) <= set(source.names())
     console, start, done, left_out = Console(options.quiet, options.json), perf_counter(), 0, 0
     outliers = 0
     unseen = UnseenValues()
@@ -105,17 +104,13 @@ def run(options: argparse.Namespace) -> int:
         stage,
         run_data.open_writer(out, options.raw) as write,
     ):
-        if made is not None and not has_vectors:
-            # Texts or pictures, which become vectors as those did that the run was trained on.
-            from pollux.app.embed import embed_alike
-
-            source = embed_alike(source, made, wanted, Path(folder), run)
-        for whole in source.stream(encoding, wanted):
+        readable = embed_alike(source, encoding.names, wanted, Path(folder), run)
+        for whole in readable.stream(encoding, wanted):
             part, kept = run_data.drop_incomplete(whole, encoding)
             asked = split_names(options.id, part.names)
             absent = [name for name in asked if name not in part.names]
             if absent:
-                raise no_column(absent, source.names() or part.names, "--id")
+                raise no_column(absent, readable.names() or part.names, "--id")
             run_data.check_nameable(part, asked)
             X = encoding.encode(part.rows, unseen)
             blank += encoding.count_empty(part.rows)

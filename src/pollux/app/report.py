@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from pollux.app.run_folder import Summary
     from pollux.data.encoding import Encoding
-    from pollux.data.sources import Part
+    from pollux.data.sources import Part, Source
     from pollux.report import Findings
 
 # Columns that number rows rather than name them.
@@ -28,6 +29,8 @@ _NUMBERED = re.compile(r"(^|[\W_])(id|idx|index|row|nr|no|num|number|unnamed)", 
 _NEARLY_EACH = 0.9
 # Of files that were streamed, pages show a sample.
 _MOST_ROWS, _SHOWN_ROWS = 200_000, 100_000
+# Pixels a side of the pictures of vectors.
+_PICTURE_SIZE = 64
 _OTHER_ROWS = "The rows shown here are not those that the model was trained on, or need not be."
 
 
@@ -60,7 +63,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from pollux.app.run_folder import REPORT, check_not_input, model_path
+    from pollux.app.run_folder import REPORT, check_not_input, model_path, read_summary
 
     run = Path(options.run_folder)
     model = model_path(run)
@@ -77,6 +80,9 @@ def run(options: argparse.Namespace) -> int:
 
     write_page(findings, out)
     console = Console(options.quiet)
+    made = read_summary(run).get("vectors")
+    if made is not None and made["text"] is None and findings.images is None:
+        console.note(f"the page shows no pictures, of which the run has vectors: pollux report {run} FOLDER shows them")
     for note in [] if findings.comparison is None else findings.comparison.notes:
         console.note(f"{options.against}: {note}")
     console.echo(f"report written to {out}")
@@ -123,6 +129,8 @@ def gather_findings(
     settings, summary = settings or Settings(), run_folder.read_summary(run)
     clustering, encoding = run_folder.load_run(run, missing, with_free=True)
     # Imported late, because they bring torch.
+    from pollux.app.embed import embed_alike
+    from pollux.data.array_files import ImageFolder
     from pollux.data.encoding import UnseenValues
     from pollux.data.sources import gather, open_data
     from pollux.report import describe, describe_training
@@ -135,13 +143,16 @@ def gather_findings(
     if is_long:
         drawn = np.sort(np.random.default_rng(0).choice(trained_on, min(_SHOWN_ROWS, trained_on), replace=False))
     shown, found, total = [], [], 0
-    # As they are read for prediction: guessing types anew, from other rows, could find others.
-    for part in open_data(run_data.data_file(file), run_data.reading_of(settings)).stream(encoding, beside):
-        numbers = np.arange(total, total + len(part))
-        mask = np.isin(numbers, drawn, assume_unique=True) if is_long else np.ones(len(part), dtype=bool)
-        shown.append(part.kept(mask) if is_long else part)
-        found.append(numbers[mask])
-        total += len(part)
+    source = open_data(run_data.data_file(file), run_data.reading_of(settings))
+    with tempfile.TemporaryDirectory(prefix="pollux-") as folder:
+        readable = embed_alike(source, encoding.names, beside, Path(folder), run)
+        # As they are read for prediction: guessing types anew, from other rows, could find others.
+        for part in readable.stream(encoding, beside):
+            numbers = np.arange(total, total + len(part))
+            mask = np.isin(numbers, drawn, assume_unique=True) if is_long else np.ones(len(part), dtype=bool)
+            shown.append(part.kept(mask) if is_long else part)
+            found.append(numbers[mask])
+            total += len(part)
     whole, numbers = gather(shown), np.concatenate(found)
     part, kept = run_data.drop_incomplete(whole, encoding)
     if not len(part):
@@ -154,6 +165,7 @@ def gather_findings(
     if label is None:
         # Other data may come without the classes of those the run was trained on.
         label = settings.label if settings.label in part.names else ""
+    is_embedded = readable is not source
     named = _name_column(part, encoding, settings.recipe == "embeddings")
     row_names = None if len(part) == total else [f"row {number}" for number in numbers[kept]]
     if named:
@@ -197,6 +209,7 @@ def gather_findings(
             labels=clustering.fitted_.labels if is_known and not is_other else None,
             outliers=settings.outliers,
             row_names=row_names,
+            images=_pictures_of(source, numbers[kept]) if is_embedded and isinstance(source, ImageFolder) else None,
             settings={name: value for name, value in described.items() if value},
             notes=notes,
             command=settings.command() if settings.data else "",
@@ -204,6 +217,17 @@ def gather_findings(
     except ValueError as error:
         raise InputError(str(error)) from error
     return replace(described_rows, totals=totals)
+
+
+def _pictures_of(folder: Source, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """Pictures (n, H, W, 3) of a folder, small ones, by their numbers (n,) among those that can be read."""
+    import numpy as np
+
+    from pollux.data.encoding import ArrayEncoding
+
+    encoding = ArrayEncoding((3, _PICTURE_SIZE, _PICTURE_SIZE), (0.0,) * 3, (1.0,) * 3)
+    pictures = np.concatenate([part.rows for part in folder.stream(encoding, ())])
+    return np.ascontiguousarray(pictures[rows].transpose(0, 2, 3, 1))
 
 
 def _naming(encoding: Encoding) -> list[str]:

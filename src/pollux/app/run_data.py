@@ -407,13 +407,14 @@ def _with_texts(settings: Settings, encoding: Encoding) -> Encoding:
     if not isinstance(encoding, TableEncoding) or made is None or made["text"] is None:
         return encoding
     there, text = {each.name: each for each in encoding.decisions}, made["text"]
-    if text not in there or there[text].used:
+    vectors = [name for name in encoding.names if name not in made.get("beside", ())]
+    if text not in there or there[text].used or not vectors:
         return encoding
     listed = {
         name: there.get(name) or Decision(name, "", False, "texts are clustered by their vectors alone")
         for name in made.get("columns", [text])
     }
-    ends = f"{encoding.names[0]} … {encoding.names[-1]}"
+    ends = f"{vectors[0]} … {vectors[-1]}"
     listed[text] = Decision(text, "text", True, f"by its vectors, {ends} ({made['encoder']})")
     return replace(encoding, listed=tuple({**listed, **{n: each for n, each in there.items() if n != text}}.values()))
 
@@ -495,10 +496,13 @@ def _stream(settings: Settings, ranks: Ranks | None) -> RunData:
 
 def choices_of(settings: Settings) -> Choices:
     """What the settings say of columns."""
+    from pollux.app.embed import how_vectors_were_made
+
+    made = how_vectors_were_made(settings.data)
     # What is known of clusters is not what they are found by.
     drop = (*settings.drop, *([settings.known] if settings.known and settings.known != settings.label else []))
     columns = (settings.columns, drop, settings.use, settings.kinds, settings.label or None, settings.known or None)
-    return Choices(*columns, settings.missing, settings.scaling)
+    return Choices(*columns, settings.missing, settings.scaling, [] if made is None else made.get("beside", []))
 
 
 def reading_of(settings: Settings) -> Reading:

@@ -326,7 +326,8 @@ def read_settings(run: str | Path) -> Settings | None:
 class MadeVectors(TypedDict):
     """How vectors were made: by which encoder, of the texts of a column, or of pictures of so many pixels a side.
 
-    ``data`` is the name of the file or folder of these, and ``columns`` are all that it has; older versions lack them.
+    ``data`` is the name of the file or folder of these, ``columns`` are all that it has, and ``beside`` those that
+    stand beside the vectors; older versions lack them.
     """
 
     encoder: str
@@ -335,6 +336,7 @@ class MadeVectors(TypedDict):
     image_size: Annotated[int, Meta(ge=1, le=4096)]
     data: NotRequired[str]
     columns: NotRequired[list[str]]
+    beside: NotRequired[list[str]]
 
 
 class Summary(TypedDict, total=False):

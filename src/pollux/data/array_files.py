@@ -13,7 +13,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.lib.format import MAGIC_PREFIX, read_array_header_1_0, read_array_header_2_0, read_magic
@@ -183,6 +183,8 @@ class ImageFolder(Source):
     in the folder, and a ``folder``, the one that it lies in.
     """
 
+    BESIDE: ClassVar = ("file", "folder")
+
     path: Path
     size: int | None = None
     strict: bool = False
@@ -194,7 +196,8 @@ class ImageFolder(Source):
         if self.broken:
             more = f" and {len(self.broken) - 5} more" if len(self.broken) > 5 else ""
             listed = ", ".join(self.broken[:5])
-            notes.append(f"{len(self.broken)} of the pictures cannot be read and were left out: {listed}{more}")
+            were = "was" if len(self.broken) == 1 else "were"
+            notes.append(f"{len(self.broken)} of the pictures cannot be read and {were} left out: {listed}{more}")
         if self.coloured:
             listed = ", ".join(self.coloured[:3]) + (" …" if len(self.coloured) > 3 else "")
             notes.append(f"all pictures have three channels, since {len(self.coloured)} are in colour: {listed}")
@@ -208,7 +211,8 @@ class ImageFolder(Source):
             raise self._nothing_read()
         files, arrays = [files[place] for place in found], list(found.values())
         channels = max(array.shape[0] for array in arrays)
-        coloured = [file.name for file, array in zip(files, arrays, strict=True) if array.shape[0] > 1]
+        names = [file.relative_to(self.path).as_posix() for file in files]
+        coloured = [name for name, array in zip(names, arrays, strict=True) if array.shape[0] > 1]
         self.coloured[:] = coloured if len(coloured) < len(files) else []
         shapes = {array.shape[1:] for array in arrays}
         if len(shapes) > 1:

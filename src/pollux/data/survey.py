@@ -134,6 +134,7 @@ class Choices:
     ``columns`` are all that may be used; those of ``use`` are used whatever is found, those of ``drop`` are not.
     ``label`` holds classes that score, ``known`` clusters that teach; both are no features.
     ``kinds`` say of columns that they are "text", "number" or "date", and so that they are used; or "id".
+    ``beside`` are columns that stand beside vectors: they are used where the user names them.
     """
 
     columns: Sequence[str] = ()
@@ -144,6 +145,7 @@ class Choices:
     known: str | None = None
     missing: str = "error"
     scaling: str = "standard"
+    beside: Sequence[str] = ()
 
     @property
     def identifiers(self) -> list[str]:
@@ -498,6 +500,8 @@ class TableSurvey(Survey):
                 plan = column.plan(scaling)
                 if vectors and not column.wanted and not VECTOR.fullmatch(name):
                     raise LeaveOutError(f"it stands beside the vectors of {quoted(vectors, 3)}")
+                if name in self.choices.beside and not column.wanted:
+                    raise LeaveOutError(f"it stands beside vectors ({option('use')} {name} takes it too)")
                 plans[name] = plan
                 gaps = _describe_gaps(column.missing + plan.strange, missing) if missing == "mean" else ""
                 reason = "; ".join(filter(None, [plan.note, gaps, column.warn_of_class(plan)]))
