@@ -70,3 +70,10 @@ def test_what_all_speak_of_names_no_cluster_unless_there_is_nothing_else() -> No
     assert [topic.terms[0].split()[-1] for topic in named] == ["sheep", "goat"]
     assert not any("unto" in topic.terms or "shall" in topic.terms for topic in named)
     assert pollux.name_clusters([0, 1, 0, 1], ["unto shall"] * 4)[0].name
+
+
+def test_half_a_word_names_nothing() -> None:
+    texts = ["I don't like trains", "we don’t like trains", "the bank's rates", "a bank, and rates"]
+    named = pollux.name_clusters([0, 0, 1, 1], texts, n_terms=9)
+    assert not any("don" in term.split() for topic in named for term in topic.terms)
+    assert "bank" in named[1].terms

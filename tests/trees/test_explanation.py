@@ -240,6 +240,17 @@ def test_a_name_says_no_more_than_its_rule() -> None:
     assert "medium" not in " ".join(names.values())
 
 
+def test_high_is_what_few_of_the_others_exceed() -> None:
+    """Of three clusters the second has the lowest values, and the third higher ones than the first."""
+    random = np.random.default_rng(0)
+    labels = np.repeat([0, 1, 2], [570, 250, 180])
+    length = random.normal(np.array([93.0, 40.0, 100.0])[labels], 10)
+    action = pd.Series(np.where(labels == 2, "yes", "no"))
+    names = explain(labels, pd.DataFrame({"length": length, "action": action})).names
+    assert not names[0].startswith("high length")
+    assert "low length" in names[1]
+
+
 def test_thresholds_have_few_digits() -> None:
     """A split between 0.32 and 0.34 lies next to a 0.33 of other rows, in single precision."""
     assert _rounded(0.32999999821186066, np.array([0.31, 0.32, 0.33, 0.34])) == 0.32

@@ -14,8 +14,9 @@ from sklearn.feature_extraction.text import CountVectorizer
 from pollux.embedding.encoders import by_position
 from pollux.errors import InputError
 
-# Words of at least three letters of any alphabet; texts that are looked at; words and pairs that are known of them.
-_WORD, _MOST_TEXTS, _MOST_TERMS = r"(?u)\b[^\W\d_]{3,}\b", 50_000, 50_000
+# Words of at least three letters of any alphabet, but no half of such as "don't"; texts that are looked at; words and
+# pairs that are known of them.
+_WORD, _MOST_TEXTS, _MOST_TERMS = r"(?u)\b[^\W\d_]{3,}\b(?!['’](?!s\b)\w)", 50_000, 50_000
 # A term tells a cluster that has it so many times as often as the others.
 _TIMES = 1.5
 

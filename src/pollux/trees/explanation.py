@@ -582,7 +582,7 @@ def _level(condition: Condition, values: Array, inside: NDArray[np.bool_]) -> st
         return "high" if is_high else "low"
     low, median, high = np.quantile(own, [0.1, 0.5, 0.9])
     # A condition parts the cluster from some of the others, and may leave as many on its side.
-    if np.mean(others > median if is_high else others < median) <= 1 / 3:
+    if np.mean(others > median if is_high else others < median) <= 1 / 4:
         return "high" if is_high else "low"
     is_between = min(np.mean(others < low), np.mean(others > high)) >= 1 / 5
     return "medium" if is_between else "not low" if is_high else "not high"
