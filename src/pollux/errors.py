@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from difflib import get_close_matches
 from lzma import LZMAError
+from pathlib import PurePath
 from typing import Any
 
 # What zipfile and numpy raise for files that are no archives, archives that are encrypted, and arrays without a header
@@ -54,10 +55,15 @@ def _package(namespace: dict[str, Any]) -> str:
 
 def did_you_mean(name: str, valid: Iterable[str]) -> str:
     """ " Did you mean 'age'?" for 'agee'; nothing where no valid name is like it."""
-    valid = list(valid)
-    by_lower = {other.lower(): other for other in valid}
-    alike = [by_lower[name.lower()]] if name.lower() in by_lower else get_close_matches(name, valid, 1)
-    return f" Did you mean {alike[0]!r}?" if alike else ""
+    # Dashes of options and the same ending of files make no names alike.
+    ending = PurePath(name).suffix.lower()
+
+    def bare(other: str) -> str:
+        return other.lower().lstrip("-").removesuffix(ending)
+
+    by_bare = {bare(other): other for other in valid}
+    alike = get_close_matches(bare(name), by_bare, 1)
+    return f" Did you mean {by_bare[alike[0]]!r}?" if alike else ""
 
 
 _ON_COMMAND_LINE: ContextVar[bool] = ContextVar("on_command_line", default=False)

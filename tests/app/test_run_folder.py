@@ -207,7 +207,15 @@ def test_a_folder_is_loaded_as_its_model_is(data: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "valid", "found"),
-    [("incom", ["income", "age"], "'income'"), ("INCOME", ["income"], "'income'"), ("zebra", ["income"], "")],
+    [
+        ("incom", ["income", "age"], "'income'"),
+        ("INCOME", ["income"], "'income'"),
+        ("zebra", ["income"], ""),
+        ("--cluster", ["--clusters", "--columns"], "'--clusters'"),
+        ("--label", ["--help", "--quiet"], ""),
+        ("sale.csv", ["pp.csv", "sales.csv"], "'sales.csv'"),
+        ("nope.csv", ["pp.csv"], ""),
+    ],
 )
 def test_a_name_that_is_nearly_right_is_guessed(name: str, valid: list[str], found: str) -> None:
     assert found in did_you_mean(name, valid)

@@ -671,3 +671,9 @@ def test_adversarial_training_does_not_move_tokens() -> None:
     clustering = GeminiClustering(2, model=Tokens(), objective="mi", penalties={"local_vat": 1.0}, max_epochs=2)
     with pytest.raises(ValueError, match="whole numbers such as tokens cannot be moved"):
         clustering.fit(np.random.default_rng(0).integers(0, 9, (20, 5)))
+
+
+@pytest.mark.parametrize("texts", [["a b", "c d", "e f"], np.array(["a b", "c d", "e f"])], ids=["list", "array"])
+def test_texts_are_to_become_vectors_first(texts: Any) -> None:
+    with pytest.raises(InputError, match=r"pollux\.embed\(X\) gives a vector for each text"):
+        GeminiClustering(2).fit(texts)

@@ -263,3 +263,12 @@ def test_frames_of_narwhals_are_those_that_they_stand_for() -> None:
     np.testing.assert_array_equal(found.feature_names_in_, expected.feature_names_in_)
     np.testing.assert_array_equal(found.labels_, expected.labels_)
     np.testing.assert_array_equal(found.predict(narwhals.from_native(frame)), expected.labels_)
+
+
+def test_text_in_a_column_of_numbers_is_to_be_converted_and_in_another_left_out() -> None:
+    numbers = pd.DataFrame(np.random.default_rng(0).normal(size=(30, 2)), columns=["a", "b"])
+    clustering = GeminiClustering(2, model="linear", max_epochs=1, random_state=0).fit(numbers)
+    with pytest.raises(ValueError, match=r"columns b do not hold numbers.*convert them"):
+        clustering.predict(numbers.astype({"b": "string"}))
+    with pytest.raises(ValueError, match=r"columns c do not hold numbers.*leave them out"):
+        clustering.predict(numbers.assign(c="x"))

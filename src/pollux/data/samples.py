@@ -463,6 +463,11 @@ def validate_samples(
             f"X is a list of arrays of different shapes, such as {shapes[0]} and {shapes[-1]}, but samples must be of "
             "one shape. If they are several inputs of a network, pass a tuple: fit((A, B))."
         )
+    is_flat = isinstance(X, list) or (isinstance(X, np.ndarray) and X.ndim == 1)
+    if is_flat and len(X) and isinstance(X[0], str):
+        raise InputError(
+            "X is a list of texts, and numbers are clustered: pollux.embed(X) gives a vector for each text."
+        )
     X = fill_masked(X)
     if encoding is not None:
         encoded = encoding.encode(X)
@@ -476,9 +481,11 @@ def validate_samples(
         kinds = zip(X.columns, X.dtypes, strict=True)
         other = [str(name) for name, kind in kinds if str(kind).lower().startswith(no_numbers)]
         if other:
+            read = set(getattr(estimator, "feature_names_in_", ()))
+            todo = "convert them, as by df.astype(float)" if read & set(other) else "leave them out"
             raise ValueError(
                 f"The columns {', '.join(other)} do not hold numbers, and the model was trained on numbers alone: "
-                "leave them out."
+                f"{todo}."
             )
     try:
         return validate_data(
