@@ -208,6 +208,7 @@ def test_what_is_wrong_is_said_before_texts_are_encoded(role: str, letters: list
     fit = ("fit", "r.csv", "--text", "review", "--clusters", 2)
     assert "not empty" in refused(*fit, "--out", "full")
     assert f"There is no column 'topic' ({role})" in refused(*fit, role, "topic", "--out", "new")
+    assert "There is no column 'reviw' (--text)" in refused("fit", "r.csv", "--text", "reviw", "--clusters", 2)
     assert letters == []
 
 
@@ -223,7 +224,7 @@ def test_without_an_encoder_the_command_that_installs_it_is_said(monkeypatch: py
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["r.csv", "--text", "review", "--drop", "stars"], "leave out other columns"),
+        (["r.csv", "--text", "review", "--drop", "stars"], "leave out --columns, --use and --drop. To use other"),
         (["r.csv", "--encoder", "minilm"], "name their column too, --text COLUMN"),
         (["codes.csv"], "No column is left to cluster by"),
     ],
@@ -243,6 +244,10 @@ def test_columns_beside_vectors_are_used_where_they_are_asked_for() -> None:
     assert summary_of("run")["recipe"] == "embeddings"
     assert "  half       not used  it stands beside vectors (--use half takes it too)\n" in answer
     assert "  review     text      by its vectors, e00 … e63 (wordllama)\n" in answer
+    # Neither their units nor single ones of their numbers tell something.
+    assert "--scaling" not in answer
+    assert "to change this" not in answer
+    assert "the numbers of vectors mean nothing by themselves" in refused("explain", "run")
     good(*fit, "--label", "topic")
     assert summary_of("run")["scores"]["adjusted_rand_index"] == 1
     used = good(*fit, "--use", "half").out

@@ -403,6 +403,7 @@ def test_runs_whose_epochs_are_left_to_us_go_on(run: Path) -> None:
     options = ("--clusters", 3, "--restarts", 1, "--model", "linear")
     good("fit", data, *options, "--epochs", "auto", "--out", "auto")
     assert summary_of("auto")["epochs"] == 200
+    refused("fit", "--resume", "nowhere", says="There is no run nowhere")
     refused("fit", "--resume", "auto", says="has had its 200 epochs")
     refused("fit", "--resume", "auto", "--epochs", 100, says="has had its 200 epochs")
     good("fit", "--resume", "auto", "--epochs", 202)
@@ -492,6 +493,10 @@ def test_a_bare_command_finds_the_number_and_uses_the_recipe(tmp_path: Path, mon
     monkeypatch.setattr(search, "_QUICK_CLUSTERS", 4)
     answer = good("fit", "three.csv", "--epochs", 3, "--out", "run")
     assert "a quick look suggests 3 clusters; --n-clusters N sets it" in answer.out
+    with monkeypatch.context() as few:
+        few.setattr(search, "_QUICK_CLUSTERS", 3)
+        most = good("fit", "three.csv", "--epochs", 3, "--out", "most").out
+        assert "a quick look suggests 3 clusters, the most it looks for; --n-clusters N sets it" in most
     assert "method: the recipe for tables (--preset tables)" in answer.out
     assert "1 gap filled" in answer.out
     summary = summary_of("run")

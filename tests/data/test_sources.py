@@ -331,8 +331,13 @@ def test_corrupt_images_have_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_pictures_that_make_all_coloured_are_named(tmp_path: Path) -> None:
     images_in(tmp_path / "images", pixels(12, 8, 8))
     images_in(tmp_path / "other", pixels(1, 8, 8, 3))
-    next((tmp_path / "other").iterdir()).rename(tmp_path / "images" / "red.png")
-    assert "three channels, since 1 are in colour: red.png" in fit("images")[0].err
+    (tmp_path / "images" / "warm").mkdir()
+    next((tmp_path / "other").iterdir()).rename(tmp_path / "images" / "warm" / "red.png")
+    answer = fit("images")[0]
+    assert "three channels, since 1 is in colour: warm/red.png" in answer.err
+    # Pictures have channels and no columns, of which some could be left out.
+    assert "channels are " in answer.out
+    assert "column" not in answer.out
 
 
 def test_a_large_image_is_no_warning(tmp_path: Path) -> None:

@@ -116,7 +116,11 @@ def embed_texts(
     if os.environ.get("WORLD_SIZE", "1") != "1":
         raise InputError("Several processes cannot share the encoding of texts: pollux embed first.")
     if settings.columns or settings.use or settings.drop:
-        raise InputError(f"Texts are clustered by their vectors alone ({option('text')}): leave out other columns.")
+        raise InputError(
+            f"Texts are clustered by their vectors alone ({option('text')}): leave out {option('columns')}, "
+            f"{option('use')} and {option('drop')}. To use other columns too: pollux embed DATA --keep A,B, then "
+            f"pollux fit {option('use')} A,B."
+        )
     if out is not None:
         check_free(out, overwrite)
         check_idle(out)
@@ -129,13 +133,13 @@ def embed_texts(
         found = _load_encoder(encoder, of_texts=True)
     except ImportError as error:
         raise InputError(f"The column {text!r} holds texts, which must become vectors. {error}") from error
-    console.echo(f"texts of {text!r} are clustered by the vectors of {found.name}, which go to {path}")
     beside = dict.fromkeys(identifiers, option("as", "id"))
     beside |= {name: option(role) for role in ("label", "known") if (name := getattr(settings, role))}
     source = open_data(data_file(settings.data), reading_of(settings))
     chunks = _chunks(source, _text_column(source, text), _IMAGE_SIZE, beside)
     # Whatever is wrong with them is said before anything is written.
     first = next(chunks)
+    console.echo(f"texts of {text!r} are clustered by the vectors of {found.name}, which go to {path}")
     path.parent.mkdir(parents=True, exist_ok=True)
     named = "standard input" if settings.data == STANDARD_INPUT else source.path.name
     _write_vectors(chain([first], chunks), found, path, _facts(found, text, _IMAGE_SIZE, source, beside, named))

@@ -49,6 +49,11 @@ def run(options: argparse.Namespace) -> int:
     if len(encoding.encoded_shape) != 1:
         raise InputError("Rules are about columns of a table, and images have none: look at them, pollux report.")
     summary = run_folder.read_summary(options.run_folder)
+    if "vectors" in summary:
+        raise InputError(
+            "Rules are about columns of a table, and the numbers of vectors mean nothing by themselves: look at what "
+            "they are of, pollux report."
+        )
     # Rows in memory, whose clusters the run has written; by sizes that were asked for, others than the likeliest.
     own = None if summary.get("streamed") else hashlib.sha256()
     features: tuple[Feature, ...] = ()

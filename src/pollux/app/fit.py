@@ -140,9 +140,12 @@ def _report(folder: Path, summary: dict[str, Any], console: Console) -> int:
     if summary.get("structure") is not None:
         console.echo("structure: {grade}: {reason}".format(**summary["structure"]))
         if summary["structure"]["grade"] == "none":
+            noise = f"; columns of noise hide some: leave out those that tell little ({option('drop')})"
+            # Neither pictures nor vectors have columns that tell something by themselves.
+            has_columns = bool(summary["columns"]) and summary["recipe"] != "embeddings"
             console.echo(
-                "  the clusters part the rows, but need not be kinds that are there, however sure the model is; "
-                f"columns of noise hide some: leave out those that tell little ({option('drop')})"
+                "  the clusters part the rows, but need not be kinds that are there, however sure the model is"
+                + (noise if has_columns else "")
             )
     has_names = any(cluster["name"] for cluster in summary["clusters"])
     word = "confidence" if summary.get("assessed") else "probability"
@@ -251,6 +254,8 @@ def resume_run(
     run = Path(run)
     settings = run_folder.read_settings(run / run_folder.UNFINISHED) or run_folder.read_settings(run)
     if settings is None:
+        if not run.exists():
+            raise InputError(f"There is no run {run}: pass the folder that pollux fit has written.")
         raise InputError(f"{run} has no {run_folder.SETTINGS}: pass the folder of a run.")
     data = run_folder.find_data(run, settings, data, f"pollux fit DATA --resume {run}")
     settings = replace(settings, data=resolve_data(data))
@@ -408,9 +413,10 @@ def find_number(data: RunData, ranks: Ranks | None, console: Console) -> int:
         found = select_quickly(X, np.random.RandomState(seed))
         number = found.best.n_clusters
         sets = f"{option('n_clusters')} N sets it, pollux select tells more"
+        most = ", the most it looks for" if number == found.asked_for else ""
         console.echo(
             # How clear they are is said of what is then found.
-            f"a quick look suggests {counted(number, 'cluster')}; {sets}"
+            f"a quick look suggests {counted(number, 'cluster')}{most}; {sets}"
             if found.grade != "none"
             else f"a quick look does not tell how many clusters there are: {number} are looked for; {sets}"
         )

@@ -125,11 +125,12 @@ class RunData:
             lines[0] += "; read as they are needed"
         if any(not each.used or each.reason for each in decisions):
             lines += decisions.lines(_MOST_LISTED)
-            lines.append("to change this: --use COLUMN, --drop COLUMN, --as text|number|date|id COLUMN")
+            if self.recipe != "embeddings":
+                lines.append("to change this: --use COLUMN, --drop COLUMN, --as text|number|date|id COLUMN")
         if self.n_dropped:
             lines.append(f"left out {self.n_dropped:,} rows that lack values")
-        if self.settings.scaling == "auto" and len(self.encoding.scales) > 1:
-            lines.append(f"numbers are {describe_scaling(self.encoding)}")
+        if self.settings.scaling == "auto" and len(self.encoding.scales) > 1 and self.recipe != "embeddings":
+            lines.append(f"{'numbers' if names else 'channels'} are {describe_scaling(self.encoding)}")
         return lines
 
     def parts(self) -> Iterator[tuple[Part, NDArray[np.int64], NDArray[np.float32]]]:
@@ -571,9 +572,10 @@ def identifiers_of(part: Part, encoding: Encoding) -> list[str]:
 def describe_scaling(encoding: Encoding) -> str:
     """What "auto" has done to numbers."""
     if len(set(encoding.scales)) == 1:
+        said, each = (": their units count", "column") if encoding.feature_names else ("", "channel")
         return (
-            "divided by one number, as their ranges are alike: their units count "
-            f"({option('scaling', 'standard')} gives each column the same weight)"
+            f"divided by one number, as their ranges are alike{said} "
+            f"({option('scaling', 'standard')} gives each {each} the same weight)"
         )
     return "standardised, as their ranges differ"
 

@@ -200,7 +200,8 @@ class ImageFolder(Source):
             notes.append(f"{len(self.broken)} of the pictures cannot be read and {were} left out: {listed}{more}")
         if self.coloured:
             listed = ", ".join(self.coloured[:3]) + (" …" if len(self.coloured) > 3 else "")
-            notes.append(f"all pictures have three channels, since {len(self.coloured)} are in colour: {listed}")
+            are = "is" if len(self.coloured) == 1 else "are"
+            notes.append(f"all pictures have three channels, since {len(self.coloured)} {are} in colour: {listed}")
         return notes
 
     def read(self) -> Part:
