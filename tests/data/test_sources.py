@@ -338,6 +338,8 @@ def test_pictures_that_make_all_coloured_are_named(tmp_path: Path) -> None:
     # Pictures have channels and no columns, of which some could be left out.
     assert "channels are " in answer.out
     assert "column" not in answer.out
+    assert "structure: none" in answer.out
+    assert "of photographs pixels tell little" in answer.out
 
 
 def test_a_large_image_is_no_warning(tmp_path: Path) -> None:

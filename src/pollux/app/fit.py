@@ -140,12 +140,14 @@ def _report(folder: Path, summary: dict[str, Any], console: Console) -> int:
     if summary.get("structure") is not None:
         console.echo("structure: {grade}: {reason}".format(**summary["structure"]))
         if summary["structure"]["grade"] == "none":
-            noise = f"; columns of noise hide some: leave out those that tell little ({option('drop')})"
-            # Neither pictures nor vectors have columns that tell something by themselves.
-            has_columns = bool(summary["columns"]) and summary["recipe"] != "embeddings"
+            advice = f"; columns of noise hide some: leave out those that tell little ({option('drop')})"
+            if not summary["columns"]:
+                advice = "; of photographs pixels tell little, and vectors of what they show more (pollux embed)"
+            elif summary["recipe"] == "embeddings":
+                # No number of a vector tells something by itself.
+                advice = ""
             console.echo(
-                "  the clusters part the rows, but need not be kinds that are there, however sure the model is"
-                + (noise if has_columns else "")
+                "  the clusters part the rows, but need not be kinds that are there, however sure the model is" + advice
             )
     has_names = any(cluster["name"] for cluster in summary["clusters"])
     word = "confidence" if summary.get("assessed") else "probability"
