@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from commands import good, refused, summary_of
@@ -232,3 +233,10 @@ def test_identifiers_that_repeat_name_no_row() -> None:
     assert gather_findings("keyed").row_name(12) == "N12"
     good("fit", "numbered.csv", *FAST, *as_id, "--out", "numbered")
     assert gather_findings("numbered").row_name(12) == "Sample 12"
+
+
+def test_a_run_of_other_columns_is_not_compared_with(run: Path) -> None:
+    pd.DataFrame(np.random.default_rng(0).normal(size=(20, 2)), columns=["u", "v"]).to_csv("other.csv", index=False)
+    good("fit", "other.csv", "--clusters", 2, "--epochs", 2, "--out", "else")
+    message = refused("report", run, "--against", "else")
+    assert "else cannot be compared with: The model reads columns that are not there: 'u', 'v'." in message

@@ -97,8 +97,8 @@ def _compared(findings: Findings, run: Path, options: argparse.Namespace) -> Fin
     against = Path(options.against)
     is_run = (against / MODEL).is_file() or against.suffix == Path(MODEL).suffix
     file = find_data(run, read_settings(run), options.data, "pollux report RUN DATA") if is_run else against
-    other = gather_findings(against if is_run else run, file, label="", axes="components", missing=options.missing)
     try:
+        other = gather_findings(against if is_run else run, file, label="", axes="components", missing=options.missing)
         other = replace(other, notes=[note for note in other.notes if note != _OTHER_ROWS])
         found = compare(findings, other, name=against.name, same_samples=is_run)
     except ValueError as error:
