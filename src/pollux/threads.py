@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from typing import Any, TypeVar
 
 import torch
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import ThreadpoolController, threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor, nn
 
 from pollux.errors import warn
@@ -59,6 +59,26 @@ def at_most(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def numpy_on_one(rows: int, columns: int) -> Iterator[None]:
+    """NumPy's and SciPy's products on one thread where those of a matrix of this size with itself are small.
+
+    Their other threads keep cores busy while they wait for the next product, which others on the machine pay for. It is
+    the process that is limited: of several threads only the main one does that, so that none ends what another needs.
+    """
+    if rows * columns * columns > _SMALL or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    with _product_libraries().limit(limits=1, user_api="blas"):
+        yield
+
+
+@functools.cache
+def _product_libraries() -> Any:
+    # To look for them takes 15 ms.
+    return ThreadpoolController()
 
 
 _uses_many = False

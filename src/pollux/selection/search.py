@@ -49,7 +49,7 @@ from pollux.selection.criteria import distances_from_consensus, mean_and_error, 
 from pollux.selection.result import Candidate, Selection, decide
 from pollux.spec import MLP, Spec
 from pollux.training import start, train_restarts
-from pollux.training.problem import MemoryProblem, pose_problem
+from pollux.training.problem import MemoryProblem, numpy_threads_for, pose_problem
 from pollux.training.session import session
 
 _PAIRS = 20_000
@@ -405,7 +405,8 @@ def _fit(task: Task, X: NDArray[np.floating]) -> Iterator[Fitted]:
                 problem = posed
             else:
                 problem = problem.with_geometry(geometry)
-            best = train_restarts(start(spec, problem, run, spec.n_init), problem, spec, run, drawn)
+            with numpy_threads_for(problem):
+                best = train_restarts(start(spec, problem, run, spec.n_init), problem, spec, run, drawn)
         yield Fitted(
             module=best.module,
             order=torch.arange(spec.n_clusters),

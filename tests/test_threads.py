@@ -1,0 +1,63 @@
+"""How many threads small work has."""
+
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from threadpoolctl import ThreadpoolController, threadpool_limits  # type: ignore[import-untyped]
+
+import pollux.geometry.mixtures
+from pollux import GeminiClustering
+from pollux.threads import numpy_on_one
+
+
+@pytest.fixture(autouse=True)
+def two_threads() -> Iterator[None]:
+    with threadpool_limits(2, user_api="blas"):
+        yield
+
+
+def threads_of_numpy() -> set[int]:
+    return {each["num_threads"] for each in ThreadpoolController().info() if each["user_api"] == "blas"}
+
+
+def test_small_products_have_one_thread_and_large_ones_all() -> None:
+    before = threads_of_numpy()
+    with numpy_on_one(1_000, 20):
+        assert threads_of_numpy() == {1}
+        with numpy_on_one(100, 4):
+            assert threads_of_numpy() == {1}
+        assert threads_of_numpy() == {1}
+    assert threads_of_numpy() == before
+    with numpy_on_one(100_000, 100):
+        assert threads_of_numpy() == before
+
+
+def test_other_threads_leave_the_limit_of_the_process_alone() -> None:
+    before, seen = threads_of_numpy(), list[set[int]]()
+
+    def look() -> None:
+        with numpy_on_one(10, 2):
+            seen.append(threads_of_numpy())
+
+    other = threading.Thread(target=look)
+    other.start()
+    other.join()
+    assert seen == [before]
+
+
+def test_a_small_table_is_fitted_without_threads_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[set[int]] = []
+    fit_mixture = pollux.geometry.mixtures.Mixture.of
+
+    def looked_at(*arguments: object) -> object:
+        seen.append(threads_of_numpy())
+        return fit_mixture(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(pollux.geometry.mixtures.Mixture, "of", staticmethod(looked_at))
+    X = np.random.default_rng(0).normal(size=(60, 4))
+    X[30:] += 1
+    GeminiClustering(2, random_state=0).fit(X)
+    assert seen
+    assert all(each == {1} for each in seen)
