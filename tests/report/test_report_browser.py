@@ -223,6 +223,7 @@ def test_pages_open_without_a_complaint(visit: Open, name: str) -> None:
     assert page.evaluate("document.querySelector('#map canvas').width") > 300
 
 
+@in_full
 def test_hovering_tells_of_the_sample_below(visit: Open) -> None:
     page, findings = visit("blobs"), blobs()
     tip = page.locator("#tip")
@@ -300,6 +301,7 @@ def test_markup_that_was_added_to_a_page_cannot_act(browser: Any, folder: Path, 
     context.close()
 
 
+@in_full
 def test_picking_a_cluster_marks_and_filters_everything(visit: Open) -> None:
     page = visit("blobs")
     before = pixels(page)
@@ -448,6 +450,7 @@ def test_colours_and_legend_follow_the_choice(visit: Open) -> None:
     assert len(seen) == 4
 
 
+@in_full
 def test_the_map_moves_by_wheel_drag_and_button(visit: Open) -> None:
     page = visit("blobs", reduced_motion="reduce")
     state = "pollux.state()"
@@ -570,6 +573,7 @@ def test_no_text_is_cut_off_on_paper(visit: Open) -> None:
         assert cut == []
 
 
+@in_full
 def test_everything_can_be_done_with_the_keyboard(visit: Open) -> None:
     page = visit("blobs", reduced_motion="reduce")
     focused = []
