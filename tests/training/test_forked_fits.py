@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-full = pytest.mark.skipif(os.environ.get("POLLUX_FAULTS") != "full", reason="make test-faults runs it")
+from coverings import in_full
 
 PROGRAM = """
 import multiprocessing, sys
@@ -33,7 +33,7 @@ if __name__ == "__main__":
 """
 
 
-@full
+@in_full
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.parametrize("init", ["random", "kmeans", "graph"])
 def test_a_forked_process_can_fit(init: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -82,7 +83,8 @@ def run(options: argparse.Namespace) -> int:
     console = Console(options.quiet)
     made = read_summary(run).get("vectors")
     if made is not None and made["text"] is None and findings.images is None:
-        console.note(f"the page shows no pictures, of which the run has vectors: pollux report {run} FOLDER shows them")
+        shows = f"pollux report {shlex.quote(str(run))} FOLDER shows them"
+        console.note(f"the page shows no pictures, of which the run has vectors: {shows}")
     for note in [] if findings.comparison is None else findings.comparison.notes:
         console.note(f"{options.against}: {note}")
     console.echo(f"report written to {out}")
@@ -220,14 +222,18 @@ def gather_findings(
 
 
 def _pictures_of(folder: Source, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Pictures (n, H, W, 3) of a folder, small ones, by their numbers (n,) among those that can be read."""
+    """Pictures (n, H, W, 3) of a folder, small ones, by their rising numbers (n,) among those that can be read."""
     import numpy as np
 
     from pollux.data.encoding import ArrayEncoding
 
     encoding = ArrayEncoding((3, _PICTURE_SIZE, _PICTURE_SIZE), (0.0,) * 3, (1.0,) * 3)
-    pictures = np.concatenate([part.rows for part in folder.stream(encoding, ())])
-    return np.ascontiguousarray(pictures[rows].transpose(0, 2, 3, 1))
+    found, first = [], 0
+    for part in folder.stream(encoding, ()):
+        here = rows[(first <= rows) & (rows < first + len(part))]
+        found.append(part.rows[here - first])
+        first += len(part)
+    return np.ascontiguousarray(np.concatenate(found).transpose(0, 2, 3, 1))
 
 
 def _naming(encoding: Encoding) -> list[str]:

@@ -501,7 +501,7 @@ class TableSurvey(Survey):
                 if vectors and not column.wanted and not VECTOR.fullmatch(name):
                     raise LeaveOutError(f"it stands beside the vectors of {quoted(vectors, 3)}")
                 if name in self.choices.beside and not column.wanted:
-                    raise LeaveOutError(f"it stands beside vectors ({option('use')} {name} takes it too)")
+                    raise LeaveOutError(f"it stands beside vectors ({option('use', name)} takes it too)")
                 plans[name] = plan
                 gaps = _describe_gaps(column.missing + plan.strange, missing) if missing == "mean" else ""
                 reason = "; ".join(filter(None, [plan.note, gaps, column.warn_of_class(plan)]))
