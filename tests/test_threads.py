@@ -5,17 +5,21 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+import torch
 from threadpoolctl import ThreadpoolController, threadpool_limits  # type: ignore[import-untyped]
 
 import pollux.geometry.mixtures
 from pollux import GeminiClustering
-from pollux.threads import numpy_on_one
+from pollux.threads import allowed, small_on_one, threads_for, torch_on_one
 
 
 @pytest.fixture(autouse=True)
 def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
     with threadpool_limits(2, user_api="blas"):
         yield
+    torch.set_num_threads(before)
 
 
 def threads_of_numpy() -> set[int]:
@@ -24,13 +28,13 @@ def threads_of_numpy() -> set[int]:
 
 def test_small_products_have_one_thread_and_large_ones_all() -> None:
     before = threads_of_numpy()
-    with numpy_on_one(1_000, 20):
+    with small_on_one(1_000, 20):
         assert threads_of_numpy() == {1}
-        with numpy_on_one(100, 4):
+        with small_on_one(100, 4):
             assert threads_of_numpy() == {1}
         assert threads_of_numpy() == {1}
     assert threads_of_numpy() == before
-    with numpy_on_one(100_000, 100):
+    with small_on_one(100_000, 100):
         assert threads_of_numpy() == before
 
 
@@ -38,7 +42,7 @@ def test_other_threads_leave_the_limit_of_the_process_alone() -> None:
     before, seen = threads_of_numpy(), list[set[int]]()
 
     def look() -> None:
-        with numpy_on_one(10, 2):
+        with small_on_one(10, 2):
             seen.append(threads_of_numpy())
 
     other = threading.Thread(target=look)
@@ -49,10 +53,12 @@ def test_other_threads_leave_the_limit_of_the_process_alone() -> None:
 
 def test_a_small_table_is_fitted_without_threads_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[set[int]] = []
+    of_torch: list[int] = []
     fit_mixture = pollux.geometry.mixtures.Mixture.of
 
     def looked_at(*arguments: object) -> object:
         seen.append(threads_of_numpy())
+        of_torch.append(torch.get_num_threads())
         return fit_mixture(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(pollux.geometry.mixtures.Mixture, "of", staticmethod(looked_at))
@@ -61,3 +67,15 @@ def test_a_small_table_is_fitted_without_threads_that_wait(monkeypatch: pytest.M
     GeminiClustering(2, random_state=0).fit(X)
     assert seen
     assert all(each == {1} for each in seen)
+    assert set(of_torch) == {1}
+    assert torch.get_num_threads() == 2
+
+
+def test_a_large_network_has_all_threads_for_few_samples_too() -> None:
+    large, small = torch.nn.Linear(2_000, 2_000), torch.nn.Linear(2, 2)
+    with torch_on_one():
+        with threads_for(large, 100):
+            assert torch.get_num_threads() == 2
+        assert (torch.get_num_threads(), allowed()) == (1, 2)
+    with threads_for(large, 100), threads_for(small, 100):
+        assert torch.get_num_threads() == 1

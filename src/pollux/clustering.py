@@ -36,6 +36,7 @@ from pollux.data.samples import (
     open_samples,
     recognise_samples,
     select_samples,
+    threads_for_samples,
     validate_samples,
 )
 from pollux.data.scaling import prepared
@@ -70,7 +71,7 @@ from pollux.threads import DrawFrom
 from pollux.training import Callback, NotFiniteError, start, train_one_epoch, train_restarts
 from pollux.training.callbacks import CallbackSupportMixin, TaskCallbacks, with_callbacks
 from pollux.training.hints import Hints, read_known
-from pollux.training.problem import MemoryProblem, numpy_threads_for, pose_problem, resolve_batch_size
+from pollux.training.problem import MemoryProblem, pose_problem, resolve_batch_size
 from pollux.training.session import Session, session
 from pollux.transport.assignment import assign, resolve_sizes
 from pollux.trees import GeminiTree
@@ -454,15 +455,18 @@ class GeminiClustering(
             if isinstance(chosen, ArraySamples) and spec.max_samples is not None:
                 # Recipes know samples by their values, not by their places.
                 chosen = merge_copies(chosen)
-            with Stage("scaling"):
-                scaling = spec.preprocessing.fit(chosen)
-            geometry = spec.resolve_geometry(given)
-            problem = pose_problem(spec, chosen, scaling, geometry, run.ranks, default_generator=run.default_generator)
-            spec, joined = (spec, None) if hints is None else hints.join(spec, samples, problem, scaling)
-            with numpy_threads_for(problem):
+            with threads_for_samples(chosen):
+                with Stage("scaling"):
+                    scaling = spec.preprocessing.fit(chosen)
+                geometry = spec.resolve_geometry(given)
+                problem = pose_problem(
+                    spec, chosen, scaling, geometry, run.ranks, default_generator=run.default_generator
+                )
+                spec, joined = (spec, None) if hints is None else hints.join(spec, samples, problem, scaling)
                 modules = start(spec, problem, run, spec.n_init, hints=joined)
                 best = train_restarts(modules, problem, replace(spec, callbacks=spec.callbacks + tasks), run, samples)
-            fitted = Fitted.of(spec, samples, scaling, problem, best, joined)
+            with threads_for_samples(samples):
+                fitted = Fitted.of(spec, samples, scaling, problem, best, joined)
             fitted = fitted.with_sizes(samples, min_size, max_size, joined)
         self._take(fitted)
         self.selection_ = selection

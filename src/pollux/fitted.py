@@ -29,7 +29,7 @@ from pollux.metrics import agreement
 from pollux.models import FreeTable
 from pollux.progress import track
 from pollux.spec import Spec
-from pollux.threads import iterate_drawing, numpy_on_one
+from pollux.threads import iterate_drawing, small_on_one
 from pollux.training.hints import BoundHints
 from pollux.training.problem import Evaluation, MemoryProblem, StreamProblem, log_probabilities
 from pollux.training.restarts import BestRestart
@@ -324,7 +324,7 @@ class Fitted:
             return log_probabilities(self.module, seen, len(self.order)).cpu().double().numpy()
 
         X = observed.flatten(1).double().numpy()
-        with numpy_on_one(*X.shape):
+        with small_on_one(*X.shape):
             return look_for_structure(X, log_p, self.n_clusters, self._columns_of_few_values(X))
 
     def _columns_of_few_values(self, X: NDArray[np.float64]) -> dict[str, list[int]]:

@@ -6,7 +6,7 @@ import functools
 import os
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
@@ -31,12 +31,23 @@ def allowed() -> int:
 
 def threads_for(module: nn.Module, rows: int) -> AbstractContextManager[None]:
     """One thread where passing so many rows through the module takes no large matrix product, else all of them."""
-    if torch.get_num_threads() == 1:
+    if allowed() == 1:
         return nullcontext()
     parameters = list(module.parameters())
     # Weights of more than two dimensions are those of convolutions, which use each many times.
     is_small = rows * sum(each.numel() for each in parameters) <= _SMALL and all(each.ndim <= 2 for each in parameters)
-    return torch_on_one() if is_small else nullcontext()
+    return torch_on_one() if is_small else _torch_on_all()
+
+
+@contextmanager
+def _torch_on_all() -> Iterator[None]:
+    """Tensor operations on all threads that the user grants, also within :func:`torch_on_one`."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(allowed())
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @contextmanager
@@ -61,18 +72,17 @@ def at_most(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-@contextmanager
-def numpy_on_one(rows: int, columns: int) -> Iterator[None]:
-    """NumPy's and SciPy's products on one thread where those of a matrix of this size with itself are small.
-
-    Their other threads keep cores busy while they wait for the next product, which others on the machine pay for. It is
-    the process that is limited: of several threads only the main one does that, so that none ends what another needs.
-    """
-    if rows * columns * columns > _SMALL or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    with _product_libraries().limit(limits=1, user_api="blas"):
-        yield
+def small_on_one(rows: int, columns: int) -> AbstractContextManager[Any]:
+    """One thread for torch, NumPy and SciPy where products of samples of this size with themselves are small."""
+    if rows * columns * columns > _SMALL:
+        return nullcontext()
+    stack = ExitStack()
+    stack.enter_context(torch_on_one())
+    # Threads of NumPy keep cores busy while they wait for the next product, which others on the machine pay for. It is
+    # the process that is limited: of several threads only the main one does that, so that none ends what another needs.
+    if threading.current_thread() is threading.main_thread():
+        stack.enter_context(_product_libraries().limit(limits=1, user_api="blas"))
+    return stack
 
 
 @functools.cache

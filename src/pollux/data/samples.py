@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,7 +29,7 @@ from pollux.data.streams import FileChunks, Stream, open_blocks, open_stream
 from pollux.data.survey import Choices, TableSurvey, learn_encoding, names_rows, recognise_rows, take_evenly
 from pollux.errors import InputError, option, warn
 from pollux.recipes import DataKind
-from pollux.threads import iterate_drawing
+from pollux.threads import iterate_drawing, small_on_one
 
 # A smaller memory map is as well read through the map.
 _LARGE_MAP = 64_000_000
@@ -322,6 +324,13 @@ def has_several_inputs(samples: Samples) -> bool:
         if isinstance(samples, ArraySamples)
         else (isinstance(samples, Loader) and samples.has_several_inputs)
     )
+
+
+def threads_for_samples(samples: Samples) -> AbstractContextManager[Any]:
+    """One thread for what is worked out about few samples, else all that the user grants."""
+    if not isinstance(samples, ArraySamples) or isinstance(samples.X, Several):
+        return nullcontext()
+    return small_on_one(samples.X.shape[0], math.prod(samples.shape))
 
 
 def draw_samples(samples: Samples, most: int | None, seed: int = 0) -> Samples:

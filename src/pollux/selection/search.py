@@ -27,6 +27,7 @@ from pollux.data.samples import (
     recognise_samples,
     select_samples,
     table_to_encode,
+    threads_for_samples,
 )
 from pollux.data.scaling import FittedScaling, FittedTransformer, prepared
 from pollux.data.sources import InMemory
@@ -49,7 +50,7 @@ from pollux.selection.criteria import distances_from_consensus, mean_and_error, 
 from pollux.selection.result import Candidate, Selection, decide
 from pollux.spec import MLP, Spec
 from pollux.training import start, train_restarts
-from pollux.training.problem import MemoryProblem, numpy_threads_for, pose_problem
+from pollux.training.problem import MemoryProblem, pose_problem
 from pollux.training.session import session
 
 _PAIRS = 20_000
@@ -399,13 +400,15 @@ def _fit(task: Task, X: NDArray[np.floating]) -> Iterator[Fitted]:
     for spec in task.specs:
         with session(task.seed, spec.device) as run:
             geometry = spec.resolve_geometry()
-            if problem is None:
-                posed = pose_problem(spec, drawn, None, geometry, run.ranks, default_generator=run.default_generator)
-                assert isinstance(posed, MemoryProblem)
-                problem = posed
-            else:
-                problem = problem.with_geometry(geometry)
-            with numpy_threads_for(problem):
+            with threads_for_samples(drawn):
+                if problem is None:
+                    posed = pose_problem(
+                        spec, drawn, None, geometry, run.ranks, default_generator=run.default_generator
+                    )
+                    assert isinstance(posed, MemoryProblem)
+                    problem = posed
+                else:
+                    problem = problem.with_geometry(geometry)
                 best = train_restarts(start(spec, problem, run, spec.n_init), problem, spec, run, drawn)
         yield Fitted(
             module=best.module,

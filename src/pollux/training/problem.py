@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -25,7 +23,7 @@ from pollux.objectives import Gemini
 from pollux.progress import track
 from pollux.ranks import Ranks
 from pollux.spec import Spec
-from pollux.threads import iterate_drawing, numpy_on_one, threads_for
+from pollux.threads import iterate_drawing, threads_for
 from pollux.training.batches import Batch, Batches, LoaderBatches, RowBatches, StreamBatches, shard
 from pollux.training.trainable import logits_of
 
@@ -72,13 +70,6 @@ def resolve_reshuffling(reshuffle_every: int | str, n: int, batch_size: int, tra
     # graph span all of its nodes.
     kept = 20 * n * batch_size + 5 * transports * (n if dense else n**2 // batch_size)
     return _KEPT_EPOCHS if transports and kept <= _KEPT_BYTES else 1
-
-
-def numpy_threads_for(problem: MemoryProblem | StreamProblem) -> AbstractContextManager[None]:
-    """One thread for NumPy where samples in memory are few, for the geometry and for where training starts."""
-    if isinstance(problem, StreamProblem) or isinstance(problem.rows, SeveralRows):
-        return nullcontext()
-    return numpy_on_one(problem.n, math.prod(problem.rows.shape))
 
 
 def pose_problem(
