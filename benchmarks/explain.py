@@ -217,9 +217,12 @@ def main() -> int:
     options = parser.parse_args()
     tables = TABLES | {"columns": partial(columns, options.draws, options.peer)}
     limit_threads(1)
-    made = [table() for name, table in tables.items() if options.only in (None, name)]
+    made = []
+    for table in (table for name, table in tables.items() if options.only in (None, name)):
+        made.append(table())
+        print(aligned(made[-1]), end="\n\n", flush=True)
     where = environment(threads=1)
-    print(*map(aligned, made), where, sep="\n\n")
+    print(where)
     if options.markdown:
         options.markdown.write_text("\n\n".join([*map(piped, made), where, ""]), encoding="utf-8")
     return 0
