@@ -14,6 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 import pollux as package
+import pollux.selection.search
 from blobs import blobs
 from pollux import MLP, GeminiClustering, Scaling, Selection, select_n_clusters
 
@@ -167,6 +168,25 @@ def test_frames_are_read_and_gaps_filled_as_by_fit() -> None:
     frame = pd.DataFrame(X).rename(columns=str).assign(kind=np.array(["a", "b", "c"])[classes])
     for given in (X, frame):
         assert select_n_clusters(given, [2, 3], n_subsamples=3, random_state=0).rows == 30
+
+
+def test_columns_of_one_unit_keep_it_and_others_are_standardised(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[np.ndarray] = []
+
+    def look(X: np.ndarray, *_: object, **__: object) -> None:
+        seen.append(X)
+        raise InterruptedError
+
+    monkeypatch.setattr(pollux.selection.search, "search", look)
+    random = np.random.default_rng(0)
+    pixels = random.uniform(size=(60, 5)) * [1, 2, 2, 2, 3]
+    unlike = np.column_stack([pixels[:, 0], 1000 * pixels[:, 1], np.full(60, 0.1)])
+    for X in (pixels, unlike):
+        with pytest.raises(InterruptedError):
+            select_n_clusters(X)
+    one, each = (X.std(0) for X in seen)
+    np.testing.assert_allclose(one / one[0], pixels.std(0) / pixels[:, 0].std())
+    np.testing.assert_allclose(each, [1, 1, 0], atol=1e-12)
 
 
 def test_the_names_are_public() -> None:

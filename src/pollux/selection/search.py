@@ -45,7 +45,7 @@ from pollux.inspection.structure import (
 )
 from pollux.metrics import adjusted_rand_index, pairwise_agreement
 from pollux.progress import Stage, show_progress
-from pollux.recipes import DataKind
+from pollux.recipes import RECIPES, DataKind
 from pollux.selection.criteria import distances_from_consensus, mean_and_error, sample_pairs
 from pollux.selection.result import Candidate, Selection, decide
 from pollux.spec import MLP, Spec
@@ -85,8 +85,9 @@ def select_n_clusters(
     Parameters
     ----------
     X : array of shape (n, d) or (n, C, H, W), DataFrame or sparse matrix
-        The samples. Their columns are standardised, and steps between values that repeat are filled, unless you name
-        an estimator: they are then scaled as it says, all at once, and may hold NaN where it fills gaps.
+        The samples. They are scaled as by the recipe for their kind, columns in different units being standardised,
+        and steps between values that repeat are filled; unless you name an estimator: they are then scaled as it says,
+        all at once, and may hold NaN where it fills gaps.
     candidates : iterable of int
         Numbers of clusters to compare, from 2.
     estimator : GeminiClustering, optional
@@ -150,7 +151,7 @@ def select_n_clusters(
         raise ValueError(f"y has {len(classes)} classes for {n} rows of X: give one for each.")
     random = check_random_state(random_state)
     drawn = np.arange(n) if n <= max_rows else np.sort(random.permutation(n)[:max_rows])
-    seen, estimator = _apply_scaling(_dense(samples[drawn]), estimator)
+    seen, estimator = _apply_scaling(_dense(samples[drawn]), estimator, is_scaled=table is not None)
     with show_progress(verbose):
         selection = search(
             seen,
@@ -195,7 +196,7 @@ def search(
     n_jobs: int | None = None,
     surplus_restarts: int = 5,
 ) -> Selection:
-    """The same for validated samples (n, …), few enough, and scaled if there is an estimator."""
+    """The same for validated samples (n, …), few enough, and scaled."""
     most = MAX_SUBSAMPLE if estimator is None else len(X)
     size = min(round(subsample * len(X)), most)
     largest = max(candidates)
@@ -206,7 +207,7 @@ def search(
         )
     kept = independent_columns(X.reshape(len(X), -1))
     if estimator is None:
-        X = standardise(fill_steps(X, _seed(random)))
+        X = fill_steps(X, _seed(random)).astype(np.float32)
     kind = recognise_samples(select_samples(X, None, "cpu"))._replace(n=size)
     edges = neighbour_edges(X.reshape(len(X), -1), largest)
     surplus = _specs_of(estimator or default_surplus_estimator(), [largest], kind)
@@ -285,10 +286,15 @@ def _dense(samples: Any) -> NDArray[Any]:
     return np.asarray(samples.toarray() if issparse(samples) else samples)
 
 
-def _apply_scaling(X: NDArray[Any], estimator: GeminiClustering | None) -> tuple[NDArray[Any], GeminiClustering | None]:
+def _apply_scaling(
+    X: NDArray[Any], estimator: GeminiClustering | None, *, is_scaled: bool
+) -> tuple[NDArray[Any], GeminiClustering | None]:
     """Samples as models see them, and the estimator for these: neighbours are those of what it sees."""
     if estimator is None:
-        return X.reshape(len(X), -1), None
+        samples = select_samples(X.reshape(len(X), -1), None, "cpu")
+        # In the units of the recipe for samples of their kind.
+        units = RECIPES[recognise_samples(samples).recipe or "tables"]["preprocessing__scaling"]
+        return samples.X if is_scaled else scale(samples.X, FittedScaling.fit(samples.X, units)), None
     scaling = Spec.of(estimator).preprocessing.fit(select_samples(X, None, "cpu"))
     if scaling is None:
         return X, estimator
@@ -437,7 +443,7 @@ def run_all(function: Callable[..., Result], tasks: Sequence[Task], n_jobs: int 
 
 
 def default_estimator() -> GeminiClustering:
-    """For standardised samples: a graph of neighbours fits clusters of any shape, its k-means those of any size."""
+    """For scaled samples: a graph of neighbours fits clusters of any shape, its k-means those of any size."""
     return GeminiClustering(
         model=MLP(hidden=(100,)),
         objective="mmd_ovo",
@@ -462,11 +468,6 @@ def default_surplus_estimator() -> GeminiClustering:
         batch_size=None,
         learning_rate=5 * _LEARNING_RATE,
     )
-
-
-def standardise(X: NDArray[Any]) -> NDArray[np.float32]:
-    """Columns of mean 0 and deviation 1; those that are constant are 0."""
-    return scale(X, FittedScaling.fit(X, "standard")).astype(np.float32)
 
 
 def scale(X: NDArray[Any], scaling: FittedScaling) -> NDArray[Any]:
