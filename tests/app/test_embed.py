@@ -193,6 +193,19 @@ def test_a_table_of_texts_is_clustered_by_the_shortest_command() -> None:
     assert Path("runs/r-2.vectors.parquet").exists()
 
 
+def test_the_number_of_kinds_of_texts_is_found_by_their_vectors() -> None:
+    reviews().to_csv("r.csv", index=False)
+    answer = good("select", "r.csv", "--to", 4, "--subsamples", 3)
+    assert "texts of 'review' are clustered by the vectors of wordllama" in answer.out
+    assert "3 clusters: subsamples agree on them" in answer.out
+    # The texts are not encoded again.
+    assert "next: pollux fit selections/r.vectors.parquet --as id review --n-clusters 3" in answer.out
+    assert Path("selections/r/selection.json").exists()
+    good("select", "r.csv", "--text", "review", "--to", 3, "--subsamples", 3, "--out", "s")
+    assert Path("s.vectors.parquet").exists()
+    assert "There is no column 'other' (--text)" in refused("select", "r.csv", "--text", "other")
+
+
 def test_what_is_known_stays_beside_the_vectors() -> None:
     topics = [WORDS[i % 3] if i < 12 else None for i in range(60)]
     reviews().assign(topic=topics)[["review", "topic"]].to_csv("r.csv", index=False)

@@ -8,22 +8,24 @@ import json
 import os
 import shlex
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pollux.app.console import GOOD, Console
 from pollux.app.run_folder import MadeVectors
 from pollux.app.settings import STANDARD_INPUT, Settings
 from pollux.data.arrow import are_sentences, no_column, plain
-from pollux.errors import InputError, option
+from pollux.errors import InputError, NoColumnError, option
 from pollux.io.parsing import parse_json
 
 if TYPE_CHECKING:
     from pollux.data.sources import Source
     from pollux.embedding.encoders import Encoder
+
+Result = TypeVar("Result")
 
 _IMAGE_SIZE = 224
 # Where Parquet files keep how their vectors were made.
@@ -102,8 +104,32 @@ def run(options: argparse.Namespace) -> int:
     return GOOD
 
 
-def embed_texts(
-    settings: Settings, text: str, encoder: str, out: str | Path | None, overwrite: bool, console: Console
+def with_vectors(
+    work: Callable[[Settings], Result],
+    settings: Settings,
+    options: argparse.Namespace,
+    out: str | Path | None,
+    *,
+    overwrite: bool,
+    console: Console,
+    place: str = "runs",
+) -> Result:
+    """What the work gives for a table, or for the vectors of a column: the one named, or one where no other is left."""
+    text, encoder = getattr(options, "text", None), getattr(options, "encoder", "auto")
+    if encoder != "auto" and text is None:
+        raise InputError("--encoder is that of texts: name their column too, --text COLUMN.")
+    if text is None:
+        try:
+            return work(settings)
+        except NoColumnError:
+            text = _find_texts(settings)
+            if text is None:
+                raise
+    return work(_embed_texts(settings, text, encoder, out, overwrite, console, place))
+
+
+def _embed_texts(
+    settings: Settings, text: str, encoder: str, out: str | Path | None, overwrite: bool, console: Console, place: str
 ) -> Settings:
     """The settings of a run on the vectors of a column, which are written beside the folder of the run.
 
@@ -125,7 +151,7 @@ def embed_texts(
         check_free(out, overwrite)
         check_idle(out)
     identifiers = [name for name, kind in settings.kinds.items() if kind == "id" and name != text]
-    run = next(iter(candidates(settings.data))) if out is None else Path(out)
+    run = next(iter(candidates(settings.data, place))) if out is None else Path(out)
     names = chain([run.name], (f"{run.name}-{number}" for number in count(2)))
     paths = (run.parent / f"{name}.vectors.parquet" for name in names)
     path = next(path for path in paths if not path.exists())
@@ -146,7 +172,7 @@ def embed_texts(
     return replace(settings, data=str(path), kinds=dict.fromkeys([*identifiers, text], "id"))
 
 
-def find_texts(settings: Settings) -> str | None:
+def _find_texts(settings: Settings) -> str | None:
     """The only column of a table that holds sentences, by its first rows."""
     from pollux.app.run_data import data_file, reading_of
     from pollux.data.sources import open_data

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
@@ -26,12 +27,13 @@ from pollux.app.settings import (
     TRAINING,
     Settings,
     add_options,
+    add_text_options,
     from_toml,
     resolve_data,
     resolve_settings,
 )
 from pollux.app.signals import handle_signals, interrupt, on_stop, stop_on_signals
-from pollux.errors import InputError, NoColumnError, NothingLearnedError, did_you_mean, option
+from pollux.errors import InputError, NothingLearnedError, did_you_mean, option
 from pollux.progress import Stage
 
 if TYPE_CHECKING:
@@ -65,13 +67,7 @@ def add(commands: Any) -> None:
         help="the recipe for rows of numbers, for pixels, or for vectors of an encoder (default: that "
         "of what DATA are): what is not given comes from it, and run.toml spells it out",
     )
-    groups[COLUMNS].add_argument(
-        "--text",
-        metavar="COLUMN",
-        help="cluster by vectors of the texts of this column, as pollux embed makes them (default: a column of "
-        "sentences, where no other can be used)",
-    )
-    groups[COLUMNS].add_argument("--encoder", help="of texts: wordllama, minilm, a folder (see pollux embed)")
+    add_text_options(groups[COLUMNS])
     output = groups[OUTPUT]
     output.add_argument("--out", metavar="DIR", help="folder of the run (default: runs/NAME, a new one)")
     output.add_argument("--overwrite", action="store_true", help="the folder may hold a run, which is lost")
@@ -102,22 +98,11 @@ def run(options: argparse.Namespace) -> int:
         if not settings.data:
             raise InputError("Name the file to cluster: pollux fit DATA.")
         out, overwrite = getattr(options, "out", None), getattr(options, "overwrite", False)
-        text, encoder = getattr(options, "text", None), getattr(options, "encoder", "auto")
-        if encoder != "auto" and text is None:
-            raise InputError("--encoder is that of texts: name their column too, --text COLUMN.")
-        with console.progress():
-            from pollux.app.embed import embed_texts, find_texts
+        from pollux.app.embed import with_vectors
 
-            if text is None:
-                try:
-                    outcome = start_run(settings, out, overwrite=overwrite, console=console)
-                except NoColumnError:
-                    text = find_texts(settings)
-                    if text is None:
-                        raise
-            if text is not None:
-                settings = embed_texts(settings, text, encoder, out, overwrite, console)
-                outcome = start_run(settings, out, overwrite=overwrite, console=console)
+        start = partial(start_run, out=out, overwrite=overwrite, console=console)
+        with console.progress():
+            outcome = with_vectors(start, settings, options, out, overwrite=overwrite, console=console)
     # The first of several processes reports on the run.
     if outcome is None:
         return GOOD

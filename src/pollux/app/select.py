@@ -9,7 +9,16 @@ from importlib.util import find_spec
 from typing import Any
 
 from pollux.app.console import FORMATS, GOOD, Console
-from pollux.app.settings import COLUMNS, NAMES, READING, Settings, add_answer_options, add_options, resolve_data
+from pollux.app.settings import (
+    COLUMNS,
+    NAMES,
+    READING,
+    Settings,
+    add_answer_options,
+    add_options,
+    add_text_options,
+    resolve_data,
+)
 from pollux.errors import InputError
 from pollux.progress import Stage
 
@@ -26,7 +35,7 @@ def add(commands: Any) -> None:
         argument_default=argparse.SUPPRESS,
     )
     select.add_argument("data", metavar="DATA", help="the file or folder to look at")
-    add_options(select, COLUMNS, READING)
+    add_text_options(add_options(select, COLUMNS, READING)[COLUMNS])
     comparing = select.add_argument_group("comparing")
     comparing.add_argument(
         "--from", dest="first", metavar="N", type=int, default=2, help="fewest clusters (default: 2)"
@@ -57,13 +66,19 @@ def run(options: argparse.Namespace) -> int:
     import numpy as np
 
     from pollux.app import run_folder
-    from pollux.app.run_data import open_and_describe
+    from pollux.app.embed import with_vectors
+    from pollux.app.run_data import RunData, open_and_describe
 
     if options.out is not None:
         run_folder.check_free(options.out, options.overwrite)
     settings, console = replace(given, data=resolve_data(given.data)), Console(options.quiet, options.json)
+
+    def read(chosen: Settings) -> tuple[Settings, RunData]:
+        return chosen, open_and_describe(replace(chosen, data=resolve_data(chosen.data)), console)
+
     with console.progress():
-        data = open_and_describe(settings, console)
+        how: dict[str, Any] = {"overwrite": options.overwrite, "console": console, "place": "selections"}
+        seen, data = with_vectors(read, given, options, options.out, **how)
         # Imported late, because it brings torch.
         with Stage("loading libraries"):
             from pollux.selection import search
@@ -91,7 +106,7 @@ def run(options: argparse.Namespace) -> int:
                         selection.plot(place / FIGURE)
         except (ValueError, TypeError) as error:
             raise error if isinstance(error, InputError) else InputError(str(error)) from error
-    command = replace(given, n_clusters=selection.n_clusters).command()
+    command = replace(seen, n_clusters=selection.n_clusters).command()
     found = {"folder": str(folder), "next_command": command if selection.grade != "none" else None}
     console.print_json(json.dumps({**found, **json.loads(selection.as_json())}, ensure_ascii=False))
     for line in str(selection).split("\n"):

@@ -430,6 +430,17 @@ def add_answer_options(parser: argparse.ArgumentParser, place: str) -> None:
     output.add_argument("--quiet", action="store_true", default=False, help="print nothing but errors")
 
 
+def add_text_options(group: Any) -> None:
+    """Options of commands that turn the texts of a table into vectors by themselves."""
+    group.add_argument(
+        "--text",
+        metavar="COLUMN",
+        help="cluster by vectors of the texts of this column, as pollux embed makes them (default: a column of "
+        "sentences, where no other can be used)",
+    )
+    group.add_argument("--encoder", help="of texts: wordllama, minilm, a folder (see pollux embed)")
+
+
 def add_options(parser: argparse.ArgumentParser, *groups: str) -> dict[str, Any]:
     """Declare the options of these groups; the groups, so that more can join them."""
     found = {group: parser.add_argument_group(group) for group in groups}
