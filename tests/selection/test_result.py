@@ -43,6 +43,14 @@ def test_a_coarse_view_that_explains_little_gives_way() -> None:
     assert decide([candidate(2, 0.9, gain=0.1), *coarse[1:]], (6, 6)).n_clusters == 2
 
 
+def test_groups_far_apart_that_explain_little_give_way_to_clear_clusters_within_them() -> None:
+    far = candidate(2, 0.9, gain=1.7)
+    assert decide([far, candidate(5, 0.3, gain=5.0), candidate(8, 0.45, gain=5.6)], (8, 9))[:2] == (8, "clear")
+    # Where the clusters within are not clear, or the groups explain much, it is the groups.
+    assert decide([far, candidate(8, 0.35, gain=5.6)], (8, 9))[:2] == (2, "clear")
+    assert decide([candidate(2, 0.9, gain=4.0), candidate(8, 0.45, gain=5.6)], (8, 9))[:2] == (2, "clear")
+
+
 def test_a_candidate_that_leaves_clusters_empty_stands_for_fewer() -> None:
     filled = [candidate(2, 0.5), candidate(3, 0.99), candidate(8, 1.0, in_use=3.0)]
     assert decide(filled).n_clusters == 3

@@ -268,7 +268,7 @@ def decide(candidates: Sequence[Candidate], likely: tuple[int, int] | None = Non
 
     ``likely`` are the least and the greatest number that mixtures speak for, None where a null model explains the data
     as well: the answer is then one cluster. ``error`` is the standard error of the greatest gain over it. Groups that
-    are just clear, and explain far less than finer clusters do, are a coarse view of these.
+    explain far less than finer clusters do are a coarse view of these, where these are clear or the groups just are.
 
     Clusters that lie near one another are less apart than groups of them are, so the best score is often that of a
     coarse view. Splitting a cluster, though, leaves hardly a gap: the finest clear candidate tells most. A candidate
@@ -280,6 +280,9 @@ def decide(candidates: Sequence[Candidate], likely: tuple[int, int] | None = Non
     most = max(candidate.gain for candidate in candidates)
     if clear:
         chosen = max(clear, key=lambda candidate: candidate.n_clusters)
+        # Groups that are far apart make clusters within them look close.
+        within = [each for each in filled if each.is_clear and each.gain >= _MUCH * most > chosen.gain]
+        chosen = max([chosen, *within], key=lambda candidate: candidate.n_clusters)
         if likely is None or chosen.score >= _FAR_APART or chosen.gain >= _MUCH * most:
             n_clusters = max(2, round(chosen.in_use))
             return Decision(n_clusters, "clear", _explain_choice(chosen, n_clusters, candidates))
