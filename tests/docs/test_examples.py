@@ -1,9 +1,13 @@
 """The demo and every script of the gallery run to their end."""
 
+import ast
 import os
+import re
 import runpy
 import subprocess
 import sys
+import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +34,29 @@ def test_there_are_examples() -> None:
     names = [path.stem for path in EXAMPLES]
     assert "demo" in names
     assert set(SMALL) | set(NEEDS) | LONG <= set(names)
+
+
+def test_what_builds_the_site_has_all_that_the_gallery_imports() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras, wanted = project["optional-dependencies"], [*project["dependencies"], "pollux[docs]"]
+    installed = {"pollux"}
+    for requirement in wanted:  # which grows by extras of our own
+        name, _, chosen = re.fullmatch(r"([\w.-]+)(\[([\w,]+)\])?.*", requirement).groups()  # type: ignore[union-attr]
+        installed.add(name.lower())
+        for extra in chosen.split(",") if name == "pollux" else ():
+            wanted += extras[extra]
+    distributions = packages_distributions()
+    for example in EXAMPLES:
+        code = example.read_text(encoding="utf-8")
+        names = {"pandas"} if "as_frame=True" in code else set()
+        for node in ast.walk(ast.parse(code)):
+            if isinstance(node, ast.Import):
+                names |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                names.add(str(node.module).partition(".")[0])
+        for name in names - sys.stdlib_module_names:
+            known = {found.lower() for found in distributions.get(name, [name])}
+            assert known & installed, f"{example.name} imports {name}, which the extra docs does not have"
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
