@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import io
 import json
@@ -256,6 +257,17 @@ def test_help_is_help() -> None:
         assert command in done.stdout
         assert pollux(command, "--help").stdout.startswith(f"usage: pollux {command}")
     assert pollux(code=2).stdout == ""
+
+
+def test_every_argument_is_explained() -> None:
+    for command in cli.COMMANDS:
+        parsers = [cli.parser(command).chosen]
+        for parser in parsers:  # which grows by commands within commands
+            for action in parser._actions:
+                if isinstance(action, argparse._SubParsersAction):
+                    parsers += action.choices.values()
+                else:
+                    assert action.help, f"{parser.prog}: {action.dest}"
 
 
 def test_the_module_is_the_command() -> None:

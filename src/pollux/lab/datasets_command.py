@@ -36,7 +36,7 @@ def add(commands: Any) -> None:
         help="print the path of a data set",
         description="Print the path of the file of a data set, and nothing else.",
     )
-    path.add_argument("name", metavar="NAME")
+    path.add_argument("name", metavar="NAME", help="a data set of `pollux datasets list` that is a file")
 
     def run(options: argparse.Namespace) -> int:
         if options.action is None:
