@@ -127,7 +127,10 @@ def test_a_phone_shows_pages_without_scrolling_sideways(browser: Any) -> None:
     wide = []
     for file in PAGES:
         page.goto(file.as_uri())
-        if page.evaluate("document.documentElement.scrollWidth > window.innerWidth"):
+        # What is wider than the page is cut off there, unless it scrolls by itself as tables and code do.
+        names = "[...document.querySelectorAll('.bd-article h1, .bd-article dt.sig')]"
+        cut = f"{names}.some(e => e.scrollWidth > e.clientWidth)"
+        if page.evaluate(f"document.documentElement.scrollWidth > window.innerWidth || {cut}"):
             wide.append(str(file.relative_to(SITE)))
     page.close()
     assert not wide
