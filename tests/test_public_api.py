@@ -7,6 +7,7 @@ import importlib.metadata
 import inspect
 import pkgutil
 import re
+import tomllib
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -262,3 +263,13 @@ def test_a_gemini_is_a_tensor_to_be_maximised() -> None:
     text = documentation(pollux.Gemini)
     assert "maximised" in text
     assert inspect.signature(pollux.Gemini.__call__, eval_str=True).return_annotation is Tensor
+
+
+def test_wheels_are_tested_beside_all_that_their_tests_read() -> None:
+    root = Path(__file__).parents[1]
+    wheels = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["cibuildwheel"]
+    folders = [word for word in wheels["test-command"].split() if word.startswith("tests/")]
+    assert folders
+    tests = [path.read_text(encoding="utf-8") for folder in folders for path in (root / folder).rglob("*.py")]
+    read = {name for text in tests for name in re.findall(r'parents\[2\] / "(\w+)"', text)}
+    assert read <= set(wheels["test-sources"])
