@@ -2,6 +2,7 @@
 
 import math
 import pickle
+import re
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -451,6 +452,15 @@ def test_a_geometry_of_the_wrong_kind_is_refused() -> None:
         resolve(ShortestPath(), "kernel")
     with pytest.raises(ValueError, match="needs a distance, but"):
         resolve(KERNELS["rbf"], "distance")
+
+
+@pytest.mark.parametrize(
+    ("name", "other", "kind"),
+    [("euclidean", "distance", "kernel"), ("rbf", "kernel", "distance")],
+)
+def test_a_name_of_the_other_kind_is_called_so(name: str, other: str, kind: Any) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"{name!r} is a {other}: resolve({name!r}, {other!r}).")):
+        resolve(name, kind)
 
 
 def test_a_third_kind_is_refused() -> None:

@@ -141,7 +141,10 @@ def _find(geometry: str | Geometry | Callable[..., Tensor], kind: Kind, paramete
         if name in OF_ALL_SAMPLES[kind]:
             return _of_all_samples(name, kind, parameters)
         valid = [*named, *OF_ALL_SAMPLES[kind], "precomputed"]
-        raise ValueError(f"The objective needs a {kind}: {', '.join(valid)}, or a function. Not one of them: {name!r}.")
+        other: Kind = "distance" if kind == "kernel" else "kernel"
+        is_other = name in (DISTANCES if kind == "kernel" else KERNELS) or name in OF_ALL_SAMPLES[other]
+        found = f"{name!r} is a {other}: resolve({name!r}, {other!r})" if is_other else f"Not one of them: {name!r}"
+        raise ValueError(f"The objective needs a {kind}: {', '.join(valid)}, or a function. {found}.")
     if parameters:
         raise TypeError(f"Parameters {sorted(parameters)} belong to a named geometry; bind them yourself.")
     if isinstance(geometry, Geometry):
