@@ -885,7 +885,10 @@ def test_texts_that_are_stored_once_and_used_often_are_counted(
     if name.startswith("view"):
         views = struct.pack("<i4sii", 10_000, b"xxxx", 0, 0) * 500
         buffers = [None, pa.py_buffer(views), pa.py_buffer(texts[0].encode())]
-        column = pa.Array.from_buffers(pa.string_view(), 500, buffers)
+        try:
+            column = pa.Array.from_buffers(pa.string_view(), 500, buffers)
+        except ValueError:
+            pytest.skip("this release of pyarrow makes no views from buffers")
     table = pa.table({"a": np.arange(500.0), "b": column})
     if path.suffix == ".parquet":
         parquet.write_table(table, path)

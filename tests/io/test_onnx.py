@@ -180,9 +180,10 @@ def mixed_table(n: int = 60) -> Any:
 
 
 def table_inputs(frame: Any) -> dict[str, NDArray[Any]]:
+    names = frame[["colour", "fast", "shape"]]
     return {
         "numbers": frame[["height", "weight"]].to_numpy(np.float64),
-        "categories": frame[["colour", "fast", "shape"]].astype(object).fillna("").astype(str).to_numpy(object),
+        "categories": np.where(names.isna(), "", names.astype(str)).astype(object),
     }
 
 

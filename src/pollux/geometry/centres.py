@@ -135,7 +135,7 @@ def iterate_centres(
             sums[empty], sizes[empty] = centres[empty], 1
             if left[far] > 0:
                 left[far] = 0
-                sums[empty] = samples[far].toarray().ravel() if scipy.sparse.issparse(samples) else samples[far]
+                sums[empty] = samples[[far]].toarray().ravel() if scipy.sparse.issparse(samples) else samples[far]
         moved = sums / sizes[:, None] - centres
         centres += moved.astype(centres.dtype)
         is_last = bool(np.square(moved).sum() <= tolerance)

@@ -239,7 +239,7 @@ def colour_bar(ax: Axes, label: str, **style: Any) -> None:
 def colour_map(ramp: Sequence[str]) -> Colormap:
     from matplotlib.colors import LinearSegmentedColormap
 
-    return LinearSegmentedColormap.from_list("pollux", ramp).with_extremes(bad=GRID)
+    return LinearSegmentedColormap.from_list("pollux", list(ramp)).with_extremes(bad=GRID)
 
 
 def shortened(name: object, most: int) -> str:

@@ -305,8 +305,13 @@ def _find_hierarchy(clustering: GeminiClustering, X: Any, labels: NDArray[np.int
     # An affinity that was given knows no other samples; values that were not seen have been told of all samples.
     with contextlib.suppress(ValueError), warnings.catch_warnings():
         warnings.simplefilter("ignore", UnseenWarning)
-        return replace(clustering.hierarchy(_safe_indexing(X, some)), labels=labels)
+        return replace(clustering.hierarchy(_take(X, some)), labels=labels)
     return None
+
+
+def _take(X: Any, rows: NDArray[np.int64]) -> Any:
+    """Some rows of an array or frame, of pyarrow's too, which older releases of scikit-learn do not index."""
+    return X.take(rows) if type(X).__module__.startswith("pyarrow") else _safe_indexing(X, rows)
 
 
 def _read_streamed(clustering: GeminiClustering, X: Any) -> tuple[Any, Any]:
