@@ -47,7 +47,7 @@ from data_files import write_table as table_in
 from pollux.data import array_files, sources, table_files
 from pollux.data.arrow_messages import measure_batches
 from pollux.data.encoding import Number, TableEncoding
-from pollux.data.sources import FORMATS, IMAGES, Part, Reading, open_data
+from pollux.data.sources import FORMATS, IMAGES, Part, Reading, open_data, tell_apart
 from pollux.data.survey import Choices
 from pollux.errors import InputError
 
@@ -275,11 +275,26 @@ def test_folders_of_images_may_be_the_classes(tmp_path: Path) -> None:
     assert set(clusters["file"].str[:2]) == {"a/", "b/"}
 
 
-def test_images_of_different_sizes_are_scaled_when_asked(tmp_path: Path) -> None:
-    images_in(tmp_path / "sizes", [*pixels(6, 8, 8), *pixels(6, 12, 9)])
-    assert "8×8" in refused("sizes", says="--image-size")
+def test_images_of_different_sizes_are_scaled(tmp_path: Path) -> None:
+    images_in(tmp_path / "sizes", [*pixels(6, 8, 8), *pixels(5, 12, 9)])
+    source = open_data(tmp_path / "sizes")
+    assert source.read().rows.shape == (11, 1, 32, 32)
+    assert source.notes() == ["pictures of 8×8, 12×9 pixels are scaled to 32×32 (image_size=64 to double it)"]
     _, summary, _ = fit("sizes", "--image-size", 10)
     assert summary["features"] == 100
+
+
+def test_what_is_transparent_is_white_whatever_its_colour(tmp_path: Path) -> None:
+    from PIL import Image
+
+    folder = tmp_path / "clear"
+    folder.mkdir()
+    Image.new("RGBA", (4, 4), (0, 255, 0, 0)).save(folder / "a.png")
+    palette = Image.new("P", (4, 4), 0)
+    palette.putpalette([0, 255, 0])
+    palette.save(folder / "b.png", transparency=b"\0")
+    Image.new("LA", (4, 4), (0, 0)).save(folder / "c.png")
+    assert (open_data(folder).read().rows == 255).all()
 
 
 def test_images_of_sixteen_bits_keep_their_contrast(tmp_path: Path) -> None:
@@ -373,7 +388,6 @@ def test_a_file_of_nearly_that_name_is_suggested(tmp_path: Path) -> None:
         ("rubbish.csv", bytes(range(256)) * 9, "not a text file"),
         ("high.csv", bytes(range(1, 256)) * 9, "is not cp1252 text"),
         ("wide.csv", b"a,b\n1,\0002\n", "not a text file"),
-        ("twice.csv", b"a,b,a\n1,2,3\n2,3,5\n", "'a'"),
         ("ragged.csv", b"a,b\n1,2\n1,2,3\n", "line 3 has 3 values, and 2 are expected"),
         ("short.csv", b"a,b\n1,2\n3\n", "line 3 has 1 value, and 2 are expected"),
         (
@@ -728,6 +742,18 @@ def test_names_with_commas_are_found(tmp_path: Path) -> None:
         assert fit(path, *options)[1]["features"] == features
     assert list(fit(path, "--as", "id", "a,b")[2])[:2] == ["row", "a,b"]
     fit(path, "--label", "a,b")
+
+
+def test_columns_of_one_name_are_numbered(tmp_path: Path) -> None:
+    path = write_bytes(tmp_path / "x.csv", "size,weight,size\n1,2,3\n4,5,7\n")
+    assert open_data(path).read().rows.to_pydict() == {"size": [1, 4], "weight": [2, 5], "size.1": [3, 7]}
+    pytest.importorskip("xlsxwriter")
+    pd.read_csv(path, header=None).to_excel(tmp_path / "x.xlsx", header=False, index=False, engine="xlsxwriter")
+    assert open_data(tmp_path / "x.xlsx").read().rows.column_names == ["size", "weight", "size.1"]
+
+
+def test_numbered_names_are_their_own() -> None:
+    assert tell_apart(["a", "a", "a.1", "a", "b"]) == ["a", "a.2", "a.1", "a.3", "b"]
 
 
 def test_a_column_may_be_named_twice(tmp_path: Path) -> None:

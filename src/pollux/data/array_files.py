@@ -10,8 +10,10 @@ import math
 import mmap
 import warnings
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -27,6 +29,7 @@ ROWS_AT_ONCE = 65_536
 IMAGES_AT_ONCE = 1_024
 _CHANNELS = (1, 3, 4)
 _GREY = ("1", "L", "LA", "I", "I;16")
+_TRANSPARENT = ("LA", "PA", "RGBA")
 _BLOCK_NUMBERS = 2**19
 # The third differs from the second in the encoding of names alone, which numbers have none of.
 _READ_HEADER = {(1, 0): read_array_header_1_0, (2, 0): read_array_header_2_0, (3, 0): read_array_header_2_0}
@@ -179,17 +182,19 @@ class NpzArrays(Source):
 class ImageFolder(Source):
     """The images of a folder and those below it, by name: (n, C, H, W) of bytes, grey where all of them are.
 
-    ``size`` is the side to which they are scaled; without it they must all have one size. Each has a ``file``, its name
-    in the folder, and a ``folder``, the one that it lies in.
+    ``size`` is the side to which they are scaled; without it those of different sizes are scaled to ``SIDE``. Each has
+    a ``file``, its name in the folder, and a ``folder``, the one that it lies in.
     """
 
     BESIDE: ClassVar = ("file", "folder")
+    SIDE: ClassVar = 32
 
     path: Path
     size: int | None = None
     strict: bool = False
     broken: list[str] = field(default_factory=list)
     coloured: list[str] = field(default_factory=list)
+    sizes: list[str] = field(default_factory=list)
 
     def notes(self) -> list[str]:
         notes = []
@@ -198,6 +203,10 @@ class ImageFolder(Source):
             listed = ", ".join(self.broken[:5])
             were = "was" if len(self.broken) == 1 else "were"
             notes.append(f"{len(self.broken)} of the pictures cannot be read and {were} left out: {listed}{more}")
+        if self.sizes:
+            listed = ", ".join(self.sizes[:3]) + (" …" if len(self.sizes) > 3 else "")
+            another = option("image_size", 2 * self.SIDE)
+            notes.append(f"pictures of {listed} pixels are scaled to {self.SIDE}×{self.SIDE} ({another} to double it)")
         if self.coloured:
             listed = ", ".join(self.coloured[:3]) + (" …" if len(self.coloured) > 3 else "")
             are = "is" if len(self.coloured) == 1 else "are"
@@ -206,6 +215,10 @@ class ImageFolder(Source):
 
     def read(self) -> Part:
         files = self._files()
+        if self.size is None:
+            self.sizes[:] = self._find_sizes(files)
+            if self.sizes:
+                return replace(self, size=self.SIDE).read()
         self._check_size(files)
         found = self._load_all(files, None)
         if not found:
@@ -215,12 +228,6 @@ class ImageFolder(Source):
         names = [file.relative_to(self.path).as_posix() for file in files]
         coloured = [name for name, array in zip(names, arrays, strict=True) if array.shape[0] > 1]
         self.coloured[:] = coloured if len(coloured) < len(files) else []
-        shapes = {array.shape[1:] for array in arrays}
-        if len(shapes) > 1:
-            some = ", ".join(sorted(f"{height}×{width}" for height, width in list(shapes)[:3]))
-            raise InputError(
-                f"The images of {self.path} have different sizes ({some} …): pass {option('image_size', 32)}, or so."
-            )
         return self._part(files, [np.broadcast_to(array, (channels, *array.shape[1:])) for array in arrays], 0)
 
     def stream(self, encoding: Encoding, beside: Sequence[str]) -> Iterator[Part]:
@@ -264,6 +271,14 @@ class ImageFolder(Source):
         if not files:
             raise InputError(f"There are no images in {self.path}; what can be read ends in {', '.join(IMAGES)}.")
         return files
+
+    def _find_sizes(self, files: Sequence[Path]) -> list[str]:
+        """The sizes of pictures in words, the commonest first, where they differ; only their headers are read."""
+        found: Counter[str] = Counter()
+        for file in files:
+            with suppress(InputError):
+                found[self._open(file, lambda image: f"{image.height}×{image.width}")] += 1
+        return [size for size, _ in found.most_common()] if len(found) > 1 else []
 
     def _check_size(self, files: Sequence[Path]) -> None:
         """Raise an InputError where images as large as the first would not fit in memory, as bytes and as numbers."""
@@ -315,6 +330,10 @@ class ImageFolder(Source):
         # Sixteen bits are brought to eight.
         if image.mode.startswith("I"):
             image = image.point(lambda value: value / 256).convert("L")
+        if image.mode in _TRANSPARENT or "transparency" in image.info:
+            # What cannot be seen may have any colour: it is shown on white.
+            seen = image.convert("RGBA")
+            image = _pillow().alpha_composite(_pillow().new("RGBA", seen.size, "white"), seen)
         converted = image.convert("L" if is_grey else "RGB")
         size = (shape[2], shape[1]) if shape is not None else (self.size, self.size) if self.size else None
         if size is not None and converted.size != size:

@@ -19,7 +19,7 @@ import pyarrow.csv as arrow_csv
 
 from pollux.data.arrow import CODE, kind_of, quoted
 from pollux.data.encoding import Category, ColumnEncoding, Date, Number, TableEncoding
-from pollux.data.sources import COMPRESSED, check_columns, check_room, room_bytes
+from pollux.data.sources import COMPRESSED, check_columns, check_room, room_bytes, tell_apart
 from pollux.data.spellings import MILLISECONDS, SECONDS, YEARS
 from pollux.data.table_files import (
     OPEN_QUOTE,
@@ -369,7 +369,7 @@ def look(
                 f"The first line of {path} holds numbers, not names of columns: add a line of names, or pass "
                 f"{option('header', False)}."
             )
-        names = [name.strip() or f"unnamed_{index}" for index, name in enumerate(first)]
+        names = tell_apart(name.strip() or f"unnamed_{index}" for index, name in enumerate(first))
     check_columns(path, names)
     return Dialect(chosen, names, "," if comma else ".", blank + int(header), bool(rest.strip()) or not header)
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from pollux.data.arrow import kind_of, quoted
 from pollux.data.encoding import TableEncoding
-from pollux.data.sources import FORMATS, check_columns, check_room, room_bytes, suffix_of
+from pollux.data.sources import FORMATS, check_columns, check_room, room_bytes, suffix_of, tell_apart
 from pollux.data.table_files import TableFile
 from pollux.errors import DAMAGE, InputError, option
 
@@ -80,7 +80,7 @@ class DocumentFile(TableFile):
             there = ", ".join(map(repr, self._sheets))
             raise InputError(f"{self.path} has no sheet {self.sheet!r} with rows. There are: {there}.")
         header, *body = self._sheets[self.sheet or next(iter(self._sheets))]
-        names = [str(name).strip() or f"unnamed_{index}" for index, name in enumerate(header)]
+        names = tell_apart(str(name).strip() or f"unnamed_{index}" for index, name in enumerate(header))
         check_columns(self.path, names)
         return {name: [row[index] if row[index] != "" else None for row in body] for index, name in enumerate(names)}
 

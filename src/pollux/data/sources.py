@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -361,6 +361,22 @@ def files_in(folder: Path, suffixes: Sequence[str], *, compressed: bool = False,
             shown = name.decode(errors="backslashreplace")
             raise InputError(f"The name of the file {shown} in {folder} is not UTF-8 text: rename it.")
     return found
+
+
+def tell_apart(names: Iterable[str]) -> list[str]:
+    """The names of columns, those that come again numbered as pandas does it.
+
+    >>> tell_apart(["score", "score", "age", "score"])
+    ['score', 'score.1', 'age', 'score.2']
+    """
+    names = list(names)
+    there, told = set(names), dict.fromkeys(names[:0])
+    for name in names:
+        other, numbers = name, count(1)
+        while other in told or (other != name and other in there):
+            other = f"{name}.{next(numbers)}"
+        told[other] = None
+    return list(told)
 
 
 def check_columns(path: Path, names: Sequence[str]) -> None:
