@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 from commands import good, refused, summary_of
+from pollux import GeminiClustering
 from pollux.embedding import ENCODERS, Encoder
 from pollux.embedding import encoders as own_encoders
 
@@ -266,6 +267,28 @@ def test_columns_beside_vectors_are_used_where_they_are_asked_for() -> None:
     used = good(*fit, "--use", "half").out
     assert "  half       number" in used
     assert "by its vectors, e00 … e63 (wordllama)" in used
+
+
+def test_columns_beside_vectors_are_known_in_any_file_and_in_python() -> None:
+    table = reviews().assign(half=[i // 30 for i in range(60)])
+    table.to_csv("r.csv", index=False)
+    for out in ("e.csv", "e.parquet"):
+        good("embed", "r.csv", "--text", "review", "--keep", "half", "--out", out)
+    answer = good("fit", "e.csv", "--clusters", 3, "--epochs", 2, "--out", "run").out
+    assert "  half       not used  it stands beside vectors (--use half takes it too)\n" in answer
+    numbers = pd.read_csv("e.csv").drop(columns="review")
+    for X in ("e.parquet", pd.read_parquet("e.parquet"), numbers):
+        clustering = GeminiClustering(3, max_epochs=2, random_state=0).fit(X)
+        assert [(each.name, each.reason) for each in clustering.columns_ if each.name == "half"] == [
+            ("half", "it stands beside vectors")
+        ]
+        assert clustering.encoding_ is not None
+        assert len(clustering.encoding_.names) == 64
+    # Columns of such names that are not of length one are measurements.
+    wide = pd.DataFrame(np.random.default_rng(0).normal(size=(40, 64)), columns=[f"e{i:02}" for i in range(64)])
+    measured = GeminiClustering(2, max_epochs=1).fit(wide.assign(half=table["half"][:40]))
+    assert measured.encoding_ is not None
+    assert "half" in measured.encoding_.names
 
 
 def test_folders_of_pictures_stay_beside_their_vectors() -> None:

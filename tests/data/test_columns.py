@@ -240,14 +240,14 @@ def test_a_missing_date_is_the_average_one() -> None:
         ("score", [None] * 30 + list(range(10)), "30 of 40 values are missing"),
         ("Sample Number", [*range(1, 31), *range(1, 11)], "beginning anew"),
         ("row", range(7, N + 7), "counts the rows"),
-        ("PID", [index * 37 % 11 for index in range(N)], "names"),
-        ("customerId", [float(index * 37 % 11) for index in range(N)], "names"),
+        ("PID", [index * 37 % 11 for index in range(N)], "its name says so"),
+        ("customerId", [float(index * 37 % 11) for index in range(N)], "its name says so"),
         ("Postal Code", [10_000 + index * 37 % 31 for index in range(N)], "numbers that are names, 31"),
         ("flight", [index * 37 % 31 for index in range(N)], "numbers that are names, 31"),
         ("Unnamed: 0", [index * 37 % 101 for index in range(N)], "own number"),
         ("name", [f"n{index}" for index in range(N)], "own value"),
         ("address", [f"n{index // 2}" for index in range(2 * N)], "40 different values"),
-        ("idno", [100 + index * 37 % 101 for index in range(N)], "names"),
+        ("idno", [100 + index * 37 % 101 for index in range(N)], "its name says so"),
     ],
 )
 def test_columns_that_tell_little_are_left_out(name: str, values: Any, says: str) -> None:
@@ -395,3 +395,9 @@ def test_dates_are_read_by_people_as_dates_seasons_and_days() -> None:
     np.testing.assert_allclose(columns["x: hour"], days.hour, atol=1e-3)
     np.testing.assert_array_equal(columns["x=June to August"], days.month.isin([6, 7, 8]))
     np.testing.assert_array_equal(columns["x=December to February"], days.month.isin([12, 1, 2]))
+
+
+def test_decisions_are_shown_as_they_are_printed() -> None:
+    found = plan(["a", "b"] * 20).decisions
+    assert repr(found) == str(found)
+    assert "x       text" in repr(found)

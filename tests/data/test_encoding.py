@@ -261,6 +261,10 @@ def test_identifiers_are_left_out() -> None:
         "unnamed_0": [index * 37 % 101 for index in range(n)],
         "Unnamed: 0": [index * 37 % 101 for index in range(n)],
         "__index_level_0__": [index * 37 % 101 for index in range(n)],
+        # Numbers of sites, of which one was split, and of runners, of whom some ran twice.
+        "rownames": [2.0, 6.0, 7.0, 7.1, *np.arange(9.0, n + 5)],
+        "Site.No.": [2.0, 6.0, 7.0, 7.1, *np.arange(9.0, n + 5)],
+        "bib_num": [1690 + index * 37 % 19 for index in range(n)],
     }.items():
         names, left_out = kinds(**{name: list(values)})
         assert not names
@@ -275,6 +279,9 @@ def test_measurements_are_no_identifiers() -> None:
         "c": [index % 3 for index in range(n)],
         "mid": [2 * index for index in range(n)],
         "paid": [2 * index for index in range(n)],
+        # How many there are of each.
+        "No.motif": [2.0 * index for index in range(n)],
+        "patient_num": [index * 7 % 10 for index in range(n)],
     }.items():
         assert kinds(**{name: list(values)}) == ([name], {})
 

@@ -476,6 +476,8 @@ class Decisions(tuple[Decision, ...]):
     def __str__(self) -> str:
         return "\n".join(self.lines(len(self)))
 
+    __repr__ = __str__
+
     def lines(self, most: int) -> list[str]:
         """A heading, and a line for each column; one for several that are numbered and treated alike.
 

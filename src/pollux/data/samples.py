@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -26,7 +26,15 @@ from pollux.data.rows import Several
 from pollux.data.shuffling import WINDOW_BYTES
 from pollux.data.sources import InMemory, check_columns
 from pollux.data.streams import FileChunks, Stream, open_blocks, open_stream
-from pollux.data.survey import Choices, TableSurvey, learn_encoding, names_rows, recognise_rows, take_evenly
+from pollux.data.survey import (
+    Choices,
+    TableSurvey,
+    learn_encoding,
+    names_rows,
+    numbers_of_vectors,
+    recognise_rows,
+    take_evenly,
+)
 from pollux.errors import InputError, option, warn
 from pollux.recipes import DataKind
 from pollux.threads import iterate_drawing, small_on_one
@@ -231,6 +239,7 @@ def _open_stream(source: Any, dtype: str, choices: Choices) -> Stream:
         return open_stream(source, dtype=dtype)
     blocks = open_blocks(source)
     is_plain = blocks.shape is not None or set(blocks.kinds.values()) <= {"boolean", "integer", "number"}
+    is_plain &= blocks.shape is not None or not _has_others_beside_vectors(blocks.names)
     if is_plain and blocks.shape is None and choices.missing == "mean":
         # Read up to the first gap, for which means of columns stand.
         tables = (blocks.read_block(block, blocks.names) for block in range(len(blocks.lengths)))
@@ -252,8 +261,9 @@ def table_to_encode(X: Any) -> Any:
     if not is_pandas and not hasattr(X, "__arrow_c_stream__") and not hasattr(X, "to_batches"):
         return None
     if is_pandas and all(getattr(kind, "kind", "O") in "biufc" for kind in X.dtypes):
-        may_name_rows = any(names_rows(str(name)) for name in X.columns)
-        if not may_name_rows or find_spec("pyarrow") is None:
+        names = [str(name) for name in X.columns]
+        may_be_others = any(map(names_rows, names)) or _has_others_beside_vectors(names)
+        if not may_be_others or find_spec("pyarrow") is None:
             # Numbers alone need no further library.
             return None
     table = as_arrow(X)
@@ -263,14 +273,20 @@ def table_to_encode(X: Any) -> Any:
     # Categories are no measurements, whatever they are stored as; durations are, once they are in seconds.
     is_other = any(str(field.type).startswith(("dictionary", "duration")) for field in table.schema)
     is_other |= any(VECTOR.fullmatch(name) for name in table.column_names)
+    is_other |= _has_others_beside_vectors(table.column_names)
     if is_other or not set(kinds.values()) <= set(numbers):
         return table
-    candidates = [name for name, kind in kinds.items() if kind == "integer" and names_rows(name)]
+    candidates = [name for name, kind in kinds.items() if kind in ("integer", "number") and names_rows(name)]
     if not candidates:
         return None
     survey = TableSurvey(candidates, Choices(missing="mean"))
     survey.add(table.select(candidates))
     return table if survey.finds_identifiers() else None
+
+
+def _has_others_beside_vectors(names: Sequence[str]) -> bool:
+    """Whether columns stand beside those that may be numbers of vectors, and need not be features."""
+    return 0 < len(numbers_of_vectors(names)) < len(names)
 
 
 def is_streamed(X: Any) -> bool:

@@ -7,7 +7,7 @@ import re
 import shlex
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, cast
@@ -95,6 +95,8 @@ _MOST_NEW_YEARS = 0.1
 _TIMESTAMP = re.compile(r"time_?stamp|unix|epoch|(^|[\W_])ts\W*$|[_\W]at\W*$|(?-i:[a-z]At$)|date_?time", re.IGNORECASE)
 _TIMESTAMPS = (10 * YEAR, 130 * YEAR)
 _FIRST_VALUES = 100
+# Vectors of length one in float32, or written with few digits, have a square so near to one.
+_MOST_ROUNDING = 1e-3
 # Of eight digits.
 _FIRST_DATE = 10_000_000
 
@@ -102,6 +104,13 @@ _FIRST_DATE = 10_000_000
 _IDENTIFIER = re.compile(
     r"(^|[\W_])(id|ids|idx|index|key|uuid|guid|row|rownames?|rowid|nr|no|num|number|obs|case|record|seq|rank|sample)\W*$"
     r"|^unnamed_\d+$|^unnamed: \d+$|^__index_level_\d+__$|^#$",
+    re.IGNORECASE,
+)
+# Numbers of these, whole or not, name rows where most rows have their own: the site 7.1 lies beside the site 7.
+_NUMBERS_ROWS = re.compile(
+    r"^row[\W_]?(names?|num|number|no|nr)\W*$"
+    r"|(^|[\W_])(bib|site|station|sample|specimen|subject|patient|participant|respondent|account|order|invoice|ticket|case"
+    r"|record|serial|registration)[\W_]*(no|nr|num|number)\W*$",
     re.IGNORECASE,
 )
 _NAMES = re.compile(r"(^|[\W_])(name|title)s?\W*$|(?-i:[a-z](Name|Title)$)", re.IGNORECASE)
@@ -119,6 +128,7 @@ _NAMES_THINGS = re.compile(
     r"([\W_]*(code|number|num|no|nr|id))?\W*$|codes?\d*\W*$|(?-i:[a-z](Zip|Flight)$)",
     re.IGNORECASE,
 )
+_NUMBER_OF_VECTOR = re.compile(r"e\d+")
 # Numbers that count these are measurements, though each follows the last.
 _COUNTS_TIME = re.compile(
     r"year|month|week|day|hour|minute|second|date|time|quarter|season|decade|period|epoch|age\b|jahr|monat|woche|tag\b|"
@@ -183,7 +193,14 @@ def split_names(names: Sequence[str], there: Sequence[str]) -> tuple[str, ...]:
 
 def names_rows(name: str) -> bool:
     """Whether a column of this name may tell rows apart."""
-    return _NAMES_ROWS.search(name) is not None or _IDENTIFIER.search(name) is not None
+    return any(names.search(name) is not None for names in (_NAMES_ROWS, _IDENTIFIER, _NUMBERS_ROWS))
+
+
+def numbers_of_vectors(names: Iterable[str]) -> list[str]:
+    """The columns that are numbers of vectors, by names such as e00 … e63, as ``pollux embed`` writes them."""
+    found = {name for name in names if _NUMBER_OF_VECTOR.fullmatch(name)}
+    written = [f"e{index:0{len(str(len(found) - 1))}}" for index in range(len(found))]
+    return written if len(found) >= WIDE and found == set(written) else []
 
 
 def learn_encoding(
@@ -488,6 +505,15 @@ class TableSurvey(Survey):
             mine.merge(others)
         self.rows += other.rows
 
+    def _beside_vectors(self) -> list[str]:
+        """The columns beside vectors of length one, where there are some that ``pollux embed`` has written."""
+        written = numbers_of_vectors(self._columns)
+        found = [moments for name in written if (moments := self._columns[name].moments) is not None]
+        squares = [float(moments.mean[0] ** 2 + moments.square[0] / max(1.0, moments.weight[0])) for moments in found]
+        if not written or len(found) < len(written) or abs(sum(squares) - 1) > _MOST_ROUNDING:
+            return []
+        return [name for name in self._columns if name not in set(written)]
+
     def plan(self) -> TableEncoding:
         """Numbers scaled, text of few values as zeros and ones, dates as years and cycles, the rest left out."""
         scaling, missing = self.choices.scaling, self.choices.missing
@@ -495,13 +521,15 @@ class TableSurvey(Survey):
         found: dict[str, Decision] = {}
         matches = [match[1] for name in self._columns if (match := VECTOR.fullmatch(name))]
         vectors = [name for name, width in Counter(matches).items() if width >= WIDE]
+        beside = {*self.choices.beside, *self._beside_vectors()}
         for name, column in self._columns.items():
             try:
                 plan = column.plan(scaling)
                 if vectors and not column.wanted and not VECTOR.fullmatch(name):
                     raise LeaveOutError(f"it stands beside the vectors of {quoted(vectors, 3)}")
-                if name in self.choices.beside and not column.wanted:
-                    raise LeaveOutError(f"it stands beside vectors ({option('use', name)} takes it too)")
+                if name in beside and not column.wanted:
+                    instead = advised("", f" ({option('use', name)} takes it too)")
+                    raise LeaveOutError(f"it stands beside vectors{instead}")
                 plans[name] = plan
                 gaps = _describe_gaps(column.missing + plan.strange, missing) if missing == "mean" else ""
                 reason = "; ".join(filter(None, [plan.note, gaps, column.warn_of_class(plan)]))
@@ -614,7 +642,7 @@ class Different:
     hashes: list[NDArray[np.uint64]] = field(default_factory=list)
 
     def add(self, values: Any) -> None:
-        """Look at an Arrow column of text or whole numbers without gaps."""
+        """Look at an Arrow column of text or numbers without gaps."""
         if not self.so_far or self.rows >= _MOST_ROWS_COMPARED:
             return
         some = values.slice(0, _MOST_ROWS_COMPARED - self.rows)
@@ -623,6 +651,8 @@ class Different:
         # The same in every process.
         if pa.types.is_integer(some.type):
             hashes = np.asarray(unique.to_numpy(zero_copy_only=False)).astype(np.int64).view(np.uint64)
+        elif kind_of(some.type) == "number":
+            hashes = np.asarray(unique.cast(pa.float64()).to_numpy(zero_copy_only=False)).view(np.uint64)
         elif len(unique) < len(some) - _most_alike():
             hashes = np.empty(0, dtype=np.uint64)
         else:
@@ -651,6 +681,10 @@ class Different:
     def nearly_all(self) -> bool:
         """Whether nearly each row has its own value."""
         return self.so_far and self._count() >= _NEARLY_ALL * self.rows
+
+    def most(self) -> bool:
+        """Whether there are more different values than half as many as rows."""
+        return self.so_far and 2 * self._count() > self.rows
 
     def _count(self) -> int:
         return self.distinct + (len(np.unique(np.concatenate(self.hashes))) if self.hashes else 0)
@@ -759,7 +793,8 @@ class Column:
             seen.counts.add(as_text(values))
         if seen.missing < len(values):
             seen.spellings = self._spell(values, kind, seen)
-        if kind in ("integer", "text") and len(values) and not self.wanted:
+        may_name_rows = kind in ("integer", "text") or (kind == "number" and _NUMBERS_ROWS.search(self.name))
+        if may_name_rows and len(values) and not self.wanted:
             self._look_for_identifiers(seen, values, first)
         self.merge(seen)
 
@@ -772,9 +807,9 @@ class Column:
         elif self.missing or seen.missing:
             seen.steps, seen.different = None, Different(so_far=False)
         else:
-            if _IDENTIFIER.search(self.name):
+            if _IDENTIFIER.search(self.name) or _NUMBERS_ROWS.search(self.name):
                 self.different.add(values)
-            if self.steps is not None:
+            if self.steps is not None and seen.kind == "integer":
                 seen.steps = Steps.of(values.to_numpy(), first)
 
     def _spell(self, values: Any, kind: str, seen: Column) -> dict[str, Spelling]:
@@ -937,8 +972,11 @@ class Column:
         if self.wanted:
             return
         if _NAMES_ROWS.search(self.name) and self._is_whole:
-            raise LeaveOutError("an identifier: numbers that are names, by its own name", "id")
-        if self.kind != "integer" or self.rows < _FEWEST_ROWS_OF_IDENTIFIERS or self.missing:
+            raise LeaveOutError("an identifier: its name says so", "id")
+        is_long = self.rows >= _FEWEST_ROWS_OF_IDENTIFIERS and not self.missing
+        if self.kind == "number" and is_long and _NUMBERS_ROWS.search(self.name) and self.different.most():
+            raise LeaveOutError("an identifier: most rows have their own number, and its name says so", "id")
+        if self.kind != "integer" or not is_long:
             return
         says_so = _IDENTIFIER.search(self.name) is not None
         counts_time = _COUNTS_TIME.search(self.name) is not None
@@ -949,6 +987,8 @@ class Column:
             raise LeaveOutError("an identifier: it counts rows, beginning anew now and then", "id")
         if says_so and self.different.all():
             raise LeaveOutError("an identifier: each row has its own number, and its name says so", "id")
+        if _NUMBERS_ROWS.search(self.name) and self.different.most():
+            raise LeaveOutError("an identifier: most rows have their own number, and its name says so", "id")
 
     @property
     def _names_rows(self) -> bool:
