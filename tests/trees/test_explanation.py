@@ -230,6 +230,28 @@ def test_values_or_gaps_are_told_together() -> None:
     assert (high, missing) == (np.inf, True)
 
 
+def test_clusters_of_one_column_are_told_apart_by_its_ranges() -> None:
+    year = np.repeat(np.arange(1950, 2010, 5), 20)
+    names = explain((year - 1950) // 12, pd.DataFrame({"year": year})).names
+    assert names == {
+        0: "low year",
+        1: "year 1965 to 1970",
+        2: "year 1975 to 1985",
+        3: "year 1990 to 1995",
+        4: "high year",
+    }
+    # A time in the middle is told by its bounds.
+    day = pd.Series(pd.date_range("2020-03-01", periods=90, freq="D"))
+    names = explain(np.arange(90) // 30, pd.DataFrame({"day": day})).names
+    assert names[0] == "early day"
+    assert re.fullmatch(r"day 2020-03-3\d to 2020-04-\d\d", names[1])
+
+
+def test_an_explanation_is_shown_as_it_is_printed() -> None:
+    found = explain(np.repeat([0, 1], 20), pd.DataFrame({"size": np.repeat([1.0, 9.0], 20)}))
+    assert repr(found) == str(found)
+
+
 def test_a_name_says_no_more_than_its_rule() -> None:
     """Below a bound with as many others below it: not high, rather than medium."""
     random = np.random.default_rng(0)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -182,6 +184,8 @@ class Explanation:
         lines.append(f"Columns that matter: {leading}." if leading else "No column matters.")
         return "\n".join(lines + ([say_restated(self.restates)] if self.restates else []))
 
+    __repr__ = __str__
+
     def _repr_html_(self) -> str:
         head = (
             "<tr><th>cluster</th><th>rows</th><th>name</th><th>conditions</th><th>precision</th><th>coverage</th></tr>"
@@ -315,12 +319,19 @@ def name_clusters(labels: Labels, columns: Array, features: Features) -> dict[in
     clusters = np.unique(labels[labels >= 0])
     kept = _columns_apart(columns, labels, clusters, _OF_RULES)
     columns, features = columns[:, kept], tuple(features[at] for at in kept)
+    makers: dict[int, Callable[..., str]] = {}
     for cluster in clusters:
         inside = labels == cluster
         rule = _find_rule(columns, inside)
         is_telling = _f1(_holds(rule, columns), inside) >= _TELLING
-        found[int(cluster)] = _name(rule, columns, inside, features, set(found.values()), is_telling)
-    return found
+        makers[int(cluster)] = partial(_name, rule, columns, inside, features, is_telling=is_telling)
+    # Those that words such as medium leave alike are told by numbers.
+    plain = {cluster: make(taken=set()) for cluster, make in makers.items()}
+    times = Counter(plain.values())
+    found |= {cluster: name for cluster, name in plain.items() if times[name] == 1}
+    for cluster in [cluster for cluster in makers if cluster not in found]:
+        found[cluster] = makers[cluster](taken=set(found.values()), is_exact=True)
+    return dict(sorted(found.items()))
 
 
 def _drawn(values: Array, labels: Labels) -> tuple[Array, Labels]:
@@ -572,6 +583,21 @@ def _contrast(columns: Array, inside: NDArray[np.bool_]) -> Array:
     return contrast
 
 
+def _in_numbers(condition: Condition, values: Array, feature: Feature) -> str:
+    """The range of a condition on values (n,): "year 1972 to 1982", of which both are values where all are whole."""
+    low, high = condition.low, condition.high
+    known = values[~np.isnan(values)]
+    if not feature.is_date and (known == np.round(known)).all():
+        low = float(known[known > low].min(initial=math.inf)) if low > -math.inf else low
+        high = float(known[known <= high].max(initial=-math.inf)) if high < math.inf else high
+    start, end = (
+        "" if math.isinf(bound) else as_date(bound) if feature.is_date else f"{bound:.12g}" for bound in (low, high)
+    )
+    if start and end:
+        return f"{feature.name} {start}" if start == end else f"{feature.name} {start} to {end}"
+    return f"{feature.name} from {start}" if start else f"{feature.name} up to {end}"
+
+
 def _level(condition: Condition, values: Array, inside: NDArray[np.bool_]) -> str:
     """Whether rows have high, medium or low values (n,), or merely no high or no low ones, beside the others."""
     if condition.low > -math.inf and condition.high < math.inf:
@@ -623,8 +649,12 @@ def _name(
     features: Features,
     taken: set[str],
     is_telling: bool,
+    is_exact: bool = False,
 ) -> str:
-    """A short name that no other cluster has: by the rule, then by the columns whose means differ most."""
+    """A short name that no other cluster has: by the rule, then by the columns whose means differ most.
+
+    Levels are given in words such as high and medium, or else exactly.
+    """
     if inside.all():
         return "all rows"
     # Of each column, which is said once, and the conditions that this is about.
@@ -645,8 +675,11 @@ def _name(
             continue
         if condition.is_bounded and not feature.value:
             level = _level(condition, columns[:, condition.column], inside)
-            level = level.replace("high", "late").replace("low", "early") if feature.is_date else level
-            said = f"{level} {feature.name}"
+            if is_exact or (feature.is_date and level not in ("high", "low")):
+                said = _in_numbers(condition, columns[:, condition.column], feature)
+            else:
+                level = level.replace("high", "late").replace("low", "early") if feature.is_date else level
+                said = f"{level} {feature.name}"
         before = told.get(feature.source, "")
         if " is not " in before and " is " in said:
             # One value that it has tells more than those that it has not.
