@@ -60,6 +60,14 @@ def test_a_clustering_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
             tree.cut(k)
 
 
+def test_a_tree_is_shown_by_its_merges() -> None:
+    tree = build_hierarchy(certain(GROUP // 2), torch.from_numpy(X @ X.T), Gemini("mmd_ova"), GROUP // 2)
+    first, *merges = repr(tree).splitlines()
+    assert first == "Hierarchy of 3 clusters: 2 groups last longest"
+    assert merges[0].startswith("  0 and 1 become 3, which costs ")
+    assert merges[1].startswith("  2 and 3 become 4, which costs ")
+
+
 def test_one_cluster_is_a_tree_of_no_merge() -> None:
     tree = build_hierarchy(torch.zeros(5, 1), None, Gemini("mi"), np.zeros(5, dtype=np.int64))
     assert tree.linkage.shape == (0, 4)

@@ -37,6 +37,14 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def test_data_are_told_from_models(tmp_path: Path, model: Path) -> None:
+    (tmp_path / "x.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(InputError, match=r"x\.csv is data, and not a model: GeminiClustering\(…\)\.fit"):
+        load(tmp_path / "x.csv")
+    with pytest.raises(FileNotFoundError, match=r"Did you mean 'model\.pollux'"):
+        load(model.with_name("modle.pollux"))
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "model.pollux"

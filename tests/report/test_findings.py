@@ -284,3 +284,7 @@ def test_what_differs_from_sample_to_sample_is_not_a_class() -> None:
     make_findings(n=1001, classes=np.array(["", *(str(j) for j in range(1000))]))
     with pytest.raises(ValueError, match=r"1,001 different values for 1,001 samples.*is not a class"):
         make_findings(n=1001, classes=np.array([str(j) for j in range(1001)]))
+
+
+def test_findings_are_shown_in_one_line() -> None:
+    assert repr(make_findings()) == "Findings('Blobs': 200 samples, 4 features, at most 5 clusters)"

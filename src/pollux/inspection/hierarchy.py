@@ -40,6 +40,15 @@ class Hierarchy:
     values: NDArray[np.float64]
     labels: NDArray[np.int64] = field(repr=False)
 
+    def __repr__(self) -> str:
+        K = len(self.values)
+        persistent = f": {self.layers[0]} groups last longest" if K > 2 else ""
+        lines = [f"Hierarchy of {K} cluster{'s' if K > 1 else ''}{persistent}"]
+        costs = np.diff(np.append(0.0, self.linkage[:, 2]))
+        for merge, ((a, b, _, _), cost) in enumerate(zip(self.linkage, costs, strict=True)):
+            lines.append(f"  {int(a)} and {int(b)} become {K + merge}, which costs {cost:.1%} of the objective")
+        return "\n".join(lines)
+
     def groups(self, k: int) -> NDArray[np.int64]:
         """The group (K,), of k, that each cluster belongs to; groups are numbered by their weight."""
         K = len(self.values)

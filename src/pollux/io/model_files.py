@@ -23,7 +23,8 @@ from torch import Tensor, nn
 from pollux import names
 from pollux.data.encoding import Encoding
 from pollux.data.scaling import FittedScaling, FittedTransformer
-from pollux.errors import CONTROL, InputError
+from pollux.data.sources import FORMATS
+from pollux.errors import CONTROL, InputError, did_you_mean
 from pollux.fitted import Fitted
 from pollux.geometry import (
     DISTANCES,
@@ -78,6 +79,7 @@ _GEOMETRIES = (
 
 IN_RUN = "model.safetensors"
 """The model file in the folder of a run."""
+_DATA = tuple(ending for endings in FORMATS.values() for ending in endings)
 MOST_OF_A_NAME = 1_000
 """Characters that the name of a cluster has at most."""
 
@@ -246,6 +248,12 @@ def save(clustering: Any, path: str | Path) -> None:
     tensor_files.write(path, FORMAT, VERSION, tensors, msgspec.to_builtins(description))
 
 
+def _guess(path: Path) -> str:
+    """The file, or the folder of a run, that may have been meant."""
+    wanted = path.parent if path.name == IN_RUN else path
+    return did_you_mean(wanted.name, (each.name for each in wanted.parent.glob("*")))
+
+
 def load(
     path: str | Path, make: Callable[..., Clustering], *, model: Any = None, device: str | None = None
 ) -> tuple[Clustering, Fitted]:
@@ -255,7 +263,12 @@ def load(
     """
     path = Path(path) / IN_RUN if Path(path).is_dir() else Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"There is no model file {path}.")
+        raise FileNotFoundError(f"There is no model file {path}.{_guess(path)}")
+    if path.suffix.lower() in _DATA:
+        raise InputError(
+            f"{path} is data, and not a model: GeminiClustering(…).fit({str(path)!r}) clusters them. What save and "
+            f"pollux fit have written is loaded."
+        )
     check_device(device or "cpu")
     damaged = f"{path} is not a whole model file"
     tensors, data = tensor_files.read(path, FORMAT, READABLE, "model file", unchecked=["1"])

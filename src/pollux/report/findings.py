@@ -134,6 +134,11 @@ class Findings:
     columns: Sequence[Decision] = ()
     command: str = ""
 
+    def __repr__(self) -> str:
+        n, K = self.probabilities.shape
+        columns = f", {len(self.feature_names):,} features" if self.features is not None else ""
+        return f"Findings({self.title!r}: {n:,} samples{columns}, at most {K} clusters)"
+
     def __post_init__(self) -> None:
         n = len(self.probabilities)
         if self.points is None and self.seen is None:
