@@ -389,6 +389,16 @@ def test_an_option_that_is_nearly_known_is_named(data: Path) -> None:
     assert "Did you mean 'rbf'?" in refused("fit", "nowhere.csv", "--geometry", "rfb:gamma=1")
 
 
+def test_words_that_are_nearly_known_are_named(data: Path, tmp_path: Path) -> None:
+    assert "Did you mean 'fit'?" in refused("fitt", data)
+    assert "Did you mean 'tables'?" in refused("fit", data, "--preset", "table")
+    assert "a whole number is needed, not '3.5'" in refused("select", data, "--to", "3.5")
+    assert "scaled to squares: --image-size 32. See" in refused("fit", "photos", "--image-size", "32x20")
+    (tmp_path / "runs" / "cars").mkdir(parents=True)
+    assert "Did you mean 'cars'?" in refused("report", tmp_path / "runs" / "carss")
+    assert f"a run is needed, the folder that pollux fit {data} writes" in refused("report", data)
+
+
 @pytest.mark.parametrize("words", [("predict", "nowhere", "x.csv"), ("explain", "nowhere"), ("report", "nowhere")])
 def test_that_there_is_no_run_is_said_before_torch_is_imported(words: tuple[str, ...]) -> None:
     code = "import sys; from pollux.app import cli; sys.exit(cli.main(sys.argv[1:]) + 10 * ('torch' in sys.modules))"

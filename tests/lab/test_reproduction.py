@@ -119,7 +119,7 @@ BAD = {
     "no runs": (["moons", "--runs", "0"], "--runs is a positive number, not 0"),
     "negative runs": (["moons", "--runs=-1"], "--runs is a positive number"),
     "no jobs": (["moons", "--jobs", "0"], "--jobs is a positive number, not 0"),
-    "jobs in words": (["moons", "--jobs", "two"], "invalid int value"),
+    "jobs in words": (["moons", "--jobs", "two"], "a whole number is needed, not 'two'"),
     "an unknown profile": (["moons", "--profile", "slow"], "invalid choice"),
     "an empty folder name": (["moons", "--out", ""], "--out names no folder"),
     "a file": (["moons", "--out", "file"], "file is not a folder"),

@@ -160,6 +160,13 @@ _SYNONYMS = {
 }
 
 
+_INVALID_CHOICE = re.compile(r"invalid choice: '(.+?)' \(choose from (.+)\)", re.DOTALL)
+_INVALID_NUMBER = re.compile(r"invalid (int|float) value:")
+_NUMBERS = {"int": "a whole number", "float": "a number"}
+_SIDES = re.compile(r"argument --image-size: .*'(\d+) *[x×,] *(\d+)'")
+_QUOTED = re.compile(r"[\w.-]+")
+
+
 class Parser(argparse.ArgumentParser):
     """Complains in one line, as a terminal can show it, and names the option that may have been meant."""
 
@@ -173,6 +180,11 @@ class Parser(argparse.ArgumentParser):
         if message.startswith("unrecognized") and unknown:
             meant = _SYNONYMS.get(unknown[0], "")
             message += f" Did you mean {meant!r}?" if meant in known else did_you_mean(unknown[0], known)
+        if (chosen := _INVALID_CHOICE.search(message)) is not None:
+            message += did_you_mean(chosen[1], _QUOTED.findall(chosen[2]))
+        message = _INVALID_NUMBER.sub(lambda found: f"{_NUMBERS[found[1]]} is needed, not", message)
+        if (sides := _SIDES.search(message)) is not None:
+            message += f" Pictures are scaled to squares: --image-size {max(map(int, sides.groups()))}."
         say(f"{command.prog}: {printable(message)} See: {command.prog} --help")
         self.exit(BAD_INPUT)
 

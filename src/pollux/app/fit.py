@@ -242,7 +242,7 @@ def resume_run(
     settings = run_folder.read_settings(run / run_folder.UNFINISHED) or run_folder.read_settings(run)
     if settings is None:
         if not run.exists():
-            raise InputError(f"There is no run {run}: pass the folder that pollux fit has written.")
+            raise run_folder.no_run(run)
         raise InputError(f"{run} has no {run_folder.SETTINGS}: pass the folder of a run.")
     data = run_folder.find_data(run, settings, data, f"pollux fit DATA --resume {run}")
     settings = replace(settings, data=resolve_data(data))

@@ -16,7 +16,7 @@ from msgspec import Meta
 from pollux.app.settings import STANDARD_INPUT, Settings, from_toml
 from pollux.app.signals import hold_signals, on_stop
 from pollux.data.sources import FORMATS
-from pollux.errors import InputError, NothingLearnedError, option
+from pollux.errors import InputError, NothingLearnedError, did_you_mean, option
 from pollux.io.atomic import checkpoint_files, leftovers, write_text
 from pollux.io.locks import BusyError, locked
 from pollux.io.parsing import Finite, parse_json
@@ -262,15 +262,24 @@ def check_not_input(out: Path, *inputs: str | Path) -> None:
             raise InputError(f"{out} is read by this command, and would be lost: name another file (--out).")
 
 
+def no_run(path: Path) -> InputError:
+    """What to say where there is no folder of this name: which one may have been meant."""
+    there = [each.name for each in path.parent.iterdir() if each.is_dir()] if path.parent.is_dir() else []
+    meant = did_you_mean(path.name, there)
+    return InputError(f"There is no run {path}: pass the folder that pollux fit has written.{meant}")
+
+
 def model_path(run: str | Path) -> Path:
     """The model file of a run folder; a model file itself will do."""
     path = Path(run)
     if path.is_file():
         if path.suffix.lower() in _DATA:
-            raise InputError(f"{path} is not a run: first comes the run, then the data.")
+            raise InputError(
+                f"{path} is data, and a run is needed, the folder that pollux fit {path} writes; data come after it."
+            )
         return path
     if not path.is_dir():
-        raise InputError(f"There is no run {path}: pass the folder that pollux fit has written.")
+        raise no_run(path)
     if not (path / MODEL).is_file():
         if (path / UNFINISHED).is_dir():
             raise InputError(f"The training of {path} has not ended: go on with it, pollux fit --resume {path}.")
