@@ -401,3 +401,8 @@ def test_decisions_are_shown_as_they_are_printed() -> None:
     found = plan(["a", "b"] * 20).decisions
     assert repr(found) == str(found)
     assert "x       text" in repr(found)
+
+
+def test_records_are_left_out_with_what_to_do() -> None:
+    places = [{"lat": float(i), "lon": -1.0} for i in range(N)]
+    assert decided(places) == ("", False, "it holds records: store each of their fields as a column of its own")

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from pollux.app.console import Console, PrintedRows
+from pollux.app.console import Console, PrintedRows, counted
 from pollux.app.settings import STANDARD_INPUT, Settings
 from pollux.data.arrow import are_sentences, as_text
 from pollux.data.encoding import Decision, Encoding, Feature, TableEncoding, UnseenValues
@@ -113,13 +113,13 @@ class RunData:
     def describe(self) -> list[str]:
         """What the rows are read as, a line for each thing to say."""
         names, decisions = self.encoding.feature_names, self.encoding.decisions
-        features = f"{len(names)} feature{'' if len(names) == 1 else 's'}"
+        features = counted(len(names), "feature")
         lines = [f"{len(self):,} rows, " + (features if names else "images of " + "×".join(map(str, self.shape)))]
         if names:
             # Those of texts and dates are several each.
             beside = {*self.encoding.identifiers}
             columns = [each.name for each in decisions if each.used and each.name not in beside] or names
-            lines[0] += f" of {len(columns)} columns" if len(columns) < len(names) else ""
+            lines[0] += f" of {counted(len(columns), 'column')}" if len(columns) < len(names) else ""
             lines[0] += ": " + ", ".join(columns[:8]) + (" …" if len(columns) > 8 else "")
         if self.is_streamed:
             lines[0] += "; read as they are needed"

@@ -891,8 +891,11 @@ class Column:
         if self.wanted in ("number", "date"):
             raise LeaveOutError(f"it holds {self.kind}, and not {self.wanted}s", self._kind_name)
         if self.kind not in ("boolean", "integer", "number", "text"):
-            is_vector = self.kind == "vector"
-            reason = "its lists differ in length" if is_vector else f"values of type {self.kind} are not read"
+            reason = f"values of type {self.kind} are not read"
+            if self.kind == "vector":
+                reason = "its lists are empty, or differ in length"
+            elif self.kind.startswith("struct<"):
+                reason = "it holds records: store each of their fields as a column of its own"
             raise LeaveOutError(reason, "")
         if not self.wanted and self._names_rows:
             hint = self._say_sentences()
