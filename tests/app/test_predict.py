@@ -252,7 +252,7 @@ def test_what_cannot_be_predicted_is_said(run: Path, pictures: Path) -> None:
     refused("predict", run, "nowhere.csv", says="nowhere.csv")
     refused("predict", "nowhere", data, says="nowhere")
     refused("predict", ".", data, says="not the folder of a run")
-    refused("predict", data, data, says="not a run")
+    refused("predict", data, data, says="a run is needed")
     for name in ("plain.csv", "table.parquet"):
         table_in(Path(), name, frame().assign(size="word"))
     refused("predict", run, "plain.csv", says="'word'")
