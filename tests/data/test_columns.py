@@ -327,7 +327,9 @@ def test_frequent_values_are_kept_and_the_others_together() -> None:
     found = plan(states)
     assert found.feature_names[1:] == ["x=CA", "x=NY", "x=other"]
     new = pa.table({"size": [1.0, 1.0, 1.0], "x": ["CA", "S3", "elsewhere"]})
-    np.testing.assert_array_equal(found.readable(new)[0][:, 1:], [[1, 0, 0], [0, 0, 1], [0, 0, 1]])
+    values, features = found.readable(new)
+    np.testing.assert_array_equal(values[:, 1:], [[1, 0, 0], [0, 0, 1], [0, 0, 1]])
+    assert [feature.value for feature in features[1:]] == ["CA", "NY", "a rare value"]
     encoded = found.encode(new)
     np.testing.assert_array_equal(encoded[1], encoded[2])
 

@@ -322,7 +322,7 @@ class Category(msgspec.Struct, frozen=True, tag="category", tag_field="kind"):
 
     @property
     def readable_features(self) -> list[Feature]:
-        return [Feature(self.name, value) for value in (*self.values, *(["other"] if self.other else []))]
+        return [Feature(self.name, value) for value in (*self.values, *(["a rare value"] if self.other else []))]
 
     def readable(self, values: Any) -> NDArray[np.float64]:
         absent, position = is_missing(values), self._positions(values)
