@@ -79,3 +79,27 @@ def test_a_large_network_has_all_threads_for_few_samples_too() -> None:
         assert (torch.get_num_threads(), allowed()) == (1, 2)
     with threads_for(large, 100), threads_for(small, 100):
         assert torch.get_num_threads() == 1
+
+
+def test_threads_that_begin_while_another_is_limited_get_what_is_granted() -> None:
+    inside, begun, seen = threading.Event(), threading.Event(), list[int]()
+
+    def first() -> None:
+        with torch_on_one():
+            inside.set()
+            begun.wait(10)
+
+    def second() -> None:
+        inside.wait(10)
+        with torch_on_one():
+            begun.set()
+            seen.append(allowed())
+        seen.append(torch.get_num_threads())
+
+    threads = [threading.Thread(target=each) for each in (first, second)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert seen == [2, 2]
+    assert torch.get_num_threads() == 2

@@ -6,7 +6,7 @@ import functools
 import os
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
@@ -40,25 +40,42 @@ def threads_for(module: nn.Module, rows: int) -> AbstractContextManager[None]:
 
 
 @contextmanager
-def _torch_on_all() -> Iterator[None]:
-    """Tensor operations on all threads that the user grants, also within :func:`torch_on_one`."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(allowed())
+def _torch_on(count: int) -> Iterator[None]:
+    """Tensor operations on so many threads, of those that the user grants.
+
+    Torch gives a thread that begins meanwhile the number of this one. So where one thread is all that one of several
+    has, it is taken to have as many as the first of them had.
+    """
+    global _granted, _limiting
+    with _counting:
+        before = torch.get_num_threads()
+        if not _limiting:
+            _granted = before
+        elif before == 1 and _allowed.get() is None:
+            before = _granted
+        _limiting += 1
+    token = _allowed.set(_allowed.get() or before)
+    torch.set_num_threads(min(count, allowed()))
     try:
         yield
     finally:
+        _allowed.reset(token)
+        with _counting:
+            _limiting -= 1
         torch.set_num_threads(before)
 
 
-@contextmanager
-def torch_on_one() -> Iterator[None]:
+_granted, _limiting, _counting = 1, 0, threading.Lock()
+
+
+def _torch_on_all() -> AbstractContextManager[None]:
+    """Tensor operations on all threads that the user grants, also within :func:`torch_on_one`."""
+    return _torch_on(allowed())
+
+
+def torch_on_one() -> AbstractContextManager[None]:
     """Tensor operations on one thread: small ones take longer where threads wait for each other."""
-    token = _allowed.set(allowed())
-    try:
-        with at_most(1):
-            yield
-    finally:
-        _allowed.reset(token)
+    return _torch_on(1)
 
 
 @contextmanager
@@ -72,17 +89,18 @@ def at_most(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def small_on_one(rows: int, columns: int) -> AbstractContextManager[Any]:
-    """One thread for torch, NumPy and SciPy where products of samples of this size with themselves are small."""
-    if rows * columns * columns > _SMALL:
-        return nullcontext()
-    stack = ExitStack()
-    stack.enter_context(torch_on_one())
-    # Threads of NumPy keep cores busy while they wait for the next product, which others on the machine pay for. It is
-    # the process that is limited: of several threads only the main one does that, so that none ends what another needs.
-    if threading.current_thread() is threading.main_thread():
-        stack.enter_context(_product_libraries().limit(limits=1, user_api="blas"))
-    return stack
+@contextmanager
+def small_on_one(rows: int, columns: int) -> Iterator[None]:
+    """One thread for torch, NumPy and SciPy where products of samples of this size with themselves are small.
+
+    Threads of NumPy keep cores busy while they wait for the next product, which others on the machine pay for. It is
+    the process that is limited: of several threads only the main one does that, so that none ends what another needs.
+    """
+    if rows * columns * columns > _SMALL or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    with torch_on_one(), _product_libraries().limit(limits=1, user_api="blas"):
+        yield
 
 
 @functools.cache

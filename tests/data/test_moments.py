@@ -97,3 +97,13 @@ def test_moments_far_from_zero_keep_their_digits() -> None:
     np.testing.assert_allclose(found.mean, np.nanmean(values.T.copy(), 1), rtol=100 * eps)
     np.testing.assert_allclose(found.deviation, np.nanstd(values, 0), rtol=1e6 * eps)
     np.testing.assert_array_equal(found.low, np.nanmin(values, 0))
+
+
+def test_a_range_a_thousand_times_smaller_is_of_another_unit_unless_there_are_many() -> None:
+    sizes = np.array([100_000.0, 90_000.0, 120_000.0, 40.0])
+    ends = np.stack([np.zeros(4), sizes])
+    assert not Moments.of(ends).ranges_are_alike
+    ends[1, 3] = 200.0
+    assert Moments.of(ends).ranges_are_alike
+    pixels = np.stack([np.zeros(64), np.where(np.arange(64) < 9, 0.01, 255.0)])
+    assert Moments.of(pixels).ranges_are_alike

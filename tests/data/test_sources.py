@@ -295,6 +295,9 @@ def test_what_is_transparent_is_white_whatever_its_colour(tmp_path: Path) -> Non
     palette.save(folder / "b.png", transparency=b"\0")
     Image.new("LA", (4, 4), (0, 0)).save(folder / "c.png")
     assert (open_data(folder).read().rows == 255).all()
+    # Of black and white, white would leave nothing of a picture whose black is transparent.
+    Image.new("1", (4, 4), 0).save(folder / "d.png", transparency=0)
+    assert (open_data(folder).read().rows[-1] == 0).all()
 
 
 def test_images_of_sixteen_bits_keep_their_contrast(tmp_path: Path) -> None:

@@ -41,6 +41,9 @@ def test_data_are_told_from_models(tmp_path: Path, model: Path) -> None:
     (tmp_path / "x.csv").write_text("a,b\n1,2\n")
     with pytest.raises(InputError, match=r"x\.csv is data, and not a model: GeminiClustering\(…\)\.fit"):
         load(tmp_path / "x.csv")
+    # By what they hold: a model may have any name.
+    (tmp_path / "m.json").write_bytes(model.read_bytes())
+    assert load(tmp_path / "m.json").n_clusters == 3
     with pytest.raises(FileNotFoundError, match=r"Did you mean 'model\.pollux'"):
         load(model.with_name("modle.pollux"))
 

@@ -18,7 +18,7 @@ from pollux.errors import InputError
 from pollux.models import mlp
 from pollux.objectives import Gemini
 from pollux.objectives.gradients import value_and_gradient
-from pollux.selection.features import FeaturePath, FeatureStep, _Network, group_norms, shrink_groups
+from pollux.selection.features import FeaturePath, FeatureStep, _choose, _Network, group_norms, shrink_groups
 
 
 def blobs(n: int = 90, noise: int = 4) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
@@ -196,3 +196,10 @@ def test_why_more_columns_are_kept_than_the_fewest_is_said() -> None:
     assert "2 would keep 98.0%; but other columns leave soon" in str(FeaturePath(steps, steps[1], names, 0.9, best))
     told = str(FeaturePath(steps, steps[2], names, 0.9, best))
     assert told.endswith("2 of 6 columns keep 98.0% of the objective: a, b.")
+
+
+def test_all_columns_are_not_those_that_leave_late() -> None:
+    steps = [FeatureStep(penalty, 1 - at / 100, tuple(range(4 - at)), 3) for at, penalty in enumerate((0, 9, 10))]
+    assert _choose(steps, 11.0, 0.9) is steps[2]
+    late = [FeatureStep(penalty, 1 - at / 100, tuple(range(4 - at)), 3) for at, penalty in enumerate((0, 1, 10))]
+    assert _choose(late, 11.0, 0.9) is late[1]

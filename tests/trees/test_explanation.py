@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from pollux import GeminiClustering, GeminiTree, explain
 from pollux.data.encoding import Feature
 from pollux.errors import InputError
-from pollux.trees.explanation import _rounded, explain_labels, name_clusters
+from pollux.trees.explanation import Condition, _in_numbers, _rounded, explain_labels, name_clusters
 
 IRIS = load_iris(as_frame=True).data
 WINE = load_wine(as_frame=True).data
@@ -321,3 +321,12 @@ def test_what_is_missing_or_not_a_value_is_said_so() -> None:
     said = str(explain(labels, pd.DataFrame({"sex": sex, "size": random.normal(size=600)})))
     assert "not female or missing" not in said
     assert "sex is missing or not female" in said
+
+
+def test_bounds_are_said_as_they_hold() -> None:
+    whole, broken = np.array([1.0, 2.0, 5.0, 9.0]), np.array([1.5, 2.0, 17.5, 18.0])
+    assert _in_numbers(Condition(0, low=3.5), whole, Feature("rooms")) == "rooms from 5"
+    assert _in_numbers(Condition(0, low=1.5, high=7.0), whole, Feature("rooms")) == "rooms 2 to 5"
+    assert _in_numbers(Condition(0, low=17.5), broken, Feature("width")) == "width above 17.5"
+    assert _in_numbers(Condition(0, high=17.5), broken, Feature("width")) == "width up to 17.5"
+    assert _in_numbers(Condition(0, low=1975.0), broken, Feature("Year", is_date=True)).startswith("Year after 19")

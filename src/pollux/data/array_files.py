@@ -330,7 +330,8 @@ class ImageFolder(Source):
         # Sixteen bits are brought to eight.
         if image.mode.startswith("I"):
             image = image.point(lambda value: value / 256).convert("L")
-        if image.mode in _TRANSPARENT or "transparency" in image.info:
+        # Of two colours, one of them transparent, white would leave nothing.
+        if image.mode in _TRANSPARENT or ("transparency" in image.info and image.mode != "1"):
             # What cannot be seen may have any colour: it is shown on white.
             seen = image.convert("RGBA")
             image = _pillow().alpha_composite(_pillow().new("RGBA", seen.size, "white"), seen)

@@ -15,6 +15,8 @@ _Numbers = NDArray[np.float64]
 _PART_BYTES = 32_000_000
 # Ranges that differ by less are those of features of one kind, such as pixels.
 _ALIKE = 3.0
+# Of fewer features, one whose range is so many times smaller has another unit; of many pixels some hardly vary.
+_OTHER_UNIT, _MANY = 1_000.0, 64
 _NEARLY_CONSTANT = 1e-12
 # Of embeddings: how many rows show what they are, and how near to one their lengths are.
 _FEWEST_EMBEDDED, _UNIT_LENGTH = 20, 1e-2
@@ -129,6 +131,8 @@ class Moments:
         """Whether features seem to be of one kind, as pixels are."""
         ranges = self.range.ravel()
         ranges = np.sort(ranges[(ranges > 0) & np.isfinite(ranges)])
+        if 0 < len(ranges) < _MANY and _OTHER_UNIT * ranges[0] < ranges[-1]:
+            return False
         # The median is the lower of two values in the middle.
         return not len(ranges) or bool(ranges[-1] <= _ALIKE * ranges[(len(ranges) - 1) // 2])
 

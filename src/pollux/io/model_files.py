@@ -264,7 +264,7 @@ def load(
     path = Path(path) / IN_RUN if Path(path).is_dir() else Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"There is no model file {path}.{_guess(path)}")
-    if path.suffix.lower() in _DATA:
+    if path.suffix.lower() in _DATA and not tensor_files.kind_of(path):
         raise InputError(
             f"{path} is data, and not a model: GeminiClustering(…).fit({str(path)!r}) clusters them. What save and "
             f"pollux fit have written is loaded."

@@ -301,7 +301,8 @@ def _choose(steps: Sequence[FeatureStep], end: float, keep: float) -> FeatureSte
     # How far the penalty rises until the next column leaves.
     rises = [after - step.penalty for step, after in zip(steps, [*(s.penalty for s in steps[1:]), end], strict=True)]
     before = steps[int(np.argmax(rises))]
-    if max(rises) > end / 2 and before.objective >= keep * steps[0].objective:
+    # Of all columns none has left.
+    if before is not steps[0] and max(rises) > end / 2 and before.objective >= keep * steps[0].objective:
         return before
     return _smallest(steps, keep)
 

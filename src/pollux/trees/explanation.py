@@ -587,7 +587,8 @@ def _in_numbers(condition: Condition, values: Array, feature: Feature) -> str:
     """The range of a condition on values (n,): "year 1972 to 1982", of which both are values where all are whole."""
     low, high = condition.low, condition.high
     known = values[~np.isnan(values)]
-    if not feature.is_date and (known == np.round(known)).all():
+    is_whole = not feature.is_date and bool((known == np.round(known)).all())
+    if is_whole:
         low = float(known[known > low].min(initial=math.inf)) if low > -math.inf else low
         high = float(known[known <= high].max(initial=-math.inf)) if high < math.inf else high
     start, end = (
@@ -595,7 +596,8 @@ def _in_numbers(condition: Condition, values: Array, feature: Feature) -> str:
     )
     if start and end:
         return f"{feature.name} {start}" if start == end else f"{feature.name} {start} to {end}"
-    return f"{feature.name} from {start}" if start else f"{feature.name} up to {end}"
+    above = "from" if is_whole else "after" if feature.is_date else "above"
+    return f"{feature.name} {above} {start}" if start else f"{feature.name} up to {end}"
 
 
 def _level(condition: Condition, values: Array, inside: NDArray[np.bool_]) -> str:
