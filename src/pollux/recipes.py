@@ -49,7 +49,7 @@ IMAGES: dict[str, Any] = {
     "preprocessing__n_components": 100,
     "preprocessing__missing": "mean",
     "model": "mlp",
-    "model__hidden": (500, 500),
+    "model__hidden": "auto",
     "model__norm": "batch",
     "objective": "mi",
     "penalties": {"local_vat": 10.0, "balance": 3.0},
@@ -105,6 +105,7 @@ UNKNOWN = DataKind()
 
 _FEW_ROWS = 10_000
 _MANY_ROWS = 1_000
+_FEW_IMAGES = 8_000
 WIDE = 64
 """Numbers of a row, from which on it may be a picture or the vector of an encoder."""
 
@@ -123,6 +124,11 @@ def recognise_kind(n: int | None, shape: tuple[int, ...], is_of_one_kind: bool, 
 def choose_restarts(model: Any, n: int | None) -> int:
     """How many restarts for n samples: five where they take little, else one."""
     return 5 if n is not None and n <= _FEW_ROWS and model in ("free", "linear", "mlp", "kernel", "soft_tree") else 1
+
+
+def choose_hidden(n: int | None) -> tuple[int, ...]:
+    """Widths of the hidden layers for n images: of few, narrow layers learn as much in a third of the time."""
+    return (200, 200) if n is not None and n <= _FEW_IMAGES else (500, 500)
 
 
 def apply_recipe(recipe: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from pollux.geometry import Geometry, Kind, Precomputed, resolve
 from pollux.models import activations, build
 from pollux.objectives import DIVERGENCES, PENALTIES, Divergence, Gemini
 from pollux.objectives.penalties import Penalty
-from pollux.recipes import METHOD, PLAIN, RECIPES, UNKNOWN, VISION, DataKind, choose_restarts
+from pollux.recipes import METHOD, PLAIN, RECIPES, UNKNOWN, VISION, DataKind, choose_hidden, choose_restarts
 
 NOT_IN_FILE = "not in the file"
 """Stands for an objective or a geometry that a model file could not hold."""
@@ -40,8 +40,8 @@ class MLP(BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    hidden : sequence of int
-        Widths of the hidden layers.
+    hidden : sequence of int or "auto"
+        Widths of the hidden layers. "auto": those for images, (200, 200) for up to 8,000 samples and else (500, 500).
     activation : str, class, or a sequence of them
         Their activation, or that of each: ``"relu"``, ``"tanh"``, …, or a module class.
     norm : None or "batch"
@@ -49,7 +49,7 @@ class MLP(BaseEstimator):  # type: ignore[misc]
     """
 
     def __init__(
-        self, hidden: Sequence[int] = (100,), activation: str | Sequence[str] = "relu", norm: str | None = None
+        self, hidden: Sequence[int] | str = (100,), activation: str | Sequence[str] = "relu", norm: str | None = None
     ) -> None:
         self.hidden = hidden
         self.activation = activation
@@ -246,6 +246,8 @@ _KINDS: dict[str, Any] = {
 }
 GROUPS = tuple(_KINDS)
 """Parameters that are groups of parameters, or stand for one."""
+_PARTLY_AUTO = ("model", "training")
+"""Groups of which some parameters are "auto"."""
 _NESTED = {
     name: f"{group}__{name}" for group, kinds in _KINDS.items() for kind in kinds for name in kind().get_params()
 }
@@ -304,6 +306,9 @@ def choose_parameters(estimator: Any, kind: DataKind) -> tuple[str | None, dict[
             options[group][key] = value
         else:
             chosen[name] = copy.copy(value)
+    chosen["model__hidden"] = choose_hidden(kind.n)
+    if is_auto(options["model"]["hidden"]):
+        options["model"]["hidden"] = chosen["model__hidden"]
     model = MLP(**options["model"]) if is_auto(estimator.model) else estimator.model
     # What is streamed can only be scaled where some of it is drawn, as recipes do; open_stream can standardise.
     is_own = not isinstance(model, (str, *MODEL_GROUPS.values()))
@@ -311,21 +316,23 @@ def choose_parameters(estimator: Any, kind: DataKind) -> tuple[str | None, dict[
     chosen |= {"model": model, "preprocessing": Scaling() if sees_raw else Scaling(**options["preprocessing"])}
     chosen.setdefault("n_init", choose_restarts(name_model(model)[0], kind.n))
     given = estimator.get_params(deep=False)
-    training = as_group("training", given.pop("training"))
-    if isinstance(training, Training):
-        given |= {f"training__{key}": value for key, value in training.get_params(deep=False).items()}
+    for name in _PARTLY_AUTO:
+        group = as_group(name, given[name])
+        if isinstance(group, MLP | Training):
+            given |= {f"{name}__{key}": value for key, value in group.get_params(deep=False).items()}
     return recipe, {name: value for name, value in chosen.items() if is_auto(given.get(name))}
 
 
 def replace_auto(estimator: Any, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of an estimator, with what was chosen in the place of "auto"; a group of training its own."""
+    """The parameters of an estimator, with what was chosen in the place of "auto", within groups too."""
     given = estimator.get_params(deep=False)
     parameters = {name: chosen.get(name, value) if is_auto(value) else value for name, value in given.items()}
-    training = as_group("training", given["training"])
-    if isinstance(training, Training) and chosen:
-        options = training.get_params(deep=False).items()
-        own = {key: chosen.get(f"training__{key}", value) if is_auto(value) else value for key, value in options}
-        parameters["training"] = Training(**own)
+    for name in _PARTLY_AUTO if chosen else ():
+        group = as_group(name, parameters[name])
+        if isinstance(group, MLP | Training):
+            options = group.get_params(deep=False).items()
+            own = {key: chosen.get(f"{name}__{key}", value) if is_auto(value) else value for key, value in options}
+            parameters[name] = type(group)(**own)
     return parameters
 
 

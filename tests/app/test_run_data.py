@@ -285,3 +285,16 @@ def test_a_cluster_has_one_name(data: Path, monkeypatch: pytest.MonkeyPatch) -> 
     }
     written = pd.read_csv("run/clusters.csv")
     assert written["cluster_name"].tolist() == written["cluster"].map(names).tolist()
+
+
+@pytest.mark.parametrize("ending", [".csv", ".npy"])
+def test_pixels_that_are_always_empty_count_among_those_of_a_picture(tmp_path: Path, ending: str) -> None:
+    pixels = np.random.default_rng(0).integers(0, 17, (1_000, 64))
+    pixels[:, [0, 32, 39]] = 0
+    for first, expected in ((0, "images"), (1, "tables")):
+        path = tmp_path / f"pixels{first}{ending}"
+        if ending == ".npy":
+            np.save(path, pixels[:, first:])
+        else:
+            pd.DataFrame(pixels[:, first:]).add_prefix("pixel ").to_csv(path, index=False)
+        assert open_run_data(Settings(data=str(path))).recipe == expected

@@ -95,7 +95,10 @@ def parsed(words: list[str]) -> Settings:
     return Settings(**{name: value for name, value in options.items() if name in names})
 
 
-@pytest.mark.parametrize("settings", [Settings(data="d.csv"), STRANGE], ids=["plain", "strange"])
+WIDE = dataclasses.replace(STRANGE, hidden="auto")
+
+
+@pytest.mark.parametrize("settings", [Settings(data="d.csv"), STRANGE, WIDE], ids=["plain", "strange", "wide"])
 def test_settings_survive_the_command_line_and_toml(settings: Settings, tmp_path: Path) -> None:
     assert parsed(shlex.split(settings.command())) == settings
     write_bytes(tmp_path / "run.toml", settings.to_toml())

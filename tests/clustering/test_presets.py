@@ -56,6 +56,25 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     quick_starts(monkeypatch, steps=40)
 
 
+@pytest.mark.parametrize("is_named", [True, False])
+@pytest.mark.parametrize(("n", "hidden"), [(None, (500, 500)), (8_000, (200, 200)), (8_001, (500, 500))])
+def test_layers_for_images_are_as_wide_as_their_number_asks(
+    n: int | None, hidden: tuple[int, ...], is_named: bool
+) -> None:
+    clustering = GeminiClustering.for_images(10) if is_named else GeminiClustering(10)
+    spec = Spec.of(clustering, presets.DataKind("images", n))
+    assert spec.mlp.hidden == spec.options["hidden"] == hidden
+    # What was chosen in a fit holds, however many samples come later.
+    assert Spec.of(clustering, presets.DataKind(None, 9), spec.chosen).mlp.hidden == hidden
+
+
+def test_layers_that_were_chosen_are_in_the_file(tmp_path: Path) -> None:
+    clustering = GeminiClustering.for_images(3, max_epochs=1, random_state=0).fit(PIXELS)
+    clustering.save(tmp_path / "model.pollux")
+    assert clone(clustering).get_params()["model__hidden"] == "auto"
+    assert load(tmp_path / "model.pollux").get_params()["model__hidden"] == (200, 200)
+
+
 def seed_of_fit(random_state: int) -> int:
     return int(np.random.RandomState(random_state).randint(2**31 - 1))
 

@@ -159,8 +159,13 @@ class Settings:
     model: str = setting(
         "auto", TRAINING, f"{_of(names.MODELS)} (plain: mlp)", metavar="NAME", choices=("auto", *names.MODELS)
     )
-    hidden: tuple[int, ...] = setting(
-        (), TRAINING, "hidden layers of the mlp (plain: 100)", metavar="N,N", least=1, most=_WIDEST
+    hidden: tuple[int, ...] | str = setting(
+        (),
+        TRAINING,
+        "hidden layers of the mlp; auto: those for images, 200,200 or 500,500 by their number (plain: 100)",
+        metavar="N,N",
+        least=1,
+        most=_WIDEST,
     )
     activation: str = setting(
         "auto", TRAINING, "of the hidden layers of the mlp (plain: relu)", choices=("auto", *names.ACTIVATIONS)
@@ -380,7 +385,7 @@ class Settings:
             if name == "kinds":
                 words += [word for column, kind in value.items() for word in (spelled, kind, column)]
                 continue
-            if name == "hidden":
+            if name == "hidden" and value != "auto":
                 value = ",".join(map(str, value))
             elif isinstance(value, Mapping):
                 value = [f"{key}={weight}" for key, weight in value.items()]
@@ -463,7 +468,7 @@ def add_options(parser: argparse.ArgumentParser, *groups: str) -> dict[str, Any]
             if isinstance(default, tuple | dict) and name != "hidden":
                 how["action"] = "append"
             elif name == "hidden":
-                how["type"] = _whole_numbers
+                how["type"] = _widths
             else:
                 parsers: dict[type | None, Any] = {int: _count_or_auto, float: _number_or_auto, None: type(default)}
                 how["type"] = _count_or_share if name in _SIZES else parsers[each.auto]
@@ -492,11 +497,11 @@ def _count_or_share(text: str) -> float:
         raise argparse.ArgumentTypeError(f"a number of rows or a share, not {text!r}") from None
 
 
-def _whole_numbers(text: str) -> list[int]:
+def _widths(text: str) -> list[int] | str:
     try:
-        return [int(part) for part in text.split(",")]
+        return text if text == "auto" else [int(part) for part in text.split(",")]
     except ValueError:
-        raise argparse.ArgumentTypeError(f"whole numbers such as 200,100, not {text!r}") from None
+        raise argparse.ArgumentTypeError(f"whole numbers such as 200,100, or auto; not {text!r}") from None
 
 
 def resolve_data(data: str) -> str:
@@ -575,13 +580,13 @@ def _checked(name: str, value: Any, default: Any) -> Any:
         return _kinds(value)
     elif isinstance(default, dict):
         return _weights(value)
-    elif isinstance(default, tuple):
+    elif isinstance(default, tuple) and (name, value) != ("hidden", "auto"):
         kind, wanted = (int, "whole numbers") if name == "hidden" else (str, "names")
         items = [value] if isinstance(value, str) else value
         if not isinstance(items, Sequence) or not all(type(item) is kind for item in items):
             raise _refusal(name, f"is a list of {wanted}, not {value!r}.")
         value = tuple(items)
-    elif not (name in _SIZES and type(value) is int):
+    elif name != "hidden" and not (name in _SIZES and type(value) is int):
         if isinstance(default, float) and type(value) is int and abs(value) <= how.most:
             value = float(value)
         if type(value) is not type(default):

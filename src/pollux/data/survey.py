@@ -80,6 +80,7 @@ MOST_VALUES_COUNTED = 1_000
 
 _MOST_ROWS_COMPARED = 1_000_000
 _FEWEST_ROWS_OF_IDENTIFIERS = 5
+_ONE_VALUE = "it has one value throughout"
 _ROWS_LOOKED_AT = 1_000
 # Of more gaps than this share a column tells little; values below the other share are taken together.
 _MOST_GAPS, _FREQUENT = 0.5, 0.01
@@ -245,6 +246,9 @@ def recognise_rows(
 
     ``sample`` gives at most so many of them, (m, d).
     """
+    if encoding is not None and len(shape) == 1:
+        # A pixel at the edge that is always empty is one of the picture all the same.
+        shape = (shape[0] + list(encoding.left_out.values()).count(_ONE_VALUE),)
     may_be_alike = recognise_kind(n, shape, True) != recognise_kind(n, shape, False)
     may_be_embedded = may_be_embedded and recognise_kind(n, shape, False, True) == "embeddings"
     if not (may_be_alike or may_be_embedded):
@@ -1024,7 +1028,7 @@ class Column:
         if is_numeric:
             counts = _in_one_spelling(self.name, counts)
         if len(counts) == 1:
-            raise LeaveOutError("it has one value throughout", "constant")
+            raise LeaveOutError(_ONE_VALUE, "constant")
         total = self.rows - self.missing
         found = f"more than {MOST_VALUES_COUNTED:,}" if self.counts.many else f"{len(counts):,}"
         named = "numbers that are names, " if is_numeric and self.wanted != "text" else ""
@@ -1099,7 +1103,7 @@ def _plan_date(name: str, form: str, spelling: Spelling, *, coerce: bool, scalin
     moments = spelling.moments
     span, days = float(moments.range[-1]), float(moments.range[-2])
     if not span > 0:
-        raise LeaveOutError("it has one value throughout", "constant")
+        raise LeaveOutError(_ONE_VALUE, "constant")
     # Where times are of days, and not of months, nothing begins the year so often.
     new_years = float(moments.mean[-3]) if days > 0 and span >= _SEASON else 0.0
     is_of_years = _MOST_NEW_YEARS < new_years < 1
@@ -1149,7 +1153,7 @@ def _check_number(name: str, moments: Moments, scaling: str) -> None:
     if not moments.weight[0]:
         raise LeaveOutError("it has no values", "empty")
     if not moments.low[0] < moments.high[0]:
-        raise LeaveOutError("it has one value throughout", "constant")
+        raise LeaveOutError(_ONE_VALUE, "constant")
     if math.isinf(moments.low[0]) or math.isinf(moments.high[0]):
         raise InfiniteColumnError(name)
     mean, deviation = float(moments.mean[0]), float(moments.deviation[0])

@@ -385,10 +385,10 @@ class _Path:
         self._units = [unit for unit, _ in varying]
         self._inputs = torch.cat([centred[:, list(unit.features)] / scale for unit, scale in varying], 1)
         self._objective = self._negated(self._affinity_of(values))
-        p, K, hidden, layers = self._inputs.shape[1], spec.n_clusters, None, spec.mlp
+        p, K, hidden = self._inputs.shape[1], spec.n_clusters, None
         with DrawFrom(torch.Generator().manual_seed(0)):
-            if spec.model == "mlp" and len(layers.hidden):
-                hidden = mlp(p, K, hidden=layers.hidden, activation=layers.activation)
+            if spec.model == "mlp" and len(spec.options["hidden"]):
+                hidden = mlp(p, K, hidden=spec.options["hidden"], activation=spec.mlp.activation)
         self._network = _Network(hidden)
         # It first learns the clusters of the fit.
         one_hot = nn.functional.one_hot(labels, K).double()
