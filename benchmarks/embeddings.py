@@ -1,12 +1,13 @@
-"""Embeddings: clusters of texts and photographs beside those of peers, how fast they are encoded, a million rows, maps.
+"""Embeddings: clusters of texts and photographs beside those of peers, encoding, a million rows, maps, the page.
 
-python benchmarks/embeddings.py [texts|photos|encode|million|map …]
+python benchmarks/embeddings.py [texts|photos|encode|million|map|page …]
 
 Texts are first paragraphs of docstrings, whose classes are the modules that they stand in, by the encoders that are
 installed (pollux[texts], pollux[minilm]); umap-learn, hdbscan and evoc are peers where they are installed. Values are
 adjusted Rand indices over all rows, those that HDBSCAN calls noise being a cluster of their own. Photographs are the
 10,000 test images of CIFAR-10 by EfficientNet-Lite0 (pollux[photos]), which was trained on the labels of ImageNet.
-Times are process times on one thread, and ratios of two of the same run.
+Times are process times on one thread, and ratios of two of the same run. The page is that of ``pollux report`` for
+20,000 texts, opened by Chromium through playwright; its time is elapsed time.
 """
 
 from __future__ import annotations
@@ -23,12 +24,18 @@ import inspect
 import pkgutil
 import random
 import resource
+import shutil
+import subprocess
+import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans, MiniBatchKMeans
 from sklearn.preprocessing import normalize
@@ -234,12 +241,47 @@ def measure_map() -> None:
             print(f"{name:8} {method:22} {seconds:6.1f} s  trustworthiness {trust:.3f}  15-NN {share:.3f}", flush=True)
 
 
+def measure_page(n: int = 20_000) -> None:
+    """The report of many texts, sentences of all docstrings at hand: its size, what it asks for, when it is seen."""
+    from playwright.sync_api import sync_playwright
+
+    paragraphs = [
+        text for sets in (HELD_OUT, DEVELOPMENT) for name in sets for text in read_docstrings(name, sets[name])[0]
+    ]
+    drawn = random.Random(0)
+    # A sentence and one of another text, so that there are as many as are asked for and no two are the same.
+    texts = list({f"{drawn.choice(paragraphs)} {drawn.choice(paragraphs)}" for _ in range(n + n // 100)})[:n]
+    with tempfile.TemporaryDirectory() as folder:
+        pd.DataFrame({"text": sorted(texts)}).to_csv(Path(folder) / "texts.csv", index=False)
+        for words in (
+            ("fit", "texts.csv", "--text", "text", "--clusters", "20", "--out", "run"),
+            ("report", "run"),
+        ):
+            subprocess.run([sys.executable, "-m", "pollux", *words], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        page = Path(folder) / "run" / "report.html"
+        requests, paints = set(), []
+        with sync_playwright() as play:
+            browser = play.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+            for _ in range(5):
+                tab = browser.new_page(viewport={"width": 1200, "height": 850})
+                tab.on("request", lambda request: requests.add(request.url.partition(":")[0]))
+                tab.goto(page.as_uri())
+                entries = "performance.getEntriesByName('first-contentful-paint').map(each => each.startTime)"
+                paints += tab.evaluate(entries)
+                tab.close()
+            browser.close()
+        size = page.stat().st_size / 1e6
+    asked = ", ".join(sorted(requests - {"file", "data"})) or "nothing"
+    print(f"{len(texts):,} texts: {size:.1f} MB, first paint after {min(paints) / 1e3:.2f} s, asks for {asked}")
+
+
 CASES = {
     "texts": measure_texts,
     "photos": measure_photos,
     "encode": measure_encoding,
     "million": measure_million,
     "map": measure_map,
+    "page": measure_page,
 }
 
 if __name__ == "__main__":
