@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,21 +18,20 @@ from pathlib import Path
 from time import perf_counter
 
 import numpy as np
+import torch
 from gemclus.linear import LinearMMD
 from gemclus.mlp import MLPMMD
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.cluster import KMeans
-from sklearn.datasets import load_iris, load_wine
+from sklearn.datasets import load_digits, load_iris, load_wine
 from sklearn.metrics import adjusted_rand_score
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from measure import aligned, environment, limit_threads, piped
 from pollux import GeminiClustering
-
-sys.path.append(str(Path(__file__).parents[1] / "examples"))
-import demo
+from pollux.geometry import Paths, ShortestPath
 
 SEEDS = range(5)
 HEADER = ("Data, clusters asked for", "Objective, model", "k-means", "GemClus", "Pollux", "Clusters Pollux found")
@@ -50,6 +48,14 @@ class Problem:
     X: NDArray[np.floating]
     classes: Labels
     kernel: Tensor | None = None
+
+
+def graph_kernel(X: NDArray[np.floating]) -> torch.Tensor:
+    """exp(−path² / (2 median²)) for the lengths of shortest paths between samples: X (n, d) → (n, n)."""
+    paths = ShortestPath(neighbours=7, weighted=True).bind(X)(torch.arange(len(X)))
+    assert isinstance(paths, Paths)
+    lengths = paths.matrix()
+    return (-((lengths / lengths.median()) ** 2) / 2).exp()
 
 
 def by_kmeans(problem: Problem, ours: GeminiClustering, seed: int) -> Labels:
@@ -120,7 +126,8 @@ def comparisons() -> Iterator[Comparison]:
     yield Comparison("iris, 3", Problem(*load_iris(return_X_y=True)), linear)
     X, classes = load_wine(return_X_y=True)
     yield Comparison("wine, standardised, 3", Problem(StandardScaler().fit_transform(X), classes), linear)
-    digits = Problem(*demo.load())
+    X, classes = load_digits(return_X_y=True)
+    digits = Problem((X / 16).astype(np.float32), classes)
     mlp = GeminiClustering(
         10,
         model="mlp",
@@ -132,12 +139,11 @@ def comparisons() -> Iterator[Comparison]:
         max_epochs=200,
     )
     yield Comparison("digits, 10", digits, mlp)
-    graph = replace(digits, kernel=demo.graph_kernel(digits.X))
+    graph = replace(digits, kernel=graph_kernel(digits.X))
     mlp = clone(mlp).set_params(n_clusters=15, objective="mmd_ovo", max_epochs=150)
     yield Comparison("digits, 15, graph kernel", graph, mlp)
     best = clone(mlp).set_params(n_init=10)
     yield Comparison("the same, best of ten starts by the objective", graph, best, with_peers=False)
-    yield Comparison("the same with the settings of the demo", graph, demo.settings(0), with_peers=False)
 
 
 def main() -> None:

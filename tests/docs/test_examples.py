@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 import torch
+from sklearn.datasets import load_digits
+from sklearn.utils import Bunch
 
 from pollux.lab.datasets import archives
 
@@ -92,8 +94,8 @@ def test_an_example_runs(
 
 
 def run_quickly(demo: dict[str, Any]) -> None:
-    """All that the demo does, but with few rows and a short training."""
-    settings, load, functions = demo["settings"], demo["load"], demo["main"].__globals__
-    functions["load"] = lambda: [values[:500] for values in load()]
-    functions["settings"] = lambda *given, **named: settings(*given, **named).set_params(max_epochs=3, n_init=2)
+    """All that the demo does, but with few digits."""
+    demo["main"].__globals__["load_digits"] = lambda: Bunch(
+        **{name: value[:200] for name, value in load_digits().items() if name in ("data", "images", "target")}
+    )
     demo["main"]()
