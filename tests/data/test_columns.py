@@ -257,6 +257,32 @@ def test_columns_that_tell_little_are_left_out(name: str, values: Any, says: str
     assert plan(list(values), name, use=[name]).decisions[1].used
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["precinct", "Ward", "School District", "pickup_zone", "route", "store_nbr", "addr_pct_cd", "Branch No."],
+)
+def test_numbers_of_places_are_names(name: str) -> None:
+    codes = [index * 37 % 6 for index in range(N)]
+    assert decided(codes, name) == ("text", True, "numbers that are names, 6 values")
+    assert decided(list(map(float, codes)), name) == ("text", True, "numbers that are names, 6 values")
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("area", [index * 37 % 6 for index in range(N)]),
+        ("zone", [index / 7 for index in range(N)]),
+        ("zone", [index * 37 % 6 - 3 for index in range(N)]),
+        ("distance_to_store", [index * 37 % 6 for index in range(N)]),
+        ("stores", [index * 37 % 6 for index in range(N)]),
+        ("sales_per_district", [index * 37 % 6 for index in range(N)]),
+        ("district_size", [index * 37 % 6 for index in range(N)]),
+    ],
+)
+def test_what_is_measured_of_places_is_a_number(name: str, values: list[float]) -> None:
+    assert decided(values, name)[:2] == ("number", True)
+
+
 def test_texts_that_differ_in_nearly_all_rows_tell_them_apart() -> None:
     """One name that occurs twice, or is not known, does not make the others less telling."""
     names = [f"n{index}" for index in range(N - 1)]
@@ -403,8 +429,3 @@ def test_decisions_are_shown_as_they_are_printed() -> None:
     found = plan(["a", "b"] * 20).decisions
     assert repr(found) == str(found)
     assert "x       text" in repr(found)
-
-
-def test_records_are_left_out_with_what_to_do() -> None:
-    places = [{"lat": float(i), "lon": -1.0} for i in range(N)]
-    assert decided(places) == ("", False, "it holds records: store each of their fields as a column of its own")

@@ -26,8 +26,8 @@ VECTOR = re.compile(r"(.+)\[\d+\]")
 
 
 def as_arrow(table: Any, names: Sequence[str] = ()) -> Any:
-    """An Arrow table from one, a batch of one, or a data frame; a column of vectors becomes one for each number."""
-    return split_vectors(_as_table(table, names))
+    """An Arrow table from one, a batch of one, or a data frame; columns of records and vectors become several."""
+    return split_nested(_as_table(table, names))
 
 
 def _as_table(table: Any, names: Sequence[str]) -> Any:
@@ -94,21 +94,26 @@ def _spelled(frame: Any, kind: str) -> Any:
     return frame
 
 
-def vectors_of(schema: Any) -> list[str]:
-    """The names of columns that hold a vector in each row, such as an embedding."""
-    return [field.name for field in schema if kind_of(field.type) == "vector"]
+def is_nested(kind: str) -> bool:
+    """Whether a column of this kind holds a record or a vector in each row."""
+    return kind == "vector" or kind.startswith("struct<")
 
 
-def split_vectors(table: Any, widths: Mapping[str, int] | None = None) -> Any:
-    """The table with a column ``name[i]`` for each number of the vectors of a column; a missing one lacks all numbers.
+def split_nested(table: Any, widths: Mapping[str, int] | None = None) -> Any:
+    """The table with a column ``name.field`` for each field of records, and ``name[i]`` for each number of vectors.
 
-    Columns of lists of several lengths are left as they are; where ``widths`` say how long they must be, they are
-    refused.
+    A missing one lacks all of them. Columns of lists of several lengths are left as they are; where ``widths`` say how
+    long they must be, they are refused.
     """
     pa = pyarrow_library()
     import pyarrow.compute as pc
 
-    vectors = set(vectors_of(table.schema))
+    while any(pa.types.is_struct(kind) for kind in table.schema.types):
+        table = table.flatten()
+        twice = [name for name, times in Counter(table.column_names).items() if times > 1]
+        if twice:
+            raise InputError(f"A field of a record has the name of the column {twice[0]!r}: rename it.")
+    vectors = {field.name for field in table.schema if kind_of(field.type) == "vector"}
     if not vectors:
         return table
     columns: dict[str, Any] = {}

@@ -126,7 +126,16 @@ _NAMES_ROWS = re.compile(
 )
 _NAMES_THINGS = re.compile(
     r"(^|[\W_])(sku|ean|upc|zip|zipcode|postal|postcode|plz|phone|fax|flight|fips|iso|code)"
-    r"([\W_]*(code|number|num|no|nr|id))?\W*$|codes?\d*\W*$|(?-i:[a-z](Zip|Flight)$)",
+    r"([\W_]*(code|number|num|no|nr|id))?\W*$|codes?\d*\W*$|[\W_]cd\W*$|(?-i:[a-z](Zip|Flight)$)",
+    re.IGNORECASE,
+)
+# So do whole numbers of places, none of them below zero; not those that count or measure something of a place.
+_NAMES_PLACES = re.compile(
+    r"^(?!(.*[\W_])?(n|nr|no|num|number|count|total|sum|mean|avg|average|min|max|median|per|in|to|of|from|near|dist"
+    r"|distance|time|sales|share|rate|pct|percent|population|pop)[\W_]+[^\W_])(.*[\W_])?"
+    r"(precinct|ward|district|borough|parish|county|province|region|zone|community[\W_]?area|census[\W_]?tract|sector"
+    r"|route|store|shop|branch|outlet|warehouse|depot|department|dept|station|state|country)"
+    r"([\W_]*(number|num|nbr|no|nr))?\W*$",
     re.IGNORECASE,
 )
 _NUMBER_OF_VECTOR = re.compile(r"e\d+")
@@ -776,8 +785,8 @@ class Column:
     @property
     def is_named(self) -> bool:
         """Whether whole numbers are names of things, by the name of the column or by what the user says."""
-        says_so = _NAMES_THINGS.search(self.name) or _NAMES_ROWS.search(self.name)
-        return self.wanted == "text" or (not self.wanted and says_so is not None)
+        says_so = any(names.search(self.name) for names in (_NAMES_THINGS, _NAMES_ROWS, _NAMES_PLACES))
+        return self.wanted == "text" or (not self.wanted and says_so)
 
     def add(self, values: Any, first: int) -> None:
         """Look at rows of the column, as an Arrow column; the first of them has this number."""
@@ -887,7 +896,8 @@ class Column:
         decimal = self._decimal()
         if self.kind in ("integer", "number") and self.wanted != "text":
             self.check_measurement()
-            if not self.is_named or self.moments is None or not self._is_whole:
+            is_place = _NAMES_PLACES.search(self.name) is not None and not self.wanted
+            if not self.is_named or self.moments is None or not self._is_whole or (is_place and self._range[0] < 0):
                 return self._plan_number(self.moments, scaling)
         if decimal is not None:
             spelling = (self.spellings or {})[decimal]
@@ -898,8 +908,6 @@ class Column:
             reason = f"values of type {self.kind} are not read"
             if self.kind == "vector":
                 reason = "its lists are empty, or differ in length"
-            elif self.kind.startswith("struct<"):
-                reason = "it holds records: store each of their fields as a column of its own"
             raise LeaveOutError(reason, "")
         if not self.wanted and self._names_rows:
             hint = self._say_sentences()

@@ -8,6 +8,7 @@ import re
 import tempfile
 import weakref
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 from numpy.typing import NDArray
 
-from pollux.data.arrow import kind_of, plain_size, same_kind, split_vectors
+from pollux.data.arrow import VECTOR, is_nested, kind_of, plain_size, same_kind, split_nested
 from pollux.data.arrow_messages import BatchSizes, measure_batches
 from pollux.data.encoding import Encoding, TableEncoding
 from pollux.data.sources import (
@@ -59,13 +60,13 @@ class TableFiles(Source):
         def open_one(file: Path) -> TableFile:
             suffix, _ = suffix_of(file)
             if suffix in FORMATS["Parquet"]:
-                return _with_vectors(ParquetFile(file))
+                return _without_nesting(ParquetFile(file))
             if suffix in FORMATS["Feather/Arrow"]:
-                return _with_vectors(ArrowFile(file))
+                return _without_nesting(ArrowFile(file))
             if suffix in (*FORMATS["JSON"], *FORMATS["Excel"], *FORMATS["database"]):
                 from pollux.data.documents import DocumentFile
 
-                return _with_vectors(DocumentFile(file, self.reading.sql, self.reading.array))
+                return _without_nesting(DocumentFile(file, self.reading.sql, self.reading.array))
             from pollux.data.delimited import CsvFile
 
             reading = self.reading
@@ -443,49 +444,46 @@ class ArrowFile(TableFile):
         return self._unpacked(len(self.names)) // 2
 
 
-class VectorFile(TableFile):
-    """A file some of whose columns hold a vector in each row, read as a column for each number of it."""
+class NestedFile(TableFile):
+    """A file some of whose columns hold a record or a vector in each row, read as a column for each part of it."""
 
-    def __init__(self, file: TableFile, vectors: Sequence[str]) -> None:
+    def __init__(self, file: TableFile, nested: Sequence[str]) -> None:
         self._file, self.path = file, file.path
-        self._columns = {name: [name] for name in file.names}
-        for name in vectors:
-            # Those of the first block that has any say how long they are.
+        # The kinds of what each column is split into.
+        self._columns = {name: {name: kind} for name, kind in file.kinds.items()}
+        for name in nested:
+            # The first block that has any says which fields there are, and how long vectors are.
             for block in range(len(file.lengths)):
                 with in_words(self.path):
                     some = file.read_block(block, [name])
                 if some.column(name).null_count < some.num_rows:
-                    self._columns[name] = split_vectors(some).column_names
+                    self._columns[name] = {field.name: kind_of(field.type) for field in split_nested(some).schema}
                     break
-        self._widths = {name: len(split) for name, split in self._columns.items() if split != [name]}
-        check_columns(self.path, [name for split in self._columns.values() for name in split])
+        split = [part for name in nested for part in self._columns[name]]
+        self._widths = Counter(match[1] for part in split if (match := VECTOR.fullmatch(part)))
+        check_columns(self.path, [name for parts in self._columns.values() for name in parts])
 
     @property
     def kinds(self) -> dict[str, str]:
-        own = self._file.kinds
-        return {
-            name: "number" if column in self._widths else own[column]
-            for column, split in self._columns.items()
-            for name in split
-        }
+        return {name: kind for parts in self._columns.values() for name, kind in parts.items()}
 
     @property
     def lengths(self) -> list[int]:
         return self._file.lengths
 
     def read(self) -> Any:
-        return split_vectors(self._file.read())
+        return split_nested(self._file.read())
 
     def read_block(self, block: int, names: Sequence[str]) -> Any:
         rows = self._file.read_block(block, self._unsplit(names))
         try:
-            return split_vectors(rows, self._widths).select(list(names))
+            return split_nested(rows, self._widths).select(list(names))
         except InputError as error:
             raise InputError(f"{self.path}, {self.where(block, None)}: {error}") from error
 
     def batches(self, names: Sequence[str], encoding: TableEncoding, rows: int) -> Iterator[Any]:
         for batch in self._file.batches(self._unsplit(names), encoding, rows):
-            yield from split_vectors(pa.Table.from_batches([batch]), self._widths).select(list(names)).to_batches()
+            yield from split_nested(pa.Table.from_batches([batch]), self._widths).select(list(names)).to_batches()
 
     def where(self, block: int, row: int | None) -> str:
         return self._file.where(block, row)
@@ -498,13 +496,13 @@ class VectorFile(TableFile):
 
     def _unsplit(self, names: Sequence[str]) -> list[str]:
         wanted = set(names)
-        return [column for column, split in self._columns.items() if not wanted.isdisjoint(split)]
+        return [column for column, parts in self._columns.items() if not wanted.isdisjoint(parts)]
 
 
-def _with_vectors(file: TableFile) -> TableFile:
+def _without_nesting(file: TableFile) -> TableFile:
     with in_words(file.path):
-        vectors = [name for name, kind in file.kinds.items() if kind == "vector"]
-    return VectorFile(file, vectors) if vectors else file
+        nested = [name for name, kind in file.kinds.items() if is_nested(kind)]
+    return NestedFile(file, nested) if nested else file
 
 
 class IndexedBatches:

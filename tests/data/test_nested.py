@@ -1,4 +1,4 @@
-"""A column that holds a vector in each row, such as an embedding: read as a column for each of its numbers."""
+"""A column that holds a vector or a record in each row: read as a column for each number or field of it."""
 
 from __future__ import annotations
 
@@ -141,3 +141,49 @@ def test_a_number_of_a_vector_takes_no_column_its_place() -> None:
     for columns in (["a", "a[0]"], ["a[0]", "a"]):
         with pytest.raises(InputError, match=r"has the name of the column 'a\[0\]'"):
             pollux.GeminiClustering(2).fit(frame[columns])
+
+
+def records() -> list[dict[str, Any] | None]:
+    """Places of two groups, records within records; one is missing."""
+    x = vectors()
+    places = [
+        {"city": "ab"[row // 30], "at": {"lat": float(x[row, 0]), "lon": [float(x[row, 1])]}} for row in range(60)
+    ]
+    return [*places[:-1], None]
+
+
+@pytest.mark.parametrize("name", ["x.parquet", "x.feather", "x.json"])
+def test_each_field_of_a_record_is_a_column(tmp_path: Path, name: str) -> None:
+    rows, path = pa.table({"size": np.arange(60) / 7, "place": records()}), tmp_path / name
+    if name.endswith(".json"):
+        path.write_text(json.dumps(rows.to_pydict()))
+    elif name.endswith(".feather"):
+        feather.write_feather(rows, path, chunksize=25)
+    else:
+        parquet.write_table(rows, path, row_group_size=25)
+    source = open_data(path)
+    names = ["size", "place.city", "place.at.lat", "place.at.lon[0]"]
+    assert source.read().rows.column_names == source.names() == names
+    blocks = source.blocks()
+    last = blocks.read_block(len(blocks.lengths) - 1, names[:0:-1])
+    assert last.column("place.city").to_pylist()[-2:] == ["b", None]
+    assert last.column("place.at.lon[0]").to_pylist()[-2:] == [pytest.approx(float(vectors()[-2, 1])), None]
+
+
+def test_records_of_data_frames_and_streams_are_read_alike(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"size": vectors()[:, 2], "place": records()})
+    fitted = pollux.GeminiClustering(2, random_state=0).fit(frame)
+    assert [each.name for each in fitted.columns_ if each.used][1:] == ["place.city", "place.at.lat", "place.at.lon[0]"]
+    np.testing.assert_array_equal(fitted.predict(frame), fitted.labels_)
+    frame.to_parquet(tmp_path / "x.parquet")
+    streamed = pollux.GeminiClustering(2, random_state=0).fit(str(tmp_path / "x.parquet"))
+    np.testing.assert_array_equal(streamed.labels_, fitted.labels_)
+
+
+def test_a_field_of_a_record_takes_no_column_its_place(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"a": [{"b": 1.0}, {"b": 2.0}] * 30, "a.b": vectors()[:, 3]})
+    with pytest.raises(InputError, match=r"has the name of the column 'a\.b'"):
+        pollux.GeminiClustering(2).fit(frame)
+    frame.to_parquet(tmp_path / "x.parquet")
+    with pytest.raises(InputError, match=r"more than one column called 'a\.b'"):
+        open_data(tmp_path / "x.parquet").read()
