@@ -194,6 +194,41 @@ def test_a_table_of_texts_is_clustered_by_the_shortest_command() -> None:
     assert Path("runs/r-2.vectors.parquet").exists()
 
 
+def beside_texts() -> pd.DataFrame:
+    shops = [["north", "south"][i % 2] for i in range(60)]
+    return reviews().assign(
+        shop=shops, stars=np.arange(60) % 5, day=pd.date_range("2024-01-01", periods=60).astype(str)
+    )
+
+
+def test_texts_beside_which_little_is_are_clustered_by_the_shortest_command() -> None:
+    beside_texts().to_csv("r.csv", index=False)
+    answer = good("fit", "r.csv", "--clusters", 3, "--epochs", 2)
+    said = "which go to runs/r.vectors.parquet; by the other columns: --use stars,shop,day"
+    assert answer.out.startswith("texts of 'review' are clustered by the vectors of wordllama, ")
+    assert said in answer.out
+    assert summary_of("runs/r")["recipe"] == "embeddings"
+    answer = good("select", "r.csv", "--to", 3, "--subsamples", 3)
+    assert answer.out.startswith("texts of 'review' are clustered by the vectors of wordllama, ")
+    answer = good("fit", "r.csv", "--use", "stars,shop,day", "--clusters", 3, "--epochs", 2, "--out", "others")
+    assert "vectors of" not in answer.out
+    beside_texts().assign(price=np.arange(60) / 7).to_csv("p.csv", index=False)
+    answer = good("fit", "p.csv", "--clusters", 3, "--epochs", 2)
+    assert "vectors of" not in answer.out
+    assert "to cluster by what its texts say: --text review" in answer.out
+
+
+def test_without_an_encoder_texts_beside_which_little_is_are_named_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ENCODERS, "wordllama", own_encoders._wordllama)
+    monkeypatch.setitem(sys.modules, "wordllama", None)
+    beside_texts().to_csv("r.csv", index=False)
+    answer = good("fit", "r.csv", "--clusters", 2, "--epochs", 2)
+    said = answer.err.splitlines()[0]
+    assert "the texts of 'review' tell more than the other columns, which are used alone" in said
+    assert "pip install 'pollux[texts]'" in said
+    assert "There is no column 'reviw' (--text)" in refused("select", "r.csv", "--text", "reviw")
+
+
 def test_the_number_of_kinds_of_texts_is_found_by_their_vectors() -> None:
     reviews().to_csv("r.csv", index=False)
     answer = good("select", "r.csv", "--to", 4, "--subsamples", 3)

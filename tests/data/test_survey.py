@@ -137,6 +137,13 @@ def test_some_values_tell_whether_all_differ(monkeypatch: pytest.MonkeyPatch) ->
         assert both.all() == differ
 
 
+@pytest.mark.parametrize("n", [100, 900])
+def test_most_rows_have_their_own_number_whatever_their_number(monkeypatch: pytest.MonkeyPatch, n: int) -> None:
+    monkeypatch.setattr(surveys, "_MOST_ROWS_COMPARED", 1_000)
+    sites = np.random.default_rng(0).permutation(np.arange(n) % (3 * n // 5)) * 3
+    assert plan_table(pa.table({"x": np.arange(n) / 7, "Site No": sites})).identifiers == ("Site No",)
+
+
 def test_arrays_are_surveyed_in_parts(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     X = random.normal(size=(100_000, 7)) * 10.0 ** np.arange(7)

@@ -330,3 +330,19 @@ def test_bounds_are_said_as_they_hold() -> None:
     assert _in_numbers(Condition(0, low=17.5), broken, Feature("width")) == "width above 17.5"
     assert _in_numbers(Condition(0, high=17.5), broken, Feature("width")) == "width up to 17.5"
     assert _in_numbers(Condition(0, low=1975.0), broken, Feature("Year", is_date=True)).startswith("Year after 19")
+
+
+def test_a_cluster_of_one_row_is_told_without_estimates() -> None:
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    X[0] += 50
+    labels = np.repeat([0, 1], 30)
+    labels[0] = 2
+    found = explain(labels, X)
+    assert "cluster 2 (1 row): high column" in str(found)
+    assert found.rules[2].sentence.endswith(": how far that holds of others, one row does not tell.")
+    assert (found.rules[2].precision, found.rules[2].coverage) == (0, 0)
+
+
+def test_most_clusters_may_have_one_row() -> None:
+    found = explain(np.arange(24) % 14, np.random.default_rng(0).normal(size=(24, 3)))
+    assert len(found.rules) == 14

@@ -10,6 +10,7 @@ import shlex
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,17 +18,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pollux.app.console import GOOD, Console
 from pollux.app.run_folder import MadeVectors
 from pollux.app.settings import STANDARD_INPUT, Settings
-from pollux.data.arrow import are_sentences, no_column, plain
+from pollux.data.arrow import are_prose, are_sentences, no_column, plain
+from pollux.data.encoding import MOST_VALUES, Number, TableEncoding
 from pollux.errors import InputError, NoColumnError, option
 from pollux.io.parsing import parse_json
 
 if TYPE_CHECKING:
+    from pollux.app.run_data import RunData
     from pollux.data.sources import Source
     from pollux.embedding.encoders import Encoder
 
 Result = TypeVar("Result")
 
 _IMAGE_SIZE = 224
+# Columns of few values, beside which texts tell more.
+_MOST_BESIDE = 3
 # Where Parquet files keep how their vectors were made.
 _NOTED = "pollux.vectors"
 
@@ -105,7 +110,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def with_vectors(
-    work: Callable[[Settings], Result],
+    work: Callable[[Settings, Callable[[RunData], None]], Result],
     settings: Settings,
     options: argparse.Namespace,
     out: str | Path | None,
@@ -114,26 +119,72 @@ def with_vectors(
     console: Console,
     place: str = "runs",
 ) -> Result:
-    """What the work gives for a table, or for the vectors of a column: the one named, or one where no other is left."""
+    """What the work gives for a table, or for the vectors of a column: the one named, or one beside which little is.
+
+    The work calls the function that it is given with what it has read, before anything else.
+    """
     text, encoder = getattr(options, "text", None), getattr(options, "encoder", "auto")
     if encoder != "auto" and text is None:
         raise InputError("--encoder is that of texts: name their column too, --text COLUMN.")
+    instead = ""
     if text is None:
         try:
-            return work(settings)
+            return work(settings, partial(_check_mostly_texts, settings))
+        except MostlyTextsError as found:
+            text, instead = found.text, f"; by the other columns: {option('use', found.others)}"
+            try:
+                _load_encoder(encoder, of_texts=True)
+            except ImportError as error:
+                console.note(f"the texts of {text!r} tell more than the other columns, which are used alone. {error}")
+                return work(settings, lambda data: None)
         except NoColumnError:
             text = _find_texts(settings)
             if text is None:
                 raise
-    return work(_embed_texts(settings, text, encoder, out, overwrite, console, place))
+    vectors = _embed_texts(settings, text, encoder, out, overwrite, console, place, instead)
+    return work(vectors, lambda data: None)
+
+
+class MostlyTextsError(Exception):
+    """The texts of a column tell more than all other columns."""
+
+    def __init__(self, text: str, others: str) -> None:
+        super().__init__(text)
+        self.text, self.others = text, others
+
+
+def _check_mostly_texts(settings: Settings, data: RunData) -> None:
+    """Raise where a column of prose stands beside few others of few values or of dates, and nobody has chosen these."""
+    encoding, part = data.encoding, data.part
+    is_chosen = settings.columns or settings.use or settings.drop or {*settings.kinds.values()} - {"id"}
+    is_alone = os.environ.get("WORLD_SIZE", "1") == "1"
+    if is_chosen or not is_alone or part is None or not isinstance(encoding, TableEncoding):
+        return
+    if len(encoding.columns) > _MOST_BESIDE:
+        return
+    for column in encoding.columns:
+        if isinstance(column, Number) and len(part.rows.column(column.name).unique()) > MOST_VALUES:
+            return
+    beside = {*encoding.names, settings.label, settings.known, *settings.kinds}
+    texts = [name for name in part.names if name not in beside]
+    if (found := _longest_texts(part.rows, texts, are_prose)) is not None:
+        raise MostlyTextsError(found, ",".join(encoding.names))
 
 
 def _embed_texts(
-    settings: Settings, text: str, encoder: str, out: str | Path | None, overwrite: bool, console: Console, place: str
+    settings: Settings,
+    text: str,
+    encoder: str,
+    out: str | Path | None,
+    overwrite: bool,
+    console: Console,
+    place: str,
+    instead: str = "",
 ) -> Settings:
     """The settings of a run on the vectors of a column, which are written beside the folder of the run.
 
-    They are in a file of their own, with the texts, the known classes and clusters, and the identifiers.
+    They are in a file of their own, with the texts, the known classes and clusters, and the identifiers. ``instead``
+    says what else could be done.
     """
     from pollux.app.run_data import data_file, reading_of
     from pollux.app.run_folder import candidates, check_free, check_idle
@@ -155,17 +206,18 @@ def _embed_texts(
     names = chain([run.name], (f"{run.name}-{number}" for number in count(2)))
     paths = (run.parent / f"{name}.vectors.parquet" for name in names)
     path = next(path for path in paths if not path.exists())
+    source = open_data(data_file(settings.data), reading_of(settings))
+    text = _text_column(source, text)
     try:
         found = _load_encoder(encoder, of_texts=True)
     except ImportError as error:
         raise InputError(f"The column {text!r} holds texts, which must become vectors. {error}") from error
     beside = dict.fromkeys(identifiers, option("as", "id"))
     beside |= {name: option(role) for role in ("label", "known") if (name := getattr(settings, role))}
-    source = open_data(data_file(settings.data), reading_of(settings))
-    chunks = _chunks(source, _text_column(source, text), _IMAGE_SIZE, beside)
+    chunks = _chunks(source, text, _IMAGE_SIZE, beside)
     # Whatever is wrong with them is said before anything is written.
     first = next(chunks)
-    console.echo(f"texts of {text!r} are clustered by the vectors of {found.name}, which go to {path}")
+    console.echo(f"texts of {text!r} are clustered by the vectors of {found.name}, which go to {path}{instead}")
     path.parent.mkdir(parents=True, exist_ok=True)
     named = "standard input" if settings.data == STANDARD_INPUT else source.path.name
     _write_vectors(chain([first], chunks), found, path, _facts(found, text, _IMAGE_SIZE, source, beside, named))
@@ -173,7 +225,7 @@ def _embed_texts(
 
 
 def _find_texts(settings: Settings) -> str | None:
-    """The only column of a table that holds sentences, by its first rows."""
+    """The column of a table that holds sentences, the longest where there are several."""
     from pollux.app.run_data import data_file, reading_of
     from pollux.data.sources import open_data
     from pollux.data.table_files import TableFiles
@@ -182,14 +234,19 @@ def _find_texts(settings: Settings) -> str | None:
     if not isinstance(source, TableFiles):
         return None
     blocks = source.blocks()
-    names = [
-        name for name, kind in blocks.kinds.items() if kind == "text" and name not in (settings.label, settings.known)
-    ]
-    found = []
+    beside = (settings.label, settings.known)
+    names = [name for name, kind in blocks.kinds.items() if kind == "text" and name not in beside]
+    return _longest_texts(blocks.read_block(0, names), names, are_sentences)
+
+
+def _longest_texts(table: Any, names: Iterable[str], are_texts: Callable[[Sequence[str]], bool]) -> str | None:
+    """Of these columns, by their first rows, that of the longest texts, most of which differ."""
+    words: dict[str, int] = {}
     for name in names:
-        texts = [str(text) for text in blocks.read_block(0, [name]).column(name).slice(0, 1000).to_pylist() if text]
-        found += [name] if are_sentences(texts) and 2 * len(set(texts)) >= len(texts) else []
-    return found[0] if len(found) == 1 else None
+        texts = [text for text in table.column(name).slice(0, 1000).to_pylist() if isinstance(text, str) and text]
+        if are_texts(texts) and 2 * len(set(texts)) >= len(texts):
+            words[name] = sum(len(text.split()) for text in texts)
+    return max(words, key=words.__getitem__, default=None)
 
 
 def how_vectors_were_made(path: str | Path) -> MadeVectors | None:

@@ -7,10 +7,9 @@ import json
 import os
 import shlex
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
@@ -100,7 +99,9 @@ def run(options: argparse.Namespace) -> int:
         out, overwrite = getattr(options, "out", None), getattr(options, "overwrite", False)
         from pollux.app.embed import with_vectors
 
-        start = partial(start_run, out=out, overwrite=overwrite, console=console)
+        def start(chosen: Settings, check: Callable[[RunData], None]) -> Outcome | None:
+            return start_run(chosen, out, overwrite=overwrite, console=console, check=check)
+
         with console.progress():
             outcome = with_vectors(start, settings, options, out, overwrite=overwrite, console=console)
     # The first of several processes reports on the run.
@@ -188,13 +189,18 @@ class Outcome:
 
 
 def start_run(
-    settings: Settings, out: str | Path | None = None, *, overwrite: bool = False, console: Console = SILENT
+    settings: Settings,
+    out: str | Path | None = None,
+    *,
+    overwrite: bool = False,
+    console: Console = SILENT,
+    check: Callable[[RunData], None] = lambda data: None,
 ) -> Outcome | None:
     """Cluster a file and write the folder of the run; bad input is refused before anything is written.
 
     Processes that torchrun has started train together, and the first of them writes; where torchrun has started them
     again, they go on from the last checkpoint. Without ``out`` the folder is a new one below ``runs``; with
-    ``overwrite`` it may hold an older run.
+    ``overwrite`` it may hold an older run. ``check`` may refuse what was read.
     """
     from pollux.app import run_folder
 
@@ -220,7 +226,8 @@ def start_run(
         if out is not None:
             run_folder.check_free(out, overwrite)
             run_folder.check_idle(out)
-        return _run_training(settings, run_folder.create_run_folder(out, settings.data, overwrite), ranks, console)
+        place = run_folder.create_run_folder(out, settings.data, overwrite)
+        return _run_training(settings, place, ranks, console, check=check)
 
 
 def resume_run(
@@ -315,6 +322,7 @@ def _run_training(
     ranks: Ranks | None,
     console: Console = SILENT,
     resumed_after: Sequence[int] = (),
+    check: Callable[[RunData], None] = lambda data: None,
 ) -> Outcome | None:
     """Read, train and write. Only the first process has a folder; ``resumed_after`` are epochs of earlier breaks."""
     with Stage("loading libraries"):
@@ -328,6 +336,7 @@ def _run_training(
 
     try:
         data = open_run_data(settings, ranks, check_streamable)
+        check(data)
         lap("reading")
         for line in data.describe():
             console.echo(line)

@@ -420,9 +420,12 @@ def _with_texts(settings: Settings, encoding: Encoding) -> Encoding:
     return replace(encoding, listed=tuple({**listed, **{n: each for n, each in there.items() if n != text}}.values()))
 
 
-def open_and_describe(settings: Settings, console: Console) -> RunData:
-    """The rows of the data file, once the console has said what they are."""
+def open_and_describe(
+    settings: Settings, console: Console, check: Callable[[RunData], None] = lambda data: None
+) -> RunData:
+    """The rows of the data file, once the console has said what they are; ``check`` may refuse them."""
     data = open_run_data(settings)
+    check(data)
     for line in data.describe():
         console.echo(line)
     for note in data.notes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
@@ -73,8 +74,8 @@ def run(options: argparse.Namespace) -> int:
         run_folder.check_free(options.out, options.overwrite)
     settings, console = replace(given, data=resolve_data(given.data)), Console(options.quiet, options.json)
 
-    def read(chosen: Settings) -> tuple[Settings, RunData]:
-        return chosen, open_and_describe(replace(chosen, data=resolve_data(chosen.data)), console)
+    def read(chosen: Settings, check: Callable[[RunData], None]) -> tuple[Settings, RunData]:
+        return chosen, open_and_describe(replace(chosen, data=resolve_data(chosen.data)), console, check)
 
     with console.progress():
         how: dict[str, Any] = {"overwrite": options.overwrite, "console": console, "place": "selections"}

@@ -441,7 +441,7 @@ def add_text_options(group: Any) -> None:
         "--text",
         metavar="COLUMN",
         help="cluster by vectors of the texts of this column, as pollux embed makes them (default: a column of "
-        "sentences, where no other can be used)",
+        "sentences, where there are but three others of few values or of dates)",
     )
     group.add_argument("--encoder", help="of texts: wordllama, minilm, a folder (see pollux embed)")
 

@@ -645,10 +645,11 @@ class Counts:
 class Different:
     """How many of the values differ: exactly of a million rows, which speak for those that follow.
 
-    ``so_far`` says whether nearly all may; once they cannot, nothing more is counted.
+    ``so_far`` says whether at least a ``share`` may; once they cannot, nothing more is counted.
     """
 
     so_far: bool = True
+    share: float = _NEARLY_ALL
     rows: int = 0
     # Values of rows that are compared no more, and of each part of the others, none of them twice.
     distinct: int = 0
@@ -666,12 +667,12 @@ class Different:
             hashes = np.asarray(unique.to_numpy(zero_copy_only=False)).astype(np.int64).view(np.uint64)
         elif kind_of(some.type) == "number":
             hashes = np.asarray(unique.cast(pa.float64()).to_numpy(zero_copy_only=False)).view(np.uint64)
-        elif len(unique) < len(some) - _most_alike():
+        elif len(unique) < len(some) - self._most_alike:
             hashes = np.empty(0, dtype=np.uint64)
         else:
             digests = b"".join(blake2b(value.encode(), digest_size=8).digest() for value in unique.to_pylist())
             hashes = np.frombuffer(digests, dtype=np.uint64)
-        self.merge(Different(True, len(some), hashes=[hashes]))
+        self.merge(Different(rows=len(some), hashes=[hashes]))
 
     def merge(self, other: Different) -> None:
         if max(self.rows, other.rows) < _MOST_ROWS_COMPARED:
@@ -684,7 +685,7 @@ class Different:
             self.distinct, self.hashes = self._count(), []
         # Rows that are alike only grow in number, so that this does not hang on where parts end.
         alike = self.rows - self.distinct - sum(map(len, self.hashes))
-        self.so_far = self.so_far and other.so_far and alike <= _most_alike()
+        self.so_far = self.so_far and other.so_far and alike <= self._most_alike
         self.hashes = self.hashes if self.so_far else []
 
     def all(self) -> bool:
@@ -699,13 +700,13 @@ class Different:
         """Whether there are more different values than half as many as rows."""
         return self.so_far and 2 * self._count() > self.rows
 
+    @property
+    def _most_alike(self) -> float:
+        """Rows with a value that others have, above which too many are alike, however many follow."""
+        return (1 - self.share) * _MOST_ROWS_COMPARED
+
     def _count(self) -> int:
         return self.distinct + (len(np.unique(np.concatenate(self.hashes))) if self.hashes else 0)
-
-
-def _most_alike() -> float:
-    """Rows with a value that others have, above which it is not nearly all that differ, however many follow."""
-    return (1 - _NEARLY_ALL) * _MOST_ROWS_COMPARED
 
 
 @dataclass
@@ -773,7 +774,7 @@ class Column:
     missing: int = 0
     moments: Moments | None = None
     counts: Counts = field(default_factory=Counts)
-    different: Different = field(default_factory=Different)
+    different: Different = field(init=False)
     # None where values are missing, or are not whole numbers.
     steps: Steps | None = field(default_factory=Steps)
     # Among the first thousand rows, how many there were and how many of them are numbers.
@@ -781,6 +782,9 @@ class Column:
     look_like_numbers: int = 0
     # Ways to read it, by name; those that failed are gone. None as long as no value was seen.
     spellings: dict[str, Spelling] | None = None
+
+    def __post_init__(self) -> None:
+        self.different = Different(share=0.5 if _NUMBERS_ROWS.search(self.name) else _NEARLY_ALL)
 
     @property
     def is_named(self) -> bool:

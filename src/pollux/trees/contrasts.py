@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -225,6 +227,15 @@ def _say_unlike(contrasts: Contrasts, cluster: int, nearest: int, at: int, featu
     return f"unlike cluster {nearest}: {how} ({amounts[0]}; there {amounts[1]})"
 
 
+@contextmanager
+def clusters_of_few_rows() -> Iterator[None]:
+    """Trees are grown though most clusters have one row, which scikit-learn warns of."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The number of unique classes is greater than 50%")
+        yield
+
+
+@clusters_of_few_rows()
 def restated_column(values: Array, labels: NDArray[np.int64], features: Sequence[Feature]) -> str:
     """The column of which the clusters are little more than the values or ranges; "" where others tell them too."""
     step = max(1, len(labels) // _MOST_ROWS)

@@ -23,6 +23,7 @@ from pollux.data.survey import Choices, learn_encoding
 from pollux.errors import InputError, option
 from pollux.trees.contrasts import (
     Contrasts,
+    clusters_of_few_rows,
     compare_clusters,
     describe_clusters,
     of_sources,
@@ -174,7 +175,8 @@ class Explanation:
     def __str__(self) -> str:
         lines = []
         for rule in self.rules:
-            lines += [f"cluster {rule.cluster} ({rule.size:,} rows): {rule.name}", f"    {rule.sentence}"]
+            rows = "1 row" if rule.size == 1 else f"{rule.size:,} rows"
+            lines += [f"cluster {rule.cluster} ({rows}): {rule.name}", f"    {rule.sentence}"]
             lines += [f"    {rule.description}"] if len(self.rules) > 1 else []
         leading = ", ".join(f"{name} {share:.0%}" for name, share in list(self.importances.items())[:5] if share > 0)
         leaves = int(self.tree.get_n_leaves())
@@ -231,6 +233,7 @@ def named_clusters(clustering: Any) -> dict[int, str]:
     return dict(enumerate(getattr(getattr(last, "fitted_", None), "cluster_names", ())))
 
 
+@clusters_of_few_rows()
 def explain_labels(
     labels: Labels,
     values: Array,
@@ -274,7 +277,8 @@ def explain_labels(
     for train, test in KFold(folds, shuffle=True, random_state=0).split(columns):
         predicted[test] = _surrogate(columns[train], labels[train], len(clusters)).predict(columns[test])
         for row, cluster in enumerate(clusters):
-            held[row, test] = _holds(_find_rule(some[train], labels[train] == cluster), some[test])
+            inside = labels[train] == cluster
+            held[row, test] = inside.any() and _holds(_find_rule(some[train], inside), some[test])
     tree = _surrogate(columns, labels, len(clusters))
     names = name_clusters(labels, some, some_features) | dict(given or {})
     rules: list[Rule] = []
@@ -290,6 +294,8 @@ def explain_labels(
         )
         if not found or _f1(held[row], inside) < _TELLING:
             said = f"No short rule tells this cluster.{f' The best is {said}' if found else ''}"
+        if counts[cluster] == 1:
+            said = f"{' and '.join(conditions)}: how far that holds of others, one row does not tell."
         said = "All rows are in this cluster." if counts[cluster] == n else said
         bounds = tuple((some_features[each.column].name, *each[1:]) for each in found)
         name = names.get(cluster, "few rows")
