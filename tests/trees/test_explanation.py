@@ -346,3 +346,30 @@ def test_a_cluster_of_one_row_is_told_without_estimates() -> None:
 def test_most_clusters_may_have_one_row() -> None:
     found = explain(np.arange(24) % 14, np.random.default_rng(0).normal(size=(24, 3)))
     assert len(found.rules) == 14
+
+
+def test_of_many_columns_those_that_measure_one_thing_are_said_once() -> None:
+    random = np.random.default_rng(0)
+    labels = random.integers(3, size=300)
+    levels = np.array([[1, -1, 0], [-1, 1, 0], [0, 0, 2]])[labels]
+    frame = pd.DataFrame(
+        {
+            f"{name}_q{number}": level + random.normal(size=300)
+            for name, level in zip(("money", "travel", "sport"), levels.T, strict=True)
+            for number in range(30)
+        }
+    )
+    names = name_clusters(labels, frame.to_numpy(), tuple(map(Feature, frame)))
+    assert set(names[0].split(", ")) <= {"high money_q*", "low travel_q*"}
+    assert set(names[1].split(", ")) <= {"low money_q*", "high travel_q*"}
+    assert names[2] == "high sport_q*"
+
+
+def test_columns_of_one_name_that_measure_several_things_are_said_by_themselves() -> None:
+    random = np.random.default_rng(0)
+    values = random.normal(size=(300, 100))
+    labels = (values[:, 3] > 0) + 2 * (values[:, 7] > 0)
+    names = name_clusters(labels, values, tuple(Feature(f"x{at}") for at in range(100)))
+    assert {frozenset(name.split(", ")) for name in names.values()} == {
+        frozenset([one, other]) for one in ("low x3", "high x3") for other in ("low x7", "high x7")
+    }

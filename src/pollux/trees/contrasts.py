@@ -145,7 +145,7 @@ def describe_clusters(
                 and other != feature
                 and not (features[feature].value or features[other].value)
                 and contrasts.scaled[cluster, feature] * contrasts.scaled[cluster, other] > 0
-                and _move_together(values, feature, other)
+                and move_together(values, feature, other)
             ]
             taken += [feature, *partners]
             words = _say(contrasts, cluster, feature, features[feature], other_value.get(feature, ""))
@@ -175,7 +175,8 @@ def _best(contrasts: Contrasts, cluster: int, own: Sequence[int]) -> int:
     return max(common or own, key=lambda at: abs(scaled[at]))
 
 
-def _move_together(values: Array, one: int, other: int) -> bool:
+def move_together(values: Array, one: int, other: int) -> bool:
+    """Whether two columns of values (n, d) are so correlated that they say the same."""
     some = values[:: max(1, len(values) // _MOST_ROWS)][:, [one, other]]
     some = some[np.isfinite(some).all(1)]
     if len(some) < 3 or (np.ptp(some, axis=0) == 0).any():

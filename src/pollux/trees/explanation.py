@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from pollux.trees.contrasts import (
     clusters_of_few_rows,
     compare_clusters,
     describe_clusters,
+    move_together,
     of_sources,
     opposites,
     restated_column,
@@ -51,6 +53,9 @@ _RESTATED, _MOST_SHOWN = 0.95, 3
 _LEAST_CONTRAST = 0.2
 # A condition that more of the rows of other clusters fulfil is no part of a name.
 _MOST_OTHERS = 0.8
+# Numbered columns of one name, at least so many of at least this Cronbach's alpha, measure one thing.
+_NUMBERED = re.compile(r"(.*[^\W\d].*?)\d+(\D*)")
+_FEWEST_ALIKE, _ALIKE = 3, 0.8
 # What holds for fewer of the rows of a cluster holds "mostly".
 _USUAL = 0.8
 
@@ -280,7 +285,7 @@ def explain_labels(
             inside = labels[train] == cluster
             held[row, test] = inside.any() and _holds(_find_rule(some[train], inside), some[test])
     tree = _surrogate(columns, labels, len(clusters))
-    names = name_clusters(labels, some, some_features) | dict(given or {})
+    names = name_clusters(labels, columns, features) | dict(given or {})
     rules: list[Rule] = []
     for row, cluster in enumerate(clusters.tolist()):
         inside = labels == cluster
@@ -323,14 +328,17 @@ def name_clusters(labels: Labels, columns: Array, features: Features) -> dict[in
     features = mark_shares(columns, features)
     columns, labels = _drawn(columns, labels)
     clusters = np.unique(labels[labels >= 0])
+    is_wide = columns.shape[1] > _OF_RULES
+    families = _find_families(columns, features) if is_wide else {}
     kept = _columns_apart(columns, labels, clusters, _OF_RULES)
-    columns, features = columns[:, kept], tuple(features[at] for at in kept)
+    columns = np.hstack([columns[:, kept], *(columns[:, own].mean(1, keepdims=True) for own in families.values())])
+    features = (*(features[at] for at in kept), *map(Feature, families))
     makers: dict[int, Callable[..., str]] = {}
     for cluster in clusters:
         inside = labels == cluster
         rule = _find_rule(columns, inside)
         is_telling = _f1(_holds(rule, columns), inside) >= _TELLING
-        makers[int(cluster)] = partial(_name, rule, columns, inside, features, is_telling=is_telling)
+        makers[int(cluster)] = partial(_name, rule, columns, inside, features, is_telling=is_telling, is_wide=is_wide)
     # Those that words such as medium leave alike are told by numbers.
     plain = {cluster: make(taken=set()) for cluster, make in makers.items()}
     times = Counter(plain.values())
@@ -338,6 +346,25 @@ def name_clusters(labels: Labels, columns: Array, features: Features) -> dict[in
     for cluster in [cluster for cluster in makers if cluster not in found]:
         found[cluster] = makers[cluster](taken=set(found.values()), is_exact=True)
     return dict(sorted(found.items()))
+
+
+def _find_families(columns: Array, features: Features) -> dict[str, list[int]]:
+    """Numbered columns that measure one thing, such as money_1 … money_15, by what they are called together."""
+    numbered: dict[str, list[int]] = {}
+    for at, feature in enumerate(features):
+        match = _NUMBERED.fullmatch(feature.name)
+        if match is not None and not feature.value and not feature.is_date and np.isfinite(columns[:, at]).all():
+            numbered.setdefault(f"{match[1]}*{match[2]}", []).append(at)
+    return {
+        name: own for name, own in numbered.items() if len(own) >= _FEWEST_ALIKE and _alpha(columns[:, own]) >= _ALIKE
+    }
+
+
+def _alpha(values: Array) -> float:
+    """Cronbach's alpha of columns (n, p): how far all of them measure the same."""
+    total = float(values.sum(1).var())
+    count = values.shape[1]
+    return count / (count - 1) * (1 - float(values.var(0).sum()) / total) if total > 0 else 0.0
 
 
 def _drawn(values: Array, labels: Labels) -> tuple[Array, Labels]:
@@ -650,6 +677,15 @@ def _compare_value(feature: Feature, opposite: str, share: float, size: float) -
     return f"{name} {'is' if share >= _USUAL else 'is mostly' if share > 1 / 2 else 'more often'} {value}"
 
 
+def _say_the_same(columns: Array, features: Features, one: int, other: int) -> bool:
+    """Whether two columns of numbers move together, or are of one family."""
+    if one == other or features[one].value or features[other].value:
+        return False
+    families = {feature.name for feature in features if "*" in feature.name}
+    names = [re.sub(_NUMBERED, r"\1*\2", features[at].name) for at in (one, other)]
+    return (names[0] == names[1] and names[0] in families) or move_together(columns, one, other)
+
+
 def _name(
     rule: Sequence[Condition],
     columns: Array,
@@ -657,17 +693,20 @@ def _name(
     features: Features,
     taken: set[str],
     is_telling: bool,
+    is_wide: bool,
     is_exact: bool = False,
 ) -> str:
     """A short name that no other cluster has: by the rule, then by the columns whose means differ most.
 
-    Levels are given in words such as high and medium, or else exactly.
+    Levels are given in words such as high and medium, or else exactly. Of many columns, those that say the same as one
+    before are passed over.
     """
     if inside.all():
         return "all rows"
     # Of each column, which is said once, and the conditions that this is about.
     told: dict[str, str] = {}
     about: dict[str, list[Condition]] = {}
+    first: list[Condition] = []
     is_plain = is_telling and len(rule) == 1 and " is not " not in _in_words(rule[0], features)
     values = "" if is_plain else _name_values(columns, inside, features)
     if values and values not in taken:
@@ -676,6 +715,8 @@ def _name(
         feature = features[condition.column]
         if _holds([condition], columns)[~inside].mean() > _MOST_OTHERS:
             # What nearly all others are too tells little.
+            continue
+        if is_wide and any(_say_the_same(columns, features, condition.column, each.column) for each in first):
             continue
         said = _in_words(condition, features)
         if said.endswith(" is not other"):
@@ -694,6 +735,7 @@ def _name(
             about[feature.source] = [*about[feature.source], condition] if " is not " in said else [condition]
             said = f"{before} or {feature.value}" if " is not " in said else said
             told[feature.source] = said
+        first.append(condition)
         told.setdefault(feature.source, said)
         about.setdefault(feature.source, [condition])
     words, used = [], set(told)
