@@ -440,6 +440,7 @@ class GeminiClustering(
             selection = self._select(samples, kind, run, is_given=is_given) if is_auto(self.n_clusters) else None
             highest = -1 if known is None or selection is None else int(read_known(known).max(initial=-1))
             spec = self._resolve(kind, 2 if selection is None else max(selection.best.n_clusters, highest + 1))
+            spec = spec.with_names_of(samples)
             if isinstance(samples, StreamSamples):
                 spec.check_streamable()
             given = None
@@ -509,6 +510,7 @@ class GeminiClustering(
         with session(self.random_state, spec.device, distributed=False) as run, show_progress(self.verbose):
             if not self.__sklearn_is_fitted__():
                 samples = self._open(X, spec, sample_weight, fewest=1, in_memory=True)
+                spec = spec.with_names_of(samples)
                 scaling = spec.preprocessing.fit(samples)
                 problem = pose_problem(spec, samples, scaling, spec.resolve_geometry())
                 (module,), earlier = start(spec, problem, run, 1, resumes=False), None

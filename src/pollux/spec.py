@@ -21,6 +21,7 @@ from sklearn.base import BaseEstimator, clone
 from torch import Tensor, nn
 
 from pollux import names
+from pollux.data.encoding import Encoding
 from pollux.data.rows import Rows
 from pollux.data.samples import Samples, StreamSamples
 from pollux.data.scaling import FittedScaling, FittedTransformer
@@ -65,11 +66,12 @@ class SoftTree(BaseEstimator):  # type: ignore[misc]
         Cuts of each feature.
     temperature : float
         How soft they are, in units of the features that the model sees.
-    features : sequence of int, optional
-        The features that are cut; all by default. There are at most 4,096 leaves, (cuts + 1) to the number of features.
+    features : sequence of int or str, optional
+        The features that are cut, by their numbers or by the names that columns have; all by default. There are at most
+        4,096 leaves, (cuts + 1) to the number of features.
     """
 
-    def __init__(self, cuts: int = 1, temperature: float = 0.1, features: Sequence[int] | None = None) -> None:
+    def __init__(self, cuts: int = 1, temperature: float = 0.1, features: Sequence[int | str] | None = None) -> None:
         self.cuts = cuts
         self.temperature = temperature
         self.features = features
@@ -271,6 +273,19 @@ def name_model(model: Any) -> tuple[Any, dict[str, Any]]:
     return (model, {}) if found is None else (found, group.get_params())
 
 
+def number_features(options: Mapping[str, Any], names: Sequence[str], encoding: Encoding | None) -> dict[str, Any]:
+    """The options of a model, with numbers in the place of the names of features; an encoding has names of its own."""
+    given = options.get("features")
+    if given is None or isinstance(given, str) or not any(isinstance(name, str) for name in given):
+        return dict(options)
+    names = list(names if encoding is None else encoding.feature_names)
+    absent = [name for name in given if isinstance(name, str) and name not in names]
+    if absent:
+        there = f"there are {', '.join(map(repr, names[:30]))}" if names else "those of these samples have no names"
+        raise ValueError(f"features {absent} are not there: {there}.")
+    return {**options, "features": [names.index(name) if isinstance(name, str) else name for name in given]}
+
+
 def nested_name(name: str) -> str:
     """``"training__patience"`` for ``"patience"``: what a parameter of a group is called among all parameters."""
     return _NESTED.get(name, name)
@@ -438,6 +453,12 @@ class Spec:
             # No cluster without a sample.
             max_samples=None if training.max_samples is None or is_free else max(int(training.max_samples), K, 2),
         )
+
+    def with_names_of(self, samples: Samples) -> Spec:
+        """The same, with numbers in the place of names of features."""
+        keeps_features = isinstance(self.preprocessing, Scaling) and not self.preprocessing.n_components
+        named = (samples.feature_names, samples.encoding) if keeps_features else ((), None)
+        return dataclasses.replace(self, options=number_features(self.options, *named))
 
     def torch_dtype(self, stored: np.dtype[Any]) -> torch.dtype:
         """The precision of weights and samples; "auto" is that of the data, or the one that holds them."""

@@ -433,6 +433,25 @@ def test_a_soft_tree_is_a_group_as_a_perceptron_is(tmp_path: Path) -> None:
             clone(own).set_params(model=SoftTree(**wrong)).fit(X)
 
 
+def test_a_soft_tree_takes_the_names_of_columns(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame(random.normal(size=(60, 3)), columns=["a", "b", "c"])
+    tree = GeminiClustering(2, model=SoftTree(features=["c", "a"]), objective="mi", max_epochs=3, random_state=0)
+    assert tree.fit(frame).module_.features == [2, 0]
+    tree.save(tmp_path / "model")
+    np.testing.assert_array_equal(pollux.load(tmp_path / "model").predict(frame), tree.labels_)
+    # Of columns of text, the values.
+    mixed = frame.assign(d=random.choice(["x", "y", "z"], 60))
+    tree.set_params(model__features=["d=y", "a"]).fit(mixed)
+    assert tree.module_.features == [4, 0]
+    tree.save(tmp_path / "model")
+    np.testing.assert_array_equal(pollux.load(tmp_path / "model").predict(mixed), tree.labels_)
+    with pytest.raises(ValueError, match=r"features \['e'\] are not there: there are 'a', 'b', 'c'"):
+        tree.set_params(model__features=["e"]).fit(frame)
+    with pytest.raises(ValueError, match="have no names"):
+        tree.set_params(model__features=["a"]).fit(frame.to_numpy())
+
+
 def test_hard_rules_keep_the_numbers_of_known_clusters() -> None:
     X = np.repeat([[0.0], [9.0]], 20, axis=0) + np.random.default_rng(0).normal(size=(40, 1))
     known = np.repeat([0, 2], 20)

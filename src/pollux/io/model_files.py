@@ -55,6 +55,7 @@ from pollux.spec import (
     flatten_params,
     name_model,
     nested_name,
+    number_features,
     resolve_objective,
 )
 from pollux.threads import DrawFrom
@@ -405,7 +406,9 @@ def _fitted(clustering: Any, tensors: dict[str, Tensor], description: Descriptio
         confidence.check(clustering.n_clusters)
     weights = {name.removeprefix("module."): value for name, value in tensors.items() if name not in kept}
     with DrawFrom(torch.Generator()):
-        module = _module(clustering, shape if scaling is None else scaling.shape, dtype, weights)
+        model, options = name_model(clustering.model)
+        network = model, number_features(options, description.feature_names, encoding)
+        module = _module(clustering, network, shape if scaling is None else scaling.shape, dtype, weights)
     return Fitted(
         module=module,
         order=kept["order"],
@@ -476,9 +479,15 @@ def _check_tensors(tensors: Mapping[str, Tensor], description: Description, n_cl
         raise ValueError("samples are divided by a scale that is not positive")
 
 
-def _module(clustering: Any, shape: tuple[int, ...], dtype: torch.dtype, weights: dict[str, Tensor]) -> nn.Module:
-    """The network of a model file, for samples of a shape."""
-    model, options = name_model(clustering.model)
+def _module(
+    clustering: Any,
+    network: tuple[Any, dict[str, Any]],
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    weights: dict[str, Tensor],
+) -> nn.Module:
+    """The network of a model file, by its name and options, for samples of a shape."""
+    model, options = network
     if len(options.get("hidden", ())) > len(weights):
         raise ValueError("there are more layers than weights")
     if _is_free(clustering):
