@@ -637,7 +637,6 @@ def test_many_types_are_read(values: Any, features: int) -> None:
     [
         ([["a" * index] for index in range(12)], "list"),
         ([[0.5] * (1 + index) for index in range(12)], "its lists are empty, or differ in length"),
-        ([{"a": index} for index in range(12)], "it holds records"),
         ([b"%d" % index for index in range(12)], "binary"),
         (pa.nulls(12), "no values"),
         ([None] * 12, "no values"),
