@@ -165,11 +165,13 @@ def print_table(table: Table, console: Console) -> None:
         if not form.is_compact:
             least = max(least, *(cell_len(word) for name, _ in form.rows for word in name.split()))
         if room >= least:
-            grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, show_lines=False, padding=(0, 0, 0, gap))
-            # All widths are given: what rich makes narrower by itself it may cut off.
+            grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, show_lines=False, padding=0)
+            # All widths are given: what rich makes narrower by itself it may cut off. The gap is in them, because
+            # releases before 15 also count padding at the edge, where there is none.
             grid.add_column("", width=min(room, longest), overflow="fold")
             for column, width in zip(form.columns, widths, strict=True):
-                grid.add_column(Text(column), justify="right", width=width)
+                heading = textwrap.fill(column, width, break_on_hyphens=False)
+                grid.add_column(Text(heading), justify="right", width=gap + width)
             for name, cells in form.rows:
                 grid.add_row(Text(name), *map(_styled, cells))
                 if form.reference:
