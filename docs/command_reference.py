@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from typing import Any
 
 from docutils import nodes
@@ -29,9 +30,17 @@ def commands() -> dict[str, argparse.ArgumentParser]:
 
 def usage(parser: argparse.ArgumentParser) -> str:
     """How a command is called, in lines that fit a page."""
-    formatter = argparse.HelpFormatter(prog=parser.prog, width=88)
+    formatter = argparse.HelpFormatter(prog=parser.prog, width=80)
     formatter.add_usage(parser.usage, parser._actions, parser._mutually_exclusive_groups, prefix="")
     return formatter.format_help().rstrip()
+
+
+def paragraph(text: str) -> nodes.paragraph:
+    """Options are code, which no line breaks after a dash."""
+    parts = re.split(r"(?<![\w-])(--[a-z][\w-]*)", text)
+    return nodes.paragraph(
+        "", "", *(nodes.literal("", part) if part.startswith("--") else nodes.Text(part) for part in parts if part)
+    )
 
 
 class Commands(Directive):
@@ -46,7 +55,7 @@ class Commands(Directive):
         section = nodes.section(ids=[nodes.make_id(name)], names=[name])
         section += nodes.title("", name)
         if parser.description:
-            section += nodes.paragraph("", parser.description)
+            section += paragraph(parser.description)
         section += nodes.literal_block("", usage(parser), language="text")
         formatter = parser._get_formatter()
         for group in parser._action_groups:
@@ -60,7 +69,7 @@ class Commands(Directive):
                     continue
                 entry = nodes.definition_list_item()
                 entry += nodes.term("", "", nodes.literal("", formatter._format_action_invocation(action)))
-                entry += nodes.definition("", nodes.paragraph("", formatter._expand_help(action)))
+                entry += nodes.definition("", paragraph(formatter._expand_help(action)))
                 entries += entry
             section += entries
         return section

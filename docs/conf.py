@@ -42,6 +42,7 @@ suppress_warnings = ["misc.highlighting_failure", "config.cache"]
 
 autosummary_generate = True
 autodoc_typehints = "none"
+toc_object_entries_show_parents = "hide"
 numpydoc_show_class_members = False
 numpydoc_class_members_toctree = False
 

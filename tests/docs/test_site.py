@@ -128,8 +128,9 @@ def test_a_phone_shows_pages_without_scrolling_sideways(browser: Any) -> None:
     for file in PAGES:
         page.goto(file.as_uri())
         # What is wider than the page is cut off there, unless it scrolls by itself as tables and code do.
-        names = "[...document.querySelectorAll('.bd-article h1, .bd-article dt.sig')]"
-        cut = f"{names}.some(e => e.scrollWidth > e.clientWidth)"
+        texts = "[...document.querySelectorAll('.bd-article :is(h1, h2, p, li, dt, dd)')]"
+        scrolls = "e.closest('pre, .pst-scrollable-table-container, .math')"
+        cut = f"{texts}.some(e => e.getBoundingClientRect().right > innerWidth && !{scrolls})"
         if page.evaluate(f"document.documentElement.scrollWidth > window.innerWidth || {cut}"):
             wide.append(str(file.relative_to(SITE)))
     page.close()
