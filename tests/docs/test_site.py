@@ -130,7 +130,8 @@ def test_a_phone_shows_pages_without_scrolling_sideways(browser: Any) -> None:
         # What is wider than the page is cut off there, unless it scrolls by itself as tables and code do.
         texts = "[...document.querySelectorAll('.bd-article :is(h1, h2, p, li, dt, dd)')]"
         scrolls = "e.closest('pre, .pst-scrollable-table-container, .math')"
-        cut = f"{texts}.some(e => e.getBoundingClientRect().right > innerWidth && !{scrolls})"
+        past = "e.getBoundingClientRect().right > innerWidth || e.scrollWidth > e.clientWidth"
+        cut = f"{texts}.some(e => ({past}) && !{scrolls})"
         if page.evaluate(f"document.documentElement.scrollWidth > window.innerWidth || {cut}"):
             wide.append(str(file.relative_to(SITE)))
     page.close()
