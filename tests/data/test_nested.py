@@ -147,7 +147,7 @@ def records() -> list[dict[str, Any] | None]:
     """Places of two groups, records within records; one is missing."""
     x = vectors()
     places = [
-        {"city": "ab"[row // 30], "at": {"lat": float(x[row, 0]), "lon": [float(x[row, 1])]}} for row in range(60)
+        {"at": {"lat": float(x[row, 0]), "lon": [float(x[row, 1])]}, "city": "ab"[row // 30]} for row in range(60)
     ]
     return [*places[:-1], None]
 
@@ -162,7 +162,7 @@ def test_each_field_of_a_record_is_a_column(tmp_path: Path, name: str) -> None:
     else:
         parquet.write_table(rows, path, row_group_size=25)
     source = open_data(path)
-    names = ["size", "place.city", "place.at.lat", "place.at.lon[0]"]
+    names = ["size", "place.at.lat", "place.at.lon[0]", "place.city"]
     assert source.read().rows.column_names == source.names() == names
     blocks = source.blocks()
     last = blocks.read_block(len(blocks.lengths) - 1, names[:0:-1])
@@ -173,7 +173,7 @@ def test_each_field_of_a_record_is_a_column(tmp_path: Path, name: str) -> None:
 def test_records_of_data_frames_and_streams_are_read_alike(tmp_path: Path) -> None:
     frame = pd.DataFrame({"size": vectors()[:, 2], "place": records()})
     fitted = pollux.GeminiClustering(2, random_state=0).fit(frame)
-    assert [each.name for each in fitted.columns_ if each.used][1:] == ["place.city", "place.at.lat", "place.at.lon[0]"]
+    assert [each.name for each in fitted.columns_ if each.used][1:] == ["place.at.lat", "place.at.lon[0]", "place.city"]
     np.testing.assert_array_equal(fitted.predict(frame), fitted.labels_)
     frame.to_parquet(tmp_path / "x.parquet")
     streamed = pollux.GeminiClustering(2, random_state=0).fit(str(tmp_path / "x.parquet"))

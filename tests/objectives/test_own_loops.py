@@ -163,7 +163,8 @@ def test_compiled_functions_keep_graphs_apart() -> None:
     assert values == pytest.approx([values[0], 2 * values[0], values[0]])
 
 
-@pytest.mark.filterwarnings("ignore:Attempted to insert a get_attr Node")  # By torch 2.6 itself, of any constant.
+# By torch 2.6 itself, of any constant.
+@pytest.mark.filterwarnings("ignore:Attempted to insert a get_attr Node", "ignore:Node lifted_tensor")
 @every_row
 def test_export(row: str) -> None:
     if row not in every_other(ROWS):

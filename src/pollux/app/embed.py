@@ -32,7 +32,7 @@ Result = TypeVar("Result")
 
 _IMAGE_SIZE = 224
 # Columns of few values, beside which texts tell more.
-_MOST_BESIDE = 3
+_MOST_BESIDE, _ROWS_LOOKED_AT = 3, 10_000
 # Where Parquet files keep how their vectors were made.
 _NOTED = "pollux.vectors"
 
@@ -163,7 +163,8 @@ def _check_mostly_texts(settings: Settings, data: RunData) -> None:
     if len(encoding.columns) > _MOST_BESIDE:
         return
     for column in encoding.columns:
-        if isinstance(column, Number) and len(part.rows.column(column.name).unique()) > MOST_VALUES:
+        first = part.rows.column(column.name).slice(0, _ROWS_LOOKED_AT)
+        if isinstance(column, Number) and len({*first.to_pylist()}) > MOST_VALUES:
             return
     beside = {*encoding.names, settings.label, settings.known, *settings.kinds}
     texts = [name for name in part.names if name not in beside]
