@@ -4,7 +4,7 @@
 #
 # Before a commit
 #   make check            style and types
-#   make test             the tests, in minutes; some of the report in a browser only where Chromium is installed
+#   make test             the tests, in minutes
 #
 # Before a release
 #   make dist             the source archive and the wheel, into dist/

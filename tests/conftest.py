@@ -20,6 +20,8 @@ from _pytest.doctest import DoctestModule
 from hypothesis import given, settings
 from hypothesis.strategies import none
 
+from coverings import IS_FULL
+
 if TYPE_CHECKING:
     from rank_processes import Team
 
@@ -38,7 +40,7 @@ TOGETHER = {
 }
 # Files that take ten seconds or more: begun last, one of them would keep a worker busy when all others are idle.
 LONGEST_FIRST = (
-    *("test_faults.py", "test_estimator.py", "test_report_browser.py", "test_checkpoints.py", "test_readme.py"),
+    *("test_faults.py", "test_estimator.py", "test_checkpoints.py", "test_readme.py"),
     *("test_page.py", "test_search.py"),
     *("test_report.py", "test_fit.py", "test_sources.py", "test_estimator_checks.py", "test_presets.py"),
     *("test_neighbours.py", "test_run_folder.py", "test_interruption.py", "test_laws.py"),
@@ -57,7 +59,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
-    """Ctrl-C is heeded, by what tests start too, though a shell has its processes in the background ignore it."""
+    """Ctrl-C is heeded, by what tests start too, though a shell has its processes in the background ignore it.
+
+    Until all tests are known nothing is freed: what is imported stays.
+    """
+    gc.disable()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -95,6 +101,7 @@ def pytest_collection_finish() -> None:
     given(none())(lambda _: None)()
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)
@@ -128,6 +135,17 @@ def digests_that_are_made_once() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def parameters_that_are_named_once() -> Iterator[None]:
+    """scikit-learn takes the signature of a class apart whenever somebody asks for parameters."""
+    from sklearn.base import BaseEstimator
+
+    names = cache(BaseEstimator._get_param_names.__func__)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BaseEstimator, "_get_param_names", classmethod(lambda cls: list(names(cls))))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def fewer_folds() -> Iterator[None]:
     """Every run of the command line looks for structure, and every report for rules: in two folds of the rows."""
     from sklearn.model_selection import KFold
@@ -156,6 +174,18 @@ def all_folds(request: pytest.FixtureRequest, fewer_folds: None) -> Iterator[Non
         yield
 
 
+@pytest.fixture(scope="module", autouse=True)
+def rough_maps(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every report arranges its rows on a map: in few steps where neither reports nor what users see is the subject."""
+    from pollux.report import maps
+
+    with pytest.MonkeyPatch.context() as patch:
+        if not {"report", "src"} & set(request.path.parts):
+            patch.setattr(maps, "_EARLY", 5)
+            patch.setattr(maps, "_LATE", 5)
+        yield
+
+
 @pytest.fixture(scope="session")
 def two() -> Iterator[Team]:
     yield from _team_of(2)
@@ -174,7 +204,7 @@ def _team_of(size: int) -> Iterator[Team]:
     team.end()
 
 
-@pytest.fixture(params=sorted(TEAMS))
+@pytest.fixture(params=sorted(TEAMS) if IS_FULL else [3])
 def team(request: pytest.FixtureRequest) -> Team:
     found: Team = request.getfixturevalue(TEAMS[request.param])
     return found

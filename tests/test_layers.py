@@ -63,9 +63,11 @@ def imported_modules(tree: ast.AST, path: Path) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             origin = ".".join([*base, *(node.module or "").split(".")]).strip(".")
-            # What is imported from a package may be a module of it.
+            # What is imported from a package may be a module of it; its version is above nobody.
             names = [
-                f"{origin}.{alias.name}" if is_module(f"{origin}.{alias.name}") else origin for alias in node.names
+                f"{origin}.{alias.name}" if is_module(f"{origin}.{alias.name}") else origin
+                for alias in node.names
+                if alias.name != "__version__"
             ]
         else:
             continue
@@ -131,6 +133,7 @@ def test_files_whose_order_is_set_exist() -> None:
         ("from pollux.models.registry import build", {"pollux.models.registry"}),
         ("def later():\n    from ..training import loop", {"pollux.training.loop"}),
         ("from . import gemini", {"pollux.objectives.gemini"}),
+        ("from pollux import __version__, names", {"pollux.names"}),
         ("from ..data import scaling", {"pollux.data.scaling"}),
         ("if TYPE_CHECKING:\n    from pollux.clustering import GeminiClustering", set()),
         ("import polluxx, torch\nfrom torch import nn", set()),

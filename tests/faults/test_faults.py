@@ -55,7 +55,7 @@ from pollux.io import tensors as checked_tensors
 from pollux.training import Checkpoints, NotFiniteError, NumericalWarning
 from pollux.training.checkpoints import FORMAT, VERSION, unpack
 
-KILLS = 20 if IS_FULL else 2
+KILLS = 20 if IS_FULL else 1
 STRIKES = 10 if IS_FULL else 2
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no such signals")

@@ -10,7 +10,7 @@ import matplotlib
 import pytest
 from matplotlib.figure import Figure
 
-from coverings import in_full
+from coverings import every_other, in_full
 from experiment_records import made_up_records
 from fault_runs import Child, run_program
 from pollux.clustering import GeminiClustering
@@ -105,7 +105,7 @@ def png(figure: Figure) -> bytes:
     return image.getvalue()
 
 
-@every_experiment
+@pytest.mark.parametrize("name", every_other(EXPERIMENTS))
 def test_a_whole_grid_gives_every_panel(name: str, keep: Any) -> None:
     records = made_up_records(name)
     before = dict(matplotlib.rcParams)

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
-from coverings import IS_FULL, in_full, rotated
+from coverings import in_full
 from pollux.inspection.hierarchy import Hierarchy
 from pollux.report import Findings, write_page
 from report_pages import PAYLOADS
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
+pytestmark = [in_full, pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")]
 
 ARGUMENTS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
@@ -152,7 +152,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "images": blobs(images=images),
         "bare": Findings(title="Bare", probabilities=np.ones((3, 1)), points=np.eye(3)[:, :2], axes=("x", "y")),
         "nowhere": blobs(points=np.full((300, 2), np.nan)),
-        **({"many": blobs(n=50_000, K=6, used=6, row_names=None)} if IS_FULL else {}),
+        "many": blobs(n=50_000, K=6, used=6, row_names=None),
         "long": blobs(feature_names=["n" * 200, "some words " * 18, "ok"], classes=np.array(["c" * 200] * 300)),
     }
     for name, findings in pages.items():
@@ -223,7 +223,6 @@ def test_pages_open_without_a_complaint(visit: Open, name: str) -> None:
     assert page.evaluate("document.querySelector('#map canvas').width") > 300
 
 
-@in_full
 def test_hovering_tells_of_the_sample_below(visit: Open) -> None:
     page, findings = visit("blobs"), blobs()
     tip = page.locator("#tip")
@@ -244,7 +243,6 @@ def test_hovering_tells_of_the_sample_below(visit: Open) -> None:
     assert tip.is_hidden()
 
 
-@in_full
 def test_hovering_shows_the_picture(visit: Open) -> None:
     page = visit("images")
     page.mouse.move(*locate(page, 7))
@@ -301,7 +299,6 @@ def test_markup_that_was_added_to_a_page_cannot_act(browser: Any, folder: Path, 
     context.close()
 
 
-@in_full
 def test_picking_a_cluster_marks_and_filters_everything(visit: Open) -> None:
     page = visit("blobs")
     before = pixels(page)
@@ -329,7 +326,6 @@ def test_picking_a_cluster_marks_and_filters_everything(visit: Open) -> None:
     assert pixels(page) == before
 
 
-@in_full
 def test_members_are_searched_and_downloaded(visit: Open) -> None:
     page = visit("blobs")
     listed = page.locator("#listed tr")
@@ -350,7 +346,6 @@ def test_members_are_searched_and_downloaded(visit: Open) -> None:
     assert listed.count() == min(200, sizes[1])
 
 
-@in_full
 def test_the_other_map_is_a_click_away(visit: Open) -> None:
     page = visit("maps", reduced_motion="reduce")
     assert page.locator("[data-map='0']").is_visible()
@@ -373,7 +368,6 @@ def test_the_other_map_is_a_click_away(visit: Open) -> None:
     wait_until(page, f"Math.hypot(pollux.locate(3)[0] - {before[0]}, pollux.locate(3)[1] - {before[1]}) > 1")
 
 
-@in_full
 def test_a_node_of_the_tree_picks_all_below_it(visit: Open) -> None:
     page, sizes = visit("tree"), blobs(n=600, K=6, used=6).sizes
     before = pixels(page)
@@ -392,7 +386,6 @@ def test_a_node_of_the_tree_picks_all_below_it(visit: Open) -> None:
     assert overflow(visit("tree", width=360, height=740)) <= 0
 
 
-@in_full
 def test_names_are_those_of_larger_groups_until_the_map_is_zoomed_in(visit: Open) -> None:
     page = visit("regions")
     out = page.evaluate("pollux.state()")
@@ -416,7 +409,6 @@ def test_names_are_those_of_larger_groups_until_the_map_is_zoomed_in(visit: Open
     wait_until(page, "String(pollux.state().written.map(([name]) => name)) === 'the long name of a cluster, 3'")
 
 
-@in_full
 def test_a_word_or_a_row_is_found_on_the_map(visit: Open) -> None:
     page = visit("blobs")
     before = pixels(page)
@@ -432,14 +424,12 @@ def test_a_word_or_a_row_is_found_on_the_map(visit: Open) -> None:
     assert pixels(page) == before
 
 
-@in_full
 def test_a_click_on_a_dot_picks_its_cluster(visit: Open) -> None:
     page, row = visit("blobs"), 5
     page.mouse.click(*locate(page, row))
     assert page.evaluate("pollux.state().picked") == blobs().labels[row]
 
 
-@in_full
 def test_colours_and_legend_follow_the_choice(visit: Open) -> None:
     page = visit("blobs")
     seen = {pixels(page)}
@@ -450,7 +440,6 @@ def test_colours_and_legend_follow_the_choice(visit: Open) -> None:
     assert len(seen) == 4
 
 
-@in_full
 def test_the_map_moves_by_wheel_drag_and_button(visit: Open) -> None:
     page = visit("blobs", reduced_motion="reduce")
     state = "pollux.state()"
@@ -473,7 +462,6 @@ def test_the_map_moves_by_wheel_drag_and_button(visit: Open) -> None:
     wait_until(page, "Math.abs(pollux.state().zoom - 1) < 1e-9")
 
 
-@in_full
 def test_the_first_view_fits_the_bulk_and_everything_is_a_step_away(visit: Open) -> None:
     page = visit("far", reduced_motion="reduce")
     note, button = page.locator("#map-beyond"), page.locator("#map-beyond button")
@@ -517,7 +505,6 @@ def test_the_first_view_fits_the_bulk_and_everything_is_a_step_away(visit: Open)
     assert visit("blobs").locator("#map-beyond").is_hidden()
 
 
-@in_full
 def test_paper_shows_the_first_view(visit: Open) -> None:
     page = visit("far")
     page.emulate_media(media="print")
@@ -527,7 +514,6 @@ def test_paper_shows_the_first_view(visit: Open) -> None:
     assert page.evaluate("pollux.state().zoom") == 1
 
 
-@in_full
 def test_a_class_that_is_not_known_is_grey_and_not_named(visit: Open) -> None:
     page = visit("far", reduced_motion="reduce")
     page.locator("input[value='class']").check()
@@ -543,7 +529,6 @@ def test_a_class_that_is_not_known_is_grey_and_not_named(visit: Open) -> None:
         assert ("Class" in shown) == (row % 3 == 0)
 
 
-@in_full
 def test_a_sample_shows_the_shares_it_has(visit: Open) -> None:
     page = visit("shares")
     points = blobs().points
@@ -556,7 +541,6 @@ def test_a_sample_shows_the_shares_it_has(visit: Open) -> None:
         assert all(name in shown for name in ("width", "height", "depth"))
 
 
-@in_full
 def test_no_text_is_cut_off_on_paper(visit: Open) -> None:
     for name in ("far", "images", "shares", "tree"):
         page = visit(name, width=760)
@@ -573,7 +557,6 @@ def test_no_text_is_cut_off_on_paper(visit: Open) -> None:
         assert cut == []
 
 
-@in_full
 def test_everything_can_be_done_with_the_keyboard(visit: Open) -> None:
     page = visit("blobs", reduced_motion="reduce")
     focused = []
@@ -605,7 +588,6 @@ def test_everything_can_be_done_with_the_keyboard(visit: Open) -> None:
     assert page.locator(":focus").get_attribute("aria-pressed") == "false"
 
 
-@in_full
 def test_curves_are_read_at_the_pointer(visit: Open) -> None:
     page = visit("blobs")
     plot = page.locator("[data-curve='objective'] .plot")
@@ -617,7 +599,6 @@ def test_curves_are_read_at_the_pointer(visit: Open) -> None:
     assert page.locator("[data-curve='clusters'] output").inner_text() == "5 at epoch 1"
 
 
-@in_full
 def test_the_dark_setting_is_followed(visit: Open) -> None:
     page = visit("blobs", color_scheme="dark")
     background = "getComputedStyle(document.body).backgroundColor"
@@ -628,7 +609,8 @@ def test_the_dark_setting_is_followed(visit: Open) -> None:
     assert pixels(page) != drawn
 
 
-@pytest.mark.parametrize(("name", "width"), rotated(["blobs", "images", "long", "hostile"], [360, 800]))
+@pytest.mark.parametrize("width", [360, 800])
+@pytest.mark.parametrize("name", ["blobs", "images", "long", "hostile"])
 def test_nothing_is_wider_than_the_screen(visit: Open, name: str, width: int) -> None:
     page = visit(name, width=width, height=740)
     assert overflow(page) <= 0
@@ -638,7 +620,6 @@ def test_nothing_is_wider_than_the_screen(visit: Open, name: str, width: int) ->
     assert overflow(page) <= 0
 
 
-@in_full
 def test_paper_is_light_and_has_no_controls(visit: Open) -> None:
     page = visit("blobs", color_scheme="dark")
     page.locator(".picks [data-pick='1']").click()
@@ -659,7 +640,6 @@ def test_paper_is_light_and_has_no_controls(visit: Open) -> None:
     assert b"/Subtype /Image" in paper
 
 
-@in_full
 def test_tables_are_read_without_javascript(visit: Open) -> None:
     page = visit("blobs", java_script_enabled=False)
     assert page.locator(".clusters tbody tr:visible").count() == 3
@@ -670,7 +650,6 @@ def test_tables_are_read_without_javascript(visit: Open) -> None:
     assert "needs JavaScript" in page.locator("#map noscript").inner_text()
 
 
-@in_full
 def test_fifty_thousand_samples_stay_fluid(visit: Open) -> None:
     page = visit("many")
     x, y = locate(page, 0)

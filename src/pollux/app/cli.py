@@ -15,8 +15,9 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
+from pollux import __version__
 from pollux.app.console import BAD_INPUT, GOOD, OUR_FAULT, STOPPED, ReaderLeftError, open_output, printable, say
 from pollux.app.signals import ENDING, handle_signals, hold_signals, interrupt, on_stop
 from pollux.errors import InputError, command_line, did_you_mean
@@ -197,7 +198,7 @@ def parser(chosen: str | None = None) -> argparse.ArgumentParser:
         epilog="Start with: pollux fit data.csv, then: pollux report runs/data",
         allow_abbrev=False,
     )
-    top.add_argument("--version", action=Version, nargs=0, help="show the version and leave")
+    top.add_argument("--version", action="version", version=f"pollux {__version__}", help="show the version and leave")
     commands = top.add_subparsers(dest="command", metavar="COMMAND")
     for name, (module, described) in COMMANDS.items():
         if name == chosen:
@@ -206,13 +207,3 @@ def parser(chosen: str | None = None) -> argparse.ArgumentParser:
         else:
             commands.add_parser(name, help=described)
     return top
-
-
-class Version(argparse.Action):
-    """Looks the version up only when it is asked for."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        from importlib.metadata import version
-
-        print(f"pollux {version('pollux')}")
-        parser.exit()

@@ -10,12 +10,11 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from pollux import names
+from pollux import __version__, names
 from pollux.app.console import DIVERGED, FORMATS, GOOD, SILENT, STOPPED, Console, counted, printable, say
 from pollux.app.settings import (
     COLUMNS,
@@ -489,7 +488,7 @@ def _write_results(
             note = f"{REPORT} showed an older model and was removed: make it again, pollux report."
             training["notes"].append(note)
         summary = {
-            "pollux": version("pollux"),
+            "pollux": __version__,
             "model": data.settings.model,
             "recipe": data.settings.recipe,
             **of_rows,
@@ -517,7 +516,7 @@ def _write_results(
 
 
 def _toml(settings: Settings) -> str:
-    header = f"{MADE_BY} {version('pollux')}. To repeat the run: pollux fit --config run.toml\n"
+    header = f"{MADE_BY} {__version__}. To repeat the run: pollux fit --config run.toml\n"
     return header + settings.to_toml()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib.metadata
 import itertools
 import json
 import logging
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
+from pollux import __version__
 from pollux.data.encoding import ArrayEncoding, ColumnEncoding, Date, Number, TableEncoding
 from pollux.data.scaling import FittedScaling, FittedTransformer, prepared
 from pollux.errors import InputError
@@ -149,9 +149,8 @@ def _make_tree(tree: GeminiTree) -> bytes:
     made = onnx.helper.make_graph(graph.nodes, "pollux", graph.inputs, outputs, graph.constants)
     opset = [onnx.helper.make_opsetid("", OPSET)]
     model = onnx.helper.make_model(made, opset_imports=opset, ir_version=IR_VERSION, producer_name="pollux")
-    version = importlib.metadata.version("pollux")
     names = json.dumps(list(map(str, getattr(tree, "feature_names_in_", range(d)))), ensure_ascii=False)
-    onnx.helper.set_model_props(model, {"numbers": names, "missing": "tree", "pollux_version": version})
+    onnx.helper.set_model_props(model, {"numbers": names, "missing": "tree", "pollux_version": __version__})
     content: bytes = model.SerializeToString(deterministic=True)
     onnx.checker.check_model(content, full_check=True)
     return content
@@ -256,7 +255,7 @@ def _assemble(fitted: Fitted, translated: Any, dtype: torch.dtype) -> Any:
     if any(node.domain == ML for node in graph.nodes):
         model.opset_import.append(onnx.helper.make_opsetid(ML, ML_OPSET))
     model.ir_version = IR_VERSION
-    model.producer_name, model.producer_version = "pollux", importlib.metadata.version("pollux")
+    model.producer_name, model.producer_version = "pollux", __version__
     onnx.helper.set_model_props(model, _metadata(fitted))
     return model
 
@@ -287,7 +286,7 @@ def _metadata(fitted: Fitted) -> dict[str, str]:
         content["outliers"] = {str(share): fitted.prototypes.threshold(share) for share in _SHARES}
     texts_by_key = {name: json.dumps(value, ensure_ascii=False) for name, value in content.items()}
     missing = fitted.missing if encoding is None else encoding.missing
-    return {**texts_by_key, "missing": missing, "pollux_version": importlib.metadata.version("pollux")}
+    return {**texts_by_key, "missing": missing, "pollux_version": __version__}
 
 
 def _describe(fitted: Fitted) -> str:

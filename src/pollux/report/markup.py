@@ -8,7 +8,6 @@ import hashlib
 import json
 import math
 import re
-from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from typing import Any
 
@@ -16,6 +15,8 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from numpy.typing import NDArray
+
+from pollux import __version__
 
 # Control characters have no place in HTML; a lone half of a surrogate pair cannot be written as UTF-8.
 UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -32,7 +33,7 @@ def environment(package: str = "pollux.report") -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.globals.update(asset=asset, made_by=made_by)
+    made.globals.update(asset=asset, version=__version__)
     made.filters["digest"] = digest
     return made
 
@@ -51,14 +52,6 @@ def asset(*names: str) -> Markup:
 def digest(text: str) -> str:
     """'sha256-…': by which a content security policy knows a script or a style sheet."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
-
-
-def made_by() -> str:
-    """'Written by Pollux 0.1.0'; without a number where the package was not installed."""
-    try:
-        return f"Written by Pollux {version('pollux')}"
-    except PackageNotFoundError:
-        return "Written by Pollux"
 
 
 def plain(value: object) -> str:
