@@ -155,7 +155,7 @@ def test_what_is_no_date_is_none(form: str) -> None:
     assert np.isnan(read_times(pa.array(texts), form)).all()
 
 
-DAYS = np.arange(np.datetime64("2012-01-01"), np.datetime64("2012-01-01") + 20 * N, 20)
+DAYS = np.datetime64("2012-01-01") + np.arange(0, 20 * N, 20).astype("timedelta64[D]")
 SPELLED = {
     "dates": pa.array(DAYS),
     "times": pa.array(DAYS.astype("datetime64[s]")),
@@ -188,10 +188,10 @@ def test_facets_are_those_along_which_dates_vary() -> None:
 
     assert facets("2020-01-01T00:00:00", 5, "h") == "year, weekday, time of day"
     assert facets("2020-01-01T00:00:00", 7, "m") == "time of day"
-    months = np.datetime64("2000-01") + np.arange(N)
+    months = np.datetime64("2000-01") + np.arange(N).astype("timedelta64[M]")
     assert decided(pa.array(months.astype("datetime64[D]")))[2] == "year, season"
     assert decided(pa.array((months + 1).astype("datetime64[D]") - 1))[2] == "year, season"
-    years = np.datetime64("1980") + np.arange(N)
+    years = np.datetime64("1980") + np.arange(N).astype("timedelta64[Y]")
     assert decided(pa.array(years.astype("datetime64[D]")))[2] == "year"
 
 
@@ -202,7 +202,7 @@ def test_the_first_of_january_is_no_season_where_it_stands_for_a_year() -> None:
     placeholders[::5] = placeholders[::5].astype("datetime64[Y]")
     assert decided(pa.array(placeholders))[2] == "year; many on 1 January, which tells no season"
     # Quarters begin on that day too.
-    quarters = (np.datetime64("1990-01") + 3 * np.arange(N)).astype("datetime64[D]")
+    quarters = (np.datetime64("1990-01") + 3 * np.arange(N).astype("timedelta64[M]")).astype("datetime64[D]")
     assert decided(pa.array(quarters))[2] == "year, season"
 
 

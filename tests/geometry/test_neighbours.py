@@ -429,7 +429,7 @@ def test_of_more_parts_than_vectors_the_largest_have_one(monkeypatch: pytest.Mon
 
 
 def test_parts_that_hardly_hold_together_count_as_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    blocks = scipy.sparse.block_diag([np.ones((60, 60)) - np.eye(60)] * 3).tolil()
+    blocks = scipy.sparse.block_diag([scipy.sparse.coo_array(np.ones((60, 60)) - np.eye(60))] * 3).tolil()
     blocks[0, 60] = blocks[60, 0] = blocks[60, 120] = blocks[120, 60] = 1e-12
     monkeypatch.setattr(spectral, "_DENSE_UP_TO", 10)
     values, _ = eigenvectors(scipy.sparse.csr_array(blocks), 3)

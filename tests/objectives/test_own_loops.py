@@ -189,7 +189,7 @@ def test_paths_may_be_copied_but_not_outlived() -> None:
         torch.ops.pollux.solve_transport(shares, shares, once.nodes, number)
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.trace. is deprecated:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.torch.jit.trace. is deprecated")
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")  # Shapes are constants in a trace.
 @every_row
 def test_jit_trace(row: str) -> None:

@@ -164,7 +164,8 @@ def _parsed_times(text: Any, pattern: str) -> NDArray[np.float64]:
     good &= ~has_half | ((hour >= 1) & (hour <= 12))
     hour = np.where(has_half, hour % 12 + 12 * is_afternoon, hour)
     months = np.where(good, (year - 1970) * 12 + month - 1, 0).astype("datetime64[M]")
-    good &= day <= ((months + 1).astype("datetime64[D]") - months.astype("datetime64[D]")).astype(np.float64)
+    after = months + np.timedelta64(1, "M")
+    good &= day <= (after.astype("datetime64[D]") - months.astype("datetime64[D]")).astype(np.float64)
     days = months.astype("datetime64[D]").astype(np.float64) + day - 1
     seconds = days * DAY + hour * 3600 + minute * 60 + second
     zone = part("z")
