@@ -9,6 +9,7 @@
 # Before a release
 #   make dist             the source archive and the wheel, into dist/
 #   make test-lowest      all tests with the oldest releases that pyproject.toml allows, in .venv-lowest
+#   make test-newest      all tests with the newest releases, in .venv-newest; PYTHON=python3.13 for another Python
 #   make test-faults      all tests with all kills, signals, damaged files and full disks, and those that take long
 #   make test-portable    all tests twice, as on other machines: processors, threads, order, user, busy cores
 #   make test-laws        the laws that hold for any data, on random data that no run has tried before
@@ -42,7 +43,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(B
 SPEED := speed core transport files scale
 QUALITY := quality accuracy selection explain guide embeddings
 
-.PHONY: help demo docs check test dist test-lowest test-faults test-portable test-laws test-browser fuzz bench $(addprefix bench-,$(SPEED) $(QUALITY)) pages clean
+.PHONY: help demo docs check test dist test-lowest test-newest test-faults test-portable test-laws test-browser fuzz bench $(addprefix bench-,$(SPEED) $(QUALITY)) pages clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p; /^PYTHON/q' Makefile
@@ -73,11 +74,13 @@ dist: .venv/installed-dev
 	$(BIN)/twine check --strict dist/*
 
 # pip has no way to ask for the oldest releases; uv has.
-test-lowest:
-	test -x .venv-lowest/bin/python || $(PYTHON) -m venv .venv-lowest
-	.venv-lowest/bin/python -m pip install --quiet uv
-	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest/bin/python --resolution lowest-direct --editable ".[test]"
-	$(subst $(BIN),.venv-lowest/bin,$(PYTEST))
+test-lowest: RESOLUTION := lowest-direct
+test-newest: RESOLUTION := highest
+test-lowest test-newest: test-%:
+	test -x .venv-$*/bin/python || $(PYTHON) -m venv .venv-$*
+	.venv-$*/bin/python -m pip install --quiet uv
+	.venv-$*/bin/uv pip install --quiet --python .venv-$*/bin/python --upgrade --resolution $(RESOLUTION) --editable ".[test]"
+	$(subst $(BIN),.venv-$*/bin,$(PYTEST))
 
 test-faults: .venv/installed-dev
 	POLLUX_FAULTS=full $(PYTEST)
