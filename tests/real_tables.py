@@ -59,7 +59,7 @@ def column_of(evidence: dict[str, Any], rows: int) -> Any:
     if "form" in evidence:
         first, last = (np.datetime64(evidence[end]) for end in ("low", "high"))
         days = first + ((last - first).astype(int) * np.linspace(0, 1, n)).astype("timedelta64[D]")
-        every = np.arange(first, last + 1)
+        every = np.arange(first, last + np.timedelta64(1, "D"))
         every = every[np.isin(every.astype("datetime64[M]").astype(int) % 12, evidence["months"])]
         if evidence["monthly"]:
             every = every[every == every.astype("datetime64[M]").astype("datetime64[D]")]
