@@ -29,7 +29,7 @@ from pollux.errors import InputError, option, warn
 from pollux.geometry import Geometry, Kind, Precomputed, resolve
 from pollux.models import activations, build
 from pollux.objectives import DIVERGENCES, PENALTIES, Divergence, Gemini
-from pollux.objectives.penalties import Penalty
+from pollux.objectives.penalties import Penalty, as_penalty
 from pollux.recipes import METHOD, PLAIN, RECIPES, UNKNOWN, VISION, DataKind, choose_hidden, choose_restarts
 
 NOT_IN_FILE = "not in the file"
@@ -559,7 +559,7 @@ def resolve_penalties(penalties: Any) -> tuple[tuple[Penalty, float], ...]:
             raise ValueError(f"Unknown penalty {penalty!r}. Valid names: {', '.join(PENALTIES)}; or a function.")
         if not _is_number(weight) or not 0 <= weight < math.inf:
             raise ValueError(f"The weight of penalty {penalty!r} must be a number of at least 0, not {weight!r}.")
-        resolved.append((PENALTIES[penalty] if isinstance(penalty, str) else penalty, float(weight)))
+        resolved.append((as_penalty(penalty), float(weight)))
     return tuple(resolved)
 
 
@@ -669,6 +669,11 @@ def _check_parameters(given: Mapping[str, Any], is_free: bool) -> None:
         value = given[name]
         if not _is_number(value) or not least <= value < math.inf:
             raise ValueError(f"{name} must be a {what}, not {value!r}.")
+    if given["batch_size"] == 1:
+        raise ValueError(
+            f"{option('batch_size', 1)} compares a sample with itself, and every objective of one sample is 0: "
+            "take several for each cluster."
+        )
     if given["init"] == "kmeans++" and not is_free:
         raise ValueError(f"{option('init', 'kmeans++')} starts a free table only; for a network, use kmeans or graph.")
     if not isinstance(given["compile"], bool | np.bool_):

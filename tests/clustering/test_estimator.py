@@ -6,6 +6,7 @@ import contextlib
 import copy
 import functools
 import io
+import math
 import os
 import pickle
 import stat
@@ -937,6 +938,42 @@ def test_a_penalty_may_be_the_users() -> None:
 
     fitted = clustering(penalties={prefers_the_first: 100.0}, max_epochs=100, learning_rate=0.1).fit(X)
     assert fitted.n_clusters_ == 1
+
+
+def test_penalties_of_the_users_see_one_model_at_a_time() -> None:
+    """As if each restart were trained alone, whatever is trained together."""
+    seen = set()
+
+    def equal_sizes(model: Any, inputs: Tensor, log_p: Tensor, weight: Any, generator: Any) -> Tensor:
+        seen.add(log_p.ndim)
+        torch.testing.assert_close(model(inputs), log_p)
+        torch.testing.assert_close(model.each(inputs), log_p)
+        assert len(model.parameters()) == 4
+        shares = log_p.exp().mean(0)
+        return (shares * shares.log()).sum() + math.log(3)
+
+    for n_init in (1, 3):
+        own = clustering(model="mlp", n_init=n_init, penalties={equal_sizes: 5.0}).fit(X)
+        named = clustering(model="mlp", n_init=n_init, penalties={"balance": 5.0}).fit(X)
+        np.testing.assert_allclose(own.predict_proba(X), named.predict_proba(X), atol=1e-4)
+    assert seen == {2}
+
+
+@pytest.mark.parametrize("n_init", [1, 2])
+def test_what_is_wrong_with_a_penalty_is_said(n_init: int) -> None:
+    def fit(penalty: Any) -> None:
+        clustering(model="mlp", n_init=n_init, penalties={penalty: 1.0}, max_epochs=1).fit(X)
+
+    def of_samples(model: Any, inputs: Tensor, log_p: Tensor, weight: Any, generator: Any) -> Tensor:
+        return log_p[:, 0]
+
+    fit(lambda model, inputs, log_p, weight, generator: 1.0)
+    with pytest.raises(ValueError, match=r"of_samples must return one number, not values of shape \(\d+,\)"):
+        fit(of_samples)
+    with pytest.raises(TypeError, match="must return a number, not NoneType"):
+        fit(lambda model, inputs, log_p, weight, generator: None)
+    with pytest.raises(TypeError, match=r"called with \(model, inputs, log_p, sample_weight, generator\), which len "):
+        fit(len)
 
 
 def test_virtual_adversaries_need_inputs_to_move() -> None:

@@ -190,7 +190,10 @@ def test_facets_are_those_along_which_dates_vary() -> None:
     assert facets("2020-01-01T00:00:00", 7, "m") == "time of day"
     months = np.datetime64("2000-01") + np.arange(N).astype("timedelta64[M]")
     assert decided(pa.array(months.astype("datetime64[D]")))[2] == "year, season"
-    assert decided(pa.array((months + np.timedelta64(1, "M")).astype("datetime64[D]") - np.timedelta64(1, "D")))[2] == "year, season"
+    assert (
+        decided(pa.array((months + np.timedelta64(1, "M")).astype("datetime64[D]") - np.timedelta64(1, "D")))[2]
+        == "year, season"
+    )
     years = np.datetime64("1980") + np.arange(N).astype("timedelta64[Y]")
     assert decided(pa.array(years.astype("datetime64[D]")))[2] == "year"
 

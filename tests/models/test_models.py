@@ -273,13 +273,13 @@ def test_users_module_is_copied_with_its_weights() -> None:
         assert torch.equal(value, before[name]), name
 
 
-def test_restarts_of_a_users_module_have_new_weights() -> None:
+def test_restarts_of_a_users_module_begin_with_its_weights_and_then_have_new_ones() -> None:
     users = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2))
     before = {name: value.clone() for name, value in users.state_dict().items()}
     modules = build(users, (3,), 2, count=3)
     assert len({id(module) for module in modules}) == 3
     for i, module in enumerate(modules):
-        assert not same_weights(module, users)
+        assert same_weights(module, users) == (i == 0)
         assert not any(same_weights(module, other) for other in modules[:i])
         assert output(module, 4, 3).isfinite().all()
     for name, value in users.state_dict().items():
@@ -289,7 +289,7 @@ def test_restarts_of_a_users_module_have_new_weights() -> None:
 def test_restarts_forget_running_statistics() -> None:
     users = nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2))
     output(users, 8, 3)
-    for module in build(users, (3,), 2, count=2):
+    for module in build(users, (3,), 2, count=3)[1:]:
         assert not bool(module[0].running_mean.any())
         assert int(module[0].num_batches_tracked) == 0
 
@@ -319,7 +319,8 @@ def test_restarts_of_a_module_that_cannot_be_reset_are_refused() -> None:
 
 
 def test_restarts_use_a_modules_own_reset() -> None:
-    first, second = build(Resettable(), (3,), 2, count=2)
+    given, first, second = build(Resettable(), (3,), 2, count=3)
+    assert bool((given.get_parameter("scale") == 1).all())
     assert not torch.equal(first.get_parameter("scale"), second.get_parameter("scale"))
     assert not torch.equal(first.get_parameter("linear.weight"), second.get_parameter("linear.weight"))
 

@@ -195,6 +195,6 @@ def test_processes_that_have_different_rows_say_so(two: Team) -> None:
         assert all("have different rows" in str(answer) for answer in two.run(fit))
 
 
-def test_batches_that_are_too_small_are_refused(two: Team) -> None:
-    answers = two.run(fits.fit_rows, {"batch_size": 1})
+def test_batches_that_are_too_small_are_refused(three: Team) -> None:
+    answers = three.run(fits.fit_rows, {"batch_size": 2})
     assert all("processes share batches" in str(answer) for answer in answers)

@@ -188,7 +188,7 @@ class Settings:
         auto=int,
         short="epochs",
     )
-    batch_size: int | str = setting("auto", TRAINING, "rows of a step", least=1, auto=int)
+    batch_size: int | str = setting("auto", TRAINING, "rows of a step", least=2, auto=int)
     reshuffle_every: int | str = setting(
         "auto", TRAINING, "epochs for which batches keep their rows", least=1, auto=int
     )

@@ -36,8 +36,8 @@ def build(
     Parameters
     ----------
     model : str, nn.Module or callable
-        A name of ``MODELS``; a module, which is copied, with its weights for a single training and with
-        new ones for restarts; or a factory ``(n_features or shape, n_clusters) → nn.Module``.
+        A name of ``MODELS``; a module, which is copied, once with its weights and for further restarts with new ones;
+        or a factory ``(n_features or shape, n_clusters) → nn.Module``.
     shape : tuple of int
         Shape of one sample.
     n_clusters, count : int
@@ -46,7 +46,7 @@ def build(
         Options of a named model.
     """
     if isinstance(model, nn.Module):
-        return [copy.deepcopy(model)] if count == 1 else [_restarted(model) for _ in range(count)]
+        return [copy.deepcopy(model), *(_restarted(model) for _ in range(count - 1))]
     if isinstance(model, str):
         if model not in MODELS:
             raise ValueError(

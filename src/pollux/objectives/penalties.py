@@ -1,17 +1,20 @@
 """Penalties that join the loss: what the objective alone does not ask of a model.
 
-A penalty is a function ``penalty(model, inputs, log_p, sample_weight, generator)`` that returns (…), one
-value for each model trained, to be made small. ``model(inputs)`` gives log-probabilities (…, n, K) and
-``model.each(inputs)`` does so for inputs (…, n, …) that differ between the models trained together. One with an
-attribute ``uses_spacing`` is also given ``spacing`` (n,): the distance of each sample to its 10th nearest neighbour.
+A penalty is a function ``penalty(model, inputs, log_p, sample_weight, generator)`` of log-probabilities (n, K) that
+returns a number, to be made small. Those of this module take (…, n, K) of models that are trained together, and return
+(…), one value for each; of a user's own :class:`OwnPenalty` makes such a one. ``model(inputs)`` gives log-probabilities
+and ``model.each(inputs)`` does so for inputs (…, n, …) that differ between the models. One with an attribute
+``uses_spacing`` is also given ``spacing`` (n,): the distance of each sample to its 10th nearest neighbour.
 """
 
 from __future__ import annotations
 
+import inspect
 import math
+import numbers
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -143,6 +146,53 @@ class LocalVat:
         return vat(model, inputs, log_p, sample_weight, generator, radius=radius, probe=probe, steps=self.steps)
 
 
+@dataclass(frozen=True)
+class OwnPenalty:
+    """A penalty of the user's, asked about one model after the other: log-probabilities are always (n, K).
+
+    Parameters
+    ----------
+    function : callable
+        ``(model, inputs, log_p, sample_weight, generator) → number``.
+    """
+
+    function: Callable[..., Any]
+
+    def __post_init__(self) -> None:
+        try:
+            given = inspect.signature(self.function)
+        except ValueError:  # Some that are compiled have none.
+            return
+        try:
+            given.bind(*range(5), **{"spacing": None} if self.uses_spacing else {})
+        except TypeError as error:
+            wanted = "(model, inputs, log_p, sample_weight, generator)"
+            raise TypeError(f"A penalty is called with {wanted}, which {self.name} does not take: {error}.") from None
+
+    @property
+    def name(self) -> str:
+        return getattr(self.function, "__name__", type(self.function).__name__)
+
+    @property
+    def uses_spacing(self) -> bool:
+        return bool(getattr(self.function, "uses_spacing", False))
+
+    def __call__(self, model: Any, inputs: Tensor, log_p: Tensor, *further: Any, **also: Any) -> Tensor:
+        if log_p.ndim == 2:
+            return self._number(self.function(model, inputs, log_p, *further, **also), log_p)
+        values = [self.function(model.alone(r), inputs, own, *further, **also) for r, own in enumerate(log_p)]
+        return torch.stack([self._number(value, log_p) for value in values])
+
+    def _number(self, value: Any, log_p: Tensor) -> Tensor:
+        if not isinstance(value, Tensor) and not isinstance(value, numbers.Real):
+            raise TypeError(f"The penalty {self.name} must return a number, not {type(value).__name__}.")
+        value = torch.as_tensor(value, device=log_p.device)
+        if value.numel() != 1:
+            shape = tuple(value.shape)
+            raise ValueError(f"The penalty {self.name} must return one number, not values of shape {shape}.")
+        return value.reshape(())
+
+
 def _unit(direction: Tensor, sample_ndim: int) -> Tensor:
     """Each sample's direction, its last ``sample_ndim`` dimensions, at length one."""
     dims = tuple(range(-sample_ndim, 0))
@@ -178,3 +228,10 @@ PENALTIES: dict[str, Penalty] = {
     "balance": balance,
     "weight_decay": weight_decay,
 }
+
+
+def as_penalty(penalty: str | Penalty) -> Penalty:
+    """A penalty by its name, or of a function."""
+    if isinstance(penalty, str):
+        return PENALTIES[penalty]
+    return penalty if penalty in PENALTIES.values() or isinstance(penalty, LocalVat) else OwnPenalty(penalty)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -104,6 +105,23 @@ class SingleModel(Trainable):
         """The module is trained in place."""
 
 
+@dataclass(frozen=True)
+class One:
+    """One of several models, as a penalty sees it."""
+
+    forward: Callable[[Tensor], Tensor]
+    own: list[Tensor]
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        return self.forward(inputs)
+
+    def each(self, inputs: Tensor) -> Tensor:
+        return self.forward(inputs)
+
+    def parameters(self) -> list[Tensor]:
+        return self.own
+
+
 class StackedModels(Trainable):
     """R modules of one architecture as one: inputs (n, …) → log-probabilities (R, n, K).
 
@@ -136,6 +154,11 @@ class StackedModels(Trainable):
         """Log-probabilities of inputs (R, n, …), each model its own."""
         log_p: Tensor = self._each(self._stacked, inputs)
         return log_p
+
+    def alone(self, r: int) -> One:
+        """The model of number r."""
+        own = {name: value[r] for name, value in self._stacked.items()}
+        return One(lambda inputs: self._call(own, inputs), list(own.values()))
 
     def parameters(self) -> list[Tensor]:
         """What the optimiser may change, stacked."""
