@@ -186,11 +186,11 @@ class OwnPenalty:
     def _number(self, value: Any, log_p: Tensor) -> Tensor:
         if not isinstance(value, Tensor) and not isinstance(value, numbers.Real):
             raise TypeError(f"The penalty {self.name} must return a number, not {type(value).__name__}.")
-        value = torch.as_tensor(value, device=log_p.device)
-        if value.numel() != 1:
-            shape = tuple(value.shape)
+        number: Tensor = torch.as_tensor(value, device=log_p.device)
+        if number.numel() != 1:
+            shape = tuple(number.shape)
             raise ValueError(f"The penalty {self.name} must return one number, not values of shape {shape}.")
-        return value.reshape(())
+        return number.reshape(())
 
 
 def _unit(direction: Tensor, sample_ndim: int) -> Tensor:
