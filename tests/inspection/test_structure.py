@@ -22,6 +22,7 @@ from pollux.inspection.structure import (
     dip,
     fill_steps,
     look_for_structure,
+    unroll_circles,
 )
 
 LINEAR = {"model": "linear", "objective": "mmd_ova", "n_init": 1, "init": "kmeans", "max_epochs": 2, "random_state": 0}
@@ -225,3 +226,50 @@ def test_the_command_line_tells_it(tmp_path: Path) -> None:
     assert out.index("structure: none") < out.index("probability"), "before what could be taken for evidence"
     assert "confidence" not in out
     assert '"grade": "none"' in (tmp_path / "run" / "summary.json").read_text()
+
+
+# Dates
+
+
+def dated(days: int, per_day: bool = False, bursts: bool = False, n: int = 400) -> pd.DataFrame:
+    """Numbers of no structure beside points in time."""
+    random = np.random.default_rng(5)
+    when = random.integers(0, days, n).astype(np.float64)
+    if bursts:
+        when = random.choice([40.0, 220.0], n) + random.normal(scale=8.0, size=n)
+    if per_day:
+        when += random.uniform(size=n)
+    frame = pd.DataFrame(random.normal(size=(n, 3)), columns=["x", "y", "z"])
+    frame["when"] = pd.Timestamp("2021-01-01") + pd.to_timedelta((when * 86_400).round(), unit="s")
+    return frame
+
+
+@pytest.mark.parametrize(("days", "per_day"), [(365, False), (1096, False), (60, False), (365, True), (3, True)])
+def test_random_dates_have_no_clusters(days: int, per_day: bool) -> None:
+    """Seasons, days of the week and hours are rings, which mixtures fit better than a single cluster."""
+    found = GeminiClustering(4, random_state=0).fit(dated(days, per_day)).structure_
+    assert found is not None
+    assert found.grade == "none", found
+
+
+def test_dates_of_two_seasons_have_clusters() -> None:
+    found = GeminiClustering(2, random_state=0).fit(dated(365, bursts=True)).structure_
+    assert found is not None
+    assert found.grade != "none"
+
+
+def test_circles_become_angles_and_others_stay() -> None:
+    random = np.random.default_rng(0)
+    angles = random.uniform(0, 2 * np.pi, 300)
+    ring = np.stack([3 * np.cos(angles) + 1, np.sin(angles) / 5], axis=1)
+    binary = random.integers(0, 2, (300, 2)).astype(np.float64)
+    plain = np.column_stack([random.normal(size=(300, 2)), binary, np.ones(300)])
+    assert unroll_circles(plain) is plain
+    flat = unroll_circles(np.column_stack([plain, ring]))
+    np.testing.assert_array_equal(flat[:, :5], plain)
+    assert not flat[:, 6].any()
+    steps = np.diff(np.sort(angles), append=np.sort(angles)[0] + 2 * np.pi)
+    assert np.ptp(flat[:, 5]) * np.pi / np.sqrt(3) == pytest.approx(2 * np.pi - steps.max(), abs=1e-6)
+    # Which another column goes through.
+    through = np.column_stack([angles + 2 * np.pi * random.integers(0, 3, 300), ring])
+    assert not unroll_circles(through)[:, 1:].any()

@@ -53,6 +53,12 @@ _MOST_COLUMNS, _COMPONENTS = 16, 10
 _SMALLEST_COMPONENT, _SMALLEST_REST = 1e-3, 1e-2
 # Of more clusters, so many components are enough to tell them from one.
 _MOST_COMPONENTS = 40
+# Columns are a circle that are so near to one, with so many places of it taken: four lie on an ellipse by chance.
+_OFF_CIRCLE = 1e-4
+_FEWEST_ANGLES = 7
+_MOST_UNROLLED = 200
+# That of angles that are spread evenly.
+_DEVIATION = math.pi / math.sqrt(3)
 _FOLDS, _FEWEST = 5, 20
 _REGULARISATION = 0.05
 _SKEWED, _MOST_POWERS = 1.0, 100
@@ -174,6 +180,51 @@ def fill_steps(X: NDArray[Any], seed: int = 0) -> Points:
     return filled
 
 
+def unroll_circles(X: Points) -> Points:
+    """Samples (n, d) of which columns side by side that are a circle become its angle, and nothing.
+
+    Where in a cycle a date lies is two columns, a cosine and a sine: a ring, which no cluster is, though mixtures fit
+    it better than any null model. It is cut where it is emptiest. Nothing is left of a cycle that another column goes
+    through, as years go through seasons: that column tells the same.
+    """
+    n, d = X.shape
+    flat = X
+    for first in range(d - 1) if d <= _MOST_UNROLLED else ():
+        angles = _angles(X[:, first], X[:, first + 1])
+        if angles is None:
+            continue
+        if flat is X:
+            flat = np.array(X)
+        ordered = np.sort(angles)
+        widest = int(np.diff(ordered, append=ordered[0] + 2 * math.pi).argmax())
+        others = np.delete(X, [first, first + 1], axis=1).T
+        is_known = any(_goes_through(column, angles) for column in others)
+        cut = ordered[(widest + 1) % n]
+        flat[:, first] = 0.0 if is_known else (angles - cut) % (2 * math.pi) / _DEVIATION
+        flat[:, first + 1] = 0.0
+    return flat
+
+
+def _angles(a: Points, b: Points) -> Points | None:
+    """The angles (n,) of points that lie on an ellipse along the axes; None where they do not."""
+    terms = np.stack([a * a, b * b, a, b], axis=1)
+    for some in (terms[:_FEWEST], terms):
+        weights = np.linalg.lstsq(some, np.ones(len(some)), rcond=None)[0]
+        if np.abs(some @ weights - 1).max() > _OFF_CIRCLE:
+            return None
+    if weights[:2].min() <= 0 or len(np.unique(terms, axis=0)) < _FEWEST_ANGLES:
+        return None
+    centre = -weights[2:] / (2 * weights[:2])
+    return np.arctan2((b - centre[1]) * math.sqrt(weights[1]), (a - centre[0]) * math.sqrt(weights[0]))
+
+
+def _goes_through(column: Points, angles: Points) -> bool:
+    """Whether angles (n,) turn steadily, and not too often to be seen, from the least to the greatest of a column."""
+    steps = np.diff(angles[np.argsort(column, kind="stable")])
+    steps = (steps + math.pi) % (2 * math.pi) - math.pi
+    return bool(np.cos(steps).mean() > 0.9 and np.abs(steps).sum() < 2 * math.pi * _MOST_COMPONENTS)
+
+
 def look_for_structure(
     X: Points,
     log_p: Callable[[Points], Points],
@@ -196,14 +247,17 @@ def look_for_structure(
 
     filled = fill_steps(X)
     apart = separation(log_p(filled), neighbour_edges(filled, n_clusters))
-    found = Structure.of(apart, *compare(X, filled))
+    flat = unroll_circles(X)
+    straight = filled if flat is X else fill_steps(flat)
+    found = Structure.of(apart, *compare(flat, straight))
     category = restated_category(X, log_p(X).argmax(1), columns or {})
     if found.grade == "none" or not category or columns is None:
         return found
     others = np.delete(np.arange(X.shape[1]), columns[category])
     if not len(others):
         return found
-    return replace(found, category=category, others=Structure.of(0.0, *compare(X[:, others], filled[:, others])))
+    besides = Structure.of(0.0, *compare(flat[:, others], straight[:, others]))
+    return replace(found, category=category, others=besides)
 
 
 def restated_category(X: Points, labels: Labels, columns: Mapping[str, Sequence[int]]) -> str:

@@ -42,6 +42,7 @@ from pollux.inspection.structure import (
     independent_columns,
     neighbour_edges,
     separation,
+    unroll_circles,
 )
 from pollux.metrics import adjusted_rand_index, pairwise_agreement
 from pollux.progress import Stage, show_progress
@@ -205,9 +206,11 @@ def search(
             f"Subsamples have {size} of {len(X)} rows, too few for {largest} clusters: ask for fewer clusters or take "
             f"more rows."
         )
-    kept = independent_columns(X.reshape(len(X), -1))
+    straight = unroll_circles(X.reshape(len(X), -1))
+    kept = independent_columns(straight)
     if estimator is None:
-        X = fill_steps(X, _seed(random)).astype(np.float32)
+        seed = _seed(random)
+        X, straight = (fill_steps(each, seed).astype(np.float32) for each in (X, straight))
     kind = recognise_samples(select_samples(X, None, "cpu"))._replace(n=size)
     edges = neighbour_edges(X.reshape(len(X), -1), largest)
     surplus = _specs_of(estimator or default_surplus_estimator(), [largest], kind)
@@ -226,7 +229,7 @@ def search(
             if shown.is_shown:
                 shown.update(len(too_many) + done * len(own), detail=_describe_progress(ensembles))
     with Stage("null models"):
-        flat = X.reshape(len(X), -1)[:, kept]
+        flat = straight[:, kept]
         some = np.random.default_rng(_seed(random)).permutation(len(X))[:LOOKED_AT]
         evidence = compare_with_null(flat[some] if len(X) > LOOKED_AT else flat, candidates)
     measured = [
