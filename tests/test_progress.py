@@ -99,6 +99,26 @@ def test_a_loop_that_was_left_ends_with_its_stage(clock: list[float]) -> None:
         assert seen[-1] == []
 
 
+def test_a_log_has_a_line_a_minute_and_none_of_what_is_short(
+    clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = shown_in(io.StringIO(), monkeypatch)
+    with show_progress(every=60.0):
+        with Stage("training, epoch", 10, is_kept=True) as stage:
+            clock[0] += 59
+            stage.update(1)
+        assert not log.getvalue()
+        with Stage("training, epoch", 10, is_kept=True) as stage:
+            for done in range(1, 5):
+                clock[0] += 30
+                stage.update(done, detail="objective 0.5")
+    lines = log.getvalue().splitlines()
+    assert [line.split("  ")[0] for line in lines] == [f"training, epoch {done}/10" for done in (1, 3, 4)]
+    assert "left" in lines[0]
+    assert lines[-1].endswith("objective 0.5  120.0 s")
+    assert log.getvalue().isprintable() or "\r" not in log.getvalue()
+
+
 def test_without_anybody_looking_nothing_happens() -> None:
     with Stage("unseen", 3) as stage:
         stage.update(2)

@@ -144,16 +144,17 @@ def listen(listener: _Listener | None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def show_progress(enabled: bool = True) -> Iterator[None]:
+def show_progress(enabled: bool = True, every: float = _LINE) -> Iterator[None]:
     """In this context stages are shown on standard error, unless they are shown already.
 
-    On a terminal and in a notebook they are one line that changes; elsewhere a line every few seconds.
+    On a terminal and in a notebook they are one line that changes; elsewhere, as in a log, there is a line every so many
+    seconds.
     """
     # Without a console, as under pythonw, there is no standard error.
     if not enabled or sys.stderr is None or _subscriber.get() is not None:
         yield
         return
-    with _Display(sys.stderr) as display:
+    with _Display(sys.stderr, every) as display:
         yield from _with_subscriber(display)
 
 
@@ -168,23 +169,28 @@ def _with_subscriber(subscriber: _Subscriber) -> Iterator[None]:
 class _Display(_Subscriber):
     """A live line, or lines, in a stream: drawn when something changes, and by a thread while nothing does."""
 
-    def __init__(self, stream: Any) -> None:
+    def __init__(self, stream: Any, every: float = _LINE) -> None:
         super().__init__(self._draw_at_times)
         self._stream = stream
         # ipykernel's streams are no terminals, and yet go back to the beginning of a line.
         self._is_live = stream.isatty() or type(stream).__module__.startswith("ipykernel")
+        self._every = _REDRAW if self._is_live else every
+        # Where lines are rare, what takes less than the time between them leaves none.
+        self._is_rare = self._every > _LINE
         self._lock, self._ended = threading.RLock(), threading.Event()
         self._width = 0  # of what the live line shows
         self._drawn = time.monotonic()
 
     def __enter__(self) -> _Display:
         self._thread = threading.Thread(target=self._tick, daemon=True)
-        self._thread.start()
+        if not self._is_rare:
+            self._thread.start()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._ended.set()
-        self._thread.join()
+        if not self._is_rare:
+            self._thread.join()
         with self._lock:
             self._erase()
 
@@ -193,7 +199,8 @@ class _Display(_Subscriber):
             is_outermost = bool(self.stages) and self.stages[0] is old
             super().end(old)
             now = time.monotonic()
-            if old.is_kept or (is_outermost and now - old.begun >= _KEPT_FROM):
+            is_long = now - old.begun >= (self._every if self._is_rare else _KEPT_FROM)
+            if (old.is_kept and not self._is_rare) or ((old.is_kept or is_outermost) and is_long):
                 self._erase()
                 self._write(old.conclude(now) + "\n")
             elif is_outermost:
@@ -205,7 +212,7 @@ class _Display(_Subscriber):
 
     def _draw_at_times(self, stages: list[Stage]) -> None:
         now = time.monotonic()
-        if now - self._drawn < (_REDRAW if self._is_live else _LINE):
+        if now - self._drawn < self._every:
             return
         with self._lock:
             shown = [each for each in stages if now - each.begun >= _SHOWN_AFTER]

@@ -239,4 +239,4 @@ def test_a_run_of_other_columns_is_not_compared_with(run: Path) -> None:
     pd.DataFrame(np.random.default_rng(0).normal(size=(20, 2)), columns=["u", "v"]).to_csv("other.csv", index=False)
     good("fit", "other.csv", "--clusters", 2, "--epochs", 2, "--out", "else")
     message = refused("report", run, "--against", "else")
-    assert "else cannot be compared with: The model reads columns that are not there: 'u', 'v'." in message
+    assert "else. The model reads columns that are not there: 'u', 'v'." in message

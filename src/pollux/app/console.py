@@ -58,10 +58,6 @@ class Console:
     quiet: bool = False
     as_json: bool = False
 
-    @property
-    def shows_progress(self) -> bool:
-        return not self.quiet and sys.stderr.isatty()
-
     def echo(self, line: str) -> None:
         """Print a line for people."""
         if not (self.quiet or self.as_json):
@@ -78,8 +74,8 @@ class Console:
             say(f"note: {line}")
 
     def progress(self) -> AbstractContextManager[None]:
-        """A context in which a terminal shows what is done."""
-        return show_progress(self.shows_progress)
+        """A context in which a terminal shows what is done, and a log has a line a minute."""
+        return show_progress(not self.quiet, every=60.0)
 
 
 SILENT = Console(quiet=True)

@@ -93,18 +93,20 @@ def run(options: argparse.Namespace) -> int:
 
 def _compared(findings: Findings, run: Path, options: argparse.Namespace) -> Findings:
     """The findings of a run beside those of another run of the same rows, or its own of other rows."""
-    from pollux.app.run_folder import MODEL, find_data, read_settings
+    from pollux.app.run_folder import MODEL, UNFINISHED, find_data, model_path, read_settings
     from pollux.report import compare
 
     against = Path(options.against)
-    is_run = (against / MODEL).is_file() or against.suffix == Path(MODEL).suffix
+    is_run = any((against / each).exists() for each in (MODEL, UNFINISHED)) or against.suffix == Path(MODEL).suffix
+    if is_run:
+        model_path(against)
     file = find_data(run, read_settings(run), options.data, "pollux report RUN DATA") if is_run else against
     try:
         other = gather_findings(against if is_run else run, file, label="", axes="components", missing=options.missing)
         other = replace(other, notes=[note for note in other.notes if note != _OTHER_ROWS])
         found = compare(findings, other, name=against.name, same_samples=is_run)
     except ValueError as error:
-        raise InputError(f"{against} cannot be compared with: {error}") from error
+        raise InputError(f"The run cannot be compared with {against}. {error}") from error
     return replace(findings, comparison=found)
 
 

@@ -481,8 +481,8 @@ class Decisions(tuple[Decision, ...]):
     def lines(self, most: int) -> list[str]:
         """A heading, and a line for each column; one for several that are numbered and treated alike.
 
-        Of more lines than ``most``, those of columns that may be known classes come first, then those that are not
-        treated as most are.
+        Of more lines than ``most``, numbered columns share one wherever they stand, those of columns that may be known
+        classes come first, then those that are not treated as most are.
         """
 
         def treatment(each: Decision) -> tuple[str, str, str]:
@@ -493,6 +493,14 @@ class Decisions(tuple[Decision, ...]):
             names = [each.name for each in alike]
             names = [f"{names[0]} … {names[-1]}"] if len(names) >= _FEWEST_ALIKE else names
             found += [(name, kind, reason) for name in names]
+        if len(found) > most:
+            together: dict[tuple[str, str, str], list[str]] = {}
+            for each in self:
+                together.setdefault(treatment(each), []).append(each.name)
+            found = []
+            for (stem, kind, reason), names in together.items():
+                names = [f"{stem}… ({len(names):,})"] if len(names) >= _FEWEST_ALIKE else names
+                found += [(name, kind, reason) for name in names]
         if len(found) > most:
             (usual, _), *_ = Counter(kind for _, kind, _ in found).most_common(1)
             found.sort(key=lambda row: 0 if LIKE_A_CLASS in row[2] else 1 if row[1] != usual else 2)

@@ -180,7 +180,7 @@ def fill_steps(X: NDArray[Any], seed: int = 0) -> Points:
     return filled
 
 
-def unroll_circles(X: Points) -> Points:
+def unroll_circles(X: NDArray[np.floating]) -> NDArray[np.floating]:
     """Samples (n, d) of which columns side by side that are a circle become its angle, and nothing.
 
     Where in a cycle a date lies is two columns, a cosine and a sine: a ring, which no cluster is, though mixtures fit
@@ -205,7 +205,7 @@ def unroll_circles(X: Points) -> Points:
     return flat
 
 
-def _angles(a: Points, b: Points) -> Points | None:
+def _angles(a: NDArray[np.floating], b: NDArray[np.floating]) -> NDArray[np.floating] | None:
     """The angles (n,) of points that lie on an ellipse along the axes; None where they do not."""
     terms = np.stack([a * a, b * b, a, b], axis=1)
     for some in (terms[:_FEWEST], terms):
@@ -215,10 +215,10 @@ def _angles(a: Points, b: Points) -> Points | None:
     if weights[:2].min() <= 0 or len(np.unique(terms, axis=0)) < _FEWEST_ANGLES:
         return None
     centre = -weights[2:] / (2 * weights[:2])
-    return np.arctan2((b - centre[1]) * math.sqrt(weights[1]), (a - centre[0]) * math.sqrt(weights[0]))
+    return np.asarray(np.arctan2((b - centre[1]) * math.sqrt(weights[1]), (a - centre[0]) * math.sqrt(weights[0])))
 
 
-def _goes_through(column: Points, angles: Points) -> bool:
+def _goes_through(column: NDArray[np.floating], angles: NDArray[np.floating]) -> bool:
     """Whether angles (n,) turn steadily, and not too often to be seen, from the least to the greatest of a column."""
     steps = np.diff(angles[np.argsort(column, kind="stable")])
     steps = (steps + math.pi) % (2 * math.pi) - math.pi
@@ -247,7 +247,7 @@ def look_for_structure(
 
     filled = fill_steps(X)
     apart = separation(log_p(filled), neighbour_edges(filled, n_clusters))
-    flat = unroll_circles(X)
+    flat = np.asarray(unroll_circles(X), dtype=np.float64)
     straight = filled if flat is X else fill_steps(flat)
     found = Structure.of(apart, *compare(flat, straight))
     category = restated_category(X, log_p(X).argmax(1), columns or {})
