@@ -212,6 +212,11 @@ def test_texts_beside_which_little_is_are_clustered_by_the_shortest_command() ->
     assert answer.out.startswith("texts of 'review' are clustered by the vectors of wordllama, ")
     answer = good("fit", "r.csv", "--use", "stars,shop,day", "--clusters", 3, "--epochs", 2, "--out", "others")
     assert "vectors of" not in answer.out
+    answer = good("fit", "r.csv", "--drop", "shop", "--clusters", 3, "--epochs", 2, "--out", "dropped")
+    assert answer.out.startswith("texts of 'review' are clustered by the vectors of wordllama, ")
+    assert "by the other columns: --use stars,day" in answer.out
+    answer = good("fit", "r.csv", "--drop", "review", "--clusters", 3, "--epochs", 2, "--out", "without")
+    assert "vectors of" not in answer.out
     beside_texts().assign(price=np.arange(60) / 7).to_csv("p.csv", index=False)
     answer = good("fit", "p.csv", "--clusters", 3, "--epochs", 2)
     assert "vectors of" not in answer.out
@@ -273,7 +278,9 @@ def test_without_an_encoder_the_command_that_installs_it_is_said(monkeypatch: py
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["r.csv", "--text", "review", "--drop", "stars"], "leave out --columns, --use and --drop. To use other"),
+        (["r.csv", "--text", "review", "--use", "stars"], "leave out --columns and --use. To use other"),
+        (["r.csv", "--text", "review", "--drop", "starz"], "There is no column 'starz' (--drop)"),
+        (["r.csv", "--text", "review", "--drop", "review"], "The texts of 'review' are what is clustered (--text)"),
         (["r.csv", "--encoder", "minilm"], "name their column too, --text COLUMN"),
         (["codes.csv"], "No column is left to cluster by"),
     ],

@@ -156,7 +156,7 @@ class MostlyTextsError(Exception):
 def _check_mostly_texts(settings: Settings, data: RunData) -> None:
     """Raise where a column of prose stands beside few others of few values or of dates, and nobody has chosen these."""
     encoding, part = data.encoding, data.part
-    is_chosen = settings.columns or settings.use or settings.drop or {*settings.kinds.values()} - {"id"}
+    is_chosen = settings.columns or settings.use or {*settings.kinds.values()} - {"id"}
     is_alone = os.environ.get("WORLD_SIZE", "1") == "1"
     if is_chosen or not is_alone or part is None or not isinstance(encoding, TableEncoding):
         return
@@ -166,7 +166,7 @@ def _check_mostly_texts(settings: Settings, data: RunData) -> None:
         first = part.rows.column(column.name).slice(0, _ROWS_LOOKED_AT)
         if isinstance(column, Number) and len({*first.to_pylist()}) > MOST_VALUES:
             return
-    beside = {*encoding.names, settings.label, settings.known, *settings.kinds}
+    beside = {*encoding.names, settings.label, settings.known, *settings.kinds, *settings.drop}
     texts = [name for name in part.names if name not in beside]
     if (found := _longest_texts(part.rows, texts, are_prose)) is not None:
         raise MostlyTextsError(found, ",".join(encoding.names))
@@ -193,11 +193,11 @@ def _embed_texts(
 
     if os.environ.get("WORLD_SIZE", "1") != "1":
         raise InputError("Several processes cannot share the encoding of texts: pollux embed first.")
-    if settings.columns or settings.use or settings.drop:
+    if settings.columns or settings.use:
         raise InputError(
-            f"Texts are clustered by their vectors alone ({option('text')}): leave out {option('columns')}, "
-            f"{option('use')} and {option('drop')}. To use other columns too: pollux embed DATA --keep A,B, then "
-            f"pollux fit {option('use')} A,B."
+            f"Texts are clustered by their vectors alone ({option('text')}): leave out {option('columns')} and "
+            f"{option('use')}. To use other columns too: pollux embed DATA --keep A,B, then pollux fit {option('use')} "
+            "A,B."
         )
     if out is not None:
         check_free(out, overwrite)
@@ -209,6 +209,10 @@ def _embed_texts(
     path = next(path for path in paths if not path.exists())
     source = open_data(data_file(settings.data), reading_of(settings))
     text = _text_column(source, text)
+    if absent := [name for name in settings.drop if name not in source.names()]:
+        raise no_column(absent, source.names(), option("drop"))
+    if text in settings.drop:
+        raise InputError(f"The texts of {text!r} are what is clustered ({option('text')}): {option('drop')} another.")
     try:
         found = _load_encoder(encoder, of_texts=True)
     except ImportError as error:
@@ -222,7 +226,9 @@ def _embed_texts(
     path.parent.mkdir(parents=True, exist_ok=True)
     named = "standard input" if settings.data == STANDARD_INPUT else source.path.name
     _write_vectors(chain([first], chunks), found, path, _facts(found, text, _IMAGE_SIZE, source, beside, named))
-    return replace(settings, data=str(path), kinds=dict.fromkeys([*identifiers, text], "id"))
+    return replace(
+        settings, data=str(path), drop=type(settings.drop)(), kinds=dict.fromkeys([*identifiers, text], "id")
+    )
 
 
 def _find_texts(settings: Settings) -> str | None:
