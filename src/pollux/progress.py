@@ -147,8 +147,7 @@ def listen(listener: _Listener | None) -> Iterator[None]:
 def show_progress(enabled: bool = True, every: float = _LINE) -> Iterator[None]:
     """In this context stages are shown on standard error, unless they are shown already.
 
-    On a terminal and in a notebook they are one line that changes; elsewhere, as in a log, there is a line every so many
-    seconds.
+    On a terminal and in a notebook they are one line that changes; elsewhere a line every so many seconds.
     """
     # Without a console, as under pythonw, there is no standard error.
     if not enabled or sys.stderr is None or _subscriber.get() is not None:

@@ -750,6 +750,11 @@ def test_folders_of_a_partition_are_columns(table: Path) -> None:
     again = pd.read_csv("again.csv")
     np.testing.assert_array_equal(again["cluster"], streamed["cluster"])
     assert again["year"].tolist() == sorted(2000 + CLASSES)
+    # One of the folders, and a file of it, have the year too.
+    (file,) = Path("years/year=2001").rglob("*.parquet")
+    for one in ("years/year=2001", file):
+        assert pollux("predict", "run-yes", one, "--out", "one.csv").code == 0
+        np.testing.assert_array_equal(pd.read_csv("one.csv")["cluster"], again["cluster"][again["year"] == 2001])
 
 
 @pytest.mark.parametrize(

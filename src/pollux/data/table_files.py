@@ -46,8 +46,8 @@ ROWS_AT_ONCE = 65_536
 class TableFiles(Source):
     """A table in one file, or in the files of a folder and below it, in the order of their paths.
 
-    The files of a folder have the same columns. Folders such as ``year=2024`` give their files a further column, unless
-    they have it themselves.
+    The files of a folder have the same columns. Folders such as ``year=2024``, also the one that is read itself, give
+    their files a further column, unless they have it themselves.
     """
 
     def __init__(self, path: Path, files: Sequence[Path], reading: Reading) -> None:
@@ -161,7 +161,12 @@ class TableFiles(Source):
         """Of each key of folders such as ``key=value``, the values of all files: whole numbers, or text."""
         import pyarrow.dataset as ds
 
-        relative = [file.relative_to(self.path).parent for file in self.files] if self.path.is_dir() else []
+        # One of several such folders tells its own value, too: what learned from all of them reads it.
+        top = self.path if self.path.is_dir() else self.path.parent
+        while "=" in top.name:
+            top = top.parent
+        below = [file for file in self.files if file.is_relative_to(top)]
+        relative = [file.relative_to(top).parent for file in below] if len(below) == len(self.files) else []
         keys = dict.fromkeys(part.split("=")[0] for folder in relative for part in folder.parts if "=" in part)
         scheme = ds.partitioning(pa.schema([(key, pa.string()) for key in keys]), flavor="hive")
         parsed = [ds.get_partition_keys(scheme.parse(f"{folder.as_posix()}/")) if keys else {} for folder in relative]
