@@ -65,7 +65,10 @@ def short() -> str:
     for name in REQUESTS:
         made, (experiment, protocol) = report(name), chosen(name)
         tables: list[ComparisonTable] = list(experiment.tables(made.records))
-        found = list(made.findings) or [table.verdict for table in tables if table.verdict]
+        found = list(made.findings)
+        if not found:
+            judged = [table for table in tables if table.verdict]
+            found = [f"*{each.title}.* {each.verdict}" if len(judged) > 1 else each.verdict for each in judged]
         if made.departure:
             found.append(f"({made.departure}.)")
         where, runs = f"[`{name}`](#{name})", len(protocol.all_runs(name))

@@ -1,13 +1,16 @@
 """The site: ``make docs`` builds it into docs/_build/html, without a network and without a warning."""
 
 import importlib
+import inspect
 import re
 import sys
+import tomllib
 import types
 from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
+from sphinx.pycode import ModuleAnalyzer
 from sphinx_gallery.scrapers import figure_rst
 
 import pollux
@@ -18,6 +21,7 @@ project = "Pollux"
 author = "The Pollux developers"
 copyright = author
 version = release = pollux.__version__
+_PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 extensions = [
     "myst_parser",
@@ -83,6 +87,7 @@ html_theme_options = {
     "navigation_depth": 2,
     "show_toc_level": 2,
     "header_links_before_dropdown": 7,
+    "icon_links": [{"name": "Source code", "url": _PROJECT["urls"]["Source"], "icon": "fa-brands fa-github"}],
     "footer_start": ["copyright"],
     "footer_end": ["theme-version"],
     "pygments_light_style": "a11y-high-contrast-light",
@@ -136,18 +141,48 @@ def _write_reference(app: Any, config: Any) -> None:
     folder = Path(app.srcdir) / "reference"
     folder.mkdir(exist_ok=True)
     shown: set[int] = set()
+    registries = []
     for name, title in _MODULES.items():
         module = importlib.import_module(name)
         found = {each: getattr(module, each) for each in module.__all__}
         # A module has its own page, and what stands on that of pollux is not repeated.
         found = {each: it for each, it in found.items() if not isinstance(it, types.ModuleType) and id(it) not in shown}
         shown |= set(map(id, found.values()))
+        registries += [f"{name}.{each}" for each, it in found.items() if isinstance(it, dict | tuple)]
         lines = [f"{name}: {title[0].lower()}{title[1:]}"]
         lines += ["=" * len(lines[0]), "", (module.__doc__ or "").strip(), "", f".. currentmodule:: {name}", ""]
         lines += [".. autosummary::", "   :toctree: generated", "", *(f"   {each}" for each in found), ""]
         text, page = "\n".join(lines), folder / f"{name}.rst"
         if not page.exists() or page.read_text(encoding="utf-8") != text:
             page.write_text(text, encoding="utf-8")
+    # Their docstrings say what is in them: values that are functions would be shown as addresses in memory.
+    config.autosummary_context = {"registries": registries}
+
+
+def _document_data(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
+    """Constants are documented where they are assigned, which is not where they are imported from."""
+    if what != "data":
+        return
+    attribute = name.rpartition(".")[2]
+    lines.clear()  # the docstring of dict, tuple or float
+    for module in [each for each in sys.modules if each.partition(".")[0] == "pollux"]:
+        if vars(sys.modules[module]).get(attribute) is value:
+            docs = ModuleAnalyzer.for_module(module).find_attr_docs()
+            lines[:] = docs.get(("", attribute), lines)
+    if isinstance(value, dict) and not any("list-table" in line for line in lines):
+        lines += ["", *(f"- ``{key!r}``{_summary(it)}" for key, it in value.items()), ""]
+    elif isinstance(value, tuple) and not lines:
+        lines += [", ".join(f"``{each!r}``" for each in value) + ".", ""]
+
+
+def _summary(value: Any) -> str:
+    """What an entry of a registry is, in a line, where it says so."""
+    if isinstance(value, dict):
+        return ": " + ", ".join(f"``{key!r}``" for key in value)
+    value = getattr(value, "function", getattr(value, "func", value))
+    is_documented = inspect.isroutine(value) or inspect.isclass(value)
+    first = (inspect.getdoc(value) or "").partition("\n")[0] if is_documented else ""
+    return first and ": " + re.sub(r"[|*]", r"\\\g<0>", first)
 
 
 def setup(app: Any) -> None:
@@ -155,3 +190,5 @@ def setup(app: Any) -> None:
     # Before Sphinx looks for its pages, and autosummary for tables in them.
     app.connect("config-inited", _write_reference)
     app.connect("source-read", _point_to_pages)
+    # Before numpydoc, which has 500: it then reads this text, and not the docstring of dict.
+    app.connect("autodoc-process-docstring", _document_data, priority=400)

@@ -3,7 +3,7 @@ Regularised information maximisation
 ====================================
 
 RIM maximises the mutual information of a linear model whose weights are penalised; kernel RIM does so for a model that
-is linear in a kernel. The penalty empties clusters that are not needed.
+is linear in a kernel. The penalty leaves clusters empty that add little.
 """
 
 from sklearn.datasets import load_wine

@@ -112,39 +112,43 @@ class GeminiClustering(
 
     ``GeminiClustering(K).fit(X)`` uses the recipe for the kind of data, whole: that of :meth:`for_tables`, or that of
     :meth:`for_images` for images (n, C, H, W) and for many wide rows of one kind, such as pixels, or that of
-    :meth:`for_embeddings` for rows of at least 64 columns and length one, as an encoder gives. Whoever names one of
-    ``model``, ``objective``, ``geometry``, ``init`` and ``penalties`` composes the method: what they do not name takes
-    its plain value, and only scaling, restarts, epochs and the batch size are automatic.
+    :meth:`for_embeddings` for rows of at least 64 columns and length one, as an encoder gives. As soon as one of
+    ``model``, ``objective``, ``geometry``, ``init`` and ``penalties`` is set, no recipe is used. Parameters that are
+    not set then have a simple default, which the list below gives as "default without a recipe"; scaling, restarts,
+    epochs and the batch size are still chosen by the data.
 
     Parameters of groups are reached by their names: ``set_params(training__patience=5, model__hidden=(50,))``, and in
     ``GridSearchCV`` too, also where a group is None or ``model`` is ``"mlp"``, ``"kernel"`` or
-    ``"soft_tree"``.
+    ``"soft_tree"``. An ``affinity`` that is given to :meth:`fit` does not work there: a search selects the rows of a
+    matrix, but not its columns.
 
     Parameters
     ----------
     n_clusters : int or "auto"
-        Most clusters to find; too many may be asked for, and the surplus empties. "auto": a quick form of
+        Most clusters to find. One-vs-all objectives with a kernel or a distance often leave clusters empty that add
+        little, others do so less, and recipes use nearly all. "auto": a quick form of
         :func:`pollux.select_n_clusters` finds how many there are, and ``selection_`` says why.
     model : str, MLP, KernelModel, SoftTree, nn.Module or callable
-        ``"linear"``, ``"mlp"`` (plain), ``"kernel"``, ``"soft_tree"``, ``"lenet5"``, ``"resnet18"`` or ``"free"`` (a
+        ``"linear"``, ``"mlp"``, ``"kernel"``, ``"soft_tree"``, ``"lenet5"``, ``"resnet18"`` or ``"free"`` (a
         table of probabilities, which cannot predict new samples); :class:`MLP` with its hidden layers,
         :class:`KernelModel` with its landmarks, :class:`SoftTree` with its cuts; a module that returns logits
         (n, n_clusters), copied and trained from its weights; or a function (n_features or shape, n_clusters) → module.
+        Default without a recipe: ``"mlp"``.
     objective : str, Gemini or Divergence
-        What is maximised: ``"mmd_ova"`` (plain), ``"wasserstein_ovo"``, ``"mi"``, …
+        What is maximised: ``"mmd_ova"``, ``"wasserstein_ovo"``, ``"mi"``, … Default without a recipe: ``"mmd_ova"``.
     geometry : str, callable or Geometry
-        The kernel (MMD) or distance (Wasserstein) between samples; plain: the linear kernel or the Euclidean distance;
-        ``"graph"`` and ``"mixed"`` are kernels of the neighbour graph of all samples. See
-        :func:`pollux.geometry.resolve`.
+        The kernel (MMD) or distance (Wasserstein) between samples; ``"graph"`` and ``"mixed"`` are kernels of the
+        neighbour graph of all samples. See :func:`pollux.geometry.resolve`. Default without a recipe: the linear kernel
+        or the Euclidean distance.
     preprocessing : "auto", None, str, Scaling or transformer
         What model and geometry see of X: the values as they are (None); ``"standard"`` or ``"global"`` scaling;
         :class:`Scaling`, which also fills gaps and reduces dimensions; or a transformer of scikit-learn, which is
         cloned and fitted. "auto": that of the recipe, else ``Scaling("auto", missing="mean")``; for networks of your
         own, ``"lenet5"`` and ``"resnet18"`` the values as they are.
     init : {"auto", "random", "kmeans", "graph", "kmeans++"}
-        Where models start: at random (plain), or at the clusters of k-means in the features of the geometry or in the
+        Where models start: at random, or at the clusters of k-means in the features of the geometry or in the
         eigenvectors of a neighbour graph, which they first learn to predict. A free table: near the cells of k-means++
-        seeds (plain), or at such clusters.
+        seeds, or at such clusters. Default without a recipe: ``"random"``, of a free table ``"kmeans++"``.
     n_init : int or "auto"
         Restarts, trained together where the model allows; the highest objective is kept. "auto": that of the recipe,
         else 5 for up to 10,000 samples of a linear model, a perceptron or a free table, else 1.
@@ -153,10 +157,11 @@ class GeminiClustering(
     batch_size : int, "auto" or None
         Samples of a step; None: all. "auto": that of the recipe, else all up to 1,000, else 500.
     learning_rate : float or "auto"
-        That of the optimiser; plain: 0.01.
+        That of the optimiser. Default without a recipe: 0.01.
     penalties : mapping, None or "auto"
-        Weights of penalties that join the loss, by name or function: ``{"vat": 1.0, "entropy": 0.1}``; plain: None,
-        none. Names: ``"vat"``, ``"local_vat"``, ``"entropy"``, ``"balance"``, ``"weight_decay"``.
+        Weights of penalties that join the loss, by name or function: ``{"vat": 1.0, "entropy": 0.1}``. Names:
+        ``"vat"``, ``"local_vat"``, ``"entropy"``, ``"balance"``, ``"weight_decay"``, see
+        :data:`pollux.objectives.PENALTIES`. Default without a recipe: None, no penalty.
     training : Training, optional
         How models are trained: optimiser, schedule, patience, precision, checkpoints, …
     device : str
@@ -330,7 +335,7 @@ class GeminiClustering(
         Parameters
         ----------
         n_clusters : int
-            Most clusters to find; the penalty empties those that are not needed.
+            Most clusters to find; the penalty leaves clusters empty that add little.
         **overrides
             Parameters that are to differ, such as ``penalties={"weight_decay": 0.1}``.
 

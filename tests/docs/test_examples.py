@@ -38,6 +38,11 @@ def test_there_are_examples() -> None:
     assert set(SMALL) | set(NEEDS) | LONG <= set(names)
 
 
+def test_the_gallery_lists_each_example_by_its_topic() -> None:
+    header = (Path(__file__).parents[2] / "examples" / "GALLERY_HEADER.rst").read_text(encoding="utf-8")
+    assert sorted(re.findall(r":doc:`[^`<]*<(\w+)>`", header)) == [path.stem for path in EXAMPLES]
+
+
 def test_what_builds_the_site_has_all_that_the_gallery_imports() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras, wanted = project["optional-dependencies"], [*project["dependencies"], "pollux[docs]"]

@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import matplotlib
@@ -83,6 +84,18 @@ def test_links_of_the_readme_work_on_a_package_index() -> None:
 
 def test_the_citation_names_this_version() -> None:
     assert f"\nversion: {pollux.__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"  version = {{{pollux.__version__}}}," in (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+
+
+def test_the_site_names_the_repository() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert f"git clone {project['urls']['Source']}\n" in (ROOT / "docs/start/index.md").read_text(encoding="utf-8")
+
+
+@every_page
+def test_downloads_are_there(page: Path) -> None:
+    for target in re.findall(r"\{download\}`[^`<]*<([^>]+)>`", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), f"{page.name} offers {target}"
 
 
 def test_actions_are_pinned_by_digest() -> None:

@@ -117,6 +117,7 @@ class Pairwise(Geometry):
     has_features: Callable[..., bool] | None = None
 
     def __call__(self, x: Tensor, y: Tensor | None = None) -> Tensor:
+        """The kernel or the distances between samples x (n, d) and y (m, d), or those of x: (n, m)."""
         return self.function(x, x if y is None else y, **self.parameters)
 
     def with_parameters(self, **parameters: Any) -> Pairwise:

@@ -62,6 +62,26 @@ class Divergence:
     def __call__(
         self, log_p: Tensor, log_q: Tensor, affinity: Affinity | None = None, samples: BatchSamples = LOCAL
     ) -> Tensor:
+        """The divergence of each distribution of ``log_p`` from each of ``log_q``.
+
+        Parameters
+        ----------
+        log_p, log_q : Tensor of shape (…, K, n) and (…, L, n)
+            Logarithms of distributions over the same n samples.
+        affinity : Tensor of shape (n, n), Features or Paths, optional
+            The kernel or the distances between the samples, where it ``needs`` them.
+        samples : BatchSamples
+            Where the samples are; all are in this process by default.
+
+        Returns
+        -------
+        Tensor of shape (…, K, L)
+
+        Raises
+        ------
+        ValueError
+            If the function returns another shape.
+        """
         if isinstance(affinity, Paths) and not self.takes_paths:
             affinity = affinity.matrix()
         if samples is LOCAL:
@@ -340,3 +360,42 @@ DIVERGENCES = {
         Divergence("wasserstein", wasserstein, needs="distance", takes_paths=True, across="shared"),
     )
 }
+"""The divergences by name, each a :class:`pollux.Divergence`.
+
+p and q are distributions over the same n samples: that of a cluster, and that of all the data (one-vs-all) or of
+another cluster (one-vs-one). κ is a kernel and δ a distance between samples.
+
+.. list-table::
+   :header-rows: 1
+
+   * - Name
+     - Formula
+     - Meaning
+     - Needs
+   * - ``kl``
+     - Σ p log(p / q)
+     - Kullback–Leibler divergence; one-vs-all it is the mutual information
+     - –
+   * - ``tv``
+     - ½ Σ \\|p − q\\|
+     - total variation, from 0 to 1
+     - –
+   * - ``hellinger``
+     - 1 − Σ √(p q)
+     - squared Hellinger distance, from 0 to 1
+     - –
+   * - ``chi2``
+     - Σ p² / q − 1
+     - chi-square divergence; one-vs-all only, since between two clusters it is unbounded
+     - –
+   * - ``mmd``
+     - √((p − q)ᵀ κ (p − q))
+     - maximum mean discrepancy: distance between the mean features
+     - kernel
+   * - ``wasserstein``
+     - min Σ T δ over plans T ≥ 0 from p to q
+     - least cost of moving p onto q
+     - distance
+
+:func:`pollux.f_divergence` and :func:`pollux.objectives.sinkhorn` make others.
+"""

@@ -31,6 +31,26 @@ GEMINIS = tuple(
     for mode in ("ova", "ovo")
     if mode == "ova" or not divergence.refuses_one_vs_one
 )
+"""The names of all GEMINIs, as :class:`pollux.Gemini` and the ``objective`` of an estimator take them.
+
+Each is the name of a divergence D of :data:`pollux.objectives.DIVERGENCES` and a mode. ``"mi"`` is another name of
+``"kl_ova"``. Let p(y) be the share of cluster y, and p(x|y) the distribution of its samples.
+
+.. list-table::
+   :header-rows: 1
+
+   * - Names
+     - Formula
+     - Meaning
+   * - ``kl_ova``, ``tv_ova``, ``hellinger_ova``, ``chi2_ova``, ``mmd_ova``, ``wasserstein_ova``
+     - Σ_y p(y) D(p(x|y), p(x))
+     - one-vs-all: each cluster is compared with all the data
+   * - ``kl_ovo``, ``tv_ovo``, ``hellinger_ovo``, ``mmd_ovo``, ``wasserstein_ovo``
+     - Σ_a Σ_b p(a) p(b) D(p(x|a), p(x|b))
+     - one-vs-one: clusters are compared with each other
+
+There is no ``chi2_ovo``, since it is unbounded. The MMD needs a kernel between the samples, Wasserstein a distance.
+"""
 
 
 class Gemini:
@@ -51,7 +71,7 @@ class Gemini:
         ``"kl_ovo"``, and none for all others; the paper's authors had 1e-12 throughout, and ``None`` is the definition.
     sampled_pairs : int, optional
         One-vs-one only: an unbiased estimate from this many random ordered pairs of clusters, instead of
-        all of them. It pays where one pair is costly (Wasserstein).
+        all of them. It pays where one pair is costly (Wasserstein). The ``generator`` of a call seeds them.
 
     Examples
     --------
@@ -60,6 +80,13 @@ class Gemini:
     >>> log_p = torch.tensor([[9.0, 0.0], [0.0, 9.0]]).log_softmax(-1)
     >>> round(float(Gemini("mi")(log_p)), 2)
     0.69
+
+    Pairs of clusters that are drawn at random, the same in each run:
+
+    >>> sampled = Gemini("tv_ovo", sampled_pairs=4)
+    >>> first, second = (sampled(log_p, generator=torch.Generator().manual_seed(0)) for _ in range(2))
+    >>> bool(first == second)
+    True
     """
 
     def __init__(
@@ -119,21 +146,26 @@ class Gemini:
         generator: torch.Generator | None = None,
         ranks: Ranks | None = None,
     ) -> Tensor:
-        """The value, differentiable with respect to ``log_p``, and to a kernel or features.
+        """The value of the GEMINI, to be maximised.
+
+        It is differentiable with respect to ``log_p``, and the MMD with respect to its kernel or features too.
 
         Parameters
         ----------
         log_p : Tensor of shape (…, n, K)
-            Log-probabilities log p(y|x), as ``log_softmax(-1)`` gives them. In half precision, or below autocast,
-            all is computed in float32.
+            Log-probabilities log p(y|x) of n samples and K clusters, as ``log_softmax(-1)`` gives them. In half
+            precision, or below autocast, all is computed in float32.
         affinity : Tensor of shape (n, n), Features or Paths, optional
-            The kernel (MMD) or the distances (Wasserstein) between the n samples. In a loop, pass the same tensor each
-            time: what is known of it (a kernel's centre, where the last transport problems ended) is remembered as
-            long as it lives and is not written to.
+            How the n samples relate. The MMD needs a kernel: a matrix, or ``Features`` (n, r) whose products it is.
+            Wasserstein needs distances: a matrix, or ``Paths`` in a graph. They are constants. All other objectives
+            ignore it. In a loop, pass the same tensor each time: what is known of it (a kernel's centre, where the last
+            transport problems ended) is remembered as long as it lives and is not written to.
         sample_weight : Tensor of shape (n,), optional
-            Non-negative weights of the samples; equal ones by default.
+            Finite, non-negative weights of the samples; equal ones by default.
         generator : torch.Generator, optional
-            Draws the pairs of ``sampled_pairs``.
+            Draws the pairs of ``sampled_pairs``, on the CPU: ``torch.Generator().manual_seed(0)`` makes them the same
+            in each run. Without it the global generator of torch does, which ``torch.manual_seed`` seeds. An estimator
+            draws them by its ``random_state``.
         ranks : Ranks, optional
             The processes over which the samples are spread. ``log_p``, ``sample_weight`` and features are then of those
             that this one has, of none at all if need be; a matrix or paths are of all samples, in the order of the
@@ -143,6 +175,18 @@ class Gemini:
         Returns
         -------
         Tensor of shape (…)
+            One value for each of the leading dimensions of ``log_p``: a scalar for (n, K). It is of float64 if
+            ``log_p`` is, else of float32.
+
+        Raises
+        ------
+        ValueError
+            If ``log_p`` does not hold log-probabilities of a shape (…, n, K); if there are no samples; if the objective
+            needs an affinity and there is none, or it is not of n samples, or not symmetric; if distances require a
+            gradient; if weights are not one a sample, negative, infinite or all zero. Numbers are looked at on the CPU
+            only, and never while torch traces.
+        TypeError
+            If ``log_p`` is not a tensor, or the affinity is not of a type that the objective takes.
         """
         samples = self._samples(log_p, affinity, sample_weight, ranks)
         device = log_p.device.type

@@ -141,6 +141,27 @@ class LocalVat:
         *,
         spacing: Tensor,
     ) -> Tensor:
+        """The penalty, as a mean over samples.
+
+        Parameters
+        ----------
+        model : callable
+            ``model.each(inputs)`` gives log-probabilities (…, n, K) of moved inputs (…, n, …).
+        inputs : Tensor of shape (n, …)
+            The samples.
+        log_p : Tensor of shape (…, n, K)
+            Their log-probabilities.
+        sample_weight : Tensor of shape (n,), optional
+            Weights of the samples.
+        generator : torch.Generator, optional
+            Draws the first direction.
+        spacing : Tensor of shape (n,)
+            The distance of each sample to its 10th nearest neighbour.
+
+        Returns
+        -------
+        Tensor of shape (…)
+        """
         radius = self.share * spacing
         probe = self.probe * radius
         return vat(model, inputs, log_p, sample_weight, generator, radius=radius, probe=probe, steps=self.steps)
@@ -228,6 +249,33 @@ PENALTIES: dict[str, Penalty] = {
     "balance": balance,
     "weight_decay": weight_decay,
 }
+"""The penalties by name, as the ``penalties`` of an estimator take them. Times its weight, each is added to the loss.
+
+K is the number of clusters and θ are the trained parameters. A mean is one over samples, by their weights.
+
+.. list-table::
+   :header-rows: 1
+
+   * - Name
+     - Formula
+     - Meaning
+   * - ``vat``
+     - mean of KL(p(y|x) ‖ p(y|x + r)), where r is the worst move of length 1
+     - virtual adversarial training: predictions stay the same if a sample moves a little. The direction of r is found
+       by one power iteration from a random trial move of length 10. p(y|x) is a constant
+   * - ``local_vat``
+     - the same, where r is as long as 0.4 times the distance of x to its 10th nearest neighbour
+     - boundaries keep to gaps, whatever the density and the units; the trial move is 4 times as long as r
+   * - ``entropy``
+     - mean of −Σ_y p(y|x) log p(y|x)
+     - predictions are certain
+   * - ``balance``
+     - log K + Σ_y p(y) log p(y), where p(y) is the mean of p(y|x)
+     - clusters are of equal size
+   * - ``weight_decay``
+     - ½ Σ θ²
+     - parameters are small, biases included
+"""
 
 
 def as_penalty(penalty: str | Penalty) -> Penalty:

@@ -104,6 +104,7 @@ class ProgressBar:
         return self
 
     def __call__(self, epoch: Epoch) -> None:
+        """Show the metrics of an epoch."""
         annotate(self._describe(epoch))
 
     def __exit__(
@@ -167,6 +168,7 @@ class TensorBoard:
         return self
 
     def __call__(self, epoch: Epoch) -> None:
+        """Write the metrics of an epoch."""
         for name, value in epoch.metrics.items():
             self._writer.add_scalar(name, value, epoch.number)
 
