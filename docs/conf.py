@@ -46,6 +46,8 @@ suppress_warnings = ["misc.highlighting_failure", "config.cache"]
 
 autosummary_generate = True
 autodoc_typehints = "none"
+# As in the source: LOCAL, not the address of an object.
+autodoc_preserve_defaults = True
 toc_object_entries_show_parents = "hide"
 numpydoc_show_class_members = False
 numpydoc_class_members_toctree = False
