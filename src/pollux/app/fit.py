@@ -125,7 +125,7 @@ def _report(folder: Path, summary: dict[str, Any], console: Console) -> int:
     if summary.get("structure") is not None:
         console.echo("structure: {grade}: {reason}".format(**summary["structure"]))
         if summary["structure"]["grade"] == "none":
-            advice = f"; columns of noise hide some: leave out those that tell little ({option('drop')})"
+            advice = f"; columns of noise can hide clusters: leave out columns that do not matter ({option('drop')})"
             if not summary["columns"]:
                 advice = "; of photographs pixels tell little, and vectors of what they show more (pollux embed)"
             elif summary["recipe"] == "embeddings":
