@@ -27,7 +27,7 @@ print("score:", clustering.score_samples(strange).round(1))
 # %%
 # The share says how many rows are flagged, and you choose it: 0.03 of 412 rows are 13. Ten of them are strange rows;
 # crosses mark what is flagged. The other two strange rows fell close to a moon by chance: they score as rows there do,
-# and nothing tells them apart. In their place, three rows at the end of a moon are flagged. So read a flag as "look at
+# and nothing tells them apart. In their place, three rows at the ends of the moons are flagged. Read a flag as "look at
 # this row", not as "this row is wrong". The field shows the score: the darker, the lower.
 flagged = clustering.find_outliers(everything, 0.03)
 found, others = flagged[len(X) :].sum(), flagged[: len(X)].sum()
