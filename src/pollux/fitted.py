@@ -85,7 +85,7 @@ class Fitted:
         What the next epoch of ``partial_fit`` continues with.
     cluster_names : tuple of str
         Short names of the clusters, where they were given any: ``pollux fit`` does.
-    range : Tensor of shape (2, d), optional
+    given_range : Tensor of shape (2, d), optional
         The least and the greatest value of each feature that was learned from, where samples are vectors in memory.
     given_prototypes : Prototypes, optional
         What tells how well a sample fits in with those that were learned from; files of old versions lack it.
@@ -122,7 +122,7 @@ class Fitted:
     chosen: Mapping[str, Any] = field(default_factory=dict)
     optimiser_state: dict[str, Any] | None = field(default=None, repr=False)
     cluster_names: tuple[str, ...] = ()
-    range: Tensor | None = field(default=None, repr=False)
+    given_range: Tensor | None = field(default=None, repr=False)
     given_prototypes: Prototypes | None = field(default=None, repr=False)
     hint_violations: dict[str, int] | None = None
     confidence: Confidence | None = None
@@ -171,7 +171,7 @@ class Fitted:
             source=samples if isinstance(samples, StreamSamples) else None,
             recipe=spec.recipe,
             chosen=spec.chosen,
-            range=_range_of(problem.samples if isinstance(problem, MemoryProblem) else samples),
+            given_range=_range_of(problem.samples if isinstance(problem, MemoryProblem) else samples),
             given_prototypes=_prototypes_of(problem, prototypes),
             observed=_some_of(problem),
         )
@@ -224,10 +224,13 @@ class Fitted:
             missing=earlier.missing,
             recipe=earlier.recipe,
             chosen=earlier.chosen,
-            range=earlier.range
-            if self.range is None or earlier.range is None
+            given_range=earlier.given_range
+            if self.given_range is None or earlier.given_range is None
             else torch.stack(
-                [torch.fmin(self.range[0], earlier.range[0]), torch.fmax(self.range[1], earlier.range[1])]
+                [
+                    torch.fmin(self.given_range[0], earlier.given_range[0]),
+                    torch.fmax(self.given_range[1], earlier.given_range[1]),
+                ]
             ),
         )
 
@@ -237,9 +240,9 @@ class Fitted:
         if self.encoding is not None:
             return self.encoding.decisions
         names = [str(name) for name in self.feature_names]
-        if self.range is None or self.range.shape[1] != len(names):
+        if self.given_range is None or self.given_range.shape[1] != len(names):
             return Decisions(Decision(name, "number", True) for name in names)
-        ends = zip(names, self.range.T.tolist(), strict=True)
+        ends = zip(names, self.given_range.T.tolist(), strict=True)
         return Decisions(Decision(name, "number", True, warn_of_class(name, *own)) for name, own in ends)
 
     def far_outside(self, X: Any) -> tuple[int, list[str]]:
@@ -297,15 +300,26 @@ class Fitted:
             )
         return probabilities
 
-    @cached_property
+    @property
     def prototypes(self) -> Prototypes | None:
         """What samples are scored by; for streamed ones some are read when it is first asked for."""
-        if self.given_prototypes is not None or self.source is None or has_several_inputs(self.source):
-            return self.given_prototypes
+        return self._learned_from_some[0] if self.given_prototypes is None else self.given_prototypes
+
+    @property
+    def range(self) -> Tensor | None:
+        """The least and the greatest value of each feature (2, d); likewise."""
+        return self._learned_from_some[1] if self.given_range is None else self.given_range
+
+    @cached_property
+    def _learned_from_some(self) -> tuple[Prototypes | None, Tensor | None]:
+        """Prototypes and ranges of some of the streamed samples, where they can still be read."""
+        if self.source is None or has_several_inputs(self.source):
+            return None, None
         # Files may have gone since.
         with contextlib.suppress(OSError, InputError):
-            return Prototypes.learn(prepared(self.source.sample(SAMPLED), self.scaling, self.dtype, "cpu"))
-        return None
+            some = self.source.sample(SAMPLED)
+            return Prototypes.learn(prepared(some, self.scaling, self.dtype, "cpu")), _range_of_rows(some)
+        return None, None
 
     @cached_property
     def structure(self) -> Structure | None:
@@ -444,11 +458,13 @@ def say_outside(count: int, features: Sequence[str], n: int) -> list[str]:
 
 
 def _range_of(samples: Samples) -> Tensor | None:
-    if not isinstance(samples, ArraySamples) or not isinstance(samples.X, np.ndarray) or samples.X.ndim != 2:
+    return _range_of_rows(samples.X) if isinstance(samples, ArraySamples) else None
+
+
+def _range_of_rows(X: Any) -> Tensor | None:
+    if not isinstance(X, np.ndarray) or X.ndim != 2 or len(X) < _FEWEST_OF_A_RANGE:
         return None
-    if len(samples.X) < _FEWEST_OF_A_RANGE:
-        return None
-    ends = [end.reduce(samples.X, axis=0) for end in (np.fmin, np.fmax)]
+    ends = [end.reduce(X, axis=0) for end in (np.fmin, np.fmax)]
     return torch.from_numpy(np.stack(ends).astype(np.float64))
 
 

@@ -812,3 +812,14 @@ def test_gaps_in_a_file_of_numbers_are_filled_as_those_of_a_frame_are(tmp_path: 
     assert clustering.encoding_ is not None
     assert "4 gaps filled" in str(clustering.columns_)
     assert clustering.predict(frame).shape == (60,)
+
+
+def test_rows_far_outside_streamed_ones_are_warned_of(table: Path) -> None:
+    options = ("--stream", "yes", "--model", "linear", "--objective", "mmd_ovo")
+    assert fit(table, *options, "--out", "run").code == 0
+    other = pd.read_parquet(table)
+    other["a"] = 100 * other["a"] + 1000
+    other.to_parquet("other.parquet")
+    answer = pollux("predict", "run", "other.parquet", "--out", "predicted.csv")
+    assert "100% of the samples lie far outside the data of the training, in 'a'" in answer.err
+    assert "outside" not in pollux("predict", "run", table, "--out", "same.csv").err

@@ -430,7 +430,7 @@ def _fitted(clustering: Any, tensors: dict[str, Tensor], description: Descriptio
         given_labels=None if description.streamed else kept["labels"].numpy(),
         recipe=description.recipe,
         cluster_names=description.cluster_names,
-        range=kept.get("range"),
+        given_range=kept.get("range"),
         given_prototypes=prototypes,
         hint_violations=description.hint_violations,
         confidence=confidence,
