@@ -92,6 +92,9 @@ COLLAPSED = (
 )
 
 
+CONSTANT = "Everything is in one cluster: each column of X has one value throughout, so that nothing tells rows apart."
+
+
 def _predicts_new_samples(estimator: Any) -> bool:
     if isinstance(estimator.model, str) and estimator.model == "free":
         raise AttributeError(
@@ -536,7 +539,9 @@ class GeminiClustering(
     def _take(self, fitted: Fitted) -> Self:
         """Set all attributes of a fit: the one place that does."""
         if fitted.n_clusters == 1 < len(fitted.order):
-            warn(COLLAPSED, CollapseWarning)
+            ends = fitted.given_range
+            is_constant = ends is not None and bool((ends[0] == ends[1]).all())
+            warn(CONSTANT if is_constant else COLLAPSED, CollapseWarning)
         for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
             delattr(self, name)
         self.fitted_ = fitted

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from coverings import IS_FULL, combinations_of, examples, rotated
 from flat_parameters import make_clustering
 from pollux import Gemini, GeminiClustering, Scaling, f_divergence
+from pollux.clustering import CollapseWarning
 from pollux.errors import InputError
 from pollux.geometry import DISTANCES, KERNELS, Features
 from pollux.models import ACTIVATIONS, MODELS
@@ -442,6 +443,11 @@ def test_unknown_names_are_answered_with_the_valid_ones(parameters: dict[str, An
 def test_chi_square_between_clusters_is_refused_with_the_reason() -> None:
     with pytest.raises(ValueError, match=r"unbounded.*hellinger_ovo"):
         clustering(objective="chi2_ovo").fit(X)
+
+
+def test_columns_of_one_value_are_said_to_be_the_reason() -> None:
+    with pytest.warns(CollapseWarning, match="each column of X has one value throughout"):
+        GeminiClustering(2, max_epochs=2, random_state=0).fit(np.ones((30, 2)))
 
 
 def test_seeds_are_for_free_tables() -> None:
