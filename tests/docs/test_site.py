@@ -20,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import pollux
+from coverings import in_full
 from pollux.app import cli
 
 SITE = Path(os.environ.get("POLLUX_SITE", Path(__file__).parents[2] / "docs" / "_build" / "html"))
@@ -97,6 +98,7 @@ def browser() -> Iterator[Any]:
         running.close()
 
 
+@in_full
 def test_pages_open_without_an_error_or_a_request_elsewhere(browser: Any) -> None:
     trouble: list[str] = []
     page = browser.new_page()
@@ -113,6 +115,7 @@ def test_pages_open_without_an_error_or_a_request_elsewhere(browser: Any) -> Non
     assert not trouble
 
 
+@in_full
 def test_the_search_finds_a_page(browser: Any) -> None:
     page = browser.new_page()
     page.goto((SITE / "search.html").as_uri() + "?q=outliers")
@@ -121,6 +124,7 @@ def test_the_search_finds_a_page(browser: Any) -> None:
     page.close()
 
 
+@in_full
 def test_a_phone_shows_pages_without_scrolling_sideways(browser: Any) -> None:
     page = browser.new_page(viewport={"width": 390, "height": 844})
     page.set_default_timeout(PATIENCE)
@@ -138,6 +142,7 @@ def test_a_phone_shows_pages_without_scrolling_sideways(browser: Any) -> None:
     assert not wide
 
 
+@in_full
 def test_a_dark_screen_gets_a_dark_page(browser: Any) -> None:
     page = browser.new_page(color_scheme="dark")
     page.goto((SITE / "index.html").as_uri())
