@@ -251,9 +251,11 @@ class Fitted:
         Those that lie outside the range of a feature by more than its width; or at all, if most samples do, as where a
         column has come in another unit.
         """
-        if self.range is None or not isinstance(X, np.ndarray) or not len(X):
+        # Of streamed samples nothing is read for this.
+        ends = vars(self).get("_learned_from_some", (None, None))[1] if self.given_range is None else self.given_range
+        if ends is None or not isinstance(X, np.ndarray) or not len(X):
             return 0, []
-        low, high = self.range.numpy()
+        low, high = ends.numpy()
         with np.errstate(invalid="ignore", over="ignore"):
             width = high - low
             outside = ((low - width > X) | (high + width < X)) & (width > 0)

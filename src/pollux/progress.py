@@ -182,14 +182,12 @@ class _Display(_Subscriber):
 
     def __enter__(self) -> _Display:
         self._thread = threading.Thread(target=self._tick, daemon=True)
-        if not self._is_rare:
-            self._thread.start()
+        self._thread.start()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._ended.set()
-        if not self._is_rare:
-            self._thread.join()
+        self._thread.join()
         with self._lock:
             self._erase()
 

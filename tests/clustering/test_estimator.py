@@ -959,6 +959,20 @@ def test_penalties_of_the_users_see_one_model_at_a_time() -> None:
     assert seen == {2}
 
 
+def test_penalties_are_not_compared() -> None:
+    class Odd:
+        __hash__ = object.__hash__
+
+        def __eq__(self, other: object) -> Any:
+            return np.array([True, False])
+
+        def __call__(self, model: Any, inputs: Tensor, log_p: Tensor, weight: Any, generator: Any) -> Tensor:
+            assert log_p.ndim == 2
+            return log_p.exp().mean()
+
+    clustering(model="mlp", n_init=2, penalties={Odd(): 0.1}, max_epochs=1).fit(X)
+
+
 @pytest.mark.parametrize("n_init", [1, 2])
 def test_what_is_wrong_with_a_penalty_is_said(n_init: int) -> None:
     def fit(penalty: Any) -> None:

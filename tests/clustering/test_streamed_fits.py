@@ -733,7 +733,7 @@ def test_tables_of_other_formats_are_streamed_with_the_same_bits(table: Path, na
     np.testing.assert_array_equal(pd.read_csv("again.csv")["cluster"], one["cluster"])
 
 
-def test_folders_of_a_partition_are_columns(table: Path) -> None:
+def test_folders_of_a_partition_are_columns(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As Spark and pyarrow write them."""
     import pyarrow.dataset as ds
 
@@ -752,9 +752,12 @@ def test_folders_of_a_partition_are_columns(table: Path) -> None:
     assert again["year"].tolist() == sorted(2000 + CLASSES)
     # One of the folders, and a file of it, have the year too.
     (file,) = Path("years/year=2001").rglob("*.parquet")
-    for one in ("years/year=2001", file):
-        assert pollux("predict", "run-yes", one, "--out", "one.csv").code == 0
-        np.testing.assert_array_equal(pd.read_csv("one.csv")["cluster"], again["cluster"][again["year"] == 2001])
+    run, place = Path("run-yes").absolute(), file.parent
+    for one, here in (("years/year=2001", "."), (file, "."), (".", place), (file.name, place)):
+        with monkeypatch.context() as patch:
+            patch.chdir(here)
+            assert pollux("predict", run, one, "--out", run / "one.csv").code == 0
+        np.testing.assert_array_equal(pd.read_csv(run / "one.csv")["cluster"], again["cluster"][again["year"] == 2001])
 
 
 @pytest.mark.parametrize(

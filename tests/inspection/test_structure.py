@@ -265,11 +265,22 @@ def test_circles_become_angles_and_others_stay() -> None:
     binary = random.integers(0, 2, (300, 2)).astype(np.float64)
     plain = np.column_stack([random.normal(size=(300, 2)), binary, np.ones(300)])
     assert unroll_circles(plain) is plain
+    # As networks see them.
+    for seed in range(30):
+        other = np.random.default_rng(seed)
+        two = other.random(300) < 0.4
+        columns = np.column_stack([two, other.normal(size=300), two, 1 - two, other.integers(0, 5, 300), two])
+        standard = (columns - columns.mean(0)) / columns.std(0)
+        assert unroll_circles(standard) is standard
+        assert unroll_circles(np.column_stack([np.full(300, 5.0), standard])).any(0).all()
     flat = unroll_circles(np.column_stack([plain, ring]))
     np.testing.assert_array_equal(flat[:, :5], plain)
     assert not flat[:, 6].any()
     steps = np.diff(np.sort(angles), append=np.sort(angles)[0] + 2 * np.pi)
     assert np.ptp(flat[:, 5]) * np.pi / np.sqrt(3) == pytest.approx(2 * np.pi - steps.max(), abs=1e-6)
+    # Two circles that go through each other leave one.
+    twice = unroll_circles(np.column_stack([ring, np.cos(angles + 1), np.sin(angles + 1)]))
+    assert (twice.std(0) > 0).sum() == 1
     # Which another column goes through.
     through = np.column_stack([angles + 2 * np.pi * random.integers(0, 3, 300), ring])
     assert not unroll_circles(through)[:, 1:].any()

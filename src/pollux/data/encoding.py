@@ -498,8 +498,8 @@ class Decisions(tuple[Decision, ...]):
             for each in self:
                 together.setdefault(treatment(each), []).append(each.name)
             found = []
-            for (stem, kind, reason), names in together.items():
-                names = [f"{stem}… ({len(names):,})"] if len(names) >= _FEWEST_ALIKE else names
+            for (_, kind, reason), names in together.items():
+                names = [f"{names[0]} … {names[-1]} ({len(names):,})"] if len(names) >= _FEWEST_ALIKE else names
                 found += [(name, kind, reason) for name in names]
         if len(found) > most:
             (usual, _), *_ = Counter(kind for _, kind, _ in found).most_common(1)

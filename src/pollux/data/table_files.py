@@ -46,7 +46,7 @@ ROWS_AT_ONCE = 65_536
 class TableFiles(Source):
     """A table in one file, or in the files of a folder and below it, in the order of their paths.
 
-    The files of a folder have the same columns. Folders such as ``year=2024``, also the one that is read itself, give
+    The files of a folder have the same columns. Folders such as ``year=2024``, also those around what is read, give
     their files a further column, unless they have it themselves.
     """
 
@@ -162,12 +162,12 @@ class TableFiles(Source):
         import pyarrow.dataset as ds
 
         # One of several such folders tells its own value, too: what learned from all of them reads it.
-        top = self.path if self.path.is_dir() else self.path.parent
-        while "=" in top.name:
+        top = (self.path if self.path.is_dir() else self.path.parent).absolute()
+        while "=" in top.name[1:]:
             top = top.parent
-        below = [file for file in self.files if file.is_relative_to(top)]
+        below = [file.absolute() for file in self.files if file.absolute().is_relative_to(top)]
         relative = [file.relative_to(top).parent for file in below] if len(below) == len(self.files) else []
-        keys = dict.fromkeys(part.split("=")[0] for folder in relative for part in folder.parts if "=" in part)
+        keys = dict.fromkeys(part.split("=")[0] for folder in relative for part in folder.parts if "=" in part[1:])
         scheme = ds.partitioning(pa.schema([(key, pa.string()) for key in keys]), flavor="hive")
         parsed = [ds.get_partition_keys(scheme.parse(f"{folder.as_posix()}/")) if keys else {} for folder in relative]
         found: dict[str, Any] = {}

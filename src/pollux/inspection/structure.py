@@ -197,7 +197,7 @@ def unroll_circles(X: NDArray[np.floating]) -> NDArray[np.floating]:
             flat = np.array(X)
         ordered = np.sort(angles)
         widest = int(np.diff(ordered, append=ordered[0] + 2 * math.pi).argmax())
-        others = np.delete(X, [first, first + 1], axis=1).T
+        others = np.delete(flat, [first, first + 1], axis=1).T
         is_known = any(_goes_through(column, angles) for column in others)
         cut = ordered[(widest + 1) % n]
         flat[:, first] = 0.0 if is_known else (angles - cut) % (2 * math.pi) / _DEVIATION
@@ -209,17 +209,29 @@ def _angles(a: NDArray[np.floating], b: NDArray[np.floating]) -> NDArray[np.floa
     """The angles (n,) of points that lie on an ellipse along the axes; None where they do not."""
     terms = np.stack([a * a, b * b, a, b], axis=1)
     for some in (terms[:_FEWEST], terms):
-        weights = np.linalg.lstsq(some, np.ones(len(some)), rcond=None)[0]
-        if np.abs(some @ weights - 1).max() > _OFF_CIRCLE:
+        weights = _fit_ones(some)
+        if weights is None:
             return None
+    # Two values of a column fit by themselves, whatever stands beside them; and so does a line.
+    if any(_fit_ones(terms[:, own]) is not None for own in ([0, 2], [1, 3], [2, 3])):
+        return None
+    assert weights is not None
     if weights[:2].min() <= 0 or len(np.unique(terms, axis=0)) < _FEWEST_ANGLES:
         return None
     centre = -weights[2:] / (2 * weights[:2])
     return np.asarray(np.arctan2((b - centre[1]) * math.sqrt(weights[1]), (a - centre[0]) * math.sqrt(weights[0])))
 
 
+def _fit_ones(terms: NDArray[np.floating]) -> NDArray[np.floating] | None:
+    """Weights of terms (n, m) whose sum is 1 in each row; None where there are none."""
+    weights: NDArray[np.floating] = np.linalg.lstsq(terms, np.ones(len(terms)), rcond=None)[0]
+    return weights if np.abs(terms @ weights - 1).max() <= _OFF_CIRCLE else None
+
+
 def _goes_through(column: NDArray[np.floating], angles: NDArray[np.floating]) -> bool:
     """Whether angles (n,) turn steadily, and not too often to be seen, from the least to the greatest of a column."""
+    if np.ptp(column) == 0:
+        return False
     steps = np.diff(angles[np.argsort(column, kind="stable")])
     steps = (steps + math.pi) % (2 * math.pi) - math.pi
     return bool(np.cos(steps).mean() > 0.9 and np.abs(steps).sum() < 2 * math.pi * _MOST_COMPONENTS)

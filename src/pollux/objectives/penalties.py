@@ -282,4 +282,5 @@ def as_penalty(penalty: str | Penalty) -> Penalty:
     """A penalty by its name, or of a function."""
     if isinstance(penalty, str):
         return PENALTIES[penalty]
-    return penalty if penalty in PENALTIES.values() or isinstance(penalty, LocalVat) else OwnPenalty(penalty)
+    is_ours = isinstance(penalty, LocalVat) or any(penalty is each for each in PENALTIES.values())
+    return penalty if is_ours else OwnPenalty(penalty)
