@@ -226,9 +226,7 @@ def _embed_texts(
     path.parent.mkdir(parents=True, exist_ok=True)
     named = "standard input" if settings.data == STANDARD_INPUT else source.path.name
     _write_vectors(chain([first], chunks), found, path, _facts(found, text, _IMAGE_SIZE, source, beside, named))
-    return replace(
-        settings, data=str(path), drop=type(settings.drop)(), kinds=dict.fromkeys([*identifiers, text], "id")
-    )
+    return replace(settings, data=str(path), drop=(), kinds=dict.fromkeys([*identifiers, text], "id"))
 
 
 def _find_texts(settings: Settings) -> str | None:

@@ -206,11 +206,13 @@ def search(
             f"Subsamples have {size} of {len(X)} rows, too few for {largest} clusters: ask for fewer clusters or take "
             f"more rows."
         )
-    straight = unroll_circles(X.reshape(len(X), -1))
-    kept = independent_columns(straight)
+    flat = X.reshape(len(X), -1)
+    straight = unroll_circles(flat)
+    kept, has_circles = independent_columns(straight), straight is not flat
     if estimator is None:
         seed = _seed(random)
-        X, straight = (fill_steps(each, seed).astype(np.float32) for each in (X, straight))
+        X = fill_steps(X, seed).astype(np.float32)
+        straight = fill_steps(straight, seed).astype(np.float32) if has_circles else X.reshape(len(X), -1)
     kind = recognise_samples(select_samples(X, None, "cpu"))._replace(n=size)
     edges = neighbour_edges(X.reshape(len(X), -1), largest)
     surplus = _specs_of(estimator or default_surplus_estimator(), [largest], kind)
