@@ -720,6 +720,8 @@ def test_tables_of_other_formats_are_streamed_with_the_same_bits(table: Path, na
     """Of the same rows in the same blocks; a text file is predicted as it is, too."""
     rows = pd.read_parquet(table)
     if name.endswith("csv"):
+        # A text has too few digits of single precision for the same number in double precision.
+        rows = rows.astype(dict.fromkeys(rows.select_dtypes("float32"), "float64"))
         rows.to_csv(name, index=False)
         # One block, as a text of this size is.
         rows.to_parquet(table)
@@ -728,7 +730,7 @@ def test_tables_of_other_formats_are_streamed_with_the_same_bits(table: Path, na
     fit(table, "--stream", "yes", "--label", "kind", "--as", "id", "name", "--out", "one")
     fit(Path(name), "--stream", "yes", "--label", "kind", "--as", "id", "name", "--out", "other")
     one, other = (pd.read_parquet(f"{run}/clusters.parquet") for run in ("one", "other"))
-    pd.testing.assert_frame_equal(one, other)
+    pd.testing.assert_frame_equal(one, other, check_exact=True)
     assert pollux("predict", "other", name, "--out", "again.csv").code == 0
     np.testing.assert_array_equal(pd.read_csv("again.csv")["cluster"], one["cluster"])
 
