@@ -30,9 +30,9 @@ from pollux.data.samples import (
     StreamSamples,
     as_several,
     draw_samples,
+    draw_training_samples,
     has_several_inputs,
     load_several,
-    merge_copies,
     open_samples,
     recognise_samples,
     select_samples,
@@ -432,7 +432,6 @@ class GeminiClustering(
             Rows that each of the ``n_clusters`` has at least or at most, or their share of all. ``labels_`` are then
             the likeliest that have such sizes; probabilities stay what they are. Rows of weight 0 do not count.
         """
-        is_given = affinity is not None
         tasks = TaskCallbacks.of(self)
         spec = self._resolve(UNKNOWN)
         with (
@@ -440,30 +439,16 @@ class GeminiClustering(
             show_progress(self.verbose and is_first(run.ranks)),
         ):
             with DrawFrom(run.default_generator), Stage("reading samples"):
-                in_memory = is_given or spec.is_free
-                samples = self._open(X, spec, sample_weight, in_memory=in_memory, has_affinity=is_given)
-            kind = recognise_samples(samples)
-            # Who gives the affinity of the samples has named the geometry.
-            kind = kind._replace(recipe=None) if is_given else kind
-            selection = self._select(samples, kind, run, is_given=is_given) if is_auto(self.n_clusters) else None
-            highest = -1 if known is None or selection is None else int(read_known(known).max(initial=-1))
-            spec = self._resolve(kind, 2 if selection is None else max(selection.best.n_clusters, highest + 1))
-            spec = spec.with_names_of(samples)
-            if isinstance(samples, StreamSamples):
-                spec.check_streamable()
-            given = None
-            if affinity is not None and isinstance(samples, ArraySamples):
-                given = Precomputed.of_selected(affinity, spec.objective.needs, samples.selected)
+                samples = self._open(X, spec, sample_weight, affinity=affinity)
+            spec, selection = self._decide(samples, run, known, affinity)
+            given = spec.take_affinity(affinity, samples)
             if run.ranks is not None:
                 run.ranks.agree(samples.summary(None if given is None else given.values), "have different rows")
             check_sizes(samples, spec.n_clusters, min_size, max_size)
             hints = Hints.of(samples, spec.n_clusters, must_link, cannot_link, known, hint_weight)
-            # A fit without a seed that is resumed learns from the same samples.
-            seed = 0 if self.random_state is None and spec.training.checkpoint is not None else run.seed
-            chosen = samples if given is not None else draw_samples(samples, spec.max_samples, seed)
-            if isinstance(chosen, ArraySamples) and spec.max_samples is not None:
-                # Recipes know samples by their values, not by their places.
-                chosen = merge_copies(chosen)
+            # The rows and columns of an affinity are the samples, in their order.
+            most = spec.max_samples if given is None else None
+            chosen = draw_training_samples(samples, most, spec.seed_of_samples(run.seed))
             with threads_for_samples(chosen):
                 with Stage("scaling"):
                     scaling = spec.preprocessing.fit(chosen)
@@ -487,9 +472,25 @@ class GeminiClustering(
         """The parameters for samples of a kind; the number of clusters is this one where it is left to us."""
         return Spec.of(self, kind, {"n_clusters": n_clusters} if is_auto(self.n_clusters) else None)
 
-    def _select(self, samples: Samples, kind: DataKind, run: Session, *, is_given: bool) -> Any:
+    def _decide(self, samples: Samples, run: Session, known: Any, affinity: Any) -> tuple[Spec, Any]:
+        """The parameters for these samples, and how the number of clusters was found, if it was."""
+        kind = recognise_samples(samples)
+        if affinity is not None:
+            # Who gives the affinity of the samples has named the geometry.
+            kind = kind._replace(recipe=None)
+        selection, n_clusters = None, 2
+        if is_auto(self.n_clusters):
+            selection = self._select(samples, kind, run, has_affinity=affinity is not None)
+            highest = -1 if known is None else int(read_known(known).max(initial=-1))
+            n_clusters = max(selection.best.n_clusters, highest + 1)
+        spec = self._resolve(kind, n_clusters).with_names_of(samples)
+        if isinstance(samples, StreamSamples):
+            spec.check_streamable()
+        return spec, selection
+
+    def _select(self, samples: Samples, kind: DataKind, run: Session, *, has_affinity: bool) -> Any:
         """How many clusters samples have, by some of them; the first of several processes decides."""
-        if is_given or has_several_inputs(samples):
+        if has_affinity or has_several_inputs(samples):
             raise InputError('n_clusters="auto" looks at samples of a single input: here, say a number.')
         # Found by name, because it is made of clusterings.
         search = importlib.import_module("pollux.selection.search")
@@ -764,10 +765,10 @@ class GeminiClustering(
         *,
         fewest: int | None = None,
         in_memory: bool = False,
-        has_affinity: bool = False,
+        affinity: Any = None,
     ) -> Samples:
-        """The samples of a fit."""
-        fewest = fewest or max(2, spec.n_clusters)
+        """The samples of a fit; those of a free table and of a given affinity are read into memory."""
+        fewest, has_affinity = fewest or max(2, spec.n_clusters), affinity is not None
         several = as_several(X, fewest)
         if several is not None:
             spec.check_several_inputs(has_affinity)
@@ -782,7 +783,7 @@ class GeminiClustering(
             dtype=spec.training.dtype,
             device=spec.device,
             sample_weight=sample_weight,
-            in_memory=in_memory,
+            in_memory=in_memory or has_affinity or spec.is_free,
             scaling=getattr(spec.preprocessing, "scaling", "none"),
             integers=not isinstance(spec.model, str) and not spec.preprocessing.describe_changes(),
             names=spec.input_names,

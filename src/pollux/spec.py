@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from pollux import names
 from pollux.data.encoding import Encoding
 from pollux.data.rows import Rows
-from pollux.data.samples import Samples, StreamSamples
+from pollux.data.samples import ArraySamples, Samples, StreamSamples
 from pollux.data.scaling import FittedScaling, FittedTransformer
 from pollux.errors import InputError, option, warn
 from pollux.geometry import Geometry, Kind, Precomputed, resolve
@@ -471,6 +471,16 @@ class Spec:
         """So many modules with random weights, for samples of a shape."""
         modules = build(self.model, shape, self.n_clusters, count, **self.options)
         return [module.to(self.device, dtype) for module in modules]
+
+    def take_affinity(self, affinity: Any, samples: Samples) -> Precomputed | None:
+        """The affinity that was given of samples, without those of weight zero; None where there is none."""
+        if not isinstance(samples, ArraySamples):
+            return None
+        return Precomputed.of_selected(affinity, self.objective.needs, samples.selected)
+
+    def seed_of_samples(self, seed: int) -> int:
+        """The seed by which samples are drawn: a fit without a seed that is resumed learns from the same ones."""
+        return 0 if self.random_state is None and self.training.checkpoint is not None else seed
 
     def resolve_geometry(self, affinity: Precomputed | None = None) -> Geometry | None:
         """The geometry that the objective needs: what was computed before, or that of the parameter."""

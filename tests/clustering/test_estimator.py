@@ -33,7 +33,7 @@ from torch.nn.utils import prune
 import pollux
 from coverings import combinations_of, rotated
 from flat_parameters import make_clustering
-from pollux import Gemini, GeminiClustering, f_divergence, geometry, load
+from pollux import Gemini, GeminiClustering, Training, f_divergence, geometry, load
 from pollux.geometry import DISTANCES, KERNELS, Encoded, Features, ShortestPath
 from pollux.geometry.affinity import Paths
 from pollux.metrics import adjusted_rand_index
@@ -269,6 +269,19 @@ def test_a_free_model_does_not_label_rows_of_weight_zero() -> None:
     assert ((fitted.labels_ == -1) == (weight == 0)).all()
     assert (fitted.probabilities_[weight == 0] == 1 / 3).all()
     assert np.allclose(fitted.probabilities_.sum(1), 1)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_samples_keep_the_places_that_an_affinity_gives_them(weighted: bool) -> None:
+    """Where copies are merged, samples are ordered by their values: rows and columns of an affinity are not."""
+    rows = np.concatenate([X[::-1], X[:5]])
+    weight = np.linspace(1, 2, len(rows)) if weighted else None
+    fits = [
+        clustering(training=Training(max_samples=most)).fit(rows, sample_weight=weight, affinity=rows @ rows.T)
+        for most in (None, 1000)
+    ]
+    assert fits[0].objective_ == fits[1].objective_
+    np.testing.assert_array_equal(fits[0].labels_, fits[1].labels_)
 
 
 @pytest.mark.parametrize("affinity", [KERNEL, torch.from_numpy(KERNEL), pd.DataFrame(KERNEL), KERNEL.tolist()])

@@ -367,6 +367,13 @@ def draw_samples(samples: Samples, most: int | None, seed: int = 0) -> Samples:
     return replace(samples, X=samples.X[index], selected=drawn, sample_weight=weight, left_out=None)
 
 
+def draw_training_samples(samples: Samples, most: int | None, seed: int = 0) -> Samples:
+    """At most so many samples to learn from, equal ones as one; None: the samples as they are, in their order."""
+    drawn = draw_samples(samples, most, seed)
+    # Who learns from some of the samples knows them by their values, not by their places.
+    return merge_copies(drawn) if isinstance(drawn, ArraySamples) and most is not None else drawn
+
+
 def merge_copies(samples: ArraySamples) -> ArraySamples:
     """Equal samples as one that has the sum of their weights, in an order that does not depend on theirs.
 

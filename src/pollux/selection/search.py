@@ -20,10 +20,8 @@ from torch import nn
 
 from pollux.clustering import GeminiClustering
 from pollux.data.samples import (
-    ArraySamples,
     as_several,
-    draw_samples,
-    merge_copies,
+    draw_training_samples,
     recognise_samples,
     select_samples,
     table_to_encode,
@@ -405,9 +403,7 @@ def _fit(task: Task, X: NDArray[np.floating]) -> Iterator[Fitted]:
     first = task.specs[0]
     index = np.sort(np.random.default_rng(task.seed).permutation(len(X))[: task.n_samples])
     samples = select_samples(X[index] if task.n_samples < len(X) else X, None, first.device)
-    drawn = draw_samples(samples, first.max_samples, task.seed)
-    assert isinstance(drawn, ArraySamples)
-    drawn = drawn if first.max_samples is None else merge_copies(drawn)
+    drawn = draw_training_samples(samples, first.max_samples, task.seed)
     for spec in task.specs:
         with session(task.seed, spec.device) as run:
             geometry = spec.resolve_geometry()
