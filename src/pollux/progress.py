@@ -92,10 +92,11 @@ class Stage:
 
 
 def track(items: Iterable[_Item], title: str, total: int | None = None) -> Iterator[_Item]:
-    """The items, while a stage counts those that are done."""
-    if _subscriber.get() is None:
-        yield from items
-        return
+    """The items, while a stage counts those that are done, where somebody looks."""
+    return iter(items) if _subscriber.get() is None else _count(items, title, total)
+
+
+def _count(items: Iterable[_Item], title: str, total: int | None) -> Iterator[_Item]:
     with Stage(title, len(items) if total is None and isinstance(items, Sized) else total) as shown:
         for done, item in enumerate(items, 1):
             yield item

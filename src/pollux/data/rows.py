@@ -140,7 +140,7 @@ class Rows:
 
     def parts(self) -> Iterator[Tensor]:
         """All samples in order, some at a time: (b, …)."""
-        size = max(1, _PART_ELEMENTS // max(1, math.prod(self.shape)))
+        size = max(1, _PART_ELEMENTS // max(1, math.prod(self._source.shape[1:])))
         for index in torch.split(torch.arange(len(self)), size):
             yield self[index]
 

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from pollux.progress import Stage
+from pollux.progress import track
 
 RUNS = 10
 """Runs of k-means of which the best is kept."""
@@ -73,20 +73,19 @@ def fit_k_means(
     squares = squares.astype(np.float64)
     weight = np.ones(len(squares)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
     tolerance = _TOLERANCE * float(squares.mean() - np.square(samples.mean(0)).sum()) / samples.shape[1]
-    best, found, inertia = None, 0, math.inf
-    with Stage(f"k-means of {len(squares):,} rows, run", runs) as shown:
-        for run in range(runs):
-            centres = _seed_centres(samples, squares, n_clusters, weight, random)
-            labels, own = iterate_centres(samples, squares, weight, centres, tolerance)
-            shown.update(run + 1)
-            if best is None or own < inertia * (1 - _SAME):
-                best, found, inertia = (labels, centres), 1, own
-            elif own <= inertia * (1 + _SAME):
-                found += 1
-            if found == ENOUGH:
-                break
+    best, found, made, inertia = None, 0, 0, math.inf
+    for _ in track(range(runs), f"k-means of {len(squares):,} rows, run"):
+        centres = _seed_centres(samples, squares, n_clusters, weight, random)
+        labels, own = iterate_centres(samples, squares, weight, centres, tolerance)
+        made += 1
+        if best is None or own < inertia * (1 - _SAME):
+            best, found, inertia = (labels, centres), 1, own
+        elif own <= inertia * (1 + _SAME):
+            found += 1
+        if found == ENOUGH:
+            break
     assert best is not None
-    return CentreClusters(best[0], best[1] + centre, found, run + 1)
+    return CentreClusters(best[0], best[1] + centre, found, made)
 
 
 def compiled_part() -> Any:
