@@ -8,6 +8,8 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Generator, Iterator
 from functools import cache
 from itertools import groupby
@@ -63,9 +65,25 @@ def pytest_configure() -> None:
 
     Until all tests are known nothing is freed: what is imported stays.
     """
+    avoid_broken_amx()
     gc.disable()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def avoid_broken_amx() -> None:
+    """Where products of half precision end the process, have oneDNN do them without the processor's AMX unit.
+
+    Some virtual machines offer AMX to programs and do not carry its instructions out. The workers of a run inherit the
+    environment of the process that starts them.
+    """
+    cpu = Path("/proc/cpuinfo")
+    if "ONEDNN_MAX_CPU_ISA" in os.environ or not cpu.exists() or "amx_tile" not in cpu.read_text(encoding="utf-8"):
+        return
+    product = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16); a @ a"
+    done = subprocess.run([sys.executable, "-c", product], capture_output=True)
+    if done.returncode == -signal.SIGILL:
+        os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX512_CORE_BF16"
 
 
 @pytest.hookimpl(wrapper=True)
