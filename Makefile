@@ -48,7 +48,7 @@ QUALITY := quality accuracy selection explain guide embeddings
 help:
 	@sed -n 's/^# \{0,1\}//p; /^PYTHON/q' Makefile
 
-NATIVE := $(wildcard src/pollux/transport/native/*)
+NATIVE := $(wildcard src/pollux/native/*pp)
 
 .venv/installed-%: pyproject.toml constraints.txt setup.py $(NATIVE)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -113,4 +113,4 @@ pages: .venv/installed-report
 	$(BIN)/python benchmarks/measure.py
 
 clean:
-	rm -rf .venv .venv-lowest build dist demo docs/_build docs/gallery docs/reference/generated docs/reference/*.rst src/pollux/transport/_native*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-lowest build dist demo docs/_build docs/gallery docs/reference/generated docs/reference/*.rst src/pollux/native/_compiled*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis

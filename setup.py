@@ -7,7 +7,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 windows = sys.platform == "win32"
-native = "src/pollux/transport/native"
+native = "src/pollux/native"
 headers = ["bipartite", "centres", "complete", "general", "graph", "products", "scan"]
 headers += ["simplex", "splits", "steps", "tree", "wasserstein"]
 flags = ["-std=c++17", "-O3", "-g0", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math", "-pthread"]
@@ -25,7 +25,7 @@ setup(
     long_description_content_type="text/markdown",
     ext_modules=[
         Extension(
-            "pollux.transport._native",
+            "pollux.native._compiled",
             [f"{native}/module.cpp"],
             depends=[f"{native}/{name}.hpp" for name in headers],
             language="c++",

@@ -15,8 +15,19 @@ ARCHITECTURE = TESTS.parent / "docs" / "architecture.md"
 
 # From the lowest to the highest; a module belongs to the longest name that it begins with.
 LAYERS = [
-    "progress",
-    *("errors", "names", "recipes", "threads", "io.atomic", "io.locks", "io.parsing", "io.tensors", "ranks", "metrics"),
+    *(
+        "native",
+        "progress",
+        "errors",
+        "names",
+        "recipes",
+        "threads",
+        "io.atomic",
+        "io.locks",
+        "io.parsing",
+        "io.tensors",
+    ),
+    *("ranks", "metrics"),
     *("data", "geometry", "models", "transport", "objectives", "spec", "embedding", "training", "inspection.outliers"),
     *(
         "inspection.hierarchy",

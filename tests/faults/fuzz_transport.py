@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-NATIVE = Path(__file__).parents[2] / "src" / "pollux" / "transport" / "native" / "module.cpp"
+NATIVE = Path(__file__).parents[2] / "src" / "pollux" / "native" / "module.cpp"
 INTEGERS = (-(2**31), -1, 0, 1, 2, 3, 7, 2**30, 2**31 - 2, 2**31 - 1)
 FLOATS = (0.0, -0.0, 1.0, -1.0, 1e-300, 1e300, -1e300, np.nan, np.inf, -np.inf)
 TRANSPORT = ("solve_metric", "solve_graph", "solve_general", "describe", "triangles_hold")
@@ -46,7 +46,7 @@ def main() -> int:
         fuzz(options.library, options.calls, options.seed)
         return 0
     with tempfile.TemporaryDirectory() as folder:
-        library = Path(folder) / "_native.so"
+        library = Path(folder) / "_compiled.so"
         sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
         flags = ["-std=c++17", "-O1", "-g", "-fPIC", "-shared", "-fopenmp-simd", "-pthread", *sanitizers]
         include = f"-I{sysconfig.get_paths()['include']}"
@@ -65,7 +65,7 @@ def main() -> int:
 
 
 def fuzz(library: str, calls: int, seed: int) -> None:
-    spec = importlib.util.spec_from_file_location("_native", library)
+    spec = importlib.util.spec_from_file_location("_compiled", library)
     assert spec is not None
     assert spec.loader is not None
     native: Any = importlib.util.module_from_spec(spec)

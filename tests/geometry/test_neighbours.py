@@ -679,8 +679,8 @@ def test_centres_move_as_those_of_scikit_learn(monkeypatch: pytest.MonkeyPatch, 
     weight, seeds = np.linspace(0.5, 2, 300), X[:5].copy()
     squares = np.square(X).sum(1, dtype=np.float64)
     expected = KMeans(5, init=seeds, n_init=1, tol=0).fit(X, sample_weight=weight)
-    for engine in (centres.compiled_part, lambda: None):
-        monkeypatch.setattr(centres, "compiled_part", engine)
+    for engine in (centres.load_compiled, lambda: None):
+        monkeypatch.setattr(centres, "load_compiled", engine)
         moved = seeds.copy()
         labels, inertia = centres.iterate_centres(X, squares, weight, moved, 0.0)
         np.testing.assert_array_equal(labels, expected.labels_)
@@ -696,8 +696,8 @@ def test_compiled_seeds_are_those_of_numpy(monkeypatch: pytest.MonkeyPatch, dtyp
     X = np.random.default_rng(0).integers(-9, 10, size=(700, 5)).astype(dtype)
     weight, squares = np.arange(700.0) % 4, np.square(X).sum(1, dtype=np.float64)
     found = []
-    for engine in (centres.compiled_part, lambda: None):
-        monkeypatch.setattr(centres, "compiled_part", engine)
+    for engine in (centres.load_compiled, lambda: None):
+        monkeypatch.setattr(centres, "load_compiled", engine)
         for form in (np.asarray, scipy.sparse.csr_array):
             random = np.random.RandomState(3)
             found.append(centres._seed_centres(form(X), squares, n_clusters, weight, random))
@@ -711,8 +711,8 @@ def test_a_centre_without_samples_starts_anew_where_samples_are_far_from_theirs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     X = np.array([[0.0], [0.1], [10.0]])
-    for engine in (centres.compiled_part, lambda: None):
-        monkeypatch.setattr(centres, "compiled_part", engine)
+    for engine in (centres.load_compiled, lambda: None):
+        monkeypatch.setattr(centres, "load_compiled", engine)
         for form in (np.asarray, scipy.sparse.csr_array):
             moved = np.array([[0.0], [-50.0]])
             labels, inertia = centres.iterate_centres(form(X), X.ravel() ** 2, np.ones(3), moved, 0.0)

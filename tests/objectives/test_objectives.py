@@ -16,12 +16,12 @@ from pollux import Divergence, Gemini, GeminiClustering, f_divergence
 from pollux.errors import InputError
 from pollux.geometry import resolve
 from pollux.geometry.affinity import Features, centre_kernel, centred_kernels
+from pollux.native import load_compiled
 from pollux.objectives import DIVERGENCES, GEMINIS, PENALTIES
 from pollux.objectives.batch_samples import LOCAL
 from pollux.objectives.divergences import _Gram
 from pollux.objectives.gradients import CLOSED_FORMS, value_and_gradient
 from pollux.training.trainable import SingleModel, StackedModels
-from pollux.transport import compiled_part
 
 both_modes = pytest.mark.parametrize("mode", ["ova", "ovo"])
 every_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
@@ -378,7 +378,7 @@ def test_clipped_gradients_are_those_of_autograd(name: str, dtype: torch.dtype, 
     torch.testing.assert_close(gradient, autograd_gradient, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.skipif(compiled_part() is None, reason="nothing was compiled")
+@pytest.mark.skipif(load_compiled() is None, reason="nothing was compiled")
 def test_a_clip_does_not_cost_kl_ovo_its_closed_form(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(torch.autograd, "grad")
     for clip in (None, 1e-7, 1e-12):

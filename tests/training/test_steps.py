@@ -233,7 +233,7 @@ def test_without_a_compiler_autograd_takes_the_steps(monkeypatch: pytest.MonkeyP
         with monkeypatch.context() as patch:
             if not is_built:
                 for place in ("training.trainable", "objectives.gradients"):
-                    patch.setattr(f"pollux.{place}.compiled_part", lambda: None)
+                    patch.setattr(f"pollux.{place}.load_compiled", lambda: None)
             model = GeminiClustering(3, model="mlp", random_state=0).set_params(**settings, **options)
             fits.append(model.fit(X))
     if "init" not in options:

@@ -943,7 +943,7 @@ def without_the_engine() -> None:
     import sys
     import warnings
 
-    sys.modules["pollux.transport._native"] = None  # type: ignore[assignment]
+    sys.modules["pollux.native._compiled"] = None  # type: ignore[assignment]
     import numpy as np
     import scipy.sparse
     import torch

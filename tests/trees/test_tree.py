@@ -94,7 +94,7 @@ def grow_by_trying(X: Array, kernel: Array, weight: Array, K: int, leaves: int) 
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """What looks at the splits."""
     if request.param == "numpy":
-        monkeypatch.setattr("pollux.trees.splits.compiled_part", lambda: None)
+        monkeypatch.setattr("pollux.trees.splits.load_compiled", lambda: None)
         monkeypatch.setattr("pollux.trees.splits.ELEMENTS", 100)
     return str(request.param)
 
@@ -119,7 +119,7 @@ def test_without_a_compiler_the_trees_are_the_same(monkeypatch: pytest.MonkeyPat
     X = StandardScaler().fit_transform(WINE)
     X[::7, 2] = np.nan
     tree = GeminiTree(5, max_leaves=30, min_samples_leaf=2).fit(X)
-    monkeypatch.setattr("pollux.trees.splits.compiled_part", lambda: None)
+    monkeypatch.setattr("pollux.trees.splits.load_compiled", lambda: None)
     other = clone(tree).fit(X)
     assert tree.export_text() == other.export_text()
     np.testing.assert_allclose(tree.nodes_.gain, other.nodes_.gain, rtol=1e-9)
@@ -137,7 +137,7 @@ def test_compiled_scans_find_what_numpy_finds(pairs: bool, monkeypatch: pytest.M
     found = []
     for is_built in (True, False):
         if not is_built:
-            monkeypatch.setattr("pollux.trees.splits.compiled_part", lambda: None)
+            monkeypatch.setattr("pollux.trees.splits.load_compiled", lambda: None)
             monkeypatch.setattr("pollux.trees.splits.ELEMENTS", 400)
         left, squares = square_sides(order, columns, last, start, stop, features, weight, total)
         clusters = (features @ sums.T, np.full(K, 90.0), (sums**2).sum(1), sums @ total)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from typing import Any, NamedTuple
 
@@ -10,6 +9,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from pollux.native import load_compiled
 from pollux.progress import track
 
 RUNS = 10
@@ -88,12 +88,6 @@ def fit_k_means(
     return CentreClusters(best[0], best[1] + centre, found, made)
 
 
-def compiled_part() -> Any:
-    """What holds the compiled iterations, or None."""
-    # Found by name, because transport is made of geometries.
-    return importlib.import_module("pollux.transport.engine").compiled_part()
-
-
 def iterate_centres(
     samples: Any,
     squares: NDArray[np.float64],
@@ -109,7 +103,7 @@ def iterate_centres(
     from its centre.
     """
     n, K = len(squares), len(centres)
-    labels, apart, native = np.full(n, -1), np.empty(n), compiled_part()
+    labels, apart, native = np.full(n, -1), np.empty(n), load_compiled()
     if native is not None and isinstance(samples, np.ndarray):
         inertia = native.iterate_centres(samples, squares, weight, centres, labels, tolerance, iterations)
         return labels, float(inertia)
@@ -147,7 +141,7 @@ def _seed_centres(
     """Greedy k-means++: each next centre is the best of a few samples, drawn by their distances from those before."""
     chosen = np.zeros(n_clusters, dtype=np.int64)
     chosen[0] = random.choice(len(squares), p=weight / weight.sum())
-    draws, native = random.uniform(size=(n_clusters - 1, 2 + int(math.log(n_clusters)))), compiled_part()
+    draws, native = random.uniform(size=(n_clusters - 1, 2 + int(math.log(n_clusters)))), load_compiled()
     if native is not None and isinstance(samples, np.ndarray):
         native.seed_centres(samples, squares, weight, draws, chosen)
         return np.asarray(samples[chosen])

@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pollux.geometry.affinity import Affinity, Features
+from pollux.native import load_compiled
 from pollux.objectives.batch_samples import DistributedSamples
 from pollux.objectives.gemini import Gemini
 from pollux.ranks import Ranks
-from pollux.transport import compiled_part, solve_warm
+from pollux.transport import solve_warm
 
 Array = NDArray[np.float64]
 _NOTHING = np.empty(0)
@@ -42,7 +43,7 @@ def value_and_gradient(
     if ranks is None and is_compiled(gemini, affinity, logits):
         return _compiled(gemini, logits, affinity, sample_weight)
     if sample_weight is None and gemini.is_registered and gemini.sampled_pairs is None and gemini.clip is None:
-        if ranks is None and gemini.name in TRANSPORT_FORMS and compiled_part() is not None and logits.numel():
+        if ranks is None and gemini.name in TRANSPORT_FORMS and load_compiled() is not None and logits.numel():
             return _transported(gemini, logits, affinity)
         is_plain = gemini.needs is None or isinstance(affinity, Features)
         if ranks is not None and sizes is not None and is_plain and gemini.name in DISTRIBUTED_FORMS:
@@ -58,7 +59,7 @@ def value_and_gradient(
 def is_compiled(gemini: Gemini, affinity: Affinity | None, logits: Tensor) -> bool:
     """Whether value and gradient at such logits are compiled."""
     return (
-        compiled_part() is not None
+        load_compiled() is not None
         and gemini.name in COMPILED_FORMS
         and gemini.is_registered
         and gemini.sampled_pairs is None
@@ -73,7 +74,7 @@ def is_compiled(gemini: Gemini, affinity: Affinity | None, logits: Tensor) -> bo
 def _compiled(
     gemini: Gemini, logits: Tensor, affinity: Affinity | None, sample_weight: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    native = compiled_part()
+    native = load_compiled()
     assert native is not None
     logits = logits.detach().contiguous()
     features, weight = as_arrays(gemini, affinity, sample_weight, logits.dtype)
@@ -99,7 +100,7 @@ def as_arrays(
 
 def _transported(gemini: Gemini, logits: Tensor, affinity: Affinity | None) -> tuple[Tensor, Tensor]:
     """Σ_y p(y) W(y), or 2 Σ_{a<b} p(a) p(b) W(a, b): compiled, but for the transport problems."""
-    native = compiled_part()
+    native = load_compiled()
     assert native is not None
     assert affinity is not None
     assert not isinstance(affinity, Features)

@@ -16,8 +16,8 @@ from torch.func import functional_call, stack_module_state, vmap
 
 from pollux.data.rows import Several
 from pollux.errors import InputError
+from pollux.native import load_compiled
 from pollux.ranks import Ranks
-from pollux.transport import compiled_part
 
 # With more parameters the work outweighs the recording of a step, and torch's fused optimiser is faster.
 _MOST_DENSE_PARAMETERS = 50_000
@@ -226,7 +226,7 @@ class DenseModels(Trainable):
     def __init__(
         self, modules: Sequence[nn.Module], learning_rate: float, beta1: float = 0.9, beta2: float = 0.999
     ) -> None:
-        native = compiled_part()
+        native = load_compiled()
         assert native is not None
         self._native, self.modules = native, list(modules)
         self._linears = [_dense_layers(module)[::2] for module in modules]
@@ -321,7 +321,7 @@ def has_compiled_steps(module: nn.Module, n_clusters: int) -> bool:
     """Whether the module is a small stack of linear layers with known activations, ending in n_clusters."""
     layers, parameters = _dense_layers(module), list(module.parameters())
     return (
-        compiled_part() is not None
+        load_compiled() is not None
         and len(layers) % 2 == 1
         and all(type(layer) is nn.Linear and layer.bias is not None for layer in layers[::2])
         and all(type(layer) in _ACTIVATIONS for layer in layers[1::2])

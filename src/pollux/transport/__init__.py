@@ -1,7 +1,7 @@
 """Optimal transport between distributions over the same samples: exact, and an entropic approximation."""
 
 from pollux.transport.cost import check_symmetric, solve_warm, transport_cost
-from pollux.transport.engine import SlowTransportWarning, compiled_part, engine
+from pollux.transport.engine import SlowTransportWarning, engine
 from pollux.transport.entropic import sinkhorn_cost
 from pollux.transport.exact import Solution, State, prepare, solve
 
@@ -10,7 +10,6 @@ __all__ = [
     "Solution",
     "State",
     "check_symmetric",
-    "compiled_part",
     "engine",
     "prepare",
     "sinkhorn_cost",

@@ -1,4 +1,4 @@
-"""The compiled part of the library: POT, autograd and NumPy do its work where it was not built."""
+"""Which program solves transport problems: the compiled solvers, or POT where they were not built."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def native() -> ModuleType | None:
     if wanted == "pot":
         return None
     try:
-        from pollux.transport import _native
+        from pollux.native import _compiled
     except ImportError as error:
         warnings.warn(
             f"Pollux was installed without its compiled transport solver ({error}): POT does the work, with the same "
@@ -34,17 +34,7 @@ def native() -> ModuleType | None:
             stacklevel=2,
         )
         return None
-    return _native
-
-
-@functools.cache
-def compiled_part() -> ModuleType | None:
-    """The compiled training steps, k-means and splits of trees, or None: autograd and NumPy do the same."""
-    try:
-        from pollux.transport import _native
-    except ImportError:
-        return None
-    return _native if hasattr(_native, "transport_gradient") else None
+    return _compiled
 
 
 def engine() -> Literal["native", "pot"]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from pollux.transport import compiled_part
+from pollux.native import load_compiled
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -37,7 +37,7 @@ def square_sides(
         The sum of the features of the leaf.
     """
     left, squares = np.empty(len(last)), np.empty((2, len(last)))
-    native = compiled_part()
+    native = load_compiled()
     if native is not None:
         native.square_sides(order, columns, last, start, stop, features, weight, total, left, squares)
         return left, squares
@@ -91,7 +91,7 @@ def scan_splits(
     targets : array of shape (C,)
         Other clusters, none of them empty.
     """
-    native = compiled_part()
+    native = load_compiled()
     if native is not None:
         leaf, clusters = (order, columns, last, start, stop, left, squares), (dots, sizes, norms, totals)
         native.scan_splits(*leaf, *clusters, own, weight, emptied, targets, tolerance, pairs, gains, splits)

@@ -892,9 +892,9 @@ PyMethodDef METHODS[] = {{"solve_metric", solve_metric, METH_VARARGS, METRIC_DOC
                          {"iterate_centres", move_centres, METH_VARARGS, CENTRES_DOC},
                          {nullptr, nullptr, 0, nullptr}};
 
-PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_native", "Exact optimal transport, many problems at a time; training steps; splits.", 0, METHODS,
+PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_compiled", "Exact optimal transport, many problems at a time; training steps; splits.", 0, METHODS,
                       nullptr, nullptr, nullptr, nullptr};
 
 }  // namespace
 
-PyMODINIT_FUNC PyInit__native() { return PyModule_Create(&MODULE); }
+PyMODINIT_FUNC PyInit__compiled() { return PyModule_Create(&MODULE); }
