@@ -305,6 +305,8 @@ class GeminiClustering(
     def for_embeddings(cls, n_clusters: int = 10, **overrides: Any) -> Self:
         """A clustering of embeddings (n, d): vectors of texts, photographs or other things by an encoder.
 
+        Vectors of very different lengths are best brought to length one first (``sklearn.preprocessing.normalize``).
+
         Parameters
         ----------
         n_clusters : int
