@@ -1,4 +1,4 @@
-"""The scikit-learn estimator: all that a user calls."""
+"""The scikit-learn estimator, GeminiClustering, and ``load`` of saved models."""
 
 from __future__ import annotations
 
@@ -79,11 +79,11 @@ from pollux.trees.tree import FORMAT as TREE_FORMAT
 
 
 class CollapseWarning(UserWarning):
-    """All samples fell into one cluster."""
+    """All samples were assigned to one cluster."""
 
 
 class OutsideWarning(UserWarning):
-    """Samples lie far outside those of the training, so that their clusters are guesses."""
+    """Samples lie far outside the range of the training data, so their clusters are guesses."""
 
 
 COLLAPSED = (
@@ -113,7 +113,7 @@ class GeminiClustering(
     0 … ``n_clusters_`` − 1 without holes, and columns of probabilities agree with them. Known clusters
     (``fit(X, known=…)``) have the numbers that were given.
 
-    ``GeminiClustering(K).fit(X)`` uses the recipe for the kind of data, whole: that of :meth:`for_tables`, or that of
+    ``GeminiClustering(K).fit(X)`` uses the complete recipe for the kind of data: that of :meth:`for_tables`, or that of
     :meth:`for_images` for images (n, C, H, W) and for many wide rows of one kind, such as pixels, or that of
     :meth:`for_embeddings` for rows of at least 64 columns and length one, as an encoder gives. As soon as one of
     ``model``, ``objective``, ``geometry``, ``init`` and ``penalties`` is set, no recipe is used. Parameters that are
@@ -134,7 +134,7 @@ class GeminiClustering(
     model : str, MLP, KernelModel, SoftTree, nn.Module or callable
         ``"linear"``, ``"mlp"``, ``"kernel"``, ``"soft_tree"``, ``"lenet5"``, ``"resnet18"`` or ``"free"`` (a
         table of probabilities, which cannot predict new samples); :class:`MLP` with its hidden layers,
-        :class:`KernelModel` with its landmarks, :class:`SoftTree` with its cuts; a module that returns logits
+        table of probabilities, which cannot predict new samples); :class:`MLP` with its hidden layers,
         (n, n_clusters), copied and trained from its weights; or a function (n_features or shape, n_clusters) → module.
         Default without a recipe: ``"mlp"``.
     objective : str, Gemini or Divergence
@@ -180,9 +180,9 @@ class GeminiClustering(
     Attributes
     ----------
     fitted_ : Fitted
-        All that is known after the fit, as one object; ``fitted_.chosen`` says what "auto" stood for.
+        All results of the fit, as one object; ``fitted_.chosen`` holds the values that replaced "auto".
     recipe_ : {"tables", "images", "embeddings"} or None
-        The recipe that was used for this kind of data; None where the method was composed.
+        The recipe that was used for this kind of data; None if any part of the method was set explicitly.
     labels_ : array of shape (n,)
         Cluster of each row; −1 for rows of weight zero that a free table has not seen.
     n_clusters_ : int
@@ -208,13 +208,13 @@ class GeminiClustering(
     module_ : nn.Module
         The trained module.
     geometry_ : Geometry or None
-        The geometry, with what it takes from the data fixed.
+        The fitted geometry.
     scaling_ : FittedScaling or None
         What is done to rows before the model sees them.
     probabilities_ : array of shape (n, n_clusters)
         Soft assignments of the rows, for a free table only.
     encoding_ : Encoding or None
-        Of a data frame that holds more than numbers, or of a file: how its columns become numbers.
+        How columns become numbers, for a data frame that holds more than numbers, or for a file.
     columns_ : Decisions
         What became of each column of a data frame or a file: ``name``, ``kind``, whether it is ``used``, and the
         ``reason``. Printed, it is a table; ``pandas.DataFrame(clustering.columns_)`` is one too.
@@ -228,7 +228,7 @@ class GeminiClustering(
     3
     """
 
-    # Whether it is fitted by this process alone, whatever others there are.
+    # Whether this process fits alone, even if torch's process group is initialised.
     _is_alone = False
 
     def __init__(
@@ -325,7 +325,7 @@ class GeminiClustering(
 
     @classmethod
     def _of_recipe(cls, n_clusters: int, recipe: Mapping[str, Any], overrides: Mapping[str, Any]) -> Self:
-        """A clustering by a recipe, without its kernel where another objective does not take it."""
+        """A clustering by a recipe; its kernel is dropped if an overriding objective does not use one."""
         kept = copy.deepcopy(dict(recipe))
         if resolve_objective(overrides.get("objective", kept["objective"])).needs != "kernel":
             kept.pop("geometry", None)
@@ -365,7 +365,7 @@ class GeminiClustering(
         return cls._of_recipe(n_clusters, {**RIM, **own}, overrides)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The parameters by name; ``deep``: those of groups too, also of a group that stands for its defaults."""
+        """The parameters by name; ``deep``: those of groups too, also of those that are None."""
         parameters: dict[str, Any] = super().get_params(deep=deep)
         if deep:
             for name in GROUPS:
@@ -379,7 +379,7 @@ class GeminiClustering(
         for name in GROUPS:
             nested = [key for key in parameters if key.startswith(f"{name}__")]
             if nested:
-                # A group that stands for its defaults becomes one of its own.
+                # Replace None or a name by the group that it stands for, so that its parameters can be set.
                 parameters[name] = group = as_group(name, parameters.get(name, getattr(self, name)))
                 if not hasattr(group, "set_params"):
                     key = nested[0].removeprefix(f"{name}__")
@@ -425,7 +425,7 @@ class GeminiClustering(
             The number of the cluster of each sample, −1 or NaN where it is not known. Clusters keep these numbers.
         must_link, cannot_link : arrays of shapes (a, 2), (b, 2), optional
             Pairs of row numbers, from 0, that are of one cluster, or are not. ``hint_violations_`` says how many hints
-            do not hold in the end. Hints on rows of weight 0 are not heeded.
+            do not hold in the end. Hints on rows of weight 0 are ignored.
         hint_weight : float
             How much hints count beside the objective.
         min_size, max_size : int or float, optional
@@ -446,7 +446,7 @@ class GeminiClustering(
                 run.ranks.agree(samples.summary(None if given is None else given.values), "have different rows")
             check_sizes(samples, spec.n_clusters, min_size, max_size)
             hints = Hints.of(samples, spec.n_clusters, must_link, cannot_link, known, hint_weight)
-            # The rows and columns of an affinity are the samples, in their order.
+            # Rows and columns of a given affinity are indexed by sample, so no samples are drawn.
             most = spec.max_samples if given is None else None
             chosen = draw_training_samples(samples, most, spec.seed_of_samples(run.seed))
             with threads_for_samples(chosen):
@@ -469,14 +469,14 @@ class GeminiClustering(
         return self
 
     def _resolve(self, kind: DataKind, n_clusters: int = 2) -> Spec:
-        """The parameters for samples of a kind; the number of clusters is this one where it is left to us."""
+        """The resolved parameters for a kind of data; ``n_clusters`` replaces "auto"."""
         return Spec.of(self, kind, {"n_clusters": n_clusters} if is_auto(self.n_clusters) else None)
 
     def _decide(self, samples: Samples, run: Session, known: Any, affinity: Any) -> tuple[Spec, Any]:
-        """The parameters for these samples, and how the number of clusters was found, if it was."""
+        """The resolved parameters for these samples, and the selection of the number of clusters, if it was "auto"."""
         kind = recognise_samples(samples)
         if affinity is not None:
-            # Who gives the affinity of the samples has named the geometry.
+            # A given affinity replaces the geometry, so no recipe is used.
             kind = kind._replace(recipe=None)
         selection, n_clusters = None, 2
         if is_auto(self.n_clusters):
@@ -489,10 +489,10 @@ class GeminiClustering(
         return spec, selection
 
     def _select(self, samples: Samples, kind: DataKind, run: Session, *, has_affinity: bool) -> Any:
-        """How many clusters samples have, by some of them; the first of several processes decides."""
+        """Select the number of clusters on a subsample; with several processes, the first one decides."""
         if has_affinity or has_several_inputs(samples):
             raise InputError('n_clusters="auto" looks at samples of a single input: here, say a number.')
-        # Found by name, because it is made of clusterings.
+        # Imported here because pollux.selection imports this module.
         search = importlib.import_module("pollux.selection.search")
         found: Any = None
         if is_first(run.ranks):
@@ -508,13 +508,13 @@ class GeminiClustering(
         return selection
 
     def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
-        """One more epoch, on these samples; the first call starts the model.
+        """Train for one more epoch, on these samples; the first call initialises the model.
 
         Clusters are numbered anew, by their size among these samples, and ``labels_`` are theirs.
         """
         if is_auto(self.n_clusters) and not self.__sklearn_is_fitted__():
             raise ValueError("A few samples do not show how many clusters there are: say n_clusters, or fit first.")
-        # Samples that come a few at a time show too little of themselves for a recipe.
+        # Small batches of samples are too few to recognise the kind of data, so no recipe is used.
         spec = Spec.of(self, DataKind(None), self.fitted_.chosen if self.__sklearn_is_fitted__() else None)
         with session(self.random_state, spec.device, distributed=False) as run, show_progress(self.verbose):
             if not self.__sklearn_is_fitted__():
@@ -538,7 +538,7 @@ class GeminiClustering(
         return self._take(fitted)
 
     def _take(self, fitted: Fitted) -> Self:
-        """Set all attributes of a fit: the one place that does."""
+        """Set all fitted attributes; nothing else writes them."""
         if fitted.n_clusters == 1 < len(fitted.order):
             ends = fitted.given_range
             is_constant = ends is not None and bool((ends[0] == ends[1]).all())
@@ -553,7 +553,7 @@ class GeminiClustering(
         self.stability_, self.diverged_, self.selection_ = fitted.stability, fitted.diverged, None
         self.hint_violations_ = fitted.hint_violations
         if isinstance(fitted.shape[0], int):
-            # Several inputs have no such number.
+            # With several inputs there is no single number of features.
             self.n_features_in_ = len(fitted.feature_names) or fitted.shape[0]
         if fitted.feature_names:
             self.feature_names_in_ = np.array(fitted.feature_names, dtype=object)
@@ -563,14 +563,14 @@ class GeminiClustering(
 
     @property
     def labels_(self) -> NDArray[np.int64]:
-        """Cluster of each sample; those of streamed samples are predicted when they are first asked for."""
+        """Cluster of each sample; those of streamed samples are predicted on first access."""
         if not self.__sklearn_is_fitted__():
             raise AttributeError("labels_ are there after fit.")
         return self.fitted_.labels
 
     @property
     def structure_(self) -> Structure | None:
-        """Whether clusters are there, with the evidence; it is looked at when it is first asked for."""
+        """Whether clusters are there, with the evidence; computed on first access."""
         if not self.__sklearn_is_fitted__():
             raise AttributeError("structure_ is there after fit.")
         return self.fitted_.structure
@@ -580,7 +580,7 @@ class GeminiClustering(
         return np.asarray(self._probabilities(X).argmax(1), dtype=np.int64)
 
     def assign(self, X: Any, *, min_size: float | None = None, max_size: float | None = None) -> NDArray[np.int64]:
-        """The likeliest clusters (n,) of samples for which the sizes of clusters lie between these.
+        """The most likely clusters (n,) of samples, given bounds on the sizes of clusters.
 
         Sizes are numbers of rows, or shares of them; the sum of log p(y|x) is the greatest that they allow, exactly.
         """
@@ -591,7 +591,7 @@ class GeminiClustering(
 
     def predict_proba(self, X: Any) -> NDArray[np.floating[Any]]:
         """p(y|x) of each sample, (n, n_clusters); of sparse samples, ask :meth:`transform`."""
-        # scikit-learn's checks take an estimator with probabilities of sparse samples for a classifier of 4 classes.
+        # scikit-learn's checks treat an estimator with predict_proba of sparse samples as a classifier of 4 classes.
         if scipy.sparse.issparse(X):
             raise TypeError("predict_proba takes no sparse samples; transform gives the same probabilities for them.")
         return self._probabilities(X)
@@ -601,7 +601,7 @@ class GeminiClustering(
         return self._probabilities(X)
 
     def fit_transform(self, X: Any, y: Any = None, **fit_parameters: Any) -> NDArray[np.floating[Any]]:
-        """Fit, and the soft assignments of the samples."""
+        """Fit, and return the soft assignments of the samples."""
         self.fit(X, y, **fit_parameters)
         return self.probabilities_ if self.fitted_.is_free else self._probabilities(X)
 
@@ -620,7 +620,7 @@ class GeminiClustering(
         return value
 
     def hierarchy(self, X: Any, *, max_samples: int = 2_000) -> Hierarchy:
-        """How clusters group into larger ones: a tree by what each merge costs of the objective on samples such as X.
+        """Group clusters into larger ones: a tree by what each merge costs of the objective on samples such as X.
 
         Parameters
         ----------
@@ -649,7 +649,7 @@ class GeminiClustering(
         return self.fitted_.scores(self._validate(X))
 
     def find_outliers(self, X: Any, share: float = 0.02) -> NDArray[np.bool_]:
-        """Which samples, (n,), fit in less well than this share of the samples of the fit does."""
+        """Mask (n,) of the samples that fit in less well than this share of the samples of the fit does."""
         check_is_fitted(self)
         return self.fitted_.find_outliers(self._validate(X), share)
 
@@ -682,7 +682,7 @@ class GeminiClustering(
             At most so many of the samples are learned from by each.
         sample_weight, known, must_link, cannot_link, hint_weight
             What the fit was given of X, for the other trainings to be of the same method. Hints on samples that one of
-            them does not learn from are not heeded by it.
+            them does not learn from are ignored by it.
         temperature : bool
             Whether probabilities become softmax(log p / T), with the T at which the highest of a sample is on average
             what the confidence is. Clusters stay what they are.
@@ -709,7 +709,7 @@ class GeminiClustering(
         log_p = self.fitted_.log_probabilities(X).numpy()
         first_two, agreement = likeliest(log_p), np.zeros((X.shape[0], 2))
         random = check_random_state(self.random_state)
-        # What "auto" stood for stays, and what is scaled already, as an encoded table is.
+        # Keep the values that replaced "auto", and do not scale again what is scaled already, such as an encoded table.
         own = replace_auto(self, self.fitted_.chosen) | {"n_clusters": K, "verbose": False, "callbacks": ()}
         own |= {"preprocessing": None} if self.fitted_.scaling is None else {}
         other = clone(type(self)(**own)).set_params(training__checkpoint=None)
@@ -720,7 +720,7 @@ class GeminiClustering(
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", CollapseWarning)
                 if has_hints or sample_weight is not None:
-                    # Hints are by the numbers of all rows.
+                    # Hints refer to the row numbers of X, so rows are left out by a weight of 0.
                     weight = np.zeros(X.shape[0])
                     weight[some] = 1 if sample_weight is None else np.asarray(sample_weight)[some]
                     other.fit(X, sample_weight=weight, **hints, hint_weight=hint_weight)
@@ -752,7 +752,7 @@ class GeminiClustering(
         return self.fitted_.confidence.predict(log_p, labels)
 
     def save(self, path: str | Path) -> None:
-        """Write the model to one file, for :func:`pollux.load`; of a network of your own, its weights."""
+        """Write the model to one file, for :func:`pollux.load`; for a custom network, only its weights."""
         check_is_fitted(self)
         found = copy.copy(self).set_params(n_clusters=len(self.fitted_.order))
         model_files.save(found if is_auto(self.n_clusters) else self, path)
@@ -776,7 +776,7 @@ class GeminiClustering(
         size = partial(resolve_batch_size, spec.batch_size)
         samples = open_samples(
             load_several(X, spec.input_names, size),
-            # Validation writes to a copy: a fit that fails leaves the estimator as it was.
+            # Validation writes to a copy, so that a fit that fails leaves the estimator unchanged.
             copy.copy(self),
             fewest=fewest,
             missing=spec.preprocessing.missing,
@@ -795,7 +795,7 @@ class GeminiClustering(
     def _pose(
         self, X: Any, spec: Spec, sample_weight: Any, affinity: Any = None, *, is_trained: bool = False
     ) -> tuple[ArraySamples, MemoryProblem]:
-        """Validated samples, as a problem for the trained model."""
+        """Validated samples as a problem on which the trained model can be evaluated."""
         fitted = self.fitted_
         samples = select_samples(X, sample_weight, spec.device)
         geometry: Geometry | None
@@ -817,7 +817,7 @@ class GeminiClustering(
         return samples, problem
 
     def _validate(self, X: Any) -> Any:
-        """Samples such as those of the fit, as an array or a CSR matrix."""
+        """Validate samples such as those of the fit; returns an array or a CSR matrix."""
         fitted = self.fitted_
         several = as_several(X)
         if several is None:
@@ -838,7 +838,7 @@ class GeminiClustering(
             warn(f"{message}.", OutsideWarning)
         if isinstance(X, np.ndarray) and X.dtype.kind == "f":
             flat = X.reshape(len(X), -1)
-            # Few rows begin with a gap.
+            # Only rows whose first value is missing can be empty; there are few of them.
             empty = int(np.isnan(flat[np.isnan(flat[:, 0])]).all(1).sum())
             if empty:
                 warn(f"{say_empty(empty)}.", UnseenWarning)
@@ -866,9 +866,9 @@ class GeminiClustering(
         return hasattr(self, "fitted_")
 
     def _repr_html_inner(self) -> str:
-        """In a notebook: the clusters of a fit, above scikit-learn's display of the parameters."""
+        """HTML for a notebook: the clusters of the fit, above scikit-learn's display of the parameters."""
         shown: str = super()._repr_html_inner()
-        # Found by name, because pages are made of clusterings.
+        # Imported here because pollux.report imports this module.
         return (
             importlib.import_module("pollux.report.notebook").summarise(self) if hasattr(self, "fitted_") else ""
         ) + shown
@@ -878,7 +878,7 @@ class GeminiClustering(
         return bundle | ({"text/html": self._repr_html_inner()} if "text/html" in bundle else {})
 
 
-# Here rather than as decorators, because scikit-learn wraps transform when the class is made.
+# Not decorators, because scikit-learn wraps transform when the class is created.
 for _name in (
     *("predict", "predict_proba", "transform", "score", "partial_fit"),
     *("assign", "hierarchy", "assess", "predict_confidence"),
@@ -889,7 +889,7 @@ for _name in (
 def load(
     path: str | Path, model: nn.Module | Callable[..., nn.Module] | None = None, device: str | None = None
 ) -> GeminiClustering | GeminiTree:
-    """The clustering that ``save`` of it, or of a :class:`GeminiTree`, wrote; nothing in the file is executed.
+    """Load a clustering that its ``save``, or that of a :class:`GeminiTree`, wrote; nothing in the file is executed.
 
     Parameters
     ----------
@@ -904,6 +904,6 @@ def load(
         return GeminiTree.load(path)
     clustering, fitted = model_files.load(path, GeminiClustering, model=model, device=device)
     with warnings.catch_warnings():
-        # That everything fell into one cluster was said when it was trained.
+        # The warning was already given at training time.
         warnings.simplefilter("ignore", CollapseWarning)
         return clustering._take(fitted)
