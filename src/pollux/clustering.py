@@ -113,56 +113,57 @@ class GeminiClustering(
     0 … ``n_clusters_`` − 1 without holes, and columns of probabilities agree with them. Known clusters
     (``fit(X, known=…)``) have the numbers that were given.
 
-    ``GeminiClustering(K).fit(X)`` uses the complete recipe for the kind of data: that of :meth:`for_tables`, or that of
-    :meth:`for_images` for images (n, C, H, W) and for many wide rows of one kind, such as pixels, or that of
-    :meth:`for_embeddings` for rows of at least 64 columns and length one, as an encoder gives. As soon as one of
+    ``GeminiClustering(K).fit(X)`` uses the complete recipe for the kind of data: :meth:`for_embeddings` for rows of at
+    least 64 columns and length one, as an encoder gives; :meth:`for_images` for images (n, C, H, W) and for many wide
+    rows of one kind, such as pixels; :meth:`for_tables` for all others. As soon as one of
     ``model``, ``objective``, ``geometry``, ``init`` and ``penalties`` is set, no recipe is used. Parameters that are
     not set then have a simple default, which the list below gives as "default without a recipe"; scaling, restarts,
     epochs and the batch size are still chosen by the data.
 
     Parameters of groups are reached by their names: ``set_params(training__patience=5, model__hidden=(50,))``, and in
-    ``GridSearchCV`` too, also where a group is None or ``model`` is ``"mlp"``, ``"kernel"`` or
+    ``GridSearchCV`` too, also if a group is None or ``model`` is ``"mlp"``, ``"kernel"`` or
     ``"soft_tree"``. An ``affinity`` that is given to :meth:`fit` does not work there: a search selects the rows of a
     matrix, but not its columns.
 
     Parameters
     ----------
     n_clusters : int or "auto"
-        Most clusters to find. One-vs-all objectives with a kernel or a distance often leave clusters empty that add
-        little, others do so less, and recipes use nearly all. "auto": a quick form of
-        :func:`pollux.select_n_clusters` finds how many there are, and ``selection_`` says why.
+        Maximum number of clusters. One-vs-all objectives with a kernel or a distance often leave clusters empty that
+        add little, others do so less, and recipes use nearly all. "auto": a quick form of
+        :func:`pollux.select_n_clusters` finds the number, and ``selection_`` says why.
     model : str, MLP, KernelModel, SoftTree, nn.Module or callable
         ``"linear"``, ``"mlp"``, ``"kernel"``, ``"soft_tree"``, ``"lenet5"``, ``"resnet18"`` or ``"free"`` (a
         table of probabilities, which cannot predict new samples); :class:`MLP` with its hidden layers,
-        table of probabilities, which cannot predict new samples); :class:`MLP` with its hidden layers,
+        :class:`KernelModel` with its landmarks, :class:`SoftTree` with its cuts; a module that returns logits
         (n, n_clusters), copied and trained from its weights; or a function (n_features or shape, n_clusters) → module.
         Default without a recipe: ``"mlp"``.
     objective : str, Gemini or Divergence
-        What is maximised: ``"mmd_ova"``, ``"wasserstein_ovo"``, ``"mi"``, … Default without a recipe: ``"mmd_ova"``.
+        The objective to maximise: ``"mmd_ova"``, ``"wasserstein_ovo"``, ``"mi"``, … Default without a recipe:
+        ``"mmd_ova"``.
     geometry : str, callable or Geometry
         The kernel (MMD) or distance (Wasserstein) between samples; ``"graph"`` and ``"mixed"`` are kernels of the
         neighbour graph of all samples. See :func:`pollux.geometry.resolve`. Default without a recipe: the linear kernel
         or the Euclidean distance.
     preprocessing : "auto", None, str, Scaling or transformer
-        What model and geometry see of X: the values as they are (None); ``"standard"`` or ``"global"`` scaling;
-        :class:`Scaling`, which also fills gaps and reduces dimensions; or a transformer of scikit-learn, which is
-        cloned and fitted. "auto": that of the recipe, else ``Scaling("auto", missing="mean")``; for networks of your
-        own, ``"lenet5"`` and ``"resnet18"`` the values as they are.
+        How X is scaled for model and geometry: not at all (None); by ``"standard"`` or ``"global"`` scaling;
+        by :class:`Scaling`, which also fills missing values and reduces dimensions; or by a transformer of
+        scikit-learn, which is cloned and fitted. "auto": that of the recipe, else ``Scaling("auto", missing="mean")``;
+        no scaling for networks of your own, ``"lenet5"`` and ``"resnet18"``.
     init : {"auto", "random", "kmeans", "graph", "kmeans++"}
-        Where models start: at random, or at the clusters of k-means in the features of the geometry or in the
-        eigenvectors of a neighbour graph, which they first learn to predict. A free table: near the cells of k-means++
-        seeds, or at such clusters. Default without a recipe: ``"random"``, of a free table ``"kmeans++"``.
+        Initial models: random, or pretrained to predict the clusters of k-means in the features of the geometry
+        (``"kmeans"``) or in the eigenvectors of a neighbour graph (``"graph"``). A free table starts near the cells of
+        k-means++ seeds, or at such clusters. Default without a recipe: ``"random"``, for a free table ``"kmeans++"``.
     n_init : int or "auto"
-        Restarts, trained together where the model allows; the highest objective is kept. "auto": that of the recipe,
-        else 5 for up to 10,000 samples of a linear model, a perceptron or a free table, else 1.
+        Number of restarts, trained together if the model allows it; the one with the highest objective is kept. "auto":
+        that of the recipe, else 5 for up to 10,000 samples with a linear model, a perceptron or a free table, else 1.
     max_epochs : int or "auto"
-        Passes over the data; "auto": those of about 200 steps, and at least 15.
+        Passes over the data; "auto": as many as about 200 steps take, and at least 15.
     batch_size : int, "auto" or None
-        Samples of a step; None: all. "auto": that of the recipe, else all up to 1,000, else 500.
+        Samples per step; None: all. "auto": that of the recipe, else all up to 1,000, else 500.
     learning_rate : float or "auto"
-        That of the optimiser. Default without a recipe: 0.01.
+        Learning rate of the optimiser. Default without a recipe: 0.01.
     penalties : mapping, None or "auto"
-        Weights of penalties that join the loss, by name or function: ``{"vat": 1.0, "entropy": 0.1}``. Names:
+        Weights of penalties that are added to the loss, by name or function: ``{"vat": 1.0, "entropy": 0.1}``. Names:
         ``"vat"``, ``"local_vat"``, ``"entropy"``, ``"balance"``, ``"weight_decay"``, see
         :data:`pollux.objectives.PENALTIES`. Default without a recipe: None, no penalty.
     training : Training, optional
@@ -172,7 +173,7 @@ class GeminiClustering(
     random_state : int, RandomState or None
         Seed; the same seed gives the same bits on the same machine.
     verbose : bool
-        Whether to show what is done, how far it is and how long it will take, on standard error.
+        Whether to show progress and the estimated time left, on standard error.
     callbacks : sequence of callable
         Called with the metrics of each epoch; one that returns True ends the training. Callbacks of scikit-learn 1.9
         and later are set by ``set_callbacks``: the fit is a task, and each of its epochs.
@@ -188,35 +189,35 @@ class GeminiClustering(
     n_clusters_ : int
         Clusters in use.
     selection_ : Selection or None
-        Where ``n_clusters`` is "auto": the number that was found, whether it is clear, and the scores of the others.
+        If ``n_clusters`` is "auto": the number that was found, whether it is clear, and the scores of the others.
     objective_ : float
         The objective on the data, at the end.
     stability_ : float or None
-        How alike the clusterings of the restarts are: the mean adjusted Rand index of two of them, 0 for those of one
-        cluster; None for a single restart. With ``trial_epochs`` it is that after the trial.
+        Agreement of the restarts: the mean adjusted Rand index over pairs of their clusterings, 0 if one of them is a
+        single cluster; None for a single restart. With ``trial_epochs`` it is that after the trial.
     structure_ : Structure or None
-        Whether clusters are there, ``"clear"``, ``"likely"`` or ``"none"``, with the evidence: looked at in up to 1,000
-        samples when it is first asked for. None where it cannot be, as for a free table.
+        Whether clusters are there, ``"clear"``, ``"likely"`` or ``"none"``, with the evidence from up to 1,000 samples;
+        computed on first access. None if it cannot be computed, as for a free table.
     history_ : dict of lists
         ``objective``, ``clusters`` and ``entropy`` of each epoch.
     n_iter_ : int
         Epochs run.
     diverged_ : bool
-        Whether training ended because its numbers were no longer finite; the last good weights were kept.
+        Whether training ended because the objective became NaN or infinite; the last good weights were kept.
     hint_violations_ : dict or None
-        How many hints of each kind (``"known"``, ``"must_link"``, ``"cannot_link"``) do not hold, where there are some.
+        Number of violated hints of each kind (``"known"``, ``"must_link"``, ``"cannot_link"``), if any were given.
     module_ : nn.Module
         The trained module.
     geometry_ : Geometry or None
         The fitted geometry.
     scaling_ : FittedScaling or None
-        What is done to rows before the model sees them.
+        The fitted preprocessing of rows.
     probabilities_ : array of shape (n, n_clusters)
         Soft assignments of the rows, for a free table only.
     encoding_ : Encoding or None
         How columns become numbers, for a data frame that holds more than numbers, or for a file.
     columns_ : Decisions
-        What became of each column of a data frame or a file: ``name``, ``kind``, whether it is ``used``, and the
+        The decision about each column of a data frame or a file: ``name``, ``kind``, whether it is ``used``, and the
         ``reason``. Printed, it is a table; ``pandas.DataFrame(clustering.columns_)`` is one too.
 
     Examples
@@ -275,7 +276,7 @@ class GeminiClustering(
         Parameters
         ----------
         n_clusters : int
-            Most clusters to find.
+            Maximum number of clusters.
         **overrides
             Parameters that are to differ from the recipe's, such as ``n_init=1`` or ``training__dtype="float64"``.
 
@@ -295,7 +296,7 @@ class GeminiClustering(
         Parameters
         ----------
         n_clusters : int
-            Most clusters to find.
+            Maximum number of clusters.
         **overrides
             Parameters that are to differ from the recipe's.
         """
@@ -308,7 +309,7 @@ class GeminiClustering(
         Parameters
         ----------
         n_clusters : int
-            Most clusters to find.
+            Maximum number of clusters.
         **overrides
             Parameters that are to differ from the recipe's, such as ``training__max_samples=50_000``.
 
@@ -338,7 +339,7 @@ class GeminiClustering(
         Parameters
         ----------
         n_clusters : int
-            Most clusters to find; the penalty leaves clusters empty that add little.
+            Maximum number of clusters; the penalty leaves clusters empty that add little.
         **overrides
             Parameters that are to differ, such as ``penalties={"weight_decay": 0.1}``.
 
@@ -355,7 +356,7 @@ class GeminiClustering(
         Parameters
         ----------
         n_clusters : int
-            Most clusters to find.
+            Maximum number of clusters.
         kernel, landmarks
             Those of the :class:`KernelModel`.
         **overrides
@@ -404,33 +405,33 @@ class GeminiClustering(
     ) -> Self:
         """Find the clusters of X.
 
-        Where torch's process group is initialised (``torchrun``), all its processes train one model on batches that
-        they share: each must call this with the same X.
+        If torch's process group is initialised (``torchrun``), all its processes train one model on batches that they
+        share: each must call this with the same X.
 
         Parameters
         ----------
         X : array, sparse matrix, DataFrame or Tensor of shape (n, d) or (n, C, H, W); path, Stream, Dataset, DataLoader
-            The samples. A data frame (pandas, polars, Arrow) may hold text, truth values, categories and dates, which
-            are read as ``pollux fit`` reads those of a file: ``columns_`` says how. Samples in files (Parquet, Feather,
+            The samples. A data frame (pandas, polars, Arrow) may hold text, booleans, categories and dates, which are
+            read as ``pollux fit`` reads those of a file: ``columns_`` says how. Samples in files (Parquet, Feather,
             CSV, folders of these, .npy), in a large memory map, a :func:`pollux.open_stream`, or a Dataset or
-            DataLoader of torch are read as they are needed, and are never all in memory.
+            DataLoader of torch are read on demand, and are never all in memory.
         y : ignored
         sample_weight : array of shape (n,), optional
             Weights of the samples; one of weight 2 counts as two, one of weight 0 is left out. The objective, scaling,
-            k-means and mixtures know them; neighbour graphs and the spacing of ``"local_vat"`` see all samples that
-            differ alike, but for those of weight 0.
+            k-means and mixtures use them; neighbour graphs and the spacing of ``"local_vat"`` treat all distinct
+            samples alike, except those of weight 0.
         affinity : array of shape (n, n) or Features, optional
-            The kernel or the distances of the samples, if they are known already.
+            The kernel or the distances between the samples, if they were computed before.
         known : array of shape (n,), optional
-            The number of the cluster of each sample, −1 or NaN where it is not known. Clusters keep these numbers.
+            The number of the cluster of each sample, −1 or NaN if it is not known. Clusters keep these numbers.
         must_link, cannot_link : arrays of shapes (a, 2), (b, 2), optional
-            Pairs of row numbers, from 0, that are of one cluster, or are not. ``hint_violations_`` says how many hints
-            do not hold in the end. Hints on rows of weight 0 are ignored.
+            Pairs of row numbers, from 0, that belong to one cluster, or do not. ``hint_violations_`` says how many
+            hints do not hold in the end. Hints on rows of weight 0 are ignored.
         hint_weight : float
-            How much hints count beside the objective.
+            Weight of the hints relative to the objective.
         min_size, max_size : int or float, optional
-            Rows that each of the ``n_clusters`` has at least or at most, or their share of all. ``labels_`` are then
-            the likeliest that have such sizes; probabilities stay what they are. Rows of weight 0 do not count.
+            Minimum and maximum number of rows in each of the ``n_clusters``, or their share of all. ``labels_`` are
+            then the most likely ones with such sizes; probabilities do not change. Rows of weight 0 do not count.
         """
         tasks = TaskCallbacks.of(self)
         spec = self._resolve(UNKNOWN)
@@ -492,7 +493,7 @@ class GeminiClustering(
         """Select the number of clusters on a subsample; with several processes, the first one decides."""
         if has_affinity or has_several_inputs(samples):
             raise InputError('n_clusters="auto" looks at samples of a single input: here, say a number.')
-        # Imported here because pollux.selection imports this module.
+        # Imported by name, because pollux.selection depends on this module.
         search = importlib.import_module("pollux.selection.search")
         found: Any = None
         if is_first(run.ranks):
@@ -582,7 +583,7 @@ class GeminiClustering(
     def assign(self, X: Any, *, min_size: float | None = None, max_size: float | None = None) -> NDArray[np.int64]:
         """The most likely clusters (n,) of samples, given bounds on the sizes of clusters.
 
-        Sizes are numbers of rows, or shares of them; the sum of log p(y|x) is the greatest that they allow, exactly.
+        Sizes are numbers of rows, or shares of them; the sum of log p(y|x) is maximised exactly.
         """
         check_is_fitted(self)
         X = self._validate(X)
@@ -590,7 +591,7 @@ class GeminiClustering(
         return assign(self.fitted_.log_probabilities(X).numpy(), *sizes)
 
     def predict_proba(self, X: Any) -> NDArray[np.floating[Any]]:
-        """p(y|x) of each sample, (n, n_clusters); of sparse samples, ask :meth:`transform`."""
+        """p(y|x) of each sample, (n, n_clusters); for sparse samples, use :meth:`transform`."""
         # scikit-learn's checks treat an estimator with predict_proba of sparse samples as a classifier of 4 classes.
         if scipy.sparse.issparse(X):
             raise TypeError("predict_proba takes no sparse samples; transform gives the same probabilities for them.")
@@ -608,8 +609,8 @@ class GeminiClustering(
     def score(self, X: Any, y: Any = None, *, sample_weight: Any = None, affinity: Any = None) -> float:
         """The objective of the model on X; higher is better, for one objective and one number of clusters.
 
-        It grows with ``n_clusters`` and has another scale for each objective: it compares restarts, learning rates and
-        models, not those. Exact up to 10,000 samples (1,000 where a matrix is needed), else a mean over batches.
+        It grows with ``n_clusters`` and its scale depends on the objective: use it to compare restarts, learning rates
+        and models. Exact up to 10,000 samples (1,000 if a matrix is needed), else a mean over batches.
         """
         check_is_fitted(self)
         spec = Spec.of(self, DataKind(None), self.fitted_.chosen)
@@ -620,14 +621,14 @@ class GeminiClustering(
         return value
 
     def hierarchy(self, X: Any, *, max_samples: int = 2_000) -> Hierarchy:
-        """Group clusters into larger ones: a tree by what each merge costs of the objective on samples such as X.
+        """Group clusters into larger ones: a tree by the cost of each merge in the objective on samples such as X.
 
         Parameters
         ----------
         X : array (n, …)
-            Samples such as those of the fit, whose labels ``cut`` gives.
+            Samples such as those of the fit; ``cut`` returns their labels.
         max_samples : int
-            At most so many of them decide on the tree; a transport objective needs fewer, and takes longer.
+            Maximum number of samples for computing the tree; a transport objective needs fewer, and takes longer.
         """
         check_is_fitted(self)
         spec = Spec.of(self, DataKind(None), self.fitted_.chosen)
@@ -642,8 +643,8 @@ class GeminiClustering(
     def score_samples(self, X: Any) -> NDArray[np.float64]:
         """How well each sample fits in with those of the fit, (n,): −1 is typical, and lower is more abnormal.
 
-        Minus the mean distance to the five nearest of up to 128 prototypes, which are means of small groups of the
-        samples that were learned from, as the network sees them; over the distance that is typical of these samples.
+        Minus the mean distance to the five nearest of up to 128 prototypes, relative to the typical distance of
+        training samples. Prototypes are means of small groups of training samples, as the network sees them.
         """
         check_is_fitted(self)
         return self.fitted_.scores(self._validate(X))
@@ -669,23 +670,23 @@ class GeminiClustering(
         """Find how often other trainings agree with this one: ``confidence_`` (n,), and :meth:`predict_confidence`.
 
         The same method is fitted to other samples, 80 % of X each, and their clusters are matched with these. The
-        confidence is that of the likeliest cluster, which ``labels_`` may not be where sizes were asked for. Each of
-        several processes assesses by itself.
+        confidence is that of the most likely cluster, from which ``labels_`` may differ if sizes were given. Each of
+        several processes assesses separately.
 
         Parameters
         ----------
         X : array (n, …)
             The samples of the fit, or others such as these.
         n_fits : int
-            How many trainings.
+            Number of trainings.
         max_samples : int
-            At most so many of the samples are learned from by each.
+            Maximum number of samples for each of them.
         sample_weight, known, must_link, cannot_link, hint_weight
-            What the fit was given of X, for the other trainings to be of the same method. Hints on samples that one of
-            them does not learn from are ignored by it.
+            The arguments of the fit, for the other trainings to use the same method. Hints on samples that one of them
+            does not learn from are ignored by it.
         temperature : bool
-            Whether probabilities become softmax(log p / T), with the T at which the highest of a sample is on average
-            what the confidence is. Clusters stay what they are.
+            Whether to calibrate probabilities to softmax(log p / T), with the T at which the highest probability of a
+            sample is on average its confidence. Clusters do not change.
         """
         check_is_fitted(self)
         X, K = self._validate(X), len(self.fitted_.order)
@@ -739,7 +740,7 @@ class GeminiClustering(
     def predict_confidence(self, X: Any, labels: Any = None) -> NDArray[np.float64]:
         """The share (n,) of other trainings that would give each sample the same cluster, after :meth:`assess`.
 
-        The cluster is the likeliest, or that of ``labels`` (n,), as sizes may have changed it.
+        The cluster is the most likely one, or that of ``labels`` (n,), which differ if sizes were given.
         """
         check_is_fitted(self)
         if self.fitted_.confidence is None:
@@ -868,7 +869,7 @@ class GeminiClustering(
     def _repr_html_inner(self) -> str:
         """HTML for a notebook: the clusters of the fit, above scikit-learn's display of the parameters."""
         shown: str = super()._repr_html_inner()
-        # Imported here because pollux.report imports this module.
+        # Imported by name, because pollux.report depends on this module.
         return (
             importlib.import_module("pollux.report.notebook").summarise(self) if hasattr(self, "fitted_") else ""
         ) + shown
@@ -896,7 +897,7 @@ def load(
     path : path
         The file, or the folder of a run of ``pollux fit``.
     model : nn.Module or callable, optional
-        The network, where it was the user's own: the file holds only its weights.
+        The network, if it was a custom one: the file holds only its weights.
     device : str, optional
         Where to put it, if not on the CPU: a file does not say.
     """

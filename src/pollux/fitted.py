@@ -50,35 +50,35 @@ class Fitted:
     module : nn.Module
         The network, from samples as it sees them to logits (n, K).
     order : Tensor of shape (K,)
-        Which output of the network is cluster k: by decreasing size, empty ones last; known clusters by their numbers.
+        The output of the network for each cluster k: by decreasing size, empty ones last; known clusters by number.
     shape, dtype, device : tuple, torch.dtype, str
-        The shape of a sample before scaling, of several inputs that of each; the arithmetic and place of the network.
+        The shape of a sample before scaling, for several inputs that of each; the dtype and device of the network.
     history : dict of lists
         ``objective``, ``clusters`` and ``entropy`` of each epoch.
     objective, n_clusters : float, int
         The objective at the end, and the clusters in use.
     stability : float, optional
-        The mean adjusted Rand index of two restarts.
+        The mean adjusted Rand index over pairs of restarts.
     diverged : bool
-        Whether training ended because its numbers were no longer finite.
+        Whether training ended because the objective became NaN or infinite.
     geometry : Geometry, optional
-        The geometry, adapted to the data.
+        The fitted geometry.
     scaling : FittedScaling, optional
-        What is done to samples before the network sees them.
+        The fitted scaling of samples.
     encoding : Encoding, optional
-        How columns of a table become samples.
+        The encoding of the columns of a table.
     feature_names : tuple of str
-        Names of the features, where they are known.
+        Names of the features, if they are known.
     missing : {"error", "mean"}
         Whether samples may hold NaN.
     takes_integers : bool
-        Whether the network is given whole numbers, such as tokens.
+        Whether the network takes integers, such as tokens.
     given_labels : array of shape (n,), optional
         Clusters of the samples of the fit; −1 for those of weight zero that a free table has not seen.
     source : Stream or Loader, optional
-        The samples of the fit, where they were streamed.
+        The samples of the fit, if they were streamed.
     recipe : str, optional
-        The recipe that was used, where the method was not composed.
+        The recipe that was used, None if the method was set explicitly.
     chosen : dict
         The values that replaced "auto", by the names of parameters.
     optimiser_state : dict, optional
@@ -86,13 +86,13 @@ class Fitted:
     cluster_names : tuple of str
         Short names of the clusters, if they have any: ``pollux fit`` gives them.
     given_range : Tensor of shape (2, d), optional
-        The least and the greatest value of each feature that was learned from, where samples are vectors in memory.
+        Minimum and maximum of each feature of the training samples, if these are vectors in memory.
     given_prototypes : Prototypes, optional
         Prototypes of the training samples, by which new samples are scored; model files of old versions lack them.
     hint_violations : dict, optional
-        How many hints of each kind do not hold, where some were given.
+        Number of violated hints of each kind, if any were given.
     confidence : Confidence, optional
-        How often other trainings agree, where that was assessed.
+        How often other trainings agree, if that was assessed.
     given_structure : Structure, optional
         Whether clusters are there, if that was already computed.
     observed : Tensor of shape (m, …), optional

@@ -44,7 +44,7 @@ class MLP(BaseEstimator):  # type: ignore[misc]
     hidden : sequence of int or "auto"
         Widths of the hidden layers. "auto": those for images, (200, 200) for up to 8,000 samples and else (500, 500).
     activation : str, class, or a sequence of them
-        Their activation, or that of each: ``"relu"``, ``"tanh"``, …, or a module class.
+        The activation of all hidden layers, or of each: ``"relu"``, ``"tanh"``, …, or a module class.
     norm : None or "batch"
         Normalisation of the hidden layers.
     """
@@ -63,12 +63,12 @@ class SoftTree(BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     cuts : int
-        Cuts of each feature.
+        Number of cuts of each feature.
     temperature : float
         How soft they are, in units of the features that the model sees.
     features : sequence of int or str, optional
-        The features that are cut, by their numbers or by the names that columns have; all by default. There are at most
-        4,096 leaves, (cuts + 1) to the number of features.
+        The features that are cut, by index or by column name; all by default. There are at most 4,096 leaves,
+        (cuts + 1) to the power of the number of features.
     """
 
     def __init__(self, cuts: int = 1, temperature: float = 0.1, features: Sequence[int | str] | None = None) -> None:
@@ -85,7 +85,7 @@ class KernelModel(BaseEstimator):  # type: ignore[misc]
     landmarks : int
         Samples, drawn at random, that others are compared with. More of them resolve finer shapes.
     kernel : str, Pairwise or callable
-        A kernel that compares samples two by two, by name or as :func:`pollux.geometry.resolve` gives it; or a function
+        A kernel that compares pairs of samples, by name or as :func:`pollux.geometry.resolve` returns it; or a function
         of x (n, d) and y (m, d) that returns (n, m).
     gamma : float, optional
         The parameter γ of the named kernel; by default that of :func:`pollux.geometry.resolve`, for the landmarks.
@@ -108,8 +108,8 @@ class Scaling(BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     scaling : {"none", "auto", "standard", "global"}
-        The values as they are; each feature standardised; all features centred and divided by one number; "auto": that
-        where their ranges are alike, as those of pixels are, else standardised.
+        No scaling; each feature standardised; all features centred and divided by one number ("global"). "auto":
+        "global" if the ranges of features are alike, as those of pixels are, else "standard".
     n_components : int, optional
         Number of principal components of the scaled samples to keep.
     missing : {"error", "mean"}
@@ -190,28 +190,29 @@ class Training(BaseEstimator):  # type: ignore[misc]
     optimiser : str or callable
         ``"adam"``, ``"adamw"``, ``"sgd"``, ``"rmsprop"``, ``"lbfgs"``, or (parameters, lr=…) → optimiser.
     schedule : {"auto", "constant", "cosine"} or callable
-        Whether the learning rate stays, or falls to zero along a half cosine; "auto": as in the recipe, else it stays.
-        Or (max_epochs, epochs) → the share of the learning rate after so many of all epochs, which need not be whole.
+        Whether the learning rate is constant, or falls to zero along a half cosine; "auto": as in the recipe, else
+        constant. Or a function (max_epochs, epochs) → factor of the learning rate after ``epochs``, which need not be
+        whole.
     reshuffle_every : int or "auto"
         Epochs for which batches keep their samples: a Wasserstein objective then starts from its last solution. "auto"
-        is 10 for those, where their distances (20 · n · batch_size bytes) and trees are less than 1 GB, else 1.
+        is 10 for those, if their distances (20 · n · batch_size bytes) and trees take less than 1 GB, else 1.
     trial_epochs : int, float, "auto" or None
-        After so many epochs, or this share of all, the best two restarts alone go on; None: all do. "auto": what the
-        recipe says, else None.
+        After this many epochs, or this share of all, only the best two restarts continue; None: all do. "auto": that of
+        the recipe, else None.
     max_samples : int, "auto" or None
-        Where there are more samples, so many of them, drawn at random, are all that scaling, geometry and training see;
-        the others are labelled. Streamed samples can then be fitted with every geometry, start and penalty. None: all.
-        "auto": what the recipe says, else None.
+        If there are more samples, this many are drawn at random, and scaling, geometry and training see these only; the
+        others are labelled. Streamed samples can then be fitted with every geometry, init and penalty. None: all.
+        "auto": that of the recipe, else None.
     tol, patience : float, int or None
         Training ends after ``patience`` epochs without a relative rise of the objective by ``tol``; None: never.
     dtype : {"auto", "float32", "float64", "bfloat16"}
-        Arithmetic; "auto" is that of the recipe, else that of X, and float32 for streamed samples. "bfloat16": matrix
-        products of the network in that type (autocast), all else in float32.
+        Floating-point type; "auto" is that of the recipe, else that of X, and float32 for streamed samples. "bfloat16":
+        matrix products of the network in that type (autocast), all else in float32.
     compile : bool
-        Whether torch compiles the network: it pays for large ones that are trained for long.
+        Whether torch compiles the network, which pays off for large ones that are trained for long.
     checkpoint : path or Checkpoints, optional
-        A folder for checkpoints, one a minute, or :class:`pollux.training.Checkpoints`. A fit that finds some there of
-        the same training resumes it.
+        A folder for checkpoints, one per minute, or :class:`pollux.training.Checkpoints`. A fit that finds checkpoints
+        of the same training there resumes it.
     """
 
     def __init__(

@@ -118,14 +118,14 @@ def open_stream(
     ----------
     source
         The path of a table (Parquet, Feather, CSV), of a folder of them or of an .npy file; a ``np.memmap``; or a
-        map-style ``torch.utils.data.Dataset``, of whose items the first value is read.
+        map-style ``torch.utils.data.Dataset``, from whose items the first value is read.
     columns
         The columns of a table to read; all by default.
     standardise
-        Read the data once to standardise numbers and to turn text of few values into zeros and ones; a model that is
-        fitted on them can then read data frames. Without it they must be numbers, and are read as they are.
+        Read the data once to standardise numbers and to one-hot encode text of few values; a model that is fitted on
+        them can then read data frames. Without it they must be numbers, and are not scaled.
     missing
-        What to do with missing values when standardising: ``"error"``, ``"mean"`` or ``"drop"``.
+        How missing values are handled when standardising: ``"error"``, ``"mean"`` or ``"drop"``.
     dtype
         float32 or float64.
     window_bytes

@@ -90,7 +90,7 @@ def fit_k_means(
 
 def compiled_part() -> Any:
     """The module with the compiled iterations, or None."""
-    # Imported here because pollux.transport imports pollux.geometry.
+    # Imported by name, because pollux.transport depends on pollux.geometry.
     return importlib.import_module("pollux.transport.engine").compiled_part()
 
 

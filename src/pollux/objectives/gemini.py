@@ -66,12 +66,12 @@ class Gemini:
     one_vs_one : bool
         With a divergence (or its bare name): compare clusters with each other rather than with the data.
     clip : float, None or "auto"
-        Probabilities below this count as this, and get no gradient. Objectives that never cease to push probabilities
-        towards zero then leave alone what is decided already. By default 1e-7, the resolution of single precision, for
-        ``"kl_ovo"``, and none for all others; the paper's authors had 1e-12 throughout, and ``None`` is the definition.
+        Probabilities below this count as this, and get no gradient. Objectives that would push probabilities towards
+        zero without end then leave certain ones alone. By default 1e-7, the resolution of single precision, for
+        ``"kl_ovo"``, and none for all others; the paper's authors used 1e-12 throughout; ``None`` is the definition.
     sampled_pairs : int, optional
         One-vs-one only: an unbiased estimate from this many random ordered pairs of clusters, instead of
-        all of them. It pays where one pair is costly (Wasserstein). The ``generator`` of a call seeds them.
+        all of them. It pays off if a pair is costly (Wasserstein). The ``generator`` of a call seeds them.
 
     Examples
     --------
@@ -154,12 +154,12 @@ class Gemini:
         ----------
         log_p : Tensor of shape (…, n, K)
             Log-probabilities log p(y|x) of n samples and K clusters, as ``log_softmax(-1)`` gives them. In half
-            precision, or below autocast, all is computed in float32.
+            precision, or under autocast, all is computed in float32.
         affinity : Tensor of shape (n, n), Features or Paths, optional
             How the n samples relate. The MMD needs a kernel: a matrix, or ``Features`` (n, r) whose products it is.
             Wasserstein needs distances: a matrix, or ``Paths`` in a graph. They are constants. All other objectives
-            ignore it. In a loop, pass the same tensor each time: what is known of it (a kernel's centre, where the last
-            transport problems ended) is remembered as long as it lives and is not written to.
+            ignore it. In a loop, pass the same tensor each time: what is computed from it (a kernel's centre, the last
+            solutions of transport problems) is cached as long as it lives and is not modified.
         sample_weight : Tensor of shape (n,), optional
             Finite, non-negative weights of the samples; equal ones by default.
         generator : torch.Generator, optional
@@ -169,21 +169,21 @@ class Gemini:
         ranks : Ranks, optional
             The processes over which the samples are distributed. ``log_p``, ``sample_weight`` and features are then of
             the local samples, of which there may be none; a matrix or paths are of all samples, in the order of the
-            ranks. All processes get the value of all samples, and the gradient of value / size, added over the
+            ranks. All processes get the value of all samples, and the gradient of value / size, summed over the
             processes, is that of this value.
 
         Returns
         -------
         Tensor of shape (…)
-            One value for each of the leading dimensions of ``log_p``: a scalar for (n, K). It is of float64 if
-            ``log_p`` is, else of float32.
+            One value for each of the leading dimensions of ``log_p``: a scalar for (n, K). It is float64 if
+            ``log_p`` is, else float32.
 
         Raises
         ------
         ValueError
             If ``log_p`` does not hold log-probabilities of a shape (…, n, K); if there are no samples; if the objective
             needs an affinity and there is none, or it is not of n samples, or not symmetric; if distances require a
-            gradient; if weights are not one a sample, negative, infinite or all zero. Numbers are looked at on the CPU
+            gradient; if weights are not one per sample, negative, infinite or all zero. Values are checked on the CPU
             only, and never while torch traces.
         TypeError
             If ``log_p`` is not a tensor, or the affinity is not of a type that the objective takes.

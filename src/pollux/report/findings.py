@@ -85,7 +85,7 @@ class Findings:
     structure : Structure, optional
         How clear it is that there are clusters at all.
     stability : float, optional
-        The mean adjusted Rand index between the best restart and the others.
+        The mean adjusted Rand index over pairs of restarts.
     agreement : array of shape (n,), optional
         The share of other trainings that would give each sample the same cluster, after ``assess``.
     totals : array of int of shape (K,), optional
