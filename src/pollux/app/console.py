@@ -95,17 +95,17 @@ class Output(io.TextIOBase):
 
     def write(self, text: str) -> int:
         if self._stream is not None:
-            with self._losing_what_fails():
+            with self._suppress_failures():
                 self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
         if self._stream is not None:
-            with self._losing_what_fails():
+            with self._suppress_failures():
                 self._stream.flush()
 
     @contextmanager
-    def _losing_what_fails(self) -> Iterator[None]:
+    def _suppress_failures(self) -> Iterator[None]:
         try:
             yield
         except (OSError, ValueError) as error:

@@ -108,7 +108,7 @@ def create_run_folder(path: str | Path | None, data: str | Path, overwrite: bool
                 # Discard an abandoned training by renaming it first, which is atomic.
                 (folder / UNFINISHED).replace(folder / f"{_NEW}given-up")
             _remove_leftovers(folder)
-            with _keep_what_was_learned(folder):
+            with _keep_checkpoints(folder):
                 yield folder
     except BaseException as error:
         if isinstance(error, BusyError):
@@ -132,14 +132,14 @@ def reopen_run_folder(path: Path) -> Iterator[Path]:
         _remove_leftovers(path)
         is_unfinished = (path / UNFINISHED).is_dir()
         if not is_unfinished and (path / CHECKPOINTS).is_dir():
-            with _appear_whole(path / UNFINISHED) as new:
+            with _create_atomically(path / UNFINISHED) as new:
                 shutil.copytree(path / CHECKPOINTS, new)
-        with _keep_what_was_learned(path, in_any_case=is_unfinished):
+        with _keep_checkpoints(path, in_any_case=is_unfinished):
             yield path
 
 
 @contextmanager
-def _keep_what_was_learned(folder: Path, in_any_case: bool = False) -> Iterator[None]:
+def _keep_checkpoints(folder: Path, in_any_case: bool = False) -> Iterator[None]:
     """Run a training in this folder: its checkpoints are removed only if it ends before it has learned anything."""
     again = f"pollux fit --resume {folder}"
     anew = f"{again} --overwrite"
@@ -187,7 +187,7 @@ def begin_training(folder: Path, settings: str) -> Path:
     """Create the folder for the checkpoints of a training, with its settings; returns its path."""
     place = folder / UNFINISHED
     if not place.is_dir():
-        with _appear_whole(place) as new:
+        with _create_atomically(place) as new:
             new.mkdir()
             write_text(new / SETTINGS, settings)
     elif not (place / SETTINGS).exists() or (place / SETTINGS).read_text(encoding="utf-8") != settings:
@@ -197,7 +197,7 @@ def begin_training(folder: Path, settings: str) -> Path:
 
 
 @contextmanager
-def _appear_whole(place: Path) -> Iterator[Path]:
+def _create_atomically(place: Path) -> Iterator[Path]:
     """Yield a temporary path for a folder that is moved into place once it is complete."""
     new = place.with_name(f"{_NEW}{place.name}")
     try:

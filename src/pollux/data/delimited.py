@@ -203,7 +203,7 @@ class CsvFile(TableFile):
                 self._check_end(table.column(self.names[-1]))
         binary = [field.name for field in table.schema if pa.types.is_binary(field.type)]
         if binary:
-            raise InputError(f"{self.path} is not {self._encoding} text: see column {binary[0]!r}. {_to_say()}")
+            raise InputError(f"{self.path} is not {self._encoding} text: see column {binary[0]!r}. {_advice()}")
         return table
 
     def _check_end(self, values: Any) -> None:
@@ -275,7 +275,7 @@ class CsvFile(TableFile):
         }
 
 
-def _to_say() -> str:
+def _advice() -> str:
     return f"Say which it is: {option('encoding', 'latin-1')}, or so."
 
 
@@ -393,7 +393,7 @@ def _head(path: Path, open_file: Callable[[], Any], size: int, encoding: str) ->
         # The last line, and its last character, may have been cut off.
         text = codecs.getincrementaldecoder("utf-8-sig" if encoding == "utf-8" else encoding)().decode(head, is_whole)
     except (UnicodeDecodeError, ValueError) as error:
-        raise InputError(f"{path} is not {encoding} text. {_to_say()}") from error
+        raise InputError(f"{path} is not {encoding} text. {_advice()}") from error
     return text if is_whole else text[: max(text.rfind("\n"), text.rfind("\r")) + 1], is_whole
 
 

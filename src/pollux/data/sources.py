@@ -267,7 +267,7 @@ _READ_BY_PANDAS = {
 _MOST_NAMES = 1_000
 
 
-def _file_alike(path: Path) -> str:
+def _suggest_file(path: Path) -> str:
     """A question suggesting a file of nearly the same name in the same folder; "" if there is none."""
     try:
         there = [each.name for each in islice(path.parent.iterdir(), _MOST_NAMES)]
@@ -283,7 +283,7 @@ def open_data(path: str | Path, reading: Reading | None = None) -> Source:
     if importlib.util.find_spec("pyarrow") is None:
         raise InputError("Tables are read and written by pyarrow: pip install 'pollux[files]'.")
     if not path.exists():
-        raise InputError(f"There is no file {path}.{_file_alike(path)}")
+        raise InputError(f"There is no file {path}.{_suggest_file(path)}")
     if path.is_dir():
         tables = _tables_in(path)
         return _open_tables(path, tables, how) if tables else _open_arrays(path, how)

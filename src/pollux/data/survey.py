@@ -571,7 +571,7 @@ class TableSurvey(Survey):
                 plan.set_units(centre, scale, fill, scaling)
         identifiers = [*self.choices.identifiers, *(name for name, each in found.items() if each.kind == "id")]
         left_out = {name: each.reason for name, each in found.items() if not each.used}
-        listed = tuple(found.get(name) or self._unasked(name) for name in self.there)
+        listed = tuple(found.get(name) or self._decide_unsurveyed(name) for name in self.there)
         planned = tuple(plan.column for plan in plans.values())
         return TableEncoding(planned, missing, tuple(identifiers), left_out, listed)
 
@@ -584,7 +584,7 @@ class TableSurvey(Survey):
                 return True
         return False
 
-    def _unasked(self, name: str) -> Decision:
+    def _decide_unsurveyed(self, name: str) -> Decision:
         """The decision about a column that was not surveyed."""
         if name == self.choices.label:
             return Decision(name, "label", False, f"known classes ({option('label')})")

@@ -117,15 +117,15 @@ class Mixtures(Geometry):
         some = some_of(weighted, max(_MOST_STARTING, _STARTING_OF_A_CLUSTER * count))
         starting = Start(some.flat(), weight_of(some))
         found = track(self._starts(starting, count), "where mixtures start", 1 + len(self.neighbours) * len(WEIGHTS))
-        starts = [_renumber(labels) for labels in found]
+        initial = [_renumber(labels) for labels in found]
         # The first, compact initialisation has half of the weight. Equal ones are merged, and their weights added.
-        shares = dict.fromkeys(map(bytes, starts), 0.0)
-        for i, start in enumerate(starts):
-            of_all = 1 / 2 if i == 0 else 1 / 2 / (len(starts) - 1)
-            shares[bytes(start)] += of_all if len(starts) > 1 else 1
-        once = {bytes(start): start for start in starts}
+        shares = dict.fromkeys(map(bytes, initial), 0.0)
+        for i, start in enumerate(initial):
+            of_all = 1 / 2 if i == 0 else 1 / 2 / (len(initial) - 1)
+            shares[bytes(start)] += of_all if len(initial) > 1 else 1
+        once = {bytes(start): start for start in initial}
         # Well-separated clusters are the same for a smaller sample.
-        fitting = starting if len(starts) == 1 else Start(points, weight)
+        fitting = starting if len(initial) == 1 else Start(points, weight)
         fitted = [
             (math.sqrt(share), fit_mixture(*fitting, once[key], regularisation, starting))
             for key, share in track(shares.items(), "fitting mixture")

@@ -84,11 +84,11 @@ def eigenvectors(weights: scipy.sparse.csr_array, count: int) -> tuple[NDArray[n
     count = min(count, n)
     with Stage(f"{count} eigenvectors of the graph of {n:,} rows"):
         values, vectors = _by_parts(graph, count)
-    order = _falling(values)
+    order = _descending_order(values)
     return values[order], vectors[:, order]
 
 
-def _falling(values: NDArray[np.float64]) -> NDArray[np.int64]:
+def _descending_order(values: NDArray[np.float64]) -> NDArray[np.int64]:
     """The order of descending eigenvalues; those that differ by rounding only keep their order."""
     return np.argsort(-values.round(_DIGITS), kind="stable")
 
@@ -113,7 +113,7 @@ def _by_parts(graph: scipy.sparse.csr_array, count: int) -> tuple[NDArray[np.flo
         vectors.append(np.zeros((graph.shape[0], len(some))))
         vectors[-1][members] = own
     every = np.concatenate(values)
-    kept = _falling(every)[:count]
+    kept = _descending_order(every)[:count]
     return every[kept], np.concatenate(vectors, 1)[:, kept]
 
 

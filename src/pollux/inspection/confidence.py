@@ -50,10 +50,10 @@ class Confidence:
         for k in np.unique(own[:, 0]):
             # Samples whose most likely cluster is k, and those where it is the second and has a negative margin.
             first, second = (own[:, place] == k for place in (0, 1))
-            margins[k, _KNOTS:], shares[k, _KNOTS:] = _rising(margin[first], agreement[first, 0])
+            margins[k, _KNOTS:], shares[k, _KNOTS:] = _fit_isotonic(margin[first], agreement[first, 0])
             margins[k, :_KNOTS], shares[k, :_KNOTS] = margins[k, _KNOTS], shares[k, _KNOTS]
             if second.any() and log_p.shape[1] > 1:
-                margins[k, :_KNOTS], below = _rising(-margin[second], agreement[second, 1])
+                margins[k, :_KNOTS], below = _fit_isotonic(-margin[second], agreement[second, 1])
                 shares[k, :_KNOTS] = np.minimum(below, shares[k, _KNOTS])
         return Confidence(torch.from_numpy(margins), torch.from_numpy(shares))
 
@@ -100,7 +100,7 @@ def _margin(log_p: NDArray[np.floating], labels: NDArray[np.int64]) -> NDArray[n
     return np.asarray(np.clip(log_p[every, labels].astype(np.float64) - others.max(1), -1e6, 1e6))
 
 
-def _rising(margin: NDArray[np.float64], agreement: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
+def _fit_isotonic(margin: NDArray[np.float64], agreement: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
     """Knots of the non-decreasing function of the margin (n,) that is nearest to the agreement (n,)."""
     knots = np.quantile(margin, np.linspace(0, 1, _KNOTS))
     # Equal margins have one share, whatever the order of samples.

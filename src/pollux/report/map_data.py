@@ -79,7 +79,7 @@ def encode_samples(
     if findings.outliers is not None and findings.outliers.any():
         data["outlier"] = pack(findings.outliers[rows], "<u1")
     if contrasts is not None:
-        data |= _telling_values(findings, rows, contrasts)
+        data |= _distinctive_values(findings, rows, contrasts)
     return data
 
 
@@ -143,7 +143,7 @@ def _label_places(places: Array, labels: NDArray[np.int64], sigma: float) -> lis
     return found
 
 
-def _telling_values(findings: Findings, rows: NDArray[np.intp], contrasts: Contrasts) -> dict[str, Any]:
+def _distinctive_values(findings: Findings, rows: NDArray[np.intp], contrasts: Contrasts) -> dict[str, Any]:
     """The most distinctive features of each cluster; for each sample which of them are shown, and their values.
 
     Of the shares only those that a sample has are shown.
@@ -151,7 +151,7 @@ def _telling_values(findings: Findings, rows: NDArray[np.intp], contrasts: Contr
     summary, features, read = findings.summary, np.asarray(findings.features), findings.read_features
     is_share = np.array([bool(feature.value) for feature in read])
     width = min(VALUES, features.shape[1])
-    telling = {cluster: _most_telling(contrasts, cluster, is_share, width) for cluster in summary.clusters}
+    telling = {cluster: _most_distinctive(contrasts, cluster, is_share, width) for cluster in summary.clusters}
     which = np.full((len(rows), width), NOTHING, dtype=np.uint8)
     values = np.full((len(rows), width), np.nan, dtype=np.float32)
     labels = summary.labels[rows]
@@ -182,7 +182,7 @@ def _telling_values(findings: Findings, rows: NDArray[np.intp], contrasts: Contr
     return data | ({"which": pack(which, "<u1")} if is_share.any() else {})
 
 
-def _most_telling(contrasts: Contrasts, cluster: int, is_share: NDArray[np.bool_], width: int) -> list[int]:
+def _most_distinctive(contrasts: Contrasts, cluster: int, is_share: NDArray[np.bool_], width: int) -> list[int]:
     """Features, the most distinctive first: ``width`` that are not shares, and enough shares to search."""
     d = len(is_share)
     ranked = contrasts.ranked(cluster, d)

@@ -456,7 +456,7 @@ class _Path:
                     continue
                 if is_many or (gone and self._clusters_of(tensors) < steps[0].n_clusters):
                     # Clusters merge before the last columns are dropped: the penalty then says when, but not which.
-                    weakest = self._without_weakest(len(stays) - min_features)
+                    weakest = self._drop_weakest(len(stays) - min_features)
                     tensors = tensors if bool((weakest == stays).all()) else self._tensors
                     stays, left, gone = weakest, int(weakest.sum()), len(stays) - int(weakest.sum())
                 self._tensors, penalty, factor, halvings = tensors, penalty * factor, _GROWTH, 0
@@ -477,7 +477,7 @@ class _Path:
                 return steps, penalty
             penalty *= 2
 
-    def _without_weakest(self, most: int) -> Tensor:
+    def _drop_weakest(self, most: int) -> Tensor:
         """Mask of units to keep (G,), without the least important; of many units up to ``most`` are dropped at once."""
         groups, stays = self._groups(), torch.ones(len(self._units), dtype=torch.bool)
         norms = group_norms(self._relaxed[0], groups)

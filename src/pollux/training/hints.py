@@ -245,7 +245,7 @@ class BoundHints:
         match = _matching(clusters, K)
         is_enough = len(known) >= _FOLDS * K and len(np.unique(known)) == K
         mixes = is_enough or (len(known) > 0 and isinstance(problem.geometry, Mixtures))
-        learn = _mixing(problem.rows, match, self._hold, places, K) if mixes else match
+        learn = _mixing(problem.rows, match, self._apply_hints, places, K) if mixes else match
         if is_enough:
             best = _cross_validate(learn, at_known, known)
             for other in (match, _spreading(problem.rows, K), _regression(problem.rows)):
@@ -255,7 +255,7 @@ class BoundHints:
                     learn, best = other, right
         found = learn(at_known, known)
         member = np.eye(K)[np.where(found >= 0, found, match(at_known, known))]
-        self._hold(member, at_known, known, places)
+        self._apply_hints(member, at_known, known, places)
         labels = torch.from_numpy(member.argmax(1))
         if learn is not match:
             self._learned = problem.inputs, labels
@@ -266,7 +266,7 @@ class BoundHints:
         matched = _matching(clusters, self.hints.n_clusters)(at_known, self._labels.numpy())
         return sum(self.violations(torch.from_numpy(matched[places])).values())
 
-    def _hold(
+    def _apply_hints(
         self,
         member: NDArray[np.float64],
         at_known: NDArray[np.int64],
@@ -538,7 +538,7 @@ def _matching(clusters: NDArray[np.int64], K: int) -> Learner:
     return lambda places, labels: match_clusters(labels, clusters[places], K)[clusters]
 
 
-def _mixing(rows: Rows, match: Learner, hold: Callable[..., None], used: NDArray[np.int64], K: int) -> Learner:
+def _mixing(rows: Rows, match: Learner, apply_hints: Callable[..., None], used: NDArray[np.int64], K: int) -> Learner:
     """Components of a Gaussian mixture, initialised by clusters and constrained by the hints on samples ``used``.
 
     It is fitted to a subsample that includes these.
@@ -555,7 +555,7 @@ def _mixing(rows: Rows, match: Learner, hold: Callable[..., None], used: NDArray
     def learn(places: NDArray[np.int64], labels: NDArray[np.int64]) -> NDArray[np.int64]:
         member, before = np.eye(K)[match(places, labels)[index]], -math.inf
         for _ in range(steps):
-            hold(member, np.searchsorted(index, places), labels, np.searchsorted(index, used))
+            apply_hints(member, np.searchsorted(index, places), labels, np.searchsorted(index, used))
             mixture = Mixture.of(fitted, member * weight[:, None], REGULARISATION)
             member, densities = normalise(mixture.log_joint(fitted))
             value = float(weight @ densities / weight.sum())

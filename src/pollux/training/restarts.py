@@ -113,8 +113,10 @@ def train_one_epoch(
     )
     random = {"generator": run.generator.get_state(), "torch": run.default_generator.get_state()}
     state = {"optimiser": optimiser.state_dict(), **random}
-    (evaluation,), was_spoilt = _evaluate_finite(model, result, problem, spec, run)
-    return BestRestart(model.modules[0], evaluation, result.history.of_model(0), result.diverged or was_spoilt), state
+    (evaluation,), was_not_finite = _evaluate_finite(model, result, problem, spec, run)
+    return BestRestart(
+        model.modules[0], evaluation, result.history.of_model(0), result.diverged or was_not_finite
+    ), state
 
 
 class _Restarts:
@@ -126,7 +128,7 @@ class _Restarts:
         self._problem, self._batches, self._spec, self._run = problem, batches, spec, run
         self._checkpoints = checkpoints
         self._stage = 0
-        self._have_learned = self._is_over = False
+        self._has_results = self._is_over = False
         self._failed: list[nn.Module] = []
 
     def run(self, modules: Sequence[nn.Module], rounds: Sequence[Round]) -> BestRestart:
@@ -182,12 +184,12 @@ class _Restarts:
             try:
                 of = f"restart {number + 1} of {len(plan)}" if len(plan) > 1 else ""
                 result = self._train_stage(model, step, each, of)
-                if (result.interrupted or result.stopped) and not len(result.history) and self._have_learned:
+                if (result.interrupted or result.stopped) and not len(result.history) and self._has_results:
                     # Interrupted before its first epoch, but there are results of others or of an earlier round.
                     self._is_over = True
                     break
                 random = self._run.default_generator.get_state()
-                evaluations, was_spoilt = _evaluate_finite(model, result, self._problem, self._spec, self._run)
+                evaluations, was_not_finite = _evaluate_finite(model, result, self._problem, self._spec, self._run)
                 done = {} if self._checkpoints is None else _stage_state(model, result, random)
             except NotFiniteError as error:
                 # One restart may fail while others do not.
@@ -202,15 +204,15 @@ class _Restarts:
             if not evaluations:
                 continue
             results += [
-                BestRestart(module, evaluations[r], result.history.of_model(r), result.diverged or was_spoilt)
+                BestRestart(module, evaluations[r], result.history.of_model(r), result.diverged or was_not_finite)
                 for r, module in enumerate(model.modules)
             ]
-            self._have_learned = True
+            self._has_results = True
             # If a callback ends one restart, the others are still trained, but no further round begins.
             self._is_over |= result.interrupted or result.stopped or result.ended_by_callback
             if result.interrupted or result.stopped:
                 break
-        if failure is not None and not self._have_learned:
+        if failure is not None and not self._has_results:
             raise failure
         return results
 
@@ -247,7 +249,7 @@ class _Restarts:
         )
         if checkpoints is not None and result.stopped:
             epochs = len(result.history)
-            if checkpoints.stop_immediately or not (epochs or self._have_learned):
+            if checkpoints.stop_immediately or not (epochs or self._has_results):
                 raise Stopped(each.before + epochs)
         return result
 

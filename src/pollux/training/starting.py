@@ -71,7 +71,7 @@ def start(
         random = np.random.RandomState(run.seed)
         labels = [_nearest_seeds(rows.flat(), spec.n_clusters, random) for _ in modules]
         for module, own in zip(modules, labels if hints is None else hints.adapt_start(labels, problem), strict=True):
-            _lean(module, own)
+            _favour_labels(module, own)
     if spec.init not in ("kmeans", "graph"):
         return modules
     checkpoints = as_checkpoints(spec.training.checkpoint) if resumes else None
@@ -102,7 +102,7 @@ def _start_at_labels(
         del modules[1:], labels[1:]
     if spec.is_free:
         for module, own in zip(modules, labels, strict=True):
-            _lean(module, own)
+            _favour_labels(module, own)
     else:
         learn_labels(
             modules,
@@ -133,7 +133,7 @@ def _nearest_seeds(X: Any, n_clusters: int, random: np.random.RandomState) -> Te
 
 
 @torch.no_grad()
-def _lean(table: nn.Module, labels: Tensor) -> None:
+def _favour_labels(table: nn.Module, labels: Tensor) -> None:
     """Set each row of a free table to favour its label."""
     assert isinstance(table, FreeTable)
     table.logits.add_(torch.nn.functional.one_hot(labels, table.logits.shape[1]).to(table.logits.device))
@@ -241,11 +241,11 @@ def learn_labels(
                 default_generator=default_generator,
                 title="learning the start",
             )
-        _restore_spoilt(model.modules, before)
+        _restore_not_finite(model.modules, before)
 
 
 @torch.no_grad()
-def _restore_spoilt(modules: Sequence[nn.Module], before: Sequence[Tensor]) -> None:
+def _restore_not_finite(modules: Sequence[nn.Module], before: Sequence[Tensor]) -> None:
     """Restore modules whose weights are not finite to the weights (of all modules) that they had before."""
     kept = iter(before)
     for module in modules:

@@ -677,7 +677,7 @@ def _compare_value(feature: Feature, opposite: str, share: float, size: float) -
     return f"{name} {'is' if share >= _USUAL else 'is mostly' if share > 1 / 2 else 'more often'} {value}"
 
 
-def _say_the_same(columns: Array, features: Features, one: int, other: int) -> bool:
+def _are_redundant(columns: Array, features: Features, one: int, other: int) -> bool:
     """Whether two columns of numbers are correlated, or belong to one family."""
     if one == other or features[one].value or features[other].value:
         return False
@@ -716,7 +716,7 @@ def _name(
         if _holds([condition], columns)[~inside].mean() > _MOST_OTHERS:
             # A condition that nearly all others satisfy too is not informative.
             continue
-        if is_wide and any(_say_the_same(columns, features, condition.column, each.column) for each in first):
+        if is_wide and any(_are_redundant(columns, features, condition.column, each.column) for each in first):
             continue
         said = _in_words(condition, features)
         if said.endswith(" is not other"):
