@@ -1,4 +1,4 @@
-"""The scikit-learn estimator: all that a user calls."""
+"""The scikit-learn estimator, GeminiClustering, and ``load`` of saved models."""
 
 from __future__ import annotations
 
@@ -79,11 +79,11 @@ from pollux.trees.tree import FORMAT as TREE_FORMAT
 
 
 class CollapseWarning(UserWarning):
-    """All samples fell into one cluster."""
+    """All samples were assigned to one cluster."""
 
 
 class OutsideWarning(UserWarning):
-    """Samples lie far outside those of the training, so that their clusters are guesses."""
+    """Samples lie far outside the range of the training data, so their clusters are guesses."""
 
 
 COLLAPSED = (
@@ -113,24 +113,24 @@ class GeminiClustering(
     0 … ``n_clusters_`` − 1 without holes, and columns of probabilities agree with them. Known clusters
     (``fit(X, known=…)``) have the numbers that were given.
 
-    ``GeminiClustering(K).fit(X)`` uses the recipe for the kind of data, whole: that of :meth:`for_tables`, or that of
-    :meth:`for_images` for images (n, C, H, W) and for many wide rows of one kind, such as pixels, or that of
-    :meth:`for_embeddings` for rows of at least 64 columns and length one, as an encoder gives. As soon as one of
+    ``GeminiClustering(K).fit(X)`` uses the complete recipe for the kind of data: :meth:`for_embeddings` for rows of at
+    least 64 columns and length one, as an encoder gives; :meth:`for_images` for images (n, C, H, W) and for many wide
+    rows of one kind, such as pixels; :meth:`for_tables` for all others. As soon as one of
     ``model``, ``objective``, ``geometry``, ``init`` and ``penalties`` is set, no recipe is used. Parameters that are
     not set then have a simple default, which the list below gives as "default without a recipe"; scaling, restarts,
     epochs and the batch size are still chosen by the data.
 
     Parameters of groups are reached by their names: ``set_params(training__patience=5, model__hidden=(50,))``, and in
-    ``GridSearchCV`` too, also where a group is None or ``model`` is ``"mlp"``, ``"kernel"`` or
+    ``GridSearchCV`` too, also if a group is None or ``model`` is ``"mlp"``, ``"kernel"`` or
     ``"soft_tree"``. An ``affinity`` that is given to :meth:`fit` does not work there: a search selects the rows of a
     matrix, but not its columns.
 
     Parameters
     ----------
     n_clusters : int or "auto"
-        Most clusters to find. One-vs-all objectives with a kernel or a distance often leave clusters empty that add
-        little, others do so less, and recipes use nearly all. "auto": a quick form of
-        :func:`pollux.select_n_clusters` finds how many there are, and ``selection_`` says why.
+        Maximum number of clusters. One-vs-all objectives with a kernel or a distance often leave clusters empty that
+        add little, others do so less, and recipes use nearly all. "auto": a quick form of
+        :func:`pollux.select_n_clusters` finds the number, and ``selection_`` says why.
     model : str, MLP, KernelModel, SoftTree, nn.Module or callable
         ``"linear"``, ``"mlp"``, ``"kernel"``, ``"soft_tree"``, ``"lenet5"``, ``"resnet18"`` or ``"free"`` (a
         table of probabilities, which cannot predict new samples); :class:`MLP` with its hidden layers,
@@ -138,31 +138,32 @@ class GeminiClustering(
         (n, n_clusters), copied and trained from its weights; or a function (n_features or shape, n_clusters) → module.
         Default without a recipe: ``"mlp"``.
     objective : str, Gemini or Divergence
-        What is maximised: ``"mmd_ova"``, ``"wasserstein_ovo"``, ``"mi"``, … Default without a recipe: ``"mmd_ova"``.
+        The objective to maximise: ``"mmd_ova"``, ``"wasserstein_ovo"``, ``"mi"``, … Default without a recipe:
+        ``"mmd_ova"``.
     geometry : str, callable or Geometry
         The kernel (MMD) or distance (Wasserstein) between samples; ``"graph"`` and ``"mixed"`` are kernels of the
         neighbour graph of all samples. See :func:`pollux.geometry.resolve`. Default without a recipe: the linear kernel
         or the Euclidean distance.
     preprocessing : "auto", None, str, Scaling or transformer
-        What model and geometry see of X: the values as they are (None); ``"standard"`` or ``"global"`` scaling;
-        :class:`Scaling`, which also fills gaps and reduces dimensions; or a transformer of scikit-learn, which is
-        cloned and fitted. "auto": that of the recipe, else ``Scaling("auto", missing="mean")``; for networks of your
-        own, ``"lenet5"`` and ``"resnet18"`` the values as they are.
+        How X is scaled for model and geometry: not at all (None); by ``"standard"`` or ``"global"`` scaling;
+        by :class:`Scaling`, which also fills missing values and reduces dimensions; or by a transformer of
+        scikit-learn, which is cloned and fitted. "auto": that of the recipe, else ``Scaling("auto", missing="mean")``;
+        no scaling for networks of your own, ``"lenet5"`` and ``"resnet18"``.
     init : {"auto", "random", "kmeans", "graph", "kmeans++"}
-        Where models start: at random, or at the clusters of k-means in the features of the geometry or in the
-        eigenvectors of a neighbour graph, which they first learn to predict. A free table: near the cells of k-means++
-        seeds, or at such clusters. Default without a recipe: ``"random"``, of a free table ``"kmeans++"``.
+        Initial models: random, or pretrained to predict the clusters of k-means in the features of the geometry
+        (``"kmeans"``) or in the eigenvectors of a neighbour graph (``"graph"``). A free table starts near the cells of
+        k-means++ seeds, or at such clusters. Default without a recipe: ``"random"``, for a free table ``"kmeans++"``.
     n_init : int or "auto"
-        Restarts, trained together where the model allows; the highest objective is kept. "auto": that of the recipe,
-        else 5 for up to 10,000 samples of a linear model, a perceptron or a free table, else 1.
+        Number of restarts, trained together if the model allows it; the one with the highest objective is kept. "auto":
+        that of the recipe, else 5 for up to 10,000 samples with a linear model, a perceptron or a free table, else 1.
     max_epochs : int or "auto"
-        Passes over the data; "auto": those of about 200 steps, and at least 15.
+        Passes over the data; "auto": as many as about 200 steps take, and at least 15.
     batch_size : int, "auto" or None
-        Samples of a step; None: all. "auto": that of the recipe, else all up to 1,000, else 500.
+        Samples per step; None: all. "auto": that of the recipe, else all up to 1,000, else 500.
     learning_rate : float or "auto"
-        That of the optimiser. Default without a recipe: 0.01.
+        Learning rate of the optimiser. Default without a recipe: 0.01.
     penalties : mapping, None or "auto"
-        Weights of penalties that join the loss, by name or function: ``{"vat": 1.0, "entropy": 0.1}``. Names:
+        Weights of penalties that are added to the loss, by name or function: ``{"vat": 1.0, "entropy": 0.1}``. Names:
         ``"vat"``, ``"local_vat"``, ``"entropy"``, ``"balance"``, ``"weight_decay"``, see
         :data:`pollux.objectives.PENALTIES`. Default without a recipe: None, no penalty.
     training : Training, optional
@@ -172,7 +173,7 @@ class GeminiClustering(
     random_state : int, RandomState or None
         Seed; the same seed gives the same bits on the same machine.
     verbose : bool
-        Whether to show what is done, how far it is and how long it will take, on standard error.
+        Whether to show progress and the estimated time left, on standard error.
     callbacks : sequence of callable
         Called with the metrics of each epoch; one that returns True ends the training. Callbacks of scikit-learn 1.9
         and later are set by ``set_callbacks``: the fit is a task, and each of its epochs.
@@ -180,43 +181,43 @@ class GeminiClustering(
     Attributes
     ----------
     fitted_ : Fitted
-        All that is known after the fit, as one object; ``fitted_.chosen`` says what "auto" stood for.
+        All results of the fit, as one object; ``fitted_.chosen`` holds the values that replaced "auto".
     recipe_ : {"tables", "images", "embeddings"} or None
-        The recipe that was used for this kind of data; None where the method was composed.
+        The recipe that was used for this kind of data; None if any part of the method was set explicitly.
     labels_ : array of shape (n,)
         Cluster of each row; −1 for rows of weight zero that a free table has not seen.
     n_clusters_ : int
         Clusters in use.
     selection_ : Selection or None
-        Where ``n_clusters`` is "auto": the number that was found, whether it is clear, and the scores of the others.
+        If ``n_clusters`` is "auto": the number that was found, whether it is clear, and the scores of the others.
     objective_ : float
         The objective on the data, at the end.
     stability_ : float or None
-        How alike the clusterings of the restarts are: the mean adjusted Rand index of two of them, 0 for those of one
-        cluster; None for a single restart. With ``trial_epochs`` it is that after the trial.
+        Agreement of the restarts: the mean adjusted Rand index over pairs of their clusterings, 0 if one of them is a
+        single cluster; None for a single restart. With ``trial_epochs`` it is that after the trial.
     structure_ : Structure or None
-        Whether clusters are there, ``"clear"``, ``"likely"`` or ``"none"``, with the evidence: looked at in up to 1,000
-        samples when it is first asked for. None where it cannot be, as for a free table.
+        Whether clusters are there, ``"clear"``, ``"likely"`` or ``"none"``, with the evidence from up to 1,000 samples;
+        computed on first access. None if it cannot be computed, as for a free table.
     history_ : dict of lists
         ``objective``, ``clusters`` and ``entropy`` of each epoch.
     n_iter_ : int
         Epochs run.
     diverged_ : bool
-        Whether training ended because its numbers were no longer finite; the last good weights were kept.
+        Whether training ended because the objective became NaN or infinite; the last good weights were kept.
     hint_violations_ : dict or None
-        How many hints of each kind (``"known"``, ``"must_link"``, ``"cannot_link"``) do not hold, where there are some.
+        Number of violated hints of each kind (``"known"``, ``"must_link"``, ``"cannot_link"``), if any were given.
     module_ : nn.Module
         The trained module.
     geometry_ : Geometry or None
-        The geometry, with what it takes from the data fixed.
+        The fitted geometry.
     scaling_ : FittedScaling or None
-        What is done to rows before the model sees them.
+        The fitted preprocessing of rows.
     probabilities_ : array of shape (n, n_clusters)
         Soft assignments of the rows, for a free table only.
     encoding_ : Encoding or None
-        Of a data frame that holds more than numbers, or of a file: how its columns become numbers.
+        How columns become numbers, for a data frame that holds more than numbers, or for a file.
     columns_ : Decisions
-        What became of each column of a data frame or a file: ``name``, ``kind``, whether it is ``used``, and the
+        The decision about each column of a data frame or a file: ``name``, ``kind``, whether it is ``used``, and the
         ``reason``. Printed, it is a table; ``pandas.DataFrame(clustering.columns_)`` is one too.
 
     Examples
@@ -228,7 +229,7 @@ class GeminiClustering(
     3
     """
 
-    # Whether it is fitted by this process alone, whatever others there are.
+    # Whether this process fits alone, even if torch's process group is initialised.
     _is_alone = False
 
     def __init__(
@@ -275,7 +276,7 @@ class GeminiClustering(
         Parameters
         ----------
         n_clusters : int
-            Most clusters to find.
+            Maximum number of clusters.
         **overrides
             Parameters that are to differ from the recipe's, such as ``n_init=1`` or ``training__dtype="float64"``.
 
@@ -295,7 +296,7 @@ class GeminiClustering(
         Parameters
         ----------
         n_clusters : int
-            Most clusters to find.
+            Maximum number of clusters.
         **overrides
             Parameters that are to differ from the recipe's.
         """
@@ -310,7 +311,7 @@ class GeminiClustering(
         Parameters
         ----------
         n_clusters : int
-            Most clusters to find.
+            Maximum number of clusters.
         **overrides
             Parameters that are to differ from the recipe's, such as ``training__max_samples=50_000``.
 
@@ -327,7 +328,7 @@ class GeminiClustering(
 
     @classmethod
     def _of_recipe(cls, n_clusters: int, recipe: Mapping[str, Any], overrides: Mapping[str, Any]) -> Self:
-        """A clustering by a recipe, without its kernel where another objective does not take it."""
+        """A clustering by a recipe; its kernel is dropped if an overriding objective does not use one."""
         kept = copy.deepcopy(dict(recipe))
         if resolve_objective(overrides.get("objective", kept["objective"])).needs != "kernel":
             kept.pop("geometry", None)
@@ -340,7 +341,7 @@ class GeminiClustering(
         Parameters
         ----------
         n_clusters : int
-            Most clusters to find; the penalty leaves clusters empty that add little.
+            Maximum number of clusters; the penalty leaves clusters empty that add little.
         **overrides
             Parameters that are to differ, such as ``penalties={"weight_decay": 0.1}``.
 
@@ -357,7 +358,7 @@ class GeminiClustering(
         Parameters
         ----------
         n_clusters : int
-            Most clusters to find.
+            Maximum number of clusters.
         kernel, landmarks
             Those of the :class:`KernelModel`.
         **overrides
@@ -367,7 +368,7 @@ class GeminiClustering(
         return cls._of_recipe(n_clusters, {**RIM, **own}, overrides)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The parameters by name; ``deep``: those of groups too, also of a group that stands for its defaults."""
+        """The parameters by name; ``deep``: those of groups too, also of those that are None."""
         parameters: dict[str, Any] = super().get_params(deep=deep)
         if deep:
             for name in GROUPS:
@@ -381,7 +382,7 @@ class GeminiClustering(
         for name in GROUPS:
             nested = [key for key in parameters if key.startswith(f"{name}__")]
             if nested:
-                # A group that stands for its defaults becomes one of its own.
+                # Replace None or a name by the group that it stands for, so that its parameters can be set.
                 parameters[name] = group = as_group(name, parameters.get(name, getattr(self, name)))
                 if not hasattr(group, "set_params"):
                     key = nested[0].removeprefix(f"{name}__")
@@ -406,33 +407,33 @@ class GeminiClustering(
     ) -> Self:
         """Find the clusters of X.
 
-        Where torch's process group is initialised (``torchrun``), all its processes train one model on batches that
-        they share: each must call this with the same X.
+        If torch's process group is initialised (``torchrun``), all its processes train one model on batches that they
+        share: each must call this with the same X.
 
         Parameters
         ----------
         X : array, sparse matrix, DataFrame or Tensor of shape (n, d) or (n, C, H, W); path, Stream, Dataset, DataLoader
-            The samples. A data frame (pandas, polars, Arrow) may hold text, truth values, categories and dates, which
-            are read as ``pollux fit`` reads those of a file: ``columns_`` says how. Samples in files (Parquet, Feather,
+            The samples. A data frame (pandas, polars, Arrow) may hold text, booleans, categories and dates, which are
+            read as ``pollux fit`` reads those of a file: ``columns_`` says how. Samples in files (Parquet, Feather,
             CSV, folders of these, .npy), in a large memory map, a :func:`pollux.open_stream`, or a Dataset or
-            DataLoader of torch are read as they are needed, and are never all in memory.
+            DataLoader of torch are read on demand, and are never all in memory.
         y : ignored
         sample_weight : array of shape (n,), optional
             Weights of the samples; one of weight 2 counts as two, one of weight 0 is left out. The objective, scaling,
-            k-means and mixtures know them; neighbour graphs and the spacing of ``"local_vat"`` see all samples that
-            differ alike, but for those of weight 0.
+            k-means and mixtures use them; neighbour graphs and the spacing of ``"local_vat"`` treat all distinct
+            samples alike, except those of weight 0.
         affinity : array of shape (n, n) or Features, optional
-            The kernel or the distances of the samples, if they are known already.
+            The kernel or the distances between the samples, if they were computed before.
         known : array of shape (n,), optional
-            The number of the cluster of each sample, −1 or NaN where it is not known. Clusters keep these numbers.
+            The number of the cluster of each sample, −1 or NaN if it is not known. Clusters keep these numbers.
         must_link, cannot_link : arrays of shapes (a, 2), (b, 2), optional
-            Pairs of row numbers, from 0, that are of one cluster, or are not. ``hint_violations_`` says how many hints
-            do not hold in the end. Hints on rows of weight 0 are not heeded.
+            Pairs of row numbers, from 0, that belong to one cluster, or do not. ``hint_violations_`` says how many
+            hints do not hold in the end. Hints on rows of weight 0 are ignored.
         hint_weight : float
-            How much hints count beside the objective.
+            Weight of the hints relative to the objective.
         min_size, max_size : int or float, optional
-            Rows that each of the ``n_clusters`` has at least or at most, or their share of all. ``labels_`` are then
-            the likeliest that have such sizes; probabilities stay what they are. Rows of weight 0 do not count.
+            Minimum and maximum number of rows in each of the ``n_clusters``, or their share of all. ``labels_`` are
+            then the most likely ones with such sizes; probabilities do not change. Rows of weight 0 do not count.
         """
         tasks = TaskCallbacks.of(self)
         spec = self._resolve(UNKNOWN)
@@ -448,7 +449,7 @@ class GeminiClustering(
                 run.ranks.agree(samples.summary(None if given is None else given.values), "have different rows")
             check_sizes(samples, spec.n_clusters, min_size, max_size)
             hints = Hints.of(samples, spec.n_clusters, must_link, cannot_link, known, hint_weight)
-            # The rows and columns of an affinity are the samples, in their order.
+            # Rows and columns of a given affinity are indexed by sample, so no samples are drawn.
             most = spec.max_samples if given is None else None
             chosen = draw_training_samples(samples, most, spec.seed_of_samples(run.seed))
             with threads_for_samples(chosen):
@@ -471,14 +472,14 @@ class GeminiClustering(
         return self
 
     def _resolve(self, kind: DataKind, n_clusters: int = 2) -> Spec:
-        """The parameters for samples of a kind; the number of clusters is this one where it is left to us."""
+        """The resolved parameters for a kind of data; ``n_clusters`` replaces "auto"."""
         return Spec.of(self, kind, {"n_clusters": n_clusters} if is_auto(self.n_clusters) else None)
 
     def _decide(self, samples: Samples, run: Session, known: Any, affinity: Any) -> tuple[Spec, Any]:
-        """The parameters for these samples, and how the number of clusters was found, if it was."""
+        """The resolved parameters for these samples, and the selection of the number of clusters, if it was "auto"."""
         kind = recognise_samples(samples)
         if affinity is not None:
-            # Who gives the affinity of the samples has named the geometry.
+            # A given affinity replaces the geometry, so no recipe is used.
             kind = kind._replace(recipe=None)
         selection, n_clusters = None, 2
         if is_auto(self.n_clusters):
@@ -491,10 +492,10 @@ class GeminiClustering(
         return spec, selection
 
     def _select(self, samples: Samples, kind: DataKind, run: Session, *, has_affinity: bool) -> Any:
-        """How many clusters samples have, by some of them; the first of several processes decides."""
+        """Select the number of clusters on a subsample; with several processes, the first one decides."""
         if has_affinity or has_several_inputs(samples):
             raise InputError('n_clusters="auto" looks at samples of a single input: here, say a number.')
-        # Found by name, because it is made of clusterings.
+        # Imported by name, because pollux.selection depends on this module.
         search = importlib.import_module("pollux.selection.search")
         found: Any = None
         if is_first(run.ranks):
@@ -510,13 +511,13 @@ class GeminiClustering(
         return selection
 
     def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
-        """One more epoch, on these samples; the first call starts the model.
+        """Train for one more epoch, on these samples; the first call initialises the model.
 
         Clusters are numbered anew, by their size among these samples, and ``labels_`` are theirs.
         """
         if is_auto(self.n_clusters) and not self.__sklearn_is_fitted__():
             raise ValueError("A few samples do not show how many clusters there are: say n_clusters, or fit first.")
-        # Samples that come a few at a time show too little of themselves for a recipe.
+        # Small batches of samples are too few to recognise the kind of data, so no recipe is used.
         spec = Spec.of(self, DataKind(None), self.fitted_.chosen if self.__sklearn_is_fitted__() else None)
         with session(self.random_state, spec.device, distributed=False) as run, show_progress(self.verbose):
             if not self.__sklearn_is_fitted__():
@@ -540,7 +541,7 @@ class GeminiClustering(
         return self._take(fitted)
 
     def _take(self, fitted: Fitted) -> Self:
-        """Set all attributes of a fit: the one place that does."""
+        """Set all fitted attributes; nothing else writes them."""
         if fitted.n_clusters == 1 < len(fitted.order):
             ends = fitted.given_range
             is_constant = ends is not None and bool((ends[0] == ends[1]).all())
@@ -555,7 +556,7 @@ class GeminiClustering(
         self.stability_, self.diverged_, self.selection_ = fitted.stability, fitted.diverged, None
         self.hint_violations_ = fitted.hint_violations
         if isinstance(fitted.shape[0], int):
-            # Several inputs have no such number.
+            # With several inputs there is no single number of features.
             self.n_features_in_ = len(fitted.feature_names) or fitted.shape[0]
         if fitted.feature_names:
             self.feature_names_in_ = np.array(fitted.feature_names, dtype=object)
@@ -565,14 +566,14 @@ class GeminiClustering(
 
     @property
     def labels_(self) -> NDArray[np.int64]:
-        """Cluster of each sample; those of streamed samples are predicted when they are first asked for."""
+        """Cluster of each sample; those of streamed samples are predicted on first access."""
         if not self.__sklearn_is_fitted__():
             raise AttributeError("labels_ are there after fit.")
         return self.fitted_.labels
 
     @property
     def structure_(self) -> Structure | None:
-        """Whether clusters are there, with the evidence; it is looked at when it is first asked for."""
+        """Whether clusters are there, with the evidence; computed on first access."""
         if not self.__sklearn_is_fitted__():
             raise AttributeError("structure_ is there after fit.")
         return self.fitted_.structure
@@ -582,9 +583,9 @@ class GeminiClustering(
         return np.asarray(self._probabilities(X).argmax(1), dtype=np.int64)
 
     def assign(self, X: Any, *, min_size: float | None = None, max_size: float | None = None) -> NDArray[np.int64]:
-        """The likeliest clusters (n,) of samples for which the sizes of clusters lie between these.
+        """The most likely clusters (n,) of samples, given bounds on the sizes of clusters.
 
-        Sizes are numbers of rows, or shares of them; the sum of log p(y|x) is the greatest that they allow, exactly.
+        Sizes are numbers of rows, or shares of them; the sum of log p(y|x) is maximised exactly.
         """
         check_is_fitted(self)
         X = self._validate(X)
@@ -592,8 +593,8 @@ class GeminiClustering(
         return assign(self.fitted_.log_probabilities(X).numpy(), *sizes)
 
     def predict_proba(self, X: Any) -> NDArray[np.floating[Any]]:
-        """p(y|x) of each sample, (n, n_clusters); of sparse samples, ask :meth:`transform`."""
-        # scikit-learn's checks take an estimator with probabilities of sparse samples for a classifier of 4 classes.
+        """p(y|x) of each sample, (n, n_clusters); for sparse samples, use :meth:`transform`."""
+        # scikit-learn's checks treat an estimator with predict_proba of sparse samples as a classifier of 4 classes.
         if scipy.sparse.issparse(X):
             raise TypeError("predict_proba takes no sparse samples; transform gives the same probabilities for them.")
         return self._probabilities(X)
@@ -603,15 +604,15 @@ class GeminiClustering(
         return self._probabilities(X)
 
     def fit_transform(self, X: Any, y: Any = None, **fit_parameters: Any) -> NDArray[np.floating[Any]]:
-        """Fit, and the soft assignments of the samples."""
+        """Fit, and return the soft assignments of the samples."""
         self.fit(X, y, **fit_parameters)
         return self.probabilities_ if self.fitted_.is_free else self._probabilities(X)
 
     def score(self, X: Any, y: Any = None, *, sample_weight: Any = None, affinity: Any = None) -> float:
         """The objective of the model on X; higher is better, for one objective and one number of clusters.
 
-        It grows with ``n_clusters`` and has another scale for each objective: it compares restarts, learning rates and
-        models, not those. Exact up to 10,000 samples (1,000 where a matrix is needed), else a mean over batches.
+        It grows with ``n_clusters`` and its scale depends on the objective: use it to compare restarts, learning rates
+        and models. Exact up to 10,000 samples (1,000 if a matrix is needed), else a mean over batches.
         """
         check_is_fitted(self)
         spec = Spec.of(self, DataKind(None), self.fitted_.chosen)
@@ -622,14 +623,14 @@ class GeminiClustering(
         return value
 
     def hierarchy(self, X: Any, *, max_samples: int = 2_000) -> Hierarchy:
-        """How clusters group into larger ones: a tree by what each merge costs of the objective on samples such as X.
+        """Group clusters into larger ones: a tree by the cost of each merge in the objective on samples such as X.
 
         Parameters
         ----------
         X : array (n, …)
-            Samples such as those of the fit, whose labels ``cut`` gives.
+            Samples such as those of the fit; ``cut`` returns their labels.
         max_samples : int
-            At most so many of them decide on the tree; a transport objective needs fewer, and takes longer.
+            Maximum number of samples for computing the tree; a transport objective needs fewer, and takes longer.
         """
         check_is_fitted(self)
         spec = Spec.of(self, DataKind(None), self.fitted_.chosen)
@@ -644,14 +645,14 @@ class GeminiClustering(
     def score_samples(self, X: Any) -> NDArray[np.float64]:
         """How well each sample fits in with those of the fit, (n,): −1 is typical, and lower is more abnormal.
 
-        Minus the mean distance to the five nearest of up to 128 prototypes, which are means of small groups of the
-        samples that were learned from, as the network sees them; over the distance that is typical of these samples.
+        Minus the mean distance to the five nearest of up to 128 prototypes, relative to the typical distance of
+        training samples. Prototypes are means of small groups of training samples, as the network sees them.
         """
         check_is_fitted(self)
         return self.fitted_.scores(self._validate(X))
 
     def find_outliers(self, X: Any, share: float = 0.02) -> NDArray[np.bool_]:
-        """Which samples, (n,), fit in less well than this share of the samples of the fit does."""
+        """Mask (n,) of the samples that fit in less well than this share of the samples of the fit does."""
         check_is_fitted(self)
         return self.fitted_.find_outliers(self._validate(X), share)
 
@@ -671,23 +672,23 @@ class GeminiClustering(
         """Find how often other trainings agree with this one: ``confidence_`` (n,), and :meth:`predict_confidence`.
 
         The same method is fitted to other samples, 80 % of X each, and their clusters are matched with these. The
-        confidence is that of the likeliest cluster, which ``labels_`` may not be where sizes were asked for. Each of
-        several processes assesses by itself.
+        confidence is that of the most likely cluster, from which ``labels_`` may differ if sizes were given. Each of
+        several processes assesses separately.
 
         Parameters
         ----------
         X : array (n, …)
             The samples of the fit, or others such as these.
         n_fits : int
-            How many trainings.
+            Number of trainings.
         max_samples : int
-            At most so many of the samples are learned from by each.
+            Maximum number of samples for each of them.
         sample_weight, known, must_link, cannot_link, hint_weight
-            What the fit was given of X, for the other trainings to be of the same method. Hints on samples that one of
-            them does not learn from are not heeded by it.
+            The arguments of the fit, for the other trainings to use the same method. Hints on samples that one of them
+            does not learn from are ignored by it.
         temperature : bool
-            Whether probabilities become softmax(log p / T), with the T at which the highest of a sample is on average
-            what the confidence is. Clusters stay what they are.
+            Whether to calibrate probabilities to softmax(log p / T), with the T at which the highest probability of a
+            sample is on average its confidence. Clusters do not change.
         """
         check_is_fitted(self)
         X, K = self._validate(X), len(self.fitted_.order)
@@ -711,7 +712,7 @@ class GeminiClustering(
         log_p = self.fitted_.log_probabilities(X).numpy()
         first_two, agreement = likeliest(log_p), np.zeros((X.shape[0], 2))
         random = check_random_state(self.random_state)
-        # What "auto" stood for stays, and what is scaled already, as an encoded table is.
+        # Keep the values that replaced "auto", and do not scale again what is scaled already, such as an encoded table.
         own = replace_auto(self, self.fitted_.chosen) | {"n_clusters": K, "verbose": False, "callbacks": ()}
         own |= {"preprocessing": None} if self.fitted_.scaling is None else {}
         other = clone(type(self)(**own)).set_params(training__checkpoint=None)
@@ -722,7 +723,7 @@ class GeminiClustering(
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", CollapseWarning)
                 if has_hints or sample_weight is not None:
-                    # Hints are by the numbers of all rows.
+                    # Hints refer to the row numbers of X, so rows are left out by a weight of 0.
                     weight = np.zeros(X.shape[0])
                     weight[some] = 1 if sample_weight is None else np.asarray(sample_weight)[some]
                     other.fit(X, sample_weight=weight, **hints, hint_weight=hint_weight)
@@ -741,7 +742,7 @@ class GeminiClustering(
     def predict_confidence(self, X: Any, labels: Any = None) -> NDArray[np.float64]:
         """The share (n,) of other trainings that would give each sample the same cluster, after :meth:`assess`.
 
-        The cluster is the likeliest, or that of ``labels`` (n,), as sizes may have changed it.
+        The cluster is the most likely one, or that of ``labels`` (n,), which differ if sizes were given.
         """
         check_is_fitted(self)
         if self.fitted_.confidence is None:
@@ -754,7 +755,7 @@ class GeminiClustering(
         return self.fitted_.confidence.predict(log_p, labels)
 
     def save(self, path: str | Path) -> None:
-        """Write the model to one file, for :func:`pollux.load`; of a network of your own, its weights."""
+        """Write the model to one file, for :func:`pollux.load`; for a custom network, only its weights."""
         check_is_fitted(self)
         found = copy.copy(self).set_params(n_clusters=len(self.fitted_.order))
         model_files.save(found if is_auto(self.n_clusters) else self, path)
@@ -778,7 +779,7 @@ class GeminiClustering(
         size = partial(resolve_batch_size, spec.batch_size)
         samples = open_samples(
             load_several(X, spec.input_names, size),
-            # Validation writes to a copy: a fit that fails leaves the estimator as it was.
+            # Validation writes to a copy, so that a fit that fails leaves the estimator unchanged.
             copy.copy(self),
             fewest=fewest,
             missing=spec.preprocessing.missing,
@@ -797,7 +798,7 @@ class GeminiClustering(
     def _pose(
         self, X: Any, spec: Spec, sample_weight: Any, affinity: Any = None, *, is_trained: bool = False
     ) -> tuple[ArraySamples, MemoryProblem]:
-        """Validated samples, as a problem for the trained model."""
+        """Validated samples as a problem on which the trained model can be evaluated."""
         fitted = self.fitted_
         samples = select_samples(X, sample_weight, spec.device)
         geometry: Geometry | None
@@ -819,7 +820,7 @@ class GeminiClustering(
         return samples, problem
 
     def _validate(self, X: Any) -> Any:
-        """Samples such as those of the fit, as an array or a CSR matrix."""
+        """Validate samples such as those of the fit; returns an array or a CSR matrix."""
         fitted = self.fitted_
         several = as_several(X)
         if several is None:
@@ -840,7 +841,7 @@ class GeminiClustering(
             warn(f"{message}.", OutsideWarning)
         if isinstance(X, np.ndarray) and X.dtype.kind == "f":
             flat = X.reshape(len(X), -1)
-            # Few rows begin with a gap.
+            # Only rows whose first value is missing can be empty; there are few of them.
             empty = int(np.isnan(flat[np.isnan(flat[:, 0])]).all(1).sum())
             if empty:
                 warn(f"{say_empty(empty)}.", UnseenWarning)
@@ -868,9 +869,9 @@ class GeminiClustering(
         return hasattr(self, "fitted_")
 
     def _repr_html_inner(self) -> str:
-        """In a notebook: the clusters of a fit, above scikit-learn's display of the parameters."""
+        """HTML for a notebook: the clusters of the fit, above scikit-learn's display of the parameters."""
         shown: str = super()._repr_html_inner()
-        # Found by name, because pages are made of clusterings.
+        # Imported by name, because pollux.report depends on this module.
         return (
             importlib.import_module("pollux.report.notebook").summarise(self) if hasattr(self, "fitted_") else ""
         ) + shown
@@ -880,7 +881,7 @@ class GeminiClustering(
         return bundle | ({"text/html": self._repr_html_inner()} if "text/html" in bundle else {})
 
 
-# Here rather than as decorators, because scikit-learn wraps transform when the class is made.
+# Not decorators, because scikit-learn wraps transform when the class is created.
 for _name in (
     *("predict", "predict_proba", "transform", "score", "partial_fit"),
     *("assign", "hierarchy", "assess", "predict_confidence"),
@@ -891,14 +892,14 @@ for _name in (
 def load(
     path: str | Path, model: nn.Module | Callable[..., nn.Module] | None = None, device: str | None = None
 ) -> GeminiClustering | GeminiTree:
-    """The clustering that ``save`` of it, or of a :class:`GeminiTree`, wrote; nothing in the file is executed.
+    """Load a clustering that its ``save``, or that of a :class:`GeminiTree`, wrote; nothing in the file is executed.
 
     Parameters
     ----------
     path : path
         The file, or the folder of a run of ``pollux fit``.
     model : nn.Module or callable, optional
-        The network, where it was the user's own: the file holds only its weights.
+        The network, if it was a custom one: the file holds only its weights.
     device : str, optional
         Where to put it, if not on the CPU: a file does not say.
     """
@@ -906,6 +907,6 @@ def load(
         return GeminiTree.load(path)
     clustering, fitted = model_files.load(path, GeminiClustering, model=model, device=device)
     with warnings.catch_warnings():
-        # That everything fell into one cluster was said when it was trained.
+        # The warning was already given at training time.
         warnings.simplefilter("ignore", CollapseWarning)
         return clustering._take(fitted)

@@ -1,4 +1,4 @@
-"""What is known after a fit. Model files, export, report and selection take this."""
+"""The result of a fit, which model files, export, report and selection read."""
 
 from __future__ import annotations
 
@@ -36,67 +36,67 @@ from pollux.training.restarts import BestRestart
 from pollux.transport.assignment import assign, resolve_sizes
 
 _PREDICTED_ROWS = 10_000
-# Fewer samples say little of where others may lie.
+# The range of fewer samples says little about where new samples may lie.
 _FEWEST_OF_A_RANGE = 10
 _MOST_OBSERVED = 4_000_000
 
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """A trained model p(y|x), the order of its clusters, what is done to samples before it sees them, and its history.
+    """A trained model p(y|x), the order of its clusters, the preprocessing of samples, and the training history.
 
     Parameters
     ----------
     module : nn.Module
         The network, from samples as it sees them to logits (n, K).
     order : Tensor of shape (K,)
-        Which output of the network is cluster k: by decreasing size, empty ones last; known clusters by their numbers.
+        The output of the network for each cluster k: by decreasing size, empty ones last; known clusters by number.
     shape, dtype, device : tuple, torch.dtype, str
-        The shape of a sample before scaling, of several inputs that of each; the arithmetic and place of the network.
+        The shape of a sample before scaling, for several inputs that of each; the dtype and device of the network.
     history : dict of lists
         ``objective``, ``clusters`` and ``entropy`` of each epoch.
     objective, n_clusters : float, int
         The objective at the end, and the clusters in use.
     stability : float, optional
-        The mean adjusted Rand index of two restarts.
+        The mean adjusted Rand index over pairs of restarts.
     diverged : bool
-        Whether training ended because its numbers were no longer finite.
+        Whether training ended because the objective became NaN or infinite.
     geometry : Geometry, optional
-        The geometry, adapted to the data.
+        The fitted geometry.
     scaling : FittedScaling, optional
-        What is done to samples before the network sees them.
+        The fitted scaling of samples.
     encoding : Encoding, optional
-        How columns of a table become samples.
+        The encoding of the columns of a table.
     feature_names : tuple of str
-        Names of the features, where they are known.
+        Names of the features, if they are known.
     missing : {"error", "mean"}
         Whether samples may hold NaN.
     takes_integers : bool
-        Whether the network is given whole numbers, such as tokens.
+        Whether the network takes integers, such as tokens.
     given_labels : array of shape (n,), optional
         Clusters of the samples of the fit; −1 for those of weight zero that a free table has not seen.
     source : Stream or Loader, optional
-        The samples of the fit, where they were streamed.
+        The samples of the fit, if they were streamed.
     recipe : str, optional
-        The recipe that was used, where the method was not composed.
+        The recipe that was used, None if the method was set explicitly.
     chosen : dict
-        What "auto" stood for, by the names of parameters.
+        The values that replaced "auto", by the names of parameters.
     optimiser_state : dict, optional
-        What the next epoch of ``partial_fit`` continues with.
+        The state of the optimiser, from which ``partial_fit`` continues.
     cluster_names : tuple of str
-        Short names of the clusters, where they were given any: ``pollux fit`` does.
+        Short names of the clusters, if they have any: ``pollux fit`` gives them.
     given_range : Tensor of shape (2, d), optional
-        The least and the greatest value of each feature that was learned from, where samples are vectors in memory.
+        Minimum and maximum of each feature of the training samples, if these are vectors in memory.
     given_prototypes : Prototypes, optional
-        What tells how well a sample fits in with those that were learned from; files of old versions lack it.
+        Prototypes of the training samples, by which new samples are scored; model files of old versions lack them.
     hint_violations : dict, optional
-        How many hints of each kind do not hold, where some were given.
+        Number of violated hints of each kind, if any were given.
     confidence : Confidence, optional
-        How often other trainings agree, where that was assessed.
+        How often other trainings agree, if that was assessed.
     given_structure : Structure, optional
-        Whether clusters are there, where that was looked at.
+        Whether clusters are there, if that was already computed.
     observed : Tensor of shape (m, …), optional
-        Some of the samples as the network sees them, to look at when ``structure`` is asked for. Neither files nor
+        Some of the samples as the network sees them, from which ``structure`` is computed. Neither files nor
         pickles hold them.
     """
 
@@ -130,11 +130,11 @@ class Fitted:
     observed: Tensor | None = field(default=None, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Rows of the data do not go where a model goes.
+        # Rows of the data are not saved with a model.
         return {**vars(self), "observed": None, "given_structure": self.known_structure}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Fitted:
-        # A copy in memory goes nowhere.
+        # Unlike a pickle, a copy in memory keeps the observed rows.
         copied = object.__new__(Fitted)
         memo[id(self)] = copied
         vars(copied).update(copy.deepcopy(vars(self), memo))
@@ -150,7 +150,10 @@ class Fitted:
         hints: BoundHints | None = None,
         prototypes: Prototypes | None = None,
     ) -> Fitted:
-        """The best model of a fit to samples, or to some of them, its clusters in order of all samples."""
+        """The best model of a fit, with clusters ordered by their sizes among all samples.
+
+        The model may have been trained on a subsample.
+        """
         evaluation = best.evaluation
         fitted = Fitted(
             module=best.module,
@@ -183,7 +186,7 @@ class Fitted:
             fitted = replace(fitted, hint_violations=hints.violations(hints.predict(best.module)))
         fitted = replace(fitted, order=order, n_clusters=int((evaluation.sizes > 0).sum()))
         if len(best.choices) > 1 and len(order) > 1:
-            # One cluster is found by every restart.
+            # With n_clusters=1 all restarts agree, which says nothing.
             fitted = replace(fitted, stability=agreement([choice.numpy() for choice in best.choices]))
         if isinstance(samples, StreamSamples):
             return fitted
@@ -191,19 +194,19 @@ class Fitted:
         labels = np.full(len(samples.selected), -1, dtype=np.int64)
         labels[samples.selected] = torch.argsort(order)[evaluation.choice].numpy()
         if samples.left_out is not None and not fitted.is_free:
-            # Those of weight zero are predicted.
+            # Samples of weight zero were not trained on, so their clusters are predicted.
             labels[~samples.selected] = fitted.probabilities(samples.left_out).argmax(1)
         return replace(fitted, given_labels=labels)
 
     def _evaluate_all(self, samples: Samples) -> Evaluation:
-        """The clusters of all samples and their sizes, where the model has learned from those that were drawn."""
+        """The clusters of all samples and their sizes, for a model that was trained on a subsample."""
         K = len(self.order)
         if isinstance(samples, ArraySamples):
             choice = self.log_probabilities(samples.X).argmax(1)
             weight = None if samples.sample_weight is None else samples.sample_weight.cpu()
             return Evaluation(self.objective, torch.bincount(choice, weight, minlength=K), choice)
         sizes = torch.zeros(K, dtype=torch.long)
-        # The order of a loader's samples does not matter, and its random numbers are not the caller's.
+        # The order of a loader's samples does not matter here, and iterating must not use the caller's random numbers.
         parts: Iterable[Any]
         parts = iterate_drawing(samples, torch.Generator()) if isinstance(samples, Loader) else samples.in_order()
         for rows in track(
@@ -213,7 +216,7 @@ class Fitted:
         return Evaluation(self.objective, sizes, None)
 
     def after(self, earlier: Fitted) -> Fitted:
-        """The same after a further epoch of an earlier model, with all that the epoch does not learn anew."""
+        """The result of a further epoch, with all that this epoch does not change taken from the earlier one."""
         return replace(
             self,
             history={name: values + self.history[name] for name, values in earlier.history.items()},
@@ -236,7 +239,7 @@ class Fitted:
 
     @property
     def columns(self) -> Decisions:
-        """What became of each column, where samples have any by name."""
+        """How each column was used, if the samples have named columns."""
         if self.encoding is not None:
             return self.encoding.decisions
         names = [str(name) for name in self.feature_names]
@@ -246,12 +249,12 @@ class Fitted:
         return Decisions(Decision(name, "number", True, warn_of_class(name, *own)) for name, own in ends)
 
     def far_outside(self, X: Any) -> tuple[int, list[str]]:
-        """How many of validated samples X (n, …) are unlike all that were learned from, and by which features.
+        """Count the validated samples X (n, …) that are unlike the training samples, and name the features concerned.
 
-        Those that lie outside the range of a feature by more than its width; or at all, if most samples do, as where a
-        column has come in another unit.
+        Such samples lie outside the range of a feature by more than its width; or at all, if most samples do, as when a
+        column comes in another unit.
         """
-        # Of streamed samples nothing is read for this.
+        # Nothing is read from a stream just for this.
         ends = vars(self).get("_learned_from_some", (None, None))[1] if self.given_range is None else self.given_range
         if ends is None or not isinstance(X, np.ndarray) or not len(X):
             return 0, []
@@ -277,11 +280,11 @@ class Fitted:
 
     @property
     def temperature(self) -> float:
-        """What log-probabilities are divided by for probabilities to be as sure as other trainings are."""
+        """Divisor of log-probabilities that calibrates probabilities to the agreement with other trainings."""
         return 1.0 if self.confidence is None else float(self.confidence.temperature)
 
     def log_probabilities(self, X: Any) -> Tensor:
-        """log p(y|x) (n, K) of samples X (n, …) as trained; these still differ where probabilities are 0 or 1."""
+        """log p(y|x) (n, K) of samples X (n, …) at temperature 1; they differ even where probabilities are 0 or 1."""
         rows = prepared(X, self.scaling, torch.int64 if self.takes_integers else self.dtype, self.device)
         parts = [
             log_probabilities(self.module, rows[index], len(self.order)).cpu()[:, self.order]
@@ -304,20 +307,20 @@ class Fitted:
 
     @property
     def prototypes(self) -> Prototypes | None:
-        """What samples are scored by; for streamed ones some are read when it is first asked for."""
+        """Prototypes of the training samples, for scores; computed on first access for streamed samples."""
         return self._learned_from_some[0] if self.given_prototypes is None else self.given_prototypes
 
     @property
     def range(self) -> Tensor | None:
-        """The least and the greatest value of each feature (2, d); likewise."""
+        """Minimum and maximum of each feature (2, d); computed on first access for streamed samples."""
         return self._learned_from_some[1] if self.given_range is None else self.given_range
 
     @cached_property
     def _learned_from_some(self) -> tuple[Prototypes | None, Tensor | None]:
-        """Prototypes and ranges of some of the streamed samples, where they can still be read."""
+        """Prototypes and ranges of a subsample of the streamed samples, if these can still be read."""
         if self.source is None or has_several_inputs(self.source):
             return None, None
-        # Files may have gone since.
+        # The files may have been removed since.
         with contextlib.suppress(OSError, InputError):
             some = self.source.sample(SAMPLED)
             return Prototypes.learn(prepared(some, self.scaling, self.dtype, "cpu")), _range_of_rows(some)
@@ -325,7 +328,7 @@ class Fitted:
 
     @cached_property
     def structure(self) -> Structure | None:
-        """Whether clusters are there: looked at in some of the samples when it is first asked for."""
+        """Whether clusters are there, judged from some of the samples; computed on first access."""
         if self.given_structure is not None or self.is_free or self.n_clusters < 2:
             return self.given_structure
         observed = self.observed
@@ -344,7 +347,7 @@ class Fitted:
             return look_for_structure(X, log_p, self.n_clusters, self._columns_of_few_values(X))
 
     def _columns_of_few_values(self, X: NDArray[np.float64]) -> dict[str, list[int]]:
-        """The features in X (n, d), samples as the network sees them, of categories and of columns of two values."""
+        """Features in X (n, d), as the network sees them, of categorical and two-valued columns, by column."""
         if len(self.shape) != 1 or isinstance(self.scaling, FittedTransformer) or self.network_shape != self.shape:
             return {}
         if self.scaling is not None and self.scaling.axes is not None:
@@ -364,12 +367,12 @@ class Fitted:
 
     @property
     def known_structure(self) -> Structure | None:
-        """The same where it was asked for already."""
+        """The structure, if it was already computed."""
         found: Structure | None = vars(self).get("structure", self.given_structure)
         return found
 
     def scores(self, X: Any) -> NDArray[np.float64]:
-        """How well validated samples X (n, …) fit in with those of the training, (n,): −1 is typical, less is worse."""
+        """How well validated samples X (n, …) fit in with the training samples, (n,): −1 is typical, lower is worse."""
         if self.prototypes is None:
             raise ValueError(
                 "The model does not know how far its samples lay apart: it is from a file of an older version, or has "
@@ -379,14 +382,14 @@ class Fitted:
         return torch.cat([self.prototypes.score(part) for part in rows.parts()]).numpy()
 
     def find_outliers(self, X: Any, share: float) -> NDArray[np.bool_]:
-        """Which of validated samples X (n, …) fit in less than this share of the samples of the training does."""
+        """Mask of the validated samples X (n, …) that fit in less well than this share of the training samples does."""
         scores = self.scores(X)
         assert self.prototypes is not None
         return scores < self.prototypes.threshold(share)
 
     @cached_property
     def labels(self) -> NDArray[np.int64]:
-        """Clusters of the samples of the fit; those of streamed samples are predicted when they are first asked for."""
+        """Clusters of the samples of the fit; those of streamed samples are predicted on first access."""
         if self.given_labels is not None:
             return self.given_labels
         if self.source is None:
@@ -394,7 +397,7 @@ class Fitted:
         return np.concatenate([self.probabilities(rows).argmax(1) for rows in self.source.in_order()])
 
     def with_sizes(self, samples: Samples, min_size: Any, max_size: Any, hints: BoundHints | None = None) -> Fitted:
-        """The same with other labels: the likeliest for which the sizes of clusters lie between these, if there are.
+        """A copy with the most likely labels for which the sizes of clusters lie within these bounds, if there are any.
 
         Samples whose cluster is known stay there, if sizes allow it. Clusters are numbered by these sizes, unless some
         are known by their numbers.
@@ -410,7 +413,7 @@ class Fitted:
         known = hints is not None and len(hints.hints.rows) > 0
         if hints is not None and known:
             place = (np.cumsum(samples.selected) - 1)[hints.hints.rows]
-            # Dearer than anything else, but not impossible.
+            # A high cost, but not an infinite one: sizes may require that a known sample changes its cluster.
             elsewhere = np.arange(K) != hints.hints.labels[:, None]
             scores[place] -= elsewhere * 1e3 * max(1.0, float(np.ptp(scores)))
         chosen = assign(scores, *resolve_sizes(min_size, max_size, n, K))
@@ -420,7 +423,7 @@ class Fitted:
         labels = np.full(len(samples.selected), -1, dtype=np.int64)
         labels[samples.selected] = number[chosen]
         if not self.is_free:
-            # Those of weight zero are predicted.
+            # Samples of weight zero keep their predicted clusters.
             labels[~samples.selected] = number[self.labels[~samples.selected]]
         violations = None if hints is None else hints.violations(torch.from_numpy(labels[hints.used]))
         return replace(
@@ -432,7 +435,7 @@ class Fitted:
         )
 
     def free_probabilities(self) -> NDArray[np.floating[Any]]:
-        """p(y|x) (n, K) of the samples of a free table; even for those that it has not seen."""
+        """p(y|x) (n, K) of the samples of a free table; uniform for samples of weight zero, which it has not seen."""
         assert isinstance(self.module, FreeTable)
         seen = self.module.logits.detach().cpu().softmax(1)[:, self.order].numpy()
         probabilities = np.full((len(self.labels), seen.shape[1]), 1 / seen.shape[1], dtype=seen.dtype)
@@ -441,7 +444,7 @@ class Fitted:
 
 
 def check_sizes(samples: Samples, n_clusters: int, min_size: Any, max_size: Any) -> None:
-    """Raise an InputError where clusters of samples cannot have such sizes."""
+    """Raise an InputError if clusters of these samples cannot have such sizes."""
     if min_size is None and max_size is None:
         return
     if not isinstance(samples, ArraySamples):
@@ -452,7 +455,7 @@ def check_sizes(samples: Samples, n_clusters: int, min_size: Any, max_size: Any)
 
 
 def say_outside(count: int, features: Sequence[str], n: int) -> list[str]:
-    """What to say of so many of n samples that lie far outside the training, in these features; of few, nothing."""
+    """Sentences about ``count`` of n samples that lie far outside the training data; none if there are few."""
     if count <= 0.01 * n:
         return []
     where = f"far outside the data of the training, in {quoted(features, 5)}"
@@ -471,7 +474,7 @@ def _range_of_rows(X: Any) -> Tensor | None:
 
 
 def _prototypes_of(problem: MemoryProblem | StreamProblem, earlier: Prototypes | None) -> Prototypes | None:
-    """Of samples in memory, unless earlier ones tell as much; streamed ones are not read once more by a fit."""
+    """Prototypes of samples in memory, unless earlier ones are as good; a fit does not read a stream again for them."""
     if isinstance(problem, StreamProblem) or isinstance(problem.samples.X, Several):
         return None
     rows = _with_copies(problem)
@@ -479,7 +482,7 @@ def _prototypes_of(problem: MemoryProblem | StreamProblem, earlier: Prototypes |
 
 
 def _with_copies(problem: MemoryProblem) -> Rows:
-    """All samples, where equal ones were one."""
+    """All samples, including the duplicates that were merged for training."""
     copies = problem.samples.copies
     return problem.rows if copies is None else problem.rows.part(torch.from_numpy(copies))
 

@@ -28,9 +28,9 @@ __all__ = [
 ]
 
 AGREED = 0.9
-"""Restarts of a lower :func:`agreement` are warned of. That others agree says nothing of whether clusters are there."""
+"""A lower :func:`agreement` of restarts gives a warning. A high one does not prove that clusters are there."""
 RESTATED = 0.95
-"""Of this :func:`adjusted_rand_index` on, clusters are little more than the values of one column."""
+"""From this :func:`adjusted_rand_index` on, clusters are little more than the values of one column."""
 
 
 def adjusted_rand_index(labels_true: ArrayLike, labels_pred: ArrayLike) -> float:
@@ -51,7 +51,7 @@ def adjusted_rand_index(labels_true: ArrayLike, labels_pred: ArrayLike) -> float
     >>> adjusted_rand_index(["cat", "cat", "dog", "dog"], [1, 1, 0, 0])
     1.0
     """
-    # As scikit-learn computes it, bit for bit; its checks of what is checked here take longer than the sums.
+    # The same bits as scikit-learn's, without its input checks, which take longer than the sums.
     true_codes, pred_codes = _paired_codes(labels_true, labels_pred)
     pairs = true_codes.astype(np.int64) * (int(pred_codes.max()) + 1) + pred_codes
     both = _sum_of_squared_counts(np.unique(pairs, return_inverse=True)[1])
@@ -94,7 +94,7 @@ def agreement(labelings: Sequence[ArrayLike]) -> float | None:
 
 
 def pairwise_agreement(labelings: Sequence[ArrayLike] | NDArray[Any]) -> NDArray[np.float64]:
-    """The adjusted Rand index of each two of B labelings (n,): (B (B − 1) / 2,), in the order of ``combinations``.
+    """The adjusted Rand index of each pair of B labelings (n,): (B (B − 1) / 2,), in the order of ``combinations``.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def pairwise_agreement(labelings: Sequence[ArrayLike] | NDArray[Any]) -> NDArray
     Returns
     -------
     ndarray of shape (B (B − 1) / 2,)
-        0 for two of which one is a single cluster: they agree, but on nothing.
+        0 for a pair of which one is a single cluster: they agree, but on nothing.
 
     Examples
     --------
@@ -117,7 +117,7 @@ def pairwise_agreement(labelings: Sequence[ArrayLike] | NDArray[Any]) -> NDArray
 
 def _agreement(first: NDArray[np.intp], second: NDArray[np.intp]) -> float:
     """The adjusted Rand index of two labelings by numbers from 0."""
-    # The index of two clusterings that are both a single cluster is 1.
+    # Two clusterings into a single cluster have an index of 1, but agree on nothing.
     if not (first.any() and second.any()):
         return 0.0
     width = int(second.max()) + 1
@@ -177,19 +177,19 @@ def hungarian_accuracy(labels_true: ArrayLike, labels_pred: ArrayLike) -> float:
 
 
 def match_clusters(labels: NDArray[np.int64], others: NDArray[np.int64], n_clusters: int) -> NDArray[np.int64]:
-    """The cluster of labels (n,) that each cluster of other labels (n,) agrees with best, one for each of them.
+    """Match each cluster of other labels (n,) with a cluster of labels (n,), one to one.
 
     Parameters
     ----------
     labels, others : arrays of int of shape (n,)
         Clusters of the same samples, from 0.
     n_clusters : int
-        How many clusters either has at most.
+        Maximum number of clusters in either.
 
     Returns
     -------
     array of int of shape (n_clusters,)
-        Such that ``found[others]`` are the others by the numbers of labels (Hungarian matching).
+        Such that ``found[others]`` renumbers the others like labels (Hungarian matching).
 
     Examples
     --------

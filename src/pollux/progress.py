@@ -1,7 +1,7 @@
-"""What a long computation is doing: stages that show themselves where somebody looks, and cost nothing elsewhere.
+"""Progress of long computations: stages that are displayed if anyone is listening, and cost nothing otherwise.
 
-Whatever can take over a second is a :class:`Stage`, or a loop over :func:`track`. Who wants to see them, a user's
-``verbose=True`` or the command line on a terminal, works within :func:`show_progress`.
+Whatever can take over a second is a :class:`Stage`, or a loop over :func:`track`. To display them, as ``verbose=True``
+and the command line on a terminal do, run the computation within :func:`show_progress`.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from typing import Any, TypeVar
 _Item = TypeVar("_Item")
 _Listener = Callable[["list[Stage]"], None]
 
-# Seconds between drawings of a live line, and between lines in a file.
+# Seconds between updates of a live line, and between lines in a file.
 _REDRAW, _LINE = 0.2, 5.0
-# A stage is shown after so many seconds, and leaves a line behind if it took at least so many.
+# A stage is shown after this many seconds, and leaves a line behind if it took at least this many.
 _SHOWN_AFTER, _KEPT_FROM = 0.3, 1.0
 _BAR = 20
 
 
 class Stage:
-    """A part of the work, from its beginning to its end; within another stage it is a part of that one.
+    """A part of a computation, as a context manager; stages can be nested.
 
     Parameters
     ----------
     title : str
         What is done.
     total : int, optional
-        How many steps it has, where that is known: the time left is estimated from those done.
+        Number of steps, if known: the time left is estimated from those done.
     is_kept : bool
-        Whether what it came to is left on the screen, however short it was.
+        Whether its last line stays on the screen, however short the stage was.
     """
 
     def __init__(self, title: str, total: float | None = None, *, is_kept: bool = False) -> None:
         self.title, self.total, self.is_kept = title, total, is_kept
         self.done, self.detail, self.begun = 0.0, "", 0.0
-        # Steps that were done before, as by a training that is resumed, tell nothing of the speed.
+        # Steps that were done before, as by a resumed training, are left out of the estimated speed.
         self.first = 0.0
         self._subscriber: _Subscriber | None = None
 
@@ -57,7 +57,7 @@ class Stage:
             self._subscriber.end(self)
 
     def update(self, done: float, total: float | None = None, detail: str | None = None) -> None:
-        """So many steps are done."""
+        """Set the number of steps that are done, and optionally the total and the detail."""
         if self._subscriber is None:
             return
         self.done = done
@@ -69,11 +69,11 @@ class Stage:
 
     @property
     def is_shown(self) -> bool:
-        """Whether somebody looks, so that it pays to say more."""
+        """Whether the stage is displayed, so that it pays to compute details."""
         return self._subscriber is not None
 
     def describe(self, now: float) -> str:
-        """One line: what is done, how far it is, and how long it will take, or has taken where that is not known."""
+        """One line: title, progress, and the estimated time left, or the elapsed time if that is not known."""
         parts, elapsed = [self.title], now - self.begun
         time_shown = _clock(elapsed)
         if self.total is not None:
@@ -85,14 +85,14 @@ class Stage:
                 time_shown = f"{_clock(left)} left"
         return "  ".join([*parts, *filter(None, [self.detail]), time_shown])
 
-    def conclude(self, now: float) -> str:
-        """One line: what was done, and how long it took."""
+    def summarise(self, now: float) -> str:
+        """One line for a stage that has ended: title and duration."""
         counted = "" if self.total is None else f" {int(self.done):,}/{int(self.total):,}"
         return "  ".join([f"{self.title}{counted}", *filter(None, [self.detail]), f"{now - self.begun:.1f} s"])
 
 
 def track(items: Iterable[_Item], title: str, total: int | None = None) -> Iterator[_Item]:
-    """The items, while a stage counts those that are done, where somebody looks."""
+    """Iterate over the items within a stage that counts them, if anyone is listening."""
     return iter(items) if _subscriber.get() is None else _count(items, title, total)
 
 
@@ -104,7 +104,7 @@ def _count(items: Iterable[_Item], title: str, total: int | None) -> Iterator[_I
 
 
 def annotate(detail: str) -> None:
-    """Say more of the stage that is under way."""
+    """Set the detail of the innermost stage."""
     subscriber = _subscriber.get()
     if subscriber is not None and subscriber.stages:
         current = subscriber.stages[-1]
@@ -112,7 +112,7 @@ def annotate(detail: str) -> None:
 
 
 class _Subscriber:
-    """Who is told of stages: those under way, the innermost last."""
+    """Calls a listener with the list of running stages, the innermost last."""
 
     def __init__(self, listener: _Listener) -> None:
         self.stages: list[Stage] = []
@@ -123,7 +123,7 @@ class _Subscriber:
         self.change()
 
     def end(self, old: Stage) -> None:
-        # What was begun within it and never ended, as by a loop that was left, ends too.
+        # Stages within it that never ended, as in a generator that was abandoned, end too.
         if old in self.stages:
             del self.stages[self.stages.index(old) :]
         self.change()
@@ -137,7 +137,7 @@ _subscriber: ContextVar[_Subscriber | None] = ContextVar("subscriber", default=N
 
 @contextlib.contextmanager
 def listen(listener: _Listener | None) -> Iterator[None]:
-    """In this context the listener is called with the stages under way, whenever one begins, goes on or ends."""
+    """In this context, call the listener with the running stages whenever one begins, advances or ends."""
     if listener is None:
         yield
         return
@@ -146,11 +146,11 @@ def listen(listener: _Listener | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def show_progress(enabled: bool = True, every: float = _LINE) -> Iterator[None]:
-    """In this context stages are shown on standard error, unless they are shown already.
+    """In this context, show stages on standard error, unless they are shown already.
 
-    On a terminal and in a notebook they are one line that changes; elsewhere a line every so many seconds.
+    On a terminal and in a notebook this is one line that is redrawn; elsewhere a new line every ``every`` seconds.
     """
-    # Without a console, as under pythonw, there is no standard error.
+    # Without a console, as under pythonw, sys.stderr is None.
     if not enabled or sys.stderr is None or _subscriber.get() is not None:
         yield
         return
@@ -167,18 +167,18 @@ def _with_subscriber(subscriber: _Subscriber) -> Iterator[None]:
 
 
 class _Display(_Subscriber):
-    """A live line, or lines, in a stream: drawn when something changes, and by a thread while nothing does."""
+    """Writes stages to a stream, as one live line or as lines; a thread redraws it while no stage changes."""
 
     def __init__(self, stream: Any, every: float = _LINE) -> None:
         super().__init__(self._draw_at_times)
         self._stream = stream
-        # ipykernel's streams are no terminals, and yet go back to the beginning of a line.
+        # Streams of ipykernel are not terminals, but support returning to the beginning of a line.
         self._is_live = stream.isatty() or type(stream).__module__.startswith("ipykernel")
         self._every = _REDRAW if self._is_live else every
-        # Where lines are rare, what takes less than the time between them leaves none.
+        # If lines are rare, stages shorter than the time between lines are not shown.
         self._is_rare = self._every > _LINE
         self._lock, self._ended = threading.RLock(), threading.Event()
-        self._width = 0  # of what the live line shows
+        self._width = 0  # of the live line as drawn
         self._drawn = time.monotonic()
 
     def __enter__(self) -> _Display:
@@ -200,7 +200,7 @@ class _Display(_Subscriber):
             is_long = now - old.begun >= (self._every if self._is_rare else _KEPT_FROM)
             if (old.is_kept and not self._is_rare) or ((old.is_kept or is_outermost) and is_long):
                 self._erase()
-                self._write(old.conclude(now) + "\n")
+                self._write(old.summarise(now) + "\n")
             elif is_outermost:
                 self._erase()
 
@@ -217,7 +217,7 @@ class _Display(_Subscriber):
             if not shown:
                 return
             self._drawn = now
-            # The outermost says what for, the innermost what is done now.
+            # Show the outermost stage, for context, and the innermost, which is running now.
             ends = shown if len(shown) == 1 else [shown[0], shown[-1]]
             line = " · ".join(each.describe(now) for each in ends)
             if not self._is_live:
@@ -233,7 +233,7 @@ class _Display(_Subscriber):
         self._width = 0
 
     def _write(self, text: str) -> None:
-        # A stream that was closed ends no work.
+        # A closed stream must not end the computation.
         with contextlib.suppress(OSError, ValueError):
             self._stream.write(text)
             self._stream.flush()

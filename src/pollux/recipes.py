@@ -1,4 +1,4 @@
-"""What "auto" stands for: recipes for kinds of data, found on development sets (docs/presets.md), or plain values.
+"""Values for "auto": recipes for kinds of data, found on development sets (docs/presets.md), or plain defaults.
 
 Names are those of parameters. Nothing here imports torch.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 METHOD = ("model", "objective", "geometry", "init", "penalties")
-"""Who names one of these composes the method: what else is "auto" takes its plain value, not that of a recipe."""
+"""If one of these is set, no recipe is used: every other "auto" becomes its plain default."""
 
 PLAIN: dict[str, Any] = {
     "preprocessing__scaling": "auto",
@@ -25,7 +25,7 @@ PLAIN: dict[str, Any] = {
     "training__trial_epochs": None,
     "training__max_samples": None,
 }
-"""Values of a method that is composed, and of what a recipe does not name."""
+"""Defaults without a recipe, and of all that a recipe does not name."""
 
 TABLES: dict[str, Any] = {
     "preprocessing__scaling": "auto",
@@ -42,7 +42,7 @@ TABLES: dict[str, Any] = {
     "training__max_samples": 20_000,
     "training__dtype": "float32",
 }
-"""Rows of numbers in any units."""
+"""Recipe for rows of numbers in any units."""
 
 IMAGES: dict[str, Any] = {
     "preprocessing__scaling": "global",
@@ -63,7 +63,7 @@ IMAGES: dict[str, Any] = {
     "training__max_samples": 70_000,
     "training__dtype": "float32",
 }
-"""Pixels, or other features of one kind."""
+"""Recipe for pixels, or other features of one kind."""
 
 EMBEDDINGS: dict[str, Any] = {
     "preprocessing__scaling": "global",
@@ -81,7 +81,7 @@ EMBEDDINGS: dict[str, Any] = {
     "training__max_samples": 10_000,
     "training__dtype": "float32",
 }
-"""Vectors of texts, photographs or other things by an encoder: only the angles between them count."""
+"""Recipe for vectors of texts, photographs or other things by an encoder: only the angles between them count."""
 
 RIM: dict[str, Any] = {"model": "linear", "objective": "mi", "penalties": {"weight_decay": 0.01}}
 """Regularised information maximisation: the mutual information of a linear model whose weights are kept small."""
@@ -89,11 +89,11 @@ RIM: dict[str, Any] = {"model": "linear", "objective": "mi", "penalties": {"weig
 RECIPES = {"tables": TABLES, "images": IMAGES, "embeddings": EMBEDDINGS}
 
 VISION = ("lenet5", "resnet18")
-"""Models that see images as they are."""
+"""Models that take images without scaling."""
 
 
 class DataKind(NamedTuple):
-    """What decides on "auto": the recipe for the samples, or None; and how many there are, where that is known."""
+    """The kind of data, which decides on "auto": the recipe or None, and the number of samples if known."""
 
     recipe: str | None = "tables"
     n: int | None = None
@@ -101,17 +101,17 @@ class DataKind(NamedTuple):
 
 
 UNKNOWN = DataKind()
-"""Before there are data: most are tables."""
+"""The kind before any data is seen: tables are most common."""
 
 _FEW_ROWS = 10_000
 _MANY_ROWS = 1_000
 _FEW_IMAGES = 8_000
 WIDE = 64
-"""Numbers of a row, from which on it may be a picture or the vector of an encoder."""
+"""Minimum length of a row that may be an image or the vector of an encoder."""
 
 
 def recognise_kind(n: int | None, shape: tuple[int, ...], is_of_one_kind: bool, is_embedded: bool = False) -> str:
-    """The recipe for n samples of a shape: that of images for these, and for many wide rows of one kind.
+    """The recipe for n samples of a shape: that of images for images and for many wide rows of one kind.
 
     ``is_embedded`` says that wide rows have length one, as the vectors of an encoder.
     """
@@ -122,21 +122,21 @@ def recognise_kind(n: int | None, shape: tuple[int, ...], is_of_one_kind: bool, 
 
 
 def choose_restarts(model: Any, n: int | None) -> int:
-    """How many restarts for n samples: five where they take little, else one."""
+    """Number of restarts for n samples: five if training is cheap, else one."""
     return 5 if n is not None and n <= _FEW_ROWS and model in ("free", "linear", "mlp", "kernel", "soft_tree") else 1
 
 
 def choose_hidden(n: int | None) -> tuple[int, ...]:
-    """Widths of the hidden layers for n images: of few, narrow layers learn as much in a third of the time."""
+    """Widths of the hidden layers for n images: with few images, narrow layers learn as much in a third of the time."""
     return (200, 200) if n is not None and n <= _FEW_IMAGES else (500, 500)
 
 
 def apply_recipe(recipe: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
-    """Parameters of a recipe and, in their place, those that are to differ; a group as a whole, or a part of it."""
+    """The parameters of a recipe, with overrides in their place; an override may be a whole group or a part of it."""
     kept = {
         name: value
         for name, value in recipe.items()
-        # Another model or another preprocessing has parameters of its own.
+        # If a group is replaced, the recipe's parameters of that group do not apply.
         if name.partition("__")[0] not in overrides
     }
     return {**kept, **overrides}

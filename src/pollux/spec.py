@@ -33,7 +33,7 @@ from pollux.objectives.penalties import Penalty, as_penalty
 from pollux.recipes import METHOD, PLAIN, RECIPES, UNKNOWN, VISION, DataKind, choose_hidden, choose_restarts
 
 NOT_IN_FILE = "not in the file"
-"""Stands for an objective or a geometry that a model file could not hold."""
+"""Placeholder for an objective or a geometry that a model file could not hold."""
 
 
 class MLP(BaseEstimator):  # type: ignore[misc]
@@ -44,9 +44,9 @@ class MLP(BaseEstimator):  # type: ignore[misc]
     hidden : sequence of int or "auto"
         Widths of the hidden layers. "auto": those for images, (200, 200) for up to 8,000 samples and else (500, 500).
     activation : str, class, or a sequence of them
-        Their activation, or that of each: ``"relu"``, ``"tanh"``, …, or a module class.
+        The activation of all hidden layers, or of each: ``"relu"``, ``"tanh"``, …, or a module class.
     norm : None or "batch"
-        What normalises the hidden layers.
+        Normalisation of the hidden layers.
     """
 
     def __init__(
@@ -58,17 +58,17 @@ class MLP(BaseEstimator):  # type: ignore[misc]
 
 
 class SoftTree(BaseEstimator):  # type: ignore[misc]
-    """A soft decision tree, as a ``model``; :func:`pollux.trees.hard_rules` are the rules that it comes to.
+    """A soft decision tree, as a ``model``; :func:`pollux.trees.hard_rules` converts a fitted one into rules.
 
     Parameters
     ----------
     cuts : int
-        Cuts of each feature.
+        Number of cuts of each feature.
     temperature : float
         How soft they are, in units of the features that the model sees.
     features : sequence of int or str, optional
-        The features that are cut, by their numbers or by the names that columns have; all by default. There are at most
-        4,096 leaves, (cuts + 1) to the number of features.
+        The features that are cut, by index or by column name; all by default. There are at most 4,096 leaves,
+        (cuts + 1) to the power of the number of features.
     """
 
     def __init__(self, cuts: int = 1, temperature: float = 0.1, features: Sequence[int | str] | None = None) -> None:
@@ -83,12 +83,12 @@ class KernelModel(BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     landmarks : int
-        Samples, drawn at random, that others are compared with. More tell finer shapes.
+        Samples, drawn at random, that others are compared with. More of them resolve finer shapes.
     kernel : str, Pairwise or callable
-        A kernel that compares samples two by two, by name or as :func:`pollux.geometry.resolve` gives it; or a function
+        A kernel that compares pairs of samples, by name or as :func:`pollux.geometry.resolve` returns it; or a function
         of x (n, d) and y (m, d) that returns (n, m).
     gamma : float, optional
-        The parameter γ of the named kernel; by default that of :func:`pollux.geometry.resolve`, of the landmarks.
+        The parameter γ of the named kernel; by default that of :func:`pollux.geometry.resolve`, for the landmarks.
     """
 
     def __init__(
@@ -103,17 +103,17 @@ class KernelModel(BaseEstimator):  # type: ignore[misc]
 
 
 class Scaling(BaseEstimator):  # type: ignore[misc]
-    """What model and geometry see of X, as a ``preprocessing``.
+    """How X is scaled before model and geometry see it, as a ``preprocessing``.
 
     Parameters
     ----------
     scaling : {"none", "auto", "standard", "global"}
-        The values as they are; each feature standardised; all features centred and divided by one number; "auto": that
-        where their ranges are alike, as those of pixels are, else standardised.
+        No scaling; each feature standardised; all features centred and divided by one number ("global"). "auto":
+        "global" if the ranges of features are alike, as those of pixels are, else "standard".
     n_components : int, optional
-        Principal components of the scaled samples that are left to see.
+        Number of principal components of the scaled samples to keep.
     missing : {"error", "mean"}
-        Whether X may hold NaN: the mean of the feature stands for it then.
+        Whether X may hold NaN: "mean" replaces it by the mean of the feature.
     """
 
     def __init__(self, scaling: str = "none", n_components: int | None = None, missing: str = "error") -> None:
@@ -122,22 +122,22 @@ class Scaling(BaseEstimator):  # type: ignore[misc]
         self.missing = missing
 
     def describe_changes(self) -> list[str]:
-        """The parameters that are not those of samples as they are."""
+        """Descriptions of the parameters that differ from no scaling at all."""
         usual = vars(Scaling())
         return [f"{name}={value!r}" for name, value in self.get_params().items() if value != usual[name]]
 
     def fit(self, samples: Samples) -> FittedScaling | None:
-        """The map of such samples to what a model sees of them; None where nothing is changed."""
+        """Fit the scaling to samples; None if nothing is to be changed."""
         is_plain = (self.scaling, self.n_components, self.missing) == ("none", None, "error")
         if is_plain or isinstance(samples, StreamSamples):
             return None
         if samples.encoding is not None:
-            # Which has filled gaps and scaled columns, each by what it is.
+            # An encoding has already filled gaps and scaled columns, each by its kind.
             encoded = FittedScaling.fit(samples.X, "none", self.n_components, samples.sample_weight)
             return None if encoded.axes is None else encoded
         values = samples.X.data if scipy.sparse.issparse(samples.X) else samples.X
         if self.missing == "mean" and values is samples.X and values.dtype.kind == "f":
-            # The larger of two values, of which one is missing, is the other.
+            # fmax ignores NaN, so its result is NaN only for features without any value.
             empty = np.flatnonzero(np.isnan(np.fmax.reduce(values, axis=0)).ravel())
             if len(empty) == math.prod(values.shape[1:]):
                 raise InputError("X holds no value at all: each one is missing.")
@@ -162,22 +162,22 @@ class Scaling(BaseEstimator):  # type: ignore[misc]
 class Transformer:
     """A transformer of scikit-learn, as a ``preprocessing``."""
 
-    # It may fill gaps, and what it returns is checked.
+    # The transformer may fill gaps itself; its output is checked.
     missing = "mean"
 
     def __init__(self, transformer: Any) -> None:
         self.transformer = transformer
 
     def describe_changes(self) -> list[str]:
-        """What is done to samples."""
+        """A description of the transformer."""
         return [f"preprocessing={self.transformer!r}"]
 
     def get_params(self) -> dict[str, Any]:
-        """For the fingerprint of a training: the kind of transformer and its parameters, those of its parts too."""
+        """The kind of transformer and its parameters, also those of its parts, for the fingerprint of a training."""
         return {"preprocessing": [type(self.transformer), self.transformer.get_params()]}
 
     def fit(self, samples: Samples) -> FittedTransformer:
-        """A fitted clone, as a map of samples; weights are not known to it."""
+        """Fit a clone of the transformer, without sample weights."""
         assert not isinstance(samples, StreamSamples)
         return FittedTransformer(clone(self.transformer).fit(samples.X), samples.X[:1])
 
@@ -190,28 +190,29 @@ class Training(BaseEstimator):  # type: ignore[misc]
     optimiser : str or callable
         ``"adam"``, ``"adamw"``, ``"sgd"``, ``"rmsprop"``, ``"lbfgs"``, or (parameters, lr=…) → optimiser.
     schedule : {"auto", "constant", "cosine"} or callable
-        Whether the learning rate stays, or falls to zero along a half cosine; "auto": as in the recipe, else it stays.
-        Or (max_epochs, epochs) → the share of the learning rate after so many of all epochs, which need not be whole.
+        Whether the learning rate is constant, or falls to zero along a half cosine; "auto": as in the recipe, else
+        constant. Or a function (max_epochs, epochs) → factor of the learning rate after ``epochs``, which need not be
+        whole.
     reshuffle_every : int or "auto"
         Epochs for which batches keep their samples: a Wasserstein objective then starts from its last solution. "auto"
-        is 10 for those, where their distances (20 · n · batch_size bytes) and trees are less than 1 GB, else 1.
+        is 10 for those, if their distances (20 · n · batch_size bytes) and trees take less than 1 GB, else 1.
     trial_epochs : int, float, "auto" or None
-        After so many epochs, or this share of all, the best two restarts alone go on; None: all do. "auto": what the
-        recipe says, else None.
+        After this many epochs, or this share of all, only the best two restarts continue; None: all do. "auto": that of
+        the recipe, else None.
     max_samples : int, "auto" or None
-        Where there are more samples, so many of them, drawn at random, are all that scaling, geometry and training see;
-        the others are labelled. Streamed samples can then be fitted with every geometry, start and penalty. None: all.
-        "auto": what the recipe says, else None.
+        If there are more samples, this many are drawn at random, and scaling, geometry and training see these only; the
+        others are labelled. Streamed samples can then be fitted with every geometry, init and penalty. None: all.
+        "auto": that of the recipe, else None.
     tol, patience : float, int or None
         Training ends after ``patience`` epochs without a relative rise of the objective by ``tol``; None: never.
     dtype : {"auto", "float32", "float64", "bfloat16"}
-        Arithmetic; "auto" is that of the recipe, else that of X, and float32 for streamed samples. "bfloat16": matrix
-        products of the network in that type (autocast), all else in float32.
+        Floating-point type; "auto" is that of the recipe, else that of X, and float32 for streamed samples. "bfloat16":
+        matrix products of the network in that type (autocast), all else in float32.
     compile : bool
-        Whether torch compiles the network: it pays for large ones that are trained for long.
+        Whether torch compiles the network, which pays off for large ones that are trained for long.
     checkpoint : path or Checkpoints, optional
-        A folder for checkpoints, one a minute, or :class:`pollux.training.Checkpoints`. A fit that finds some there of
-        the same training resumes it.
+        A folder for checkpoints, one per minute, or :class:`pollux.training.Checkpoints`. A fit that finds checkpoints
+        of the same training there resumes it.
     """
 
     def __init__(
@@ -240,23 +241,23 @@ class Training(BaseEstimator):  # type: ignore[misc]
 
 
 MODEL_GROUPS: dict[str, Any] = {"mlp": MLP, "kernel": KernelModel, "soft_tree": SoftTree}
-"""Models that have parameters, by name."""
+"""Groups of model parameters, by the name of the model."""
 _KINDS: dict[str, Any] = {
     "model": list(MODEL_GROUPS.values()),
     "preprocessing": [Scaling],
     "training": [Training],
 }
 GROUPS = tuple(_KINDS)
-"""Parameters that are groups of parameters, or stand for one."""
+"""Parameters that are groups of parameters, or a name for one."""
 _PARTLY_AUTO = ("model", "training")
-"""Groups of which some parameters are "auto"."""
+"""Groups in which some parameters may be "auto"."""
 _NESTED = {
     name: f"{group}__{name}" for group, kinds in _KINDS.items() for kind in kinds for name in kind().get_params()
 }
 
 
 def as_group(name: str, value: Any) -> Any:
-    """The group that a parameter stands for, such as MLP or Scaling with its defaults; or the value itself."""
+    """The group that a value stands for, such as MLP or Scaling with its defaults; other values are returned as is."""
     if name == "model" and isinstance(value, str) and value in ("auto", *MODEL_GROUPS):
         return MLP() if value == "auto" else MODEL_GROUPS[value]()
     if name == "preprocessing" and (value is None or isinstance(value, str)):
@@ -267,14 +268,14 @@ def as_group(name: str, value: Any) -> Any:
 
 
 def name_model(model: Any) -> tuple[Any, dict[str, Any]]:
-    """The name of a model that is a group, and its options; of other models themselves."""
+    """The name and the options of a model that is a group; other models are returned as is."""
     group = as_group("model", model)
     found = next((name for name, kind in MODEL_GROUPS.items() if isinstance(group, kind)), None)
     return (model, {}) if found is None else (found, group.get_params())
 
 
 def number_features(options: Mapping[str, Any], names: Sequence[str], encoding: Encoding | None) -> dict[str, Any]:
-    """The options of a model, with numbers in the place of the names of features; an encoding has names of its own."""
+    """The options of a model, with feature names replaced by numbers; an encoding has feature names of its own."""
     given = options.get("features")
     if given is None or isinstance(given, str) or not any(isinstance(name, str) for name in given):
         return dict(options)
@@ -287,15 +288,15 @@ def number_features(options: Mapping[str, Any], names: Sequence[str], encoding: 
 
 
 def nested_name(name: str) -> str:
-    """``"training__patience"`` for ``"patience"``: what a parameter of a group is called among all parameters."""
+    """The full name of a parameter of a group, such as ``"training__patience"`` for ``"patience"``."""
     return _NESTED.get(name, name)
 
 
 def flatten_params(estimator: Any) -> dict[str, Any]:
-    """All parameters by their own names, which are unique: those of groups in the place of the groups.
+    """All parameters by their own names, which are unique, with groups replaced by their parameters.
 
-    Of a fitted estimator they are those of the fit: what "auto" stood for in its place. The layers of a perceptron are
-    always among them, whatever the model.
+    For a fitted estimator they are those of the fit, with "auto" replaced. The layers of a perceptron are always among
+    them, whatever the model.
     """
     flat: dict[str, Any] = MLP().get_params()
     fitted = getattr(estimator, "fitted_", None)
@@ -310,7 +311,7 @@ def flatten_params(estimator: Any) -> dict[str, Any]:
 
 
 def choose_parameters(estimator: Any, kind: DataKind) -> tuple[str | None, dict[str, Any]]:
-    """The recipe of an estimator, None where its method is composed, and what "auto" stands for, by name."""
+    """The recipe of an estimator, None if its method is set explicitly, and the values that replace "auto", by name."""
     recipe = None if any(not is_auto(getattr(estimator, name)) for name in METHOD) else kind.recipe
     values = PLAIN | ({} if recipe is None else RECIPES[recipe])
     options: dict[str, dict[str, Any]] = {group: {} for group in GROUPS}
@@ -325,7 +326,7 @@ def choose_parameters(estimator: Any, kind: DataKind) -> tuple[str | None, dict[
     if is_auto(options["model"]["hidden"]):
         options["model"]["hidden"] = chosen["model__hidden"]
     model = MLP(**options["model"]) if is_auto(estimator.model) else estimator.model
-    # What is streamed can only be scaled where some of it is drawn, as recipes do; open_stream can standardise.
+    # Streamed samples can only be scaled if a subsample is drawn, as recipes do; open_stream can standardise.
     is_own = not isinstance(model, (str, *MODEL_GROUPS.values()))
     sees_raw = is_own or model in VISION or (kind.is_streamed and recipe is None)
     chosen |= {"model": model, "preprocessing": Scaling() if sees_raw else Scaling(**options["preprocessing"])}
@@ -339,7 +340,7 @@ def choose_parameters(estimator: Any, kind: DataKind) -> tuple[str | None, dict[
 
 
 def replace_auto(estimator: Any, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of an estimator, with what was chosen in the place of "auto", within groups too."""
+    """The parameters of an estimator with "auto" replaced by the chosen values, within groups too."""
     given = estimator.get_params(deep=False)
     parameters = {name: chosen.get(name, value) if is_auto(value) else value for name, value in given.items()}
     for name in _PARTLY_AUTO if chosen else ():
@@ -352,7 +353,7 @@ def replace_auto(estimator: Any, chosen: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_auto(value: Any) -> bool:
-    """Whether a parameter is left to us."""
+    """Whether a parameter is "auto"."""
     return isinstance(value, str) and value == "auto"
 
 
@@ -364,7 +365,7 @@ class Spec:
     model: str | nn.Module | Callable[..., nn.Module]
     mlp: MLP
     options: Mapping[str, Any]
-    """Those of the model, where it has a name."""
+    """Options of the model, if it is named."""
     objective: Gemini
     geometry: str | Geometry | Callable[..., Tensor]
     preprocessing: Scaling | Transformer
@@ -380,28 +381,28 @@ class Spec:
     verbose: bool
     callbacks: tuple[Any, ...]
     recipe: str | None
-    """The recipe that the method is, None where it is composed."""
+    """The recipe that is used, None if the method is set explicitly."""
     chosen: Mapping[str, Any]
-    """What "auto" stands for, by name."""
+    """The values that replaced "auto", by name."""
     penalty_names: tuple[Any, ...]
     is_own: bool
-    """Whether a network or a penalty is the user's own, and may draw random numbers."""
+    """Whether a network or a penalty is custom, and may draw random numbers."""
     is_free: bool
     """Whether the model is a free table of probabilities, which cannot predict new samples."""
     autocast: torch.dtype | None
-    """The type of matrix products, where it is not that of the weights."""
+    """The dtype of matrix products, if it is not that of the weights."""
     uses_spacing: bool
-    """Whether a penalty needs to know how far samples are from their neighbours."""
+    """Whether a penalty needs the distances of samples to their neighbours."""
     n_transport_problems: int
-    """How many transport problems a batch poses: one for each cluster or pair of them, and each restart."""
+    """Number of transport problems per batch: one for each cluster or pair of clusters, and each restart."""
     max_samples: int | None
-    """How many samples are enough to learn from; None: all, as a free table learns each by itself."""
+    """Maximum number of samples to train on; None: all, as a free table has parameters for each sample."""
 
     @staticmethod
     def of(estimator: Any, kind: DataKind = UNKNOWN, chosen: Mapping[str, Any] | None = None) -> Spec:
-        """The parameters of an estimator; raises a ValueError or TypeError for the first that cannot be used.
+        """Resolve the parameters of an estimator; raises a ValueError or TypeError for the first invalid one.
 
-        "auto" stands for what was ``chosen`` before, or else for what is right for data of a kind.
+        "auto" is replaced by what was ``chosen`` before, or else by what suits the kind of data.
         """
         recipe, values = choose_parameters(estimator, kind)
         values |= chosen or {}
@@ -450,40 +451,40 @@ class Spec:
             autocast=torch.bfloat16 if training.dtype == "bfloat16" else None,
             uses_spacing=any(getattr(penalty, "uses_spacing", False) for penalty, _ in penalties),
             n_transport_problems=problems,
-            # No cluster without a sample.
+            # At least as many samples as clusters.
             max_samples=None if training.max_samples is None or is_free else max(int(training.max_samples), K, 2),
         )
 
     def with_names_of(self, samples: Samples) -> Spec:
-        """The same, with numbers in the place of names of features."""
+        """The same, with names of features replaced by numbers."""
         keeps_features = isinstance(self.preprocessing, Scaling) and not self.preprocessing.n_components
         named = (samples.feature_names, samples.encoding) if keeps_features else ((), None)
         return dataclasses.replace(self, options=number_features(self.options, *named))
 
     def torch_dtype(self, stored: np.dtype[Any]) -> torch.dtype:
-        """The precision of weights and samples; "auto" is that of the data, or the one that holds them."""
+        """The dtype of weights and samples; "auto" is that of the data, or the smallest float that can hold it."""
         if self.training.dtype != "auto":
-            # bfloat16 has too few digits for anything but the products of a network.
+            # bfloat16 has too few digits for anything but the matrix products of a network.
             return torch.float64 if self.training.dtype == "float64" else torch.float32
         return torch.float32 if stored == np.float32 or stored.itemsize <= 2 else torch.float64
 
     def build(self, shape: tuple[int, ...], dtype: torch.dtype, count: int = 1) -> list[nn.Module]:
-        """So many modules with random weights, for samples of a shape."""
+        """Build ``count`` modules with random weights, for samples of a shape."""
         modules = build(self.model, shape, self.n_clusters, count, **self.options)
         return [module.to(self.device, dtype) for module in modules]
 
     def take_affinity(self, affinity: Any, samples: Samples) -> Precomputed | None:
-        """The affinity that was given of samples, without those of weight zero; None where there is none."""
+        """The given affinity between samples, without those of weight zero; None if none was given."""
         if not isinstance(samples, ArraySamples):
             return None
         return Precomputed.of_selected(affinity, self.objective.needs, samples.selected)
 
     def seed_of_samples(self, seed: int) -> int:
-        """The seed by which samples are drawn: a fit without a seed that is resumed learns from the same ones."""
+        """The seed for drawing samples; fixed for a fit with checkpoints but no seed, so that it can be resumed."""
         return 0 if self.random_state is None and self.training.checkpoint is not None else seed
 
     def resolve_geometry(self, affinity: Precomputed | None = None) -> Geometry | None:
-        """The geometry that the objective needs: what was computed before, or that of the parameter."""
+        """The geometry that the objective needs: the given affinity, or else that of the parameter."""
         if affinity is not None or self.objective.needs is None:
             return affinity
         if self.geometry == NOT_IN_FILE:
@@ -494,7 +495,7 @@ class Spec:
         return resolve(self.geometry, self.objective.needs).for_clusters(self.n_clusters)
 
     def check_streamable(self) -> None:
-        """Raise an InputError where something must look at all samples, which streamed ones do not allow."""
+        """Raise an InputError if something needs all samples at once, which streamed ones do not allow."""
         asked = self.preprocessing.describe_changes()
         asked += [option("init", self.init)] if self.init in ("kmeans", "graph") else []
         asked += [
@@ -511,7 +512,7 @@ class Spec:
 
     @property
     def input_names(self) -> tuple[str, ...] | None:
-        """Names of the inputs that the network takes; none where it is one of ours, None where it may take any."""
+        """Names of the inputs that the network takes; empty for built-in models, None if it may take any."""
         if isinstance(self.model, str):
             return ()
         if not isinstance(self.model, nn.Module):
@@ -521,7 +522,7 @@ class Spec:
         return None if is_any else tuple(parameter.name for parameter in parameters)
 
     def check_several_inputs(self, has_affinity: bool) -> None:
-        """Raise an InputError where something cannot deal with several inputs."""
+        """Raise an InputError if something does not support several inputs."""
         if isinstance(self.model, str):
             raise InputError(
                 f"X holds several arrays, and {option('model', self.model)} takes one: join them (numpy.hstack), or "
@@ -539,28 +540,28 @@ class Spec:
             )
 
     def fingerprint(self) -> dict[str, Any]:
-        """What decides on the numbers of a training, beside its data and its number of epochs, as plain data."""
+        """All that determines the numbers of a training, beside its data and its number of epochs, as plain data."""
         kept = {**self.mlp.get_params(), **self.options, **self.preprocessing.get_params()}
         kept |= {name: getattr(self.training, name) for name in ("optimiser", "schedule", "reshuffle_every", "dtype")}
-        # Older checkpoints know nothing of it.
+        # Left out if None, so that checkpoints of older versions, which lack it, still match.
         kept |= {} if self.max_samples is None else {"max_samples": self.max_samples}
         flat = ("n_clusters", "model", "objective", "geometry", "init", "n_init", "batch_size", "learning_rate")
         kept |= {name: getattr(self, name) for name in (*flat, "random_state")}
         kept["penalties"] = dict(zip(self.penalty_names, (weight for _, weight in self.penalties), strict=True))
-        # With a schedule, a longer training would have gone at another pace from the beginning.
+        # With a schedule the number of epochs changes every step, so it is part of the fingerprint.
         kept["epochs"] = self.max_epochs if self.training.schedule != "constant" else None
         return {name: as_plain_data(value) for name, value in kept.items()}
 
 
 def resolve_objective(objective: str | Divergence | Gemini) -> Gemini:
-    """The objective that a name or a divergence stands for."""
+    """The objective for a name or a divergence."""
     if isinstance(objective, str) and objective == NOT_IN_FILE:
         raise ValueError("The objective of this model was your own and is not in its file: set_params(objective=…).")
     return objective if isinstance(objective, Gemini) else Gemini(objective)
 
 
 def resolve_penalties(penalties: Any) -> tuple[tuple[Penalty, float], ...]:
-    """Functions and weights from ``{name or function: weight}``."""
+    """Resolve ``{name or function: weight}`` to pairs of a function and a weight."""
     if penalties is not None and not isinstance(penalties, Mapping):
         raise TypeError(f"penalties maps names or functions to weights, such as {{'vat': 1.0}}; not {penalties!r}.")
     resolved: list[tuple[Penalty, float]] = []
@@ -574,7 +575,7 @@ def resolve_penalties(penalties: Any) -> tuple[tuple[Penalty, float], ...]:
 
 
 def geometry_of_new_samples(geometry: Geometry | None, needs: Kind | None) -> Geometry | None:
-    """The geometry of a trained model, for samples that it was not trained on."""
+    """The geometry of a trained model, to be used with new samples."""
     if needs is None:
         return None
     if geometry is None or geometry.kind != needs or isinstance(geometry, Precomputed):
@@ -587,9 +588,9 @@ def geometry_of_new_samples(geometry: Geometry | None, needs: Kind | None) -> Ge
 
 
 def check_device(device: Any) -> None:
-    """Raise a ValueError where the device cannot be used."""
+    """Raise a ValueError if the device cannot be used."""
     try:
-        # What lies there must be readable: tensors of "meta" have no numbers.
+        # Also reads a value back: tensors on "meta" have none.
         torch.zeros(1, device=device).item()
     except (RuntimeError, AssertionError, TypeError, ImportError) as error:
         reason = str(error).partition("\n")[0]
@@ -597,9 +598,9 @@ def check_device(device: Any) -> None:
 
 
 def as_plain_data(value: Any) -> Any:
-    """A parameter as plain data, which differs where two trainings could differ in it."""
+    """A parameter as plain data that differs if two trainings could differ by it."""
     if isinstance(value, float) and not math.isfinite(value):
-        # NaN is not equal to itself.
+        # As text, because NaN is not equal to itself.
         return str(value)
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -616,7 +617,7 @@ def as_plain_data(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         parts = {field.name: as_plain_data(getattr(value, field.name)) for field in dataclasses.fields(value)}
         return [type(value).__qualname__, parts]
-    # Of functions and networks the name must do: what they hold cannot be compared.
+    # Functions and networks are compared by name only: their contents cannot be compared.
     return getattr(value, "__qualname__", None) or type(value).__qualname__
 
 
@@ -630,7 +631,7 @@ def digest_weights(modules: Sequence[nn.Module]) -> str:
     return digest.hexdigest()
 
 
-# What a parameter may be: a positive whole number (int), None, or a name.
+# Valid values of parameters: a positive integer (int), None, or one of these names.
 _VALID: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("n_clusters", "n_init"), (int,)),
     **dict.fromkeys(("max_epochs", "reshuffle_every"), (int, "auto")),
@@ -647,12 +648,12 @@ _VALID: dict[str, tuple[Any, ...]] = {
 
 
 def _check_parameters(given: Mapping[str, Any], is_free: bool) -> None:
-    """Raise a ValueError or TypeError for the first parameter that cannot be used, of all by their own names."""
+    """Raise a ValueError or TypeError for the first invalid parameter; ``given`` holds all by their own names."""
     hidden, activation = given["hidden"], given["activation"]
     widths = hidden if isinstance(hidden, Sequence | np.ndarray) and not isinstance(hidden, str) else [None]
     if not all(isinstance(width, numbers.Integral) and int(width) >= 1 for width in widths):
         raise ValueError(f"hidden is a sequence of positive layer widths such as (100,), not {hidden!r}.")
-    # Each layer may have its own activation, and that, an optimiser or a schedule may be a class or a function.
+    # Each layer may have its own activation; activations, optimisers and schedules may be classes or functions.
     several = isinstance(activation, Sequence) and not isinstance(activation, str)
     values = [(name, given[name]) for name in _VALID if name in given and name != "activation"]
     values += [("activation", each) for each in (activations(activation, len(widths)) if several else [activation])]
@@ -688,7 +689,7 @@ def _check_parameters(given: Mapping[str, Any], is_free: bool) -> None:
         raise ValueError(f"{option('init', 'kmeans++')} starts a free table only; for a network, use kmeans or graph.")
     if not isinstance(given["compile"], bool | np.bool_):
         raise TypeError(f"compile is True or False, not {given['compile']!r}.")
-    # A Checkpoints is known by its folder: training, where it lives, lies above.
+    # Checkpoints is recognised by its folder: the class is in pollux.training, which this module does not import.
     if not isinstance(given["checkpoint"], str | Path | None) and not hasattr(given["checkpoint"], "folder"):
         raise TypeError(f"checkpoint is a folder or pollux.training.Checkpoints, not {given['checkpoint']!r}.")
     trial, epochs = given["trial_epochs"], given["max_epochs"]

@@ -1,4 +1,4 @@
-"""What a thread has of torch to itself: how many threads it may use, and where random numbers come from."""
+"""Thread limits for torch and NumPy, and random generators of torch that are local to a thread."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from pollux.errors import warn
 
-# Multiplications that one core does in about a millisecond. On busy cores each operation on several threads waits for
-# the last of them about that long.
+# Multiplications that one core does in about a millisecond. On busy cores an operation on several threads waits about
+# that long for the last of them.
 _SMALL = 40_000_000
 
 _allowed: ContextVar[int | None] = ContextVar("allowed", default=None)
@@ -25,26 +25,26 @@ _Item = TypeVar("_Item")
 
 
 def allowed() -> int:
-    """The threads that the user grants, which is what torch was given outside ``torch_on_one``."""
+    """The number of threads that the user allows: what torch was set to outside ``torch_on_one``."""
     return _allowed.get() or torch.get_num_threads()
 
 
 def threads_for(module: nn.Module, rows: int) -> AbstractContextManager[None]:
-    """One thread where passing so many rows through the module takes no large matrix product, else all of them."""
+    """One thread if a pass of this many rows through the module takes no large matrix product, else all threads."""
     if allowed() == 1:
         return nullcontext()
     parameters = list(module.parameters())
-    # Weights of more than two dimensions are those of convolutions, which use each many times.
+    # Weights of more than two dimensions belong to convolutions, which use each of them many times.
     is_small = rows * sum(each.numel() for each in parameters) <= _SMALL and all(each.ndim <= 2 for each in parameters)
     return torch_on_one() if is_small else _torch_on_all()
 
 
 @contextmanager
 def _torch_on(count: int) -> Iterator[None]:
-    """Tensor operations on so many threads, of those that the user grants.
+    """Limit tensor operations to this many threads, at most as many as the user allows.
 
-    Torch gives a thread that begins meanwhile the number of this one. So where one thread is all that one of several
-    has, it is taken to have as many as the first of them had.
+    A thread that is started meanwhile inherits torch's setting from this one. So where one of several threads is found
+    to have a single thread, it is assumed to have as many as the first of them had.
     """
     global _granted, _limiting
     with _counting:
@@ -69,18 +69,18 @@ _granted, _limiting, _counting = 1, 0, threading.Lock()
 
 
 def _torch_on_all() -> AbstractContextManager[None]:
-    """Tensor operations on all threads that the user grants, also within :func:`torch_on_one`."""
+    """Run tensor operations on all threads that the user allows, also within :func:`torch_on_one`."""
     return _torch_on(allowed())
 
 
 def torch_on_one() -> AbstractContextManager[None]:
-    """Tensor operations on one thread: small ones take longer where threads wait for each other."""
+    """Run tensor operations on one thread: small ones are slower on several, which wait for each other."""
     return _torch_on(1)
 
 
 @contextmanager
 def at_most(count: int) -> Iterator[None]:
-    """No more threads than these, for torch and for whom :func:`allowed` grants them; 0 leaves them alone."""
+    """Limit torch, and whoever asks :func:`allowed`, to at most ``count`` threads; 0 sets no limit."""
     before = torch.get_num_threads()
     torch.set_num_threads(min(count, before) or before)
     try:
@@ -91,10 +91,10 @@ def at_most(count: int) -> Iterator[None]:
 
 @contextmanager
 def small_on_one(rows: int, columns: int) -> Iterator[None]:
-    """One thread for torch, NumPy and SciPy where products of samples of this size with themselves are small.
+    """One thread for torch, NumPy and SciPy if products of samples of this size with themselves are small.
 
-    Threads of NumPy keep cores busy while they wait for the next product, which others on the machine pay for. It is
-    the process that is limited: of several threads only the main one does that, so that none ends what another needs.
+    NumPy's threads spin while they wait for the next product and take cores from other programs. The limit applies to
+    the whole process, so only the main thread sets it: otherwise one thread could lift a limit that another needs.
     """
     if rows * columns * columns > _SMALL or threading.current_thread() is not threading.main_thread():
         yield
@@ -105,7 +105,7 @@ def small_on_one(rows: int, columns: int) -> Iterator[None]:
 
 @functools.cache
 def _product_libraries() -> Any:
-    # To look for them takes 15 ms.
+    # Cached, because searching for the libraries takes 15 ms.
     return ThreadpoolController()
 
 
@@ -113,13 +113,13 @@ _uses_many = False
 
 
 def note_threads() -> None:
-    """Note that work begins on as many threads as torch has: a process that is forked later is kept to one."""
+    """Note that work runs on as many threads as torch has, so that a process that is forked later is limited to one."""
     global _uses_many
     _uses_many = _uses_many or torch.get_num_threads() > 1
 
 
 def _keep_to_one() -> None:
-    # The threads of OpenMP are not copied with the process, and work that is given to them never ends.
+    # Threads of OpenMP are not copied by a fork: work that is given to them would never end.
     if _uses_many:
         torch.set_num_threads(1)
         threadpool_limits(1)
@@ -129,19 +129,19 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_keep_to_one)
 
 
-# A dispatch key that torch itself does not use: operators without a kernel for it pass it by, at no cost. Torch has no
-# public way to give dropout a generator: modes of Python see every operator, which makes small steps several times
-# slower, or do not see what is drawn within one. What this relies on is tried before it is used, see _is_redirected.
+# A dispatch key that torch itself does not use: operators without a kernel for it skip it, at no cost. Torch has no
+# public way to give dropout a generator: Python modes see every operator, which makes small steps several times
+# slower, or do not see what is drawn within one. What this relies on is tested before it is used, see _is_redirected.
 _KEY_NAME = "TESTING_ONLY_GenericMode"
 _drawing, _lock = threading.local(), threading.RLock()
 
 
 class DrawFrom(AbstractContextManager[None]):
-    """In this context, and in this thread, operations that are given no generator draw from ours.
+    """In this context, and in this thread, operations without an explicit generator draw from this one.
 
-    Layers that are made, dropout and loaders that shuffle draw the numbers that they would draw from torch's own
-    generator in the same state, and what saves and sets its state, as ``torch.utils.checkpoint`` does, finds ours.
-    Torch's own is not touched: others may use it meanwhile. Of other devices than the CPU nothing is changed.
+    Initialisation of layers, dropout and shuffling loaders draw the numbers that they would draw from torch's global
+    generator in the same state, and code that saves and sets its state, as ``torch.utils.checkpoint``, uses this one.
+    The global generator is not changed: other threads may use it meanwhile. Other devices than the CPU are unaffected.
     """
 
     def __init__(self, generator: torch.Generator) -> None:
@@ -172,7 +172,7 @@ class _Redirected(AbstractContextManager[None]):
 
 
 class _Swapped(AbstractContextManager[None]):
-    """Torch's own generator has our state meanwhile, and one thread at a time may have it so."""
+    """Give torch's global generator our state meanwhile; a lock lets one thread at a time do so."""
 
     def __init__(self, generator: torch.Generator) -> None:
         self._generator = generator
@@ -195,7 +195,7 @@ def _key() -> Any:
 
 @functools.cache
 def _is_redirected() -> bool:
-    """Whether operators can be told to draw from ours: tried once, as nobody promises that torch stays as it is."""
+    """Whether operators can be redirected to our generator; tested once, since torch does not document how."""
     own, ones = torch.Generator().manual_seed(1), torch.ones(99)
     before = torch.default_generator.get_state()
     try:
@@ -222,7 +222,7 @@ def _current() -> torch.Generator | None:
 
 @functools.cache
 def _redirect() -> list[Any]:
-    """Give all operators that draw a kernel that gives them our generator, in its context."""
+    """Register a kernel for all random operators that passes them the generator of the current context."""
     library: Any = torch.library.Library
     everything, operators = library("_", "IMPL"), library("aten", "IMPL")
     everything.m.fallback_fallthrough(_KEY_NAME)
@@ -248,14 +248,14 @@ def _redirect() -> list[Any]:
         generator = _current()
         set_own(new_state) if generator is None else generator.set_state(new_state)
 
-    # Layers that are computed anew in the backward pass draw as before by these, which no operator is told of.
+    # Layers that are recomputed in the backward pass restore their random state by these, which are not operators.
     torch.get_rng_state, torch.set_rng_state = get_rng_state, set_rng_state
-    # What is registered lasts as long as these.
+    # Registrations last as long as these objects.
     return [everything, operators]
 
 
 def _is_ours(args: Any, kwargs: Any) -> bool:
-    """Whether a number is drawn on the CPU, now: a compiler that traces records the operator, not its generator."""
+    """Whether an operator draws on the CPU, now: a compiler that traces records the operator, not its generator."""
     device = kwargs.get("device") or next((value.device for value in args if isinstance(value, Tensor)), "cpu")
     is_traced = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
     return _current() is not None and torch.device(device).type == "cpu" and not is_traced
@@ -270,7 +270,7 @@ def _draw(operator: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _draw_within(operator: Any, keys: Any, *args: Any, **kwargs: Any) -> Any:
-    """An operator that takes no generator: those that it is made of draw from ours, unless a mode hides them."""
+    """Run an operator that takes no generator: those that it calls draw from ours, unless a mode hides them."""
     generator, own = _current(), torch.default_generator
     if generator is None or not torch._C._len_torch_dispatch_stack() or not _is_ours(args, kwargs):
         return operator.redispatch(keys.remove(_key()), *args, **kwargs)
@@ -285,11 +285,11 @@ def _draw_within(operator: Any, keys: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def iterate_drawing(items: Iterable[_Item], generator: torch.Generator) -> Iterator[_Item]:
-    """The items of what draws random numbers as it is iterated, such as a loader that shuffles."""
+    """Iterate over what draws random numbers as it is iterated, such as a loader that shuffles."""
     with DrawFrom(generator):
         iterator = iter(items)
     while True:
-        # Only for as long as an item is made: who takes it draws from elsewhere.
+        # Only while an item is made: the code that receives it draws from elsewhere.
         with DrawFrom(generator):
             try:
                 item = next(iterator)

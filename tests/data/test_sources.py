@@ -47,7 +47,7 @@ from data_files import write_table as table_in
 from pollux.data import array_files, sources, table_files
 from pollux.data.arrow_messages import measure_batches
 from pollux.data.encoding import Number, TableEncoding
-from pollux.data.sources import FORMATS, IMAGES, Part, Reading, open_data, tell_apart
+from pollux.data.sources import FORMATS, IMAGES, Part, Reading, deduplicate_names, open_data
 from pollux.data.survey import Choices
 from pollux.errors import InputError
 
@@ -755,7 +755,7 @@ def test_columns_of_one_name_are_numbered(tmp_path: Path) -> None:
 
 
 def test_numbered_names_are_their_own() -> None:
-    assert tell_apart(["a", "a", "a.1", "a", "b"]) == ["a", "a.2", "a.1", "a.3", "b"]
+    assert deduplicate_names(["a", "a", "a.1", "a", "b"]) == ["a", "a.2", "a.1", "a.3", "b"]
 
 
 def test_a_column_may_be_named_twice(tmp_path: Path) -> None:

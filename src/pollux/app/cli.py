@@ -1,7 +1,7 @@
-"""The command line: which commands there are, and how their errors and exit codes reach the user.
+"""The command line: its commands, and how their errors and exit codes reach the user.
 
 A command is a module with a function ``add``, which declares its options and the function that runs it. Only the module
-of the command that was given is imported, so that help and complaints come at once.
+of the given command is imported, so that help and errors come at once.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ COMMANDS = {
 }
 """The module of each command, and its line of help."""
 
-# What torch, numpy and the system's loader say where memory is short.
+# Messages of torch, NumPy and the system's loader when memory is short.
 _LACKS_MEMORY = re.compile(r"allocate memory|out of memory|not enough memory|failed to map segment", re.I)
 
-# Libraries that lack memory while they are loaded, or while their threads start, end the process without a word. Where
-# memory is limited another process tries that first, with some memory less than this one has.
+# Libraries that run out of memory while they are loaded, or while their threads start, end the process without a
+# message. If memory is limited, another process tries that first, with a little less memory than this one has.
 _FEWEST_BYTES = 1_000_000_000
 _TRIAL = """
 import importlib.util, resource
@@ -61,12 +61,12 @@ torch.ones(1_000_000).exp().sum()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; the exit code is 0 if all went well, 2 for bad input, 1 if it is our fault, 130 if it is stopped.
+    """Run a command; the exit code is 0 for success, 2 for bad input, 1 for an internal error, 130 if it was stopped.
 
-    Without arguments this is the whole of a process, and they are those of its command line.
+    Without arguments those of the command line are used, and this function is the whole process.
     """
-    # Torch's threads otherwise wait in loops that keep the cores busy: where these are shared with other programs, a
-    # training becomes many times slower. It is read when torch is imported.
+    # Otherwise torch's threads wait in busy loops: if cores are shared with other programs, training becomes many times
+    # slower. The variable is read when torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     words = list(sys.argv[1:] if arguments is None else arguments)
     named = next((word for word in words if not word.startswith("-")), None)
@@ -90,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             say(f"pollux: what it printed could not be written ({output.error}); files that it has written are whole.")
             code = BAD_INPUT
     if arguments is None:
-        # The interpreter takes a while to leave, and nothing that comes now changes how it went.
+        # The interpreter takes a while to exit, and signals that arrive now must not change the exit code.
         for number in ENDING:
             signal.signal(number, signal.SIG_IGN)
     return code
@@ -108,7 +108,7 @@ def _run(words: list[str], named: str | None) -> int:
 
 
 def _check_memory_limit() -> None:
-    """Raise an InputError where the system grants less memory (``ulimit -v``, ``-d``) than the libraries need."""
+    """Raise an InputError if the system allows less memory (``ulimit -v``, ``-d``) than the libraries need."""
     if "torch" in sys.modules or importlib.util.find_spec("resource") is None:
         return
     import resource
@@ -128,10 +128,10 @@ def _check_memory_limit() -> None:
 
 
 def _explain(error: Exception, command: str | None) -> int:
-    """Say what went wrong; the exit code."""
+    """Print what went wrong; returns the exit code."""
     reason = " ".join(str(error).split("\n"))
     lacks_memory = isinstance(error, MemoryError) or _LACKS_MEMORY.search(reason) is not None
-    # A package that is not installed is named with how to install it.
+    # Errors about a package that is not installed say how to install it.
     is_missing = isinstance(error, ImportError) and "pip install" in reason
     if lacks_memory or is_missing or isinstance(error, InputError | OSError):
         lack = "there is not enough memory. " if lacks_memory and not isinstance(error, InputError) else ""
@@ -143,7 +143,7 @@ def _explain(error: Exception, command: str | None) -> int:
     return OUR_FAULT
 
 
-# What other programs call our options.
+# Names of our options in other programs.
 _SYNONYMS = {
     **dict.fromkeys(("--sep", "--separator"), "--delimiter"),
     **dict.fromkeys(("--k", "--n", "--num-clusters", "--nclusters"), "--clusters"),
@@ -169,7 +169,7 @@ _QUOTED = re.compile(r"[\w.-]+")
 
 
 class Parser(argparse.ArgumentParser):
-    """Complains in one line, as a terminal can show it, and names the option that may have been meant."""
+    """Prints errors in one line, and suggests the option that may have been meant."""
 
     chosen: argparse.ArgumentParser | None = None
 
@@ -191,7 +191,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def parser(chosen: str | None = None) -> argparse.ArgumentParser:
-    """All commands, and the options of the chosen one."""
+    """The parser of all commands, with the options of the chosen one."""
     top = Parser(
         prog="pollux",
         description="Cluster tables, texts, arrays and images with a model of your choice, without labels.",

@@ -1,4 +1,4 @@
-"""What commands print, and their exit codes."""
+"""Output of commands, and their exit codes."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from pollux.progress import show_progress
 
 GOOD, OUR_FAULT, BAD_INPUT, DIVERGED, STOPPED = 0, 1, 2, 3, 130
 
-# Of a line for people. A cell may hold a book.
+# Maximum length of a printed line, since a cell may hold any amount of text.
 _LONGEST = 20_000
 
 FORMATS = "CSV, TSV, Parquet, Feather/Arrow, JSON, Excel, SQLite, .npy, .npz, or a folder of images or of tables"
 
 
 def printable(line: str) -> str:
-    """A line that a terminal shows as it is: names of columns and their values may hold anything.
+    """Escape control characters in a line for a terminal: names of columns and their values may hold anything.
 
     Examples
     --------
@@ -50,31 +50,31 @@ def counted(count: int, noun: str) -> str:
 
 @dataclass(frozen=True)
 class Console:
-    """Where a command reports: results on standard output, notes and progress on standard error.
+    """The output of a command: results on standard output, notes and progress on standard error.
 
-    With ``as_json`` the result alone is printed, by :meth:`print_json`.
+    With ``as_json`` only the result is printed, by :meth:`print_json`.
     """
 
     quiet: bool = False
     as_json: bool = False
 
     def echo(self, line: str) -> None:
-        """Print a line for people."""
+        """Print a line of the result as text."""
         if not (self.quiet or self.as_json):
             print(_readable(line))
 
     def print_json(self, text: str) -> None:
-        """Print what other programs read."""
+        """Print the result as JSON."""
         if self.as_json:
             print(printable(text))
 
     def note(self, line: str) -> None:
-        """Print what the user should know."""
+        """Print a note for the user."""
         if not self.quiet:
             say(f"note: {line}")
 
     def progress(self) -> AbstractContextManager[None]:
-        """A context in which a terminal shows what is done, and a log has a line a minute."""
+        """A context in which progress is shown: live on a terminal, in a log one line a minute."""
         return show_progress(not self.quiet, every=60.0)
 
 
@@ -82,38 +82,38 @@ SILENT = Console(quiet=True)
 
 
 class ReaderLeftError(Exception):
-    """Whoever read the rows that are printed has seen enough."""
+    """The reader of the printed rows has closed the pipe."""
 
 
 class Output(io.TextIOBase):
-    """A standard stream that may be closed, or be left by its reader: what cannot be printed ends no work."""
+    """A standard stream that may be closed, also by its reader: a failure to print does not end the command."""
 
     def __init__(self, stream: Any) -> None:
         self._stream, self._is_open = stream, stream is not None
         self.error: OSError | None = None
-        """Why something was not written that somebody waits for."""
+        """The error, if required output could not be written."""
 
     def write(self, text: str) -> int:
         if self._stream is not None:
-            with self._losing_what_fails():
+            with self._suppress_failures():
                 self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
         if self._stream is not None:
-            with self._losing_what_fails():
+            with self._suppress_failures():
                 self._stream.flush()
 
     @contextmanager
-    def _losing_what_fails(self) -> Iterator[None]:
+    def _suppress_failures(self) -> Iterator[None]:
         try:
             yield
         except (OSError, ValueError) as error:
-            # A stream that was closed raises a ValueError.
+            # A closed stream raises a ValueError.
             if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
                 self.error = error
             with contextlib.suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:
-                # Else what is left in its buffer is tried again, and complained of, when the interpreter ends.
+                # Otherwise the interpreter would flush the rest of the buffer at exit, and print another error.
                 os.dup2(nowhere.fileno(), self._stream.fileno())
             self._stream = None
 
@@ -130,7 +130,7 @@ class Output(io.TextIOBase):
         return int(self._stream.fileno())
 
     def write_rows(self, content: bytes, decode: Callable[[bytes], str]) -> None:
-        """Write bytes as they are, or what a terminal can show of them; an error if that fails."""
+        """Write bytes unchanged, or decoded for a terminal; raises an error if that fails."""
         if not self._is_open:
             raise InputError("Standard output is closed, so the rows must go elsewhere: --out FILE.")
         if self._stream is None:
@@ -163,15 +163,15 @@ class PrintedRows(io.RawIOBase):
 
 @contextmanager
 def open_output() -> Iterator[Output]:
-    """Standard output and error as commands use them; the first."""
+    """Set up standard output and error for commands; yields the former."""
     for number in (0, 1, 2):
         try:
             os.fstat(number)
         except OSError:
-            # The next file that is opened would be given its number, and be taken for it.
+            # Occupy the descriptor: otherwise the next file opened would get it, and be taken for a standard stream.
             os.open(os.devnull, os.O_RDWR)
     for stream in (sys.stdout, sys.stderr):
-        # What is piped elsewhere may be written in an old code page, which lacks σ: better a question mark than an end.
+        # Piped output may have an old code page, which lacks σ: a question mark is better than an error.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     output, errors = Output(sys.stdout), Output(sys.stderr)

@@ -1,4 +1,4 @@
-"""``pollux embed``: write a vector for each text of a file, or each picture of a folder."""
+"""``pollux embed``: write a vector for each text of a file, or each image of a folder."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 _IMAGE_SIZE = 224
-# Columns of few values, beside which texts tell more.
+# At most so many columns of few values, beside which texts are more informative.
 _MOST_BESIDE, _ROWS_LOOKED_AT = 3, 10_000
-# Where Parquet files keep how their vectors were made.
+# Key in the metadata of Parquet files that says how their vectors were made.
 _NOTED = "pollux.vectors"
 
 
@@ -119,9 +119,9 @@ def with_vectors(
     console: Console,
     place: str = "runs",
 ) -> Result:
-    """What the work gives for a table, or for the vectors of a column: the one named, or one beside which little is.
+    """Run the work on a table, or on the vectors of a text column: the one named, or one beside which there is little.
 
-    The work calls the function that it is given with what it has read, before anything else.
+    The work calls the function that it is passed with the data that it has read, before anything else.
     """
     text, encoder = getattr(options, "text", None), getattr(options, "encoder", "auto")
     if encoder != "auto" and text is None:
@@ -146,7 +146,7 @@ def with_vectors(
 
 
 class MostlyTextsError(Exception):
-    """The texts of a column tell more than all other columns."""
+    """The texts of a column are more informative than all other columns."""
 
     def __init__(self, text: str, others: str) -> None:
         super().__init__(text)
@@ -154,7 +154,7 @@ class MostlyTextsError(Exception):
 
 
 def _check_mostly_texts(settings: Settings, data: RunData) -> None:
-    """Raise where a column of prose stands beside few others of few values or of dates, and nobody has chosen these."""
+    """Raise if a column of prose stands beside few others of few values or of dates, and the user chose none."""
     encoding, part = data.encoding, data.part
     is_chosen = settings.columns or settings.use or {*settings.kinds.values()} - {"id"}
     is_alone = os.environ.get("WORLD_SIZE", "1") == "1"
@@ -182,10 +182,10 @@ def _embed_texts(
     place: str,
     instead: str = "",
 ) -> Settings:
-    """The settings of a run on the vectors of a column, which are written beside the folder of the run.
+    """Embed the texts of a column, in a file beside the folder of the run; returns settings for a run on the vectors.
 
-    They are in a file of their own, with the texts, the known classes and clusters, and the identifiers. ``instead``
-    says what else could be done.
+    The file also holds the texts, the known classes and clusters, and the identifiers. ``instead`` says what else could
+    be done.
     """
     from pollux.app.run_data import data_file, reading_of
     from pollux.app.run_folder import candidates, check_free, check_idle
@@ -220,7 +220,7 @@ def _embed_texts(
     beside = dict.fromkeys(identifiers, option("as", "id"))
     beside |= {name: option(role) for role in ("label", "known") if (name := getattr(settings, role))}
     chunks = _chunks(source, text, _IMAGE_SIZE, beside)
-    # Whatever is wrong with them is said before anything is written.
+    # Read first, so that errors are raised before anything is written.
     first = next(chunks)
     console.echo(f"texts of {text!r} are clustered by the vectors of {found.name}, which go to {path}{instead}")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -230,7 +230,7 @@ def _embed_texts(
 
 
 def _find_texts(settings: Settings) -> str | None:
-    """The column of a table that holds sentences, the longest where there are several."""
+    """The column of a table that holds sentences, the one with the longest if there are several."""
     from pollux.app.run_data import data_file, reading_of
     from pollux.data.sources import open_data
     from pollux.data.table_files import TableFiles
@@ -245,7 +245,7 @@ def _find_texts(settings: Settings) -> str | None:
 
 
 def _longest_texts(table: Any, names: Iterable[str], are_texts: Callable[[Sequence[str]], bool]) -> str | None:
-    """Of these columns, by their first rows, that of the longest texts, most of which differ."""
+    """Of these columns, judged by their first rows, the one with the longest texts, most of which differ."""
     words: dict[str, int] = {}
     for name in names:
         texts = [text for text in table.column(name).slice(0, 1000).to_pylist() if isinstance(text, str) and text]
@@ -255,7 +255,7 @@ def _longest_texts(table: Any, names: Iterable[str], are_texts: Callable[[Sequen
 
 
 def how_vectors_were_made(path: str | Path) -> MadeVectors | None:
-    """What ``pollux embed`` noted in a Parquet file of vectors; None of another file."""
+    """The metadata that ``pollux embed`` wrote to a Parquet file of vectors; None for another file."""
     import pyarrow.parquet as parquet
 
     from pollux.data.sources import FORMATS
@@ -268,10 +268,10 @@ def how_vectors_were_made(path: str | Path) -> MadeVectors | None:
 
 
 def embed_alike(source: Source, names: Sequence[str], keep: Iterable[str], folder: Path, run: str | Path) -> Source:
-    """What the model of a run reads: columns of these names.
+    """The data for the model of a run: columns of these names.
 
-    Where it was trained on vectors of texts or pictures, new ones become vectors by the same encoder, in a file of the
-    folder; other data are read as they are.
+    If it was trained on vectors of texts or images, new ones are embedded by the same encoder, in a file of the folder;
+    other data are returned unchanged.
     """
     from pollux.app.run_folder import read_summary
     from pollux.data.sources import open_data
@@ -284,7 +284,7 @@ def embed_alike(source: Source, names: Sequence[str], keep: Iterable[str], folde
     if (text not in there) if text is not None else bool(there):
         of = "pictures" if text is None else f"texts (in a column {text!r})"
         raise InputError(f"{source.path} holds neither {of} nor their vectors, which the model reads.")
-    # A run may come from anybody: what it names is not opened.
+    # A run may come from anyone, so only known encoders are loaded, not paths that it names.
     encoder = _load_encoder(made["encoder"], of_texts=text is not None) if made["encoder"] in ENCODERS else None
     if encoder is None or encoder.fingerprint != made["fingerprint"]:
         raise InputError(
@@ -301,7 +301,7 @@ def embed_alike(source: Source, names: Sequence[str], keep: Iterable[str], folde
 def _facts(
     encoder: Encoder, text: str | None, image_size: int, source: Source, keep: Iterable[str], data: str = ""
 ) -> dict[str, str]:
-    """What a Parquet file says of the vectors in it, so that new samples can become vectors in the same way."""
+    """Metadata about the vectors in a Parquet file, with which new samples can be embedded in the same way."""
     made = MadeVectors(
         encoder=encoder.name,
         fingerprint=encoder.fingerprint or "",
@@ -322,7 +322,7 @@ def _write_vectors(
     batch_size: int | None = None,
     caches: bool = True,
 ) -> int:
-    """Write the vectors of samples below what stands beside them, some at a time; how many there were."""
+    """Write the vectors of samples with the columns beside them, in parts; returns the number of samples."""
     from pollux.app.run_data import open_writer
     from pollux.embedding.encoders import cache_folder
     from pollux.embedding.vectors import embed_chunks
@@ -349,7 +349,7 @@ def _write_vectors(
 
 
 def _text_column(source: Source, name: str | None) -> str:
-    """The column of texts that is named, or the only one there is."""
+    """The named column of texts, or the only one."""
     blocks = source.blocks()
     if blocks.shape is not None:
         raise InputError(f"{source.path} is an array of numbers, which has no texts.")
@@ -367,12 +367,12 @@ def _text_column(source: Source, name: str | None) -> str:
 def _chunks(
     source: Source, text: str | None, image_size: int, keep: Mapping[str, str]
 ) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """Texts of a column, or pictures, some at a time, with what is written beside them."""
+    """Texts of a column, or images, in parts, with the columns that are written beside them."""
     return _pictures(source, image_size, keep) if text is None else _texts(source, text, keep)
 
 
 def _texts(source: Source, name: str, keep: Mapping[str, str]) -> Iterator[tuple[list[str], dict[str, Any]]]:
-    """Texts of a column, some at a time, with the columns that are written beside them, which options have named."""
+    """Texts of a column, in parts, with the columns that are written beside them, which were named by options."""
     from pollux.embedding.vectors import CHUNK
 
     blocks = source.blocks()
@@ -389,7 +389,7 @@ def _texts(source: Source, name: str, keep: Mapping[str, str]) -> Iterator[tuple
 
 
 def _pictures(folder: Any, side: int, keep: Mapping[str, str]) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """The pictures of a folder, some at a time, with their names, and the folders they lie in where these are kept."""
+    """The images of a folder, in parts, with their names, and their folders if these are kept."""
     from pollux.data.array_files import ImageFolder
     from pollux.data.encoding import ArrayEncoding
     from pollux.embedding.vectors import CHUNK
@@ -398,7 +398,7 @@ def _pictures(folder: Any, side: int, keep: Mapping[str, str]) -> Iterator[tuple
     if absent:
         raise no_column(absent, ImageFolder.BESIDE, keep[absent[0]])
     names = list(dict.fromkeys(["file", *keep]))
-    # As they are, in bytes.
+    # Unscaled, as bytes.
     encoding = ArrayEncoding((3, side, side), (0.0,) * 3, (1.0,) * 3)
     for part in folder.stream(encoding, ()):
         for start in range(0, len(part), CHUNK):
@@ -406,17 +406,17 @@ def _pictures(folder: Any, side: int, keep: Mapping[str, str]) -> Iterator[tuple
 
 
 def _load_encoder(name: str, of_texts: bool) -> Encoder:
-    """The encoder of a name, a folder, or a file of ``pollux pretrain``."""
+    """The encoder for a name, a folder, or a file of ``pollux pretrain``."""
     from pollux.embedding.encoders import Encoder, of_module, resolve_encoder
 
     if not name.endswith(".safetensors"):
         return resolve_encoder(name, of_texts=of_texts)
     if of_texts:
         raise InputError(f"{name} is an encoder of pictures, and these are texts.")
-    # The laboratory is found by name, as commands are: nothing imports it.
+    # pollux.lab is imported by name, as its commands are, so that nothing depends on it.
     network = importlib.import_module("pollux.lab.pretraining").load_encoder(name)
     if network.channels != 3:
         raise InputError(f"{name} was trained on pictures of {network.channels} channel, and these are in colour.")
     found = of_module(network)
-    # It was trained on bytes as numbers from 0 to 1.
+    # It was trained on pixels from 0 to 1.
     return Encoder(name, lambda batch: found.encode([some / 255 for some in batch]), None, 64, found.fingerprint)

@@ -1,4 +1,4 @@
-"""``pollux explain``: say what tells each cluster apart."""
+"""``pollux explain``: print rules that distinguish the clusters of a run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
 
     from pollux.app import run_folder
 
-    # Complaints come before torch is imported, which takes seconds.
+    # Check before torch is imported, which takes seconds.
     run_folder.model_path(options.run_folder)
     from pollux.app import run_data
     from pollux.data.encoding import Feature, UnseenValues
@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
             "Rules are about columns of a table, and the numbers of vectors mean nothing by themselves: look at what "
             "they are of, pollux report."
         )
-    # Rows in memory, whose clusters the run has written; by sizes that were asked for, others than the likeliest.
+    # For rows in memory the run has stored clusters, which given sizes may have changed from the most likely ones.
     own = None if summary.get("streamed") else hashlib.sha256()
     features: tuple[Feature, ...] = ()
     kept: list[tuple[Any, ...]] = []
@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
             values, features = encoding.readable(some.rows)
             kept.append((numbers[taken], clustering.fitted_.probabilities(X).argmax(1), values))
         while sum(len(own) for own, _, _ in kept) > 2 * _MOST_ROWS:
-            # Of a long file every other row, then every fourth, and so on to its end: it may be sorted.
+            # From a long file keep every other row, then every fourth, and so on to its end, because it may be sorted.
             every *= 2
             kept = [tuple(array[own % every == 0] for array in (own, *others)) for own, *others in kept]
     if not n:
@@ -83,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
         labels = clustering.fitted_.labels[numbers]
     sizes = None
     if options.data is None:
-        # Those of all rows, which the run has counted.
+        # The sizes of clusters in all rows, from the run.
         counted = summary.get("clusters", [])
         sizes = {int(each["cluster"]): int(each["rows"]) for each in counted}
     found = explain_labels(labels, values, features, named_clusters(clustering), sizes=sizes)

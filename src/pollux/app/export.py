@@ -1,4 +1,4 @@
-"""``pollux export``: write the model for other programs."""
+"""``pollux export``: write the model as an ONNX file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def run(options: argparse.Namespace) -> int:
     from pollux.app.run_folder import check_not_input, load_run, model_path
 
     check_not_input(Path(options.onnx), model_path(options.run_folder))
-    # Imported late, because it brings torch.
+    # Imported late, because it imports torch.
     from pollux.io.onnx import to_onnx
 
     clustering, _ = load_run(options.run_folder)

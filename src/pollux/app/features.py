@@ -51,7 +51,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Find the columns that matter, and write a folder; bad input is refused before anything is written."""
+    """Select columns, and write a folder with the result; bad input is refused before anything is written."""
     given = Settings(**{name: value for name, value in vars(options).items() if name in NAMES})
     from pollux.app import run_folder
     from pollux.app.fit import find_number
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
         encoding = data.encoding
         if len(encoding.encoded_shape) != 1:
             raise InputError("Features are columns of a table, and images have none.")
-        # Imported late, because it brings torch.
+        # Imported late, because it imports torch.
         with Stage("loading libraries"):
             from pollux.clustering import GeminiClustering
             from pollux.selection.features import FeaturePath, Unit, find_path
@@ -123,7 +123,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _as_csv(path: Any) -> str:
-    """A line for each step of the path."""
+    """The steps of the path as CSV text."""
     text = io.StringIO()
     steps = path.to_dict()["steps"]
     fields = [name for name in steps[0] if steps[0][name] is not None]

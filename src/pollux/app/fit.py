@@ -1,4 +1,4 @@
-"""``pollux fit``: find clusters in a file and save the model; a run that was stopped goes on the same way."""
+"""``pollux fit``: find clusters in a file and save the model; also resumes a run that was stopped."""
 
 from __future__ import annotations
 
@@ -103,25 +103,25 @@ def run(options: argparse.Namespace) -> int:
 
         with console.progress():
             outcome = with_vectors(start, settings, options, out, overwrite=overwrite, console=console)
-    # The first of several processes reports on the run.
+    # With several processes the first one reports.
     if outcome is None:
         return GOOD
     return _report(outcome.folder, outcome.summary, console)
 
 
 def _report(folder: Path, summary: dict[str, Any], console: Console) -> int:
-    """Print what was found; the exit code."""
+    """Print the results; returns the exit code."""
     console.print_json(json.dumps({"folder": str(folder), **summary}, ensure_ascii=False))
-    # To find how many there are takes time too.
+    # Including the time to select the number of clusters.
     seconds = summary["seconds"]["training"] + summary["seconds"].get("selecting", 0.0)
     console.echo(
         f"found {counted(summary['clusters_found'], 'cluster')} of at most {summary['clusters_asked_for']} in "
         f"{counted(summary['epochs'], 'epoch')}, {seconds:.1f} s"
     )
-    # Runs of older versions lack it.
+    # Summaries of older versions lack it.
     if (learned := summary.get("rows_learned_from", summary["rows"])) < summary["rows"]:
         console.echo(f"learned from {learned:,} of {summary['rows']:,} rows")
-    # It comes first: whatever the probabilities below are, they do not tell. Runs of older versions lack it.
+    # First, because probabilities do not show whether clusters are there. Summaries of older versions lack it.
     if summary.get("structure") is not None:
         console.echo("structure: {grade}: {reason}".format(**summary["structure"]))
         if summary["structure"]["grade"] == "none":
@@ -129,7 +129,7 @@ def _report(folder: Path, summary: dict[str, Any], console: Console) -> int:
             if not summary["columns"]:
                 advice = "; of photographs pixels tell little, and vectors of what they show more (pollux embed)"
             elif summary["recipe"] == "embeddings":
-                # No number of a vector tells something by itself.
+                # Single entries of a vector are not interpretable.
                 advice = ""
             console.echo(
                 "  the clusters part the rows, but need not be kinds that are there, however sure the model is" + advice
@@ -181,7 +181,7 @@ def _report(folder: Path, summary: dict[str, Any], console: Console) -> int:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run has found, and where it is. Of several processes only the first has one."""
+    """The results of a run, and its folder. With several processes only the first has one."""
 
     folder: Path
     summary: dict[str, Any]
@@ -197,27 +197,27 @@ def start_run(
 ) -> Outcome | None:
     """Cluster a file and write the folder of the run; bad input is refused before anything is written.
 
-    Processes that torchrun has started train together, and the first of them writes; where torchrun has started them
-    again, they go on from the last checkpoint. Without ``out`` the folder is a new one below ``runs``; with
-    ``overwrite`` it may hold an older run. ``check`` may refuse what was read.
+    Processes started by torchrun train together, and the first of them writes; if torchrun has restarted them, they
+    continue from the last checkpoint. Without ``out`` the folder is a new one below ``runs``; with ``overwrite`` it may
+    hold an older run. ``check`` may refuse the data.
     """
     from pollux.app import run_folder
 
-    # A run goes on wherever the command is given.
+    # Absolute, so that the run can be resumed from any working directory.
     must_link, cannot_link = (path and str(Path(path).resolve()) for path in (settings.must_link, settings.cannot_link))
     data = resolve_data(settings.data)
     settings = replace(settings, data=data, must_link=must_link, cannot_link=cannot_link)
     with _processes(settings.device) as ranks:
         if ranks is not None and ranks.rank:
             return _run_training(settings, nullcontext(None), ranks)
-        # torchrun starts the processes again after one of them has died.
+        # torchrun restarts the processes after one of them has died.
         if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
             unfinished = run_folder.find_run(out, settings.data, settings, finished=False)
             if unfinished is not None:
                 return _run_training(settings, run_folder.reopen_run_folder(unfinished), ranks, console)
             finished = run_folder.find_run(out, settings.data, settings, finished=True)
             if finished is not None:
-                # A launcher takes any exit code but zero for a reason to start again; what the summary lacks is none.
+                # Launchers restart after any exit code but zero; a field that the summary lacks is not an error.
                 found = {"folder": str(finished), **run_folder.read_summary(finished)}
                 console.print_json(json.dumps(found, ensure_ascii=False))
                 console.echo(f"saved in {finished}, before the processes were started again")
@@ -237,10 +237,10 @@ def resume_run(
     overwrite: bool = False,
     console: Console = SILENT,
 ) -> Outcome | None:
-    """Train the model of a run further, up to its epochs or ``max_epochs`` in all, and write its folder anew.
+    """Continue the training of a run, up to its epochs or ``max_epochs`` in all, and write its folder again.
 
-    It goes on from the last checkpoint as if nothing had happened in between. Where nothing was learned by then, it
-    starts anew, if it may ``overwrite``. Its data may be in another place, ``data``, by now.
+    It continues from the last checkpoint as if it had not been interrupted. If nothing was learned by then, it begins
+    anew, if it may ``overwrite``. Its data may have been moved to ``data``.
     """
     from pollux.app import run_folder
 
@@ -265,7 +265,7 @@ def resume_run(
                 f"The learning rate of the run falls to zero over its own epochs "
                 f"({option('schedule', settings.schedule)}), so it cannot have others: start a new run, {again}."
             )
-        # One or two restarts have no trial.
+        # With one or two restarts there is no trial.
         if isinstance(settings.trial_epochs, float) and settings.n_init not in (1, 2):
             raise InputError(
                 f"The trial of the run is a share of its own epochs ({option('trial_epochs', settings.trial_epochs)}), "
@@ -275,7 +275,7 @@ def resume_run(
     summary = run_folder.read_summary(run)
     if not (run / run_folder.UNFINISHED).is_dir():
         done = summary.get("epochs", 0)
-        # How many "auto" stands for is known once the training has ended.
+        # The value of "auto" is known once the training has ended.
         asked = done if settings.max_epochs == "auto" else int(settings.max_epochs)
         if done >= asked and not summary.get("interrupted"):
             can_have_more = settings.schedule == "constant"
@@ -296,9 +296,9 @@ def resume_run(
 
 @contextmanager
 def _processes(device: str) -> Iterator[Ranks | None]:
-    """The processes that torchrun started, where there are several."""
+    """The processes that torchrun started, if there are several."""
     if os.environ.get("WORLD_SIZE", "1") == "1":
-        # Without torch, whose import takes seconds: complaints come sooner.
+        # Without importing torch, which takes seconds, so that errors come sooner.
         yield None
         return
     from pollux.ranks import is_lost, joining
@@ -354,7 +354,7 @@ def _run_training(
         samples = data.samples
         lap("encoding")
     except MemoryError as error:
-        # What pyarrow, numpy and Python raise.
+        # Out-of-memory errors of pyarrow, NumPy and Python.
         raise InputError(
             f"There is not enough memory to hold the rows of {settings.data}: read them as they are needed, from "
             f"Parquet or .npy files ({option('stream', 'yes')}), or fewer of them. ({error})"
@@ -375,7 +375,7 @@ def _run_training(
             console.echo(f"going on after epoch {done}{of}")
         checkpoint_folder = Path() if folder is None else run_folder.begin_training(folder, _toml(settings))
         checkpoints = Checkpoints(checkpoint_folder, every=settings.checkpoint_every)
-        # Streamed rows are not read once more by a training that was stopped.
+        # A training that was stopped does not read streamed rows once more to evaluate.
         checkpoints.stop_immediately = data.is_streamed
         clustering.set_params(training__checkpoint=checkpoints)
         with stop_on_signals(checkpoints):
@@ -395,7 +395,7 @@ def _run_training(
 
 
 def find_number(data: RunData, ranks: Ranks | None, console: Console) -> int:
-    """How many clusters to look for, where nobody has said; the first of several processes decides."""
+    """Select the number of clusters if it was not given; with several processes the first one decides."""
     import numpy as np
 
     with Stage("loading libraries"):
@@ -410,7 +410,7 @@ def find_number(data: RunData, ranks: Ranks | None, console: Console) -> int:
         sets = f"{option('n_clusters')} N sets it, pollux select tells more"
         most = ", the most it looks for" if number == found.asked_for else ""
         console.echo(
-            # How clear they are is said of what is then found.
+            # How clear the clusters are is reported with the results.
             f"a quick look suggests {counted(number, 'cluster')}{most}; {sets}"
             if found.grade != "none"
             else f"a quick look does not tell how many clusters there are: {number} are looked for; {sets}"
@@ -419,7 +419,7 @@ def find_number(data: RunData, ranks: Ranks | None, console: Console) -> int:
 
 
 def _fit(clustering: GeminiClustering, samples: Any, wishes: dict[str, Any]) -> list[str]:
-    """Fit the estimator; what the user should know of it."""
+    """Fit the estimator; returns notes for the user."""
     from pollux.clustering import CollapseWarning
     from pollux.training import NotFiniteError
 
@@ -431,13 +431,13 @@ def _fit(clustering: GeminiClustering, samples: Any, wishes: dict[str, Any]) -> 
             raise NothingLearnedError(str(error)) from error
         except (ValueError, TypeError) as error:
             raise error if isinstance(error, InputError) else InputError(str(error)) from error
-    # Each once, in the words of the command line.
+    # Each warning once, in the words of the command line.
     notes = [COLLAPSED if warning.category is CollapseWarning else str(warning.message) for warning in caught]
     return list(dict.fromkeys(notes))
 
 
 def _assess(clustering: GeminiClustering, samples: Any, given: dict[str, Any]) -> list[str]:
-    """Find how sure the clusters are; what the user should know of it. What was trained is not lost by it."""
+    """Assess the confidence of clusters; returns notes for the user. If it fails, the trained model is kept."""
     try:
         with handle_signals(interrupt):
             clustering.assess(samples, **given)
@@ -458,7 +458,7 @@ def _write_results(
     seconds: dict[str, float],
     lap: Any,
 ) -> dict[str, Any]:
-    """Write the model, the clusters, the settings and the summary into the folder of a run, all together."""
+    """Write the model, the clusters, the settings and the summary to the folder of a run, all at once."""
     from pollux.app.embed import how_vectors_were_made
     from pollux.app.run_folder import CLUSTERS, MODEL, REPORT, SETTINGS, STREAMED_CLUSTERS, SUMMARY, replace_results
     from pollux.io.atomic import write_text
@@ -469,7 +469,7 @@ def _write_results(
         write_text(new / SETTINGS, _toml(data.settings))
         of_rows = data.write_assignments(new / clusters, clustering.fitted_)
         names = {each["cluster"]: each["name"] for each in of_rows["clusters"]}
-        # Columns and their values, by which clusters are named, may hold anything.
+        # Names of clusters contain column names and values, which may hold anything.
         shown = {k: printable(name)[:MOST_OF_A_NAME] for k, name in names.items()}
         named = tuple(shown.get(k, "") for k in range(max(shown) + 1)) if any(shown.values()) else ()
         clustering.fitted_ = replace(clustering.fitted_, encoding=data.encoding, cluster_names=named)
@@ -524,7 +524,7 @@ def _toml(settings: Settings) -> str:
 
 
 def make_estimator(settings: Settings, n: int) -> GeminiClustering:
-    """The estimator for n rows, of settings that leave no part of the method to us, with its parameters checked."""
+    """The estimator for n rows, from settings without "auto", with its parameters checked."""
     from pollux.clustering import GeminiClustering
     from pollux.recipes import VISION
     from pollux.spec import MLP, Spec, flatten_params, nested_name
@@ -538,7 +538,7 @@ def make_estimator(settings: Settings, n: int) -> GeminiClustering:
             f"{settings.model} reads images, and principal components are not images: leave them out "
             f"({option('n_components', 0)})."
         )
-    # The encoding of columns scales numbers and fills gaps, so that model files say how by column.
+    # Scaling and missing values are handled by the encoding of columns, which model files store by column.
     left_out = {"scaling", "missing", "geometry", *([] if settings.model == "mlp" else MLP().get_params())}
     own = [name for name in flatten_params(GeminiClustering()) if name in NAMES and name not in left_out]
     parameters = {nested_name(name): settings.parameter(name) for name in own}
@@ -551,7 +551,7 @@ def make_estimator(settings: Settings, n: int) -> GeminiClustering:
 
 
 def _geometry(settings: Settings, needs: Any) -> Any:
-    """A named geometry, as "rbf", or with parameters, "rbf:gamma=0.5"."""
+    """A geometry by name, as "rbf", or with parameters, as "rbf:gamma=0.5"."""
     from pollux.geometry import OF_ALL_SAMPLES, resolve
 
     name, _, rest = settings.geometry.partition(":")
@@ -580,7 +580,7 @@ def _geometry(settings: Settings, needs: Any) -> Any:
             value = None
         if not isinstance(value, int | float):
             raise InputError(f"Parameters of a geometry are numbers, as in rbf:gamma=0.5; {item!r} is not one.")
-        # Where there can be several, each is given by itself.
+        # A parameter that takes a sequence is repeated, once for each of its values.
         takes_several = isinstance(getattr(OF_ALL_SAMPLES[needs].get(name), key, None), tuple)
         parameters[key] = (*parameters.get(key, ()), value) if takes_several else value
     geometry = resolve(name, needs, **parameters)
@@ -588,7 +588,7 @@ def _geometry(settings: Settings, needs: Any) -> Any:
 
 
 def check_streamable(settings: Settings) -> None:
-    """Raise an InputError where something must look at all rows at once, and these are not held in memory."""
+    """Raise an InputError if something needs all rows at once, and these are streamed."""
     from pollux.geometry import resolve
     from pollux.objectives import PENALTIES
     from pollux.spec import Spec
@@ -603,15 +603,15 @@ def check_streamable(settings: Settings) -> None:
             f"Rows that are read as they are needed cannot be fitted twenty times: leave out {option('assess')}, or "
             f"hold them in memory ({option('stream', 'no')})."
         )
-    # What the data are decides on which recipe alone.
+    # The result does not depend on which recipe the data will get.
     settings = settings.with_recipe("tables")
     settings = replace(settings, n_clusters=2) if settings.n_clusters == "auto" else settings
     clustering = make_estimator(settings, int(settings.n_clusters))
     if settings.max_samples:
-        # Those that are learned from are in memory.
+        # The training samples are in memory.
         return
     spec = Spec.of(clustering)
-    # What must, and what can be chosen in its place.
+    # What needs all rows, and what can be used instead.
     instead: dict[str, str] = {}
     needs = spec.objective.needs
     if needs is not None and resolve(clustering.geometry, needs).needs_all_samples:
@@ -629,5 +629,5 @@ def check_streamable(settings: Settings) -> None:
             f"choose {', '.join(instead.values())}; learn from some of them ({option('max_samples', 20_000)}); or hold "
             f"the rows in memory ({option('stream', 'no')})."
         )
-    # Whatever else there may be.
+    # Anything else.
     spec.check_streamable()

@@ -57,12 +57,12 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the cluster, the probabilities and the entropy of each row, some rows at a time."""
+    """Write the cluster, the probabilities and the entropy of each row, in parts."""
     import numpy as np
 
     from pollux.app import run_folder
 
-    # Complaints come before torch is imported, which takes seconds.
+    # Check before torch is imported, which takes seconds.
     run_folder.model_path(options.run_folder)
     from pollux.app import run_data
     from pollux.app.embed import embed_alike
@@ -81,10 +81,10 @@ def run(options: argparse.Namespace) -> int:
     if out is not None:
         run_folder.check_not_input(out, options.data, run_folder.model_path(run))
     clustering, encoding = run_folder.load_run(run, options.missing)
-    # Which of these are columns is known only once the file is open.
+    # Which of these are columns is only known once the file is open.
     names = named_clusters(clustering) if options.with_data else {}
     wanted = [*encoding.identifiers, *options.id, *(part for name in options.id for part in name.split(","))]
-    # As the data of the run were read, but for what each file says itself.
+    # Read like the data of the run, except for what each file specifies itself.
     settings = run_folder.read_settings(run) or Settings()
     if options.outliers is not None:
         settings = replace(settings, outliers=options.outliers)
@@ -126,7 +126,7 @@ def run(options: argparse.Namespace) -> int:
                 raise InputError(str(error)) from error
             count, features = clustering.fitted_.far_outside(X)
             outside, far = outside + count, far | dict.fromkeys(features)
-            # Those of new texts have become vectors, which are not in the data.
+            # New texts were embedded, and their vectors are not columns of the data.
             with_data = [name for name in part.names if name in own or not own] if options.with_data else []
             beside = list(dict.fromkeys([*run_data.identifiers_of(part, encoding), *asked, *with_data]))
             numbers = part.first + np.flatnonzero(kept)

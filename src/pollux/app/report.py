@@ -1,4 +1,4 @@
-"""``pollux report``: make a page of what was found."""
+"""``pollux report``: write an HTML page about a run."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from pollux.data.sources import Part, Source
     from pollux.report import Findings
 
-# Columns that number rows rather than name them.
+# Names of columns that number rows rather than name them.
 _NUMBERED = re.compile(r"(^|[\W_])(id|idx|index|row|nr|no|num|number|unnamed)", re.IGNORECASE)
-# The share of rows that have a name of their own where a few bear the same.
+# Minimum share of rows with a unique name, for a column in which a few names repeat.
 _NEARLY_EACH = 0.9
-# Of files that were streamed, pages show a sample.
+# For streamed files, pages show a sample.
 _MOST_ROWS, _SHOWN_ROWS = 200_000, 100_000
-# Pixels a side of the pictures of vectors.
+# Side of thumbnails of embedded images, in pixels.
 _PICTURE_SIZE = 64
 _OTHER_ROWS = "The rows shown here are not those that the model was trained on, or need not be."
 
@@ -92,7 +92,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _compared(findings: Findings, run: Path, options: argparse.Namespace) -> Findings:
-    """The findings of a run beside those of another run of the same rows, or its own of other rows."""
+    """The findings of a run compared with those of another run on the same rows, or its own on other rows."""
     from pollux.app.run_folder import MODEL, UNFINISHED, find_data, model_path, read_settings
     from pollux.report import compare
 
@@ -118,11 +118,11 @@ def gather_findings(
     axes: str | None = None,
     missing: str | None = None,
 ) -> Findings:
-    """What the model of a run, or a model file, says of data: its own, or others.
+    """Collect the findings of the model of a run, or of a model file, on its own data or on others.
 
     ``label`` is the column of known classes, "" for none; ``axes`` of the map are two columns, "a,b", a .npy file
-    (n, 2), or "components", else "neighbours"; ``missing`` is what to do with rows that lack values. Else as in the
-    run.
+    (n, 2), or "components", else "neighbours"; ``missing`` is the treatment of rows with missing values. By default as
+    in the run.
     """
     import numpy as np
 
@@ -132,7 +132,7 @@ def gather_findings(
     file = run_folder.find_data(run, settings, None if data is None else str(data), "pollux report RUN DATA")
     settings, summary = settings or Settings(), run_folder.read_summary(run)
     clustering, encoding = run_folder.load_run(run, missing, with_free=True)
-    # Imported late, because they bring torch.
+    # Imported late, because they import torch.
     from pollux.app.embed import embed_alike
     from pollux.data.array_files import ImageFolder
     from pollux.data.encoding import UnseenValues
@@ -150,7 +150,7 @@ def gather_findings(
     source = open_data(run_data.data_file(file), run_data.reading_of(settings))
     with tempfile.TemporaryDirectory(prefix="pollux-") as folder:
         readable = embed_alike(source, encoding.names, beside, Path(folder), run)
-        # As they are read for prediction: guessing types anew, from other rows, could find others.
+        # Read as for prediction: inferring types again, from other rows, could give other ones.
         for part in readable.stream(encoding, beside):
             numbers = np.arange(total, total + len(part))
             mask = np.isin(numbers, drawn, assume_unique=True) if is_long else np.ones(len(part), dtype=bool)
@@ -161,13 +161,13 @@ def gather_findings(
     part, kept = run_data.drop_incomplete(whole, encoding)
     if not len(part):
         raise InputError(f"{file} has no rows to show.")
-    # Rows that were streamed are known by their files, and only some of them are looked at here.
+    # Streamed rows are identified by their files, and only some of them are read here.
     is_known = "fingerprint" in summary and not summary.get("streamed")
     is_other = is_known and run_data.fingerprint(encoding.encode(part.rows, UnseenValues())) != summary["fingerprint"]
     if is_other and clustering.fitted_.is_free:
         raise InputError("A free table knows only the rows it was trained on, in their order, and these are others.")
     if label is None:
-        # Other data may come without the classes of those the run was trained on.
+        # Other data may lack the classes of the training data.
         label = settings.label if settings.label in part.names else ""
     is_embedded = readable is not source
     named = _name_column(part, encoding, settings.recipe == "embeddings")
@@ -183,13 +183,13 @@ def gather_findings(
         known = [
             rows for k in range(len(clustering.fitted_.order)) if isinstance(rows := counts.get(k, 0), int | float)
         ]
-        # As the run has written it, unless somebody has changed it since.
+        # The sizes in the summary are used if they are consistent.
         totals = np.array(known, dtype=np.int64) if sum(known) == summary["rows"] else None
     scaling = {"global": "divided by one number", "none": "as they are"}.get(settings.scaling, "")
     if settings.scaling == "auto" and len(encoding.scales) > 1:
         scaling = run_data.describe_scaling(encoding)
     trained_with = "standard input" if settings.data == STANDARD_INPUT else settings.data
-    # Vectors are of texts or pictures in a file that the user knows.
+    # For vectors, the title is that of the file or folder that was embedded.
     title = summary["vectors"].get("data", "") if is_own and "vectors" in summary else ""
     described = {
         "Data": trained_with,
@@ -209,7 +209,7 @@ def gather_findings(
             classes=run_data.classes_of(part, label),
             points=axes if axes == "components" else points,
             axes=axis_names,
-            # Sizes that were asked for may need others than the likeliest.
+            # With given sizes, labels may differ from the most likely clusters.
             labels=clustering.fitted_.labels if is_known and not is_other else None,
             outliers=settings.outliers,
             row_names=row_names,
@@ -224,7 +224,7 @@ def gather_findings(
 
 
 def _pictures_of(folder: Source, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Pictures (n, H, W, 3) of a folder, small ones, by their rising numbers (n,) among those that can be read."""
+    """Thumbnails (n, H, W, 3) of a folder, by their ascending indices (n,) among the readable images."""
     import numpy as np
 
     from pollux.data.encoding import ArrayEncoding
@@ -239,15 +239,15 @@ def _pictures_of(folder: Source, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
 
 
 def _naming(encoding: Encoding) -> list[str]:
-    """Columns that may name rows for people, the best first: names before numbers, and texts of many values last."""
+    """Columns that may name rows, the best first: names before numbers, and texts of many values last."""
     texts = [each.name for each in encoding.decisions if not each.used and each.kind == "text"]
     return [*sorted(encoding.identifiers, key=lambda name: _NUMBERED.search(name) is not None), *texts]
 
 
 def _name_column(part: Part, encoding: Encoding, are_texts: bool) -> str:
-    """The column that names rows: each has a value of its own, or nearly each a text; "" where none does.
+    """The column that names rows: with a unique value for each, or a text that is unique for nearly each; else "".
 
-    Numbers that begin anew in each group name no row. Rows that are texts are named by them in any case.
+    Numbers that restart in each group do not name rows. Rows that are texts are always named by these.
     """
     candidates = [name for name in ["file", *_naming(encoding)] if name in part.names]
     if are_texts:
@@ -262,7 +262,7 @@ def _name_column(part: Part, encoding: Encoding, are_texts: bool) -> str:
 def _points(
     axes: str | None, part: Part, kept: NDArray[np.bool_]
 ) -> tuple[NDArray[np.float64] | None, tuple[str, str]]:
-    """Coordinates (n, 2) for the map and what they are; None for principal components."""
+    """Coordinates (n, 2) for the map and their names; None for principal components."""
     import numpy as np
 
     from pollux.data.sources import open_data
@@ -289,12 +289,12 @@ def _points(
         points = np.stack([np.asarray(column, dtype=np.float64) for column in columns], axis=1)
     except (TypeError, ValueError) as error:
         raise InputError(f"The columns of the map must hold numbers ({option('map', axes)}).") from error
-    # Where a value is missing the point lies in the middle.
+    # Missing coordinates are replaced by the mean.
     return np.where(np.isfinite(points), points, np.nanmean(points, axis=0)), (names[0], names[1])
 
 
 def _notes(summary: Summary, other_data: bool, is_other: bool, total: int, whole: int, shown: int) -> list[str]:
-    """What the reader should know; of ``total`` rows ``whole`` were drawn, and ``shown`` lack no values."""
+    """Notes for the reader; of ``total`` rows ``whole`` were drawn, and ``shown`` of these have no missing values."""
     notes = []
     if whole < total:
         notes.append(f"The page shows {whole:,} rows, drawn at random from the {total:,} of the file.")

@@ -1,4 +1,4 @@
-"""The rows of a run, in memory or streamed from files that are read as they are needed, and files of their clusters."""
+"""The rows of a run, in memory or streamed from files, and files of their clusters."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ _MOST_BYTES = 1_000_000_000
 """Encoded rows that take more memory than this are streamed."""
 _MOST_CLASSES = 1_000
 _MOST_LISTED = 60
-"""Columns that are listed on the terminal; summary.json has all."""
+"""Maximum number of columns that are listed on the terminal; summary.json has all."""
 _NAMED_ROWS = 2_000
 _NAMED_TEXTS = 20_000
 _SCORED_ROWS = 1_000_000
 _ROWS_AT_ONCE = 262_144
-"""Rows in memory that are written together: what is written of a row takes far more memory than the row."""
+"""Rows in memory that are written together: the output for a row takes far more memory than the row."""
 
 
 @dataclass(frozen=True)
 class RunData:
-    """The rows that a run is trained on: without those that were dropped, encoded as numbers.
+    """The rows that a run is trained on: encoded as numbers, without those that were dropped.
 
-    Either ``part`` holds them in memory, with their ``numbers`` (n,) in the file, or ``stream`` reads them.
+    Either ``part`` holds them in memory, with their indices ``numbers`` (n,) in the file, or ``stream`` reads them.
     """
 
     settings: Settings
@@ -76,7 +76,7 @@ class RunData:
 
     @property
     def n_learned_from(self) -> int:
-        """How many rows train the model, by settings that leave nothing to us; it labels all of them."""
+        """Number of training rows, for settings without "auto"; the model labels all rows."""
         settings, n = self.settings, len(self)
         if not settings.max_samples or settings.model == "free":
             return n
@@ -84,12 +84,12 @@ class RunData:
 
     @cached_property
     def samples(self) -> Any:
-        """What the estimator is fitted on: an array (n, …), or the stream."""
+        """The argument of the estimator's fit: an array (n, …), or the stream."""
         return self.stream if self.part is None else self.encoding.encode(self.part.rows, UnseenValues())
 
     @property
     def n_features(self) -> int:
-        """Numbers of an encoded row."""
+        """Number of features of an encoded row."""
         return math.prod(self.samples.shape if self.part is None else self.samples.shape[1:])
 
     @property
@@ -107,16 +107,16 @@ class RunData:
         return recognise_rows(len(self), self.encoding.encoded_shape, self.encoding, sample)
 
     def fingerprint(self) -> str:
-        """Of the rows and their order."""
+        """A digest of the rows and their order."""
         return self.stream.fingerprint() if self.stream is not None else fingerprint(self.samples)
 
     def describe(self) -> list[str]:
-        """What the rows are read as, a line for each thing to say."""
+        """Lines that describe the rows and how they are read."""
         names, decisions = self.encoding.feature_names, self.encoding.decisions
         features = counted(len(names), "feature")
         lines = [f"{len(self):,} rows, " + (features if names else "images of " + "×".join(map(str, self.shape)))]
         if names:
-            # Those of texts and dates are several each.
+            # Texts and dates have several features each, so columns are counted by source.
             beside = {*self.encoding.identifiers}
             columns = [each.name for each in decisions if each.used and each.name not in beside] or names
             lines[0] += f" of {counted(len(columns), 'column')}" if len(columns) < len(names) else ""
@@ -134,7 +134,7 @@ class RunData:
         return lines
 
     def parts(self) -> Iterator[tuple[Part, NDArray[np.int64], NDArray[np.float32]]]:
-        """The rows in the order of the file: as they are there, their numbers, and encoded."""
+        """The rows in the order of the file: raw, their indices, and encoded."""
         if self.part is not None and self.numbers is not None:
             for first in range(0, len(self), _ROWS_AT_ONCE):
                 stop = first + _ROWS_AT_ONCE
@@ -143,14 +143,14 @@ class RunData:
         assert self.source is not None
         beside = [*self.encoding.identifiers, *filter(None, [self.settings.label, self.settings.known])]
         beside += self.source.names() if self.settings.with_data else []
-        # The files that were opened, which must not have changed since.
+        # The same source as before, which checks that its files have not changed.
         for whole in self.source.stream(self.encoding, beside):
             part, kept = drop_incomplete(whole, self.encoding)
             if len(part):
                 yield part, part.first + np.flatnonzero(kept), self.encoding.encode(part.rows, UnseenValues())
 
     def sample(self, n: int, seed: int, *, with_classes: bool = True) -> tuple[NDArray[Any], NDArray[np.str_] | None]:
-        """At most n rows (n, d), flat, drawn at random, and their classes where these are known."""
+        """At most n rows (n, d), flattened, drawn at random, and their classes if these are known."""
         chosen = np.sort(np.random.RandomState(seed).permutation(len(self))[:n])
         if self.stream is None:
             assert self.part is not None
@@ -165,7 +165,7 @@ class RunData:
         return X.reshape(len(X), -1), None if classes is None else classes[chosen]
 
     def hints(self) -> dict[str, Any]:
-        """What the settings say of some rows, as ``fit`` of the estimator takes it; nothing where that is nothing."""
+        """Hints from the settings, as arguments of the estimator's fit; empty if there are none."""
         settings, found = self.settings, dict[str, Any]()
         if settings.known:
             found["known"] = self._number_classes(self._known_classes())
@@ -175,19 +175,19 @@ class RunData:
         return found | {"hint_weight": settings.hint_weight} if found else {}
 
     def sizes(self) -> dict[str, Any]:
-        """What the settings say of the sizes of clusters, as ``fit`` of the estimator takes it."""
+        """Sizes of clusters from the settings, as arguments of the estimator's fit."""
         given = {
             name: getattr(self.settings, name) for name in ("min_size", "max_size") if getattr(self.settings, name)
         }
-        # No share is above one: older run.toml files have numbers of rows with a decimal point.
+        # Shares are at most one: run.toml files of older versions have numbers of rows with a decimal point.
         return {name: int(value) if value > 1 and value == int(value) else value for name, value in given.items()}
 
     def known_names(self) -> list[str]:
-        """What is known of clusters, in their order; "" where nothing is."""
+        """Names of known clusters, in order; "" for those without."""
         classes = sorted(set(self._known_classes()) - {""}, key=_by_number) if self.settings.known else []
         K = self.settings.n_clusters
         numbers = [str(k) for k in range(K)] if isinstance(K, int) else []
-        # Codes such as 01 are no numbers of clusters.
+        # Codes such as 01 are not numbers of clusters.
         if set(classes) <= set(numbers):
             return [
                 number if number in classes else "" for number in numbers[: int(max(classes, key=int, default=-1)) + 1]
@@ -215,7 +215,7 @@ class RunData:
         return np.array([number.get(value, -1) for value in classes.tolist()], dtype=np.int64)
 
     def _places(self, rows: NDArray[np.int64], given: str) -> NDArray[np.int64]:
-        """Where rows of the file are among those that are clustered."""
+        """Positions of rows of the file among those that are clustered."""
         if self.numbers is None:
             if self.n_dropped:
                 raise InputError(f"Rows that lack values were left out, so that {given} cannot name streamed rows.")
@@ -227,7 +227,7 @@ class RunData:
         return places
 
     def write_assignments(self, path: Path, fitted: Fitted) -> dict[str, Any]:
-        """Write the cluster of each row, and return what the summary says of the rows."""
+        """Write the cluster of each row; returns the statistics of rows for the summary."""
         from pollux.metrics import LABEL_METRICS, conditional_entropy
         from pollux.trees.contrasts import restated_column
         from pollux.trees.explanation import name_clusters
@@ -245,7 +245,7 @@ class RunData:
         def look_at(part: Part, labels: NDArray[np.int64]) -> None:
             nonlocal features
             if is_embedded:
-                # Numbers of an encoder mean nothing to people; the texts that they stand for do.
+                # Entries of vectors are not interpretable; names come from the texts that they stand for.
                 every = slice(0, None, max(1, len(self) // _NAMED_TEXTS))
                 if own := _texts_of(part, self.encoding, every):
                     texts.extend(own)
@@ -267,18 +267,18 @@ class RunData:
                 restates = restated_column(columns, labels, features)
 
         if self.part is not None:
-            # Once, before any row is written; those of streamed rows are known when all have been read.
+            # Named before any row is written; for streamed rows, after all have been read.
             with Stage("naming clusters"):
                 look_at(self.part, fitted.labels)
                 find_names()
-        # Scores are those of every so-manieth row.
+        # Scores are computed on every stride-th row.
         stride = max(1, len(self) // _SCORED_ROWS)
         free = fitted.free_probabilities() if fitted.is_free else None
         with open_writer(path, self.settings.raw) as write, Stage("writing clusters, row", len(self)) as shown:
             for part, numbers, X in self.parts():
                 done = int(rows.sum())
                 probabilities = fitted.probabilities(X) if free is None else free[done : done + len(X)]
-                # Sizes that are asked for may need others than the likeliest.
+                # With given sizes, labels may differ from the most likely clusters.
                 labels = fitted.labels[done : done + len(X)] if self.part is not None else probabilities.argmax(1)
                 outlier = fitted.find_outliers(X, self.settings.outliers) if self.settings.outliers else None
                 outliers += 0 if outlier is None else int(outlier.sum())
@@ -295,7 +295,7 @@ class RunData:
                 classes = classes_of(part, self.settings.label)
                 if classes is not None:
                     taught = classes_of(part, self.settings.known)
-                    # What was learned from does not tell how well it was learned.
+                    # Rows whose class was given as a hint are not scored.
                     classes = classes if taught is None else np.where(taught == "", classes, "")
                     known.append(classes[::stride])
                     found.append(labels[::stride])
@@ -321,7 +321,7 @@ class RunData:
                     "confidence": float(confidence[k] / rows[k]),
                     "name": names.get(k, ""),
                 }
-                # Numbers that are known leave holes.
+                # Clusters known by their numbers may leave holes.
                 for k in range(len(rows))
                 if rows[k]
             ],
@@ -333,7 +333,7 @@ class RunData:
 
 
 def _texts_of(part: Part, encoding: Encoding, rows: slice) -> list[str]:
-    """The texts beside vectors that are sentences; none where no column holds some."""
+    """The texts beside vectors, if a column holds sentences; else empty."""
     others = [name for name in part.names if name not in set(encoding.names)]
     for name in dict.fromkeys([*identifiers_of(part, encoding), *others]):
         values = part.column(name)[rows].tolist()
@@ -347,9 +347,9 @@ def _texts_of(part: Part, encoding: Encoding, rows: slice) -> list[str]:
 
 @cache
 def _copy_to_file(stream: TextIO) -> Path:
-    """What standard input holds, in a file that is gone when the process ends; its first bytes tell the format.
+    """Copy standard input to a file that is deleted when the process ends; its first bytes determine the format.
 
-    However the process ends: where the system lists open files, the copy has no name of its own, only a link to it.
+    It is deleted however the process ends: where the system lists open files, the copy has no name, only a link to it.
     """
     folder = tempfile.TemporaryDirectory(prefix="pollux-")
     atexit.register(folder.cleanup)
@@ -378,7 +378,7 @@ def _copy_to_file(stream: TextIO) -> Path:
 
 
 def data_file(data: str | Path) -> Path:
-    """Where data are: what comes from standard input, which can be read once, is copied to a file."""
+    """The path of the data: standard input, which can only be read once, is copied to a file."""
     return _copy_to_file(sys.stdin) if data == STANDARD_INPUT else Path(data)
 
 
@@ -387,11 +387,11 @@ def open_run_data(
     ranks: Ranks | None = None,
     check_streamable: Callable[[Settings], None] = lambda settings: None,
 ) -> RunData:
-    """The rows of the data file: in memory, unless they are to be streamed, and may be."""
+    """Open the rows of the data file: in memory, unless they are large or streaming was requested."""
     if not is_streamed(settings):
         data = _read(settings)
     else:
-        # Before any row is read, because to look at all rows of a large file takes long.
+        # Before any row is read, because surveying a large file takes long.
         check_streamable(settings)
         data = _stream(settings, ranks)
     if settings.scaling == "auto" and len(set(data.encoding.scales)) > 1 and data.recipe == "embeddings":
@@ -401,7 +401,7 @@ def open_run_data(
 
 
 def _with_texts(settings: Settings, encoding: Encoding) -> Encoding:
-    """Of vectors of texts, the encoding that lists the columns of the file of the texts too."""
+    """For vectors of texts, the encoding with the columns of the original file in its decisions."""
     from pollux.app.embed import how_vectors_were_made
 
     made = how_vectors_were_made(settings.data)
@@ -423,7 +423,7 @@ def _with_texts(settings: Settings, encoding: Encoding) -> Encoding:
 def open_and_describe(
     settings: Settings, console: Console, check: Callable[[RunData], None] = lambda data: None
 ) -> RunData:
-    """The rows of the data file, once the console has said what they are; ``check`` may refuse them."""
+    """Open the rows of the data file, and print what they are; ``check`` may refuse them."""
     data = open_run_data(settings)
     check(data)
     for line in data.describe():
@@ -434,7 +434,7 @@ def open_and_describe(
 
 
 def is_streamed(settings: Settings) -> bool:
-    """Whether rows are read as they are needed: if it was asked for, or they would take much memory."""
+    """Whether rows are streamed: on request, or if they would take much memory."""
     path = data_file(settings.data)
     if settings.stream == "no" or not (path.is_file() or path.is_dir()):
         return False
@@ -453,7 +453,7 @@ def _read(settings: Settings) -> RunData:
         kinds = {name: kind for given, kind in choices.kinds.items() for name in split_names([given], part.names)}
         choices = replace(choices, kinds=kinds)
     check_nameable(part, [*choices.identifiers, *filter(None, [settings.label])])
-    # Means, and which columns vary, are those of the rows that remain.
+    # Means, and which columns vary, are computed from the remaining rows.
     encoding, _ = learn_encoding(InMemory(part.rows, part.feature_names, source.path), choices)
     part, kept = drop_incomplete(part, encoding)
     numbers = part.first + np.flatnonzero(kept)
@@ -463,7 +463,7 @@ def _read(settings: Settings) -> RunData:
 
 
 def check_several(settings: Settings, n: int) -> None:
-    """Raise an InputError where there are too few rows to cluster."""
+    """Raise an InputError if there are too few rows to cluster."""
     if n < 2:
         raise InputError(
             f"There is {'one row' if n else 'no row'} to cluster in {settings.data}; there must be at least 2."
@@ -471,7 +471,7 @@ def check_several(settings: Settings, n: int) -> None:
 
 
 def _stream(settings: Settings, ranks: Ranks | None) -> RunData:
-    """How the rows are read is decided by reading them once, which several processes share."""
+    """Open streamed rows; their encoding is learned by reading them once, which several processes share."""
     from pollux.data.streams import Stream
 
     source = open_data(data_file(settings.data), reading_of(settings))
@@ -481,7 +481,7 @@ def _stream(settings: Settings, ranks: Ranks | None) -> RunData:
         choices = choices.among(blocks.names)
         named = [*choices.identifiers, *filter(None, [settings.label])]
         if named:
-            # The first rows show whether these columns can name rows or classes.
+            # Check on the first rows that these columns can name rows or classes.
             check_nameable(next(source.stream(TableEncoding(()), named)), named)
     elif settings.label or choices.identifiers:
         raise InputError(
@@ -495,29 +495,29 @@ def _stream(settings: Settings, ranks: Ranks | None) -> RunData:
     return RunData(settings, encoding, n_dropped, stream=stream, source=source, notes=source.notes())
 
 
-# What training, prediction and reports share
+# Shared by training, prediction and reports
 
 
 def choices_of(settings: Settings) -> Choices:
-    """What the settings say of columns."""
+    """The choices about columns in the settings."""
     from pollux.app.embed import how_vectors_were_made
 
     made = how_vectors_were_made(settings.data)
-    # What is known of clusters is not what they are found by.
+    # Known clusters are not used as a feature.
     drop = (*settings.drop, *([settings.known] if settings.known and settings.known != settings.label else []))
     columns = (settings.columns, drop, settings.use, settings.kinds, settings.label or None, settings.known or None)
     return Choices(*columns, settings.missing, settings.scaling, [] if made is None else made.get("beside", []))
 
 
 def reading_of(settings: Settings) -> Reading:
-    """What the settings say of files."""
+    """The options for reading files in the settings."""
     delimiter, array, size = settings.delimiter or None, settings.array or None, settings.image_size or None
     how = (settings.encoding or None, settings.strict, settings.sql or None)
     return Reading(delimiter, settings.header, settings.na, array, size, *how)
 
 
 def drop_incomplete(part: Part, encoding: Encoding) -> tuple[Part, NDArray[np.bool_]]:
-    """The rows to be read, and which of the part they are: those that lack values may have to be dropped."""
+    """The rows to be used, and the mask of these in the part: incomplete ones are dropped if the encoding says so."""
     kept = np.ones(len(part), dtype=bool)
     if encoding.missing == "drop":
         kept = encoding.complete(part.rows)
@@ -525,7 +525,7 @@ def drop_incomplete(part: Part, encoding: Encoding) -> tuple[Part, NDArray[np.bo
 
 
 def check_nameable(part: Part, names: Sequence[str]) -> None:
-    """Raise an InputError where a column does not exist, or holds what cannot name rows or classes."""
+    """Raise an InputError if a column does not exist, or holds values that cannot name rows or classes."""
     for name in names:
         part.column(name)
         if _is_nested(part.written(name)):
@@ -534,7 +534,7 @@ def check_nameable(part: Part, names: Sequence[str]) -> None:
 
 
 def classes_of(part: Part, label: str) -> NDArray[np.str_] | None:
-    """Known classes (n,) as text, "" where one is not known; None without a label."""
+    """Known classes (n,) as text, "" for unknown ones; None without a label."""
     if not label:
         return None
     values = part.column(label)
@@ -547,7 +547,7 @@ def classes_of(part: Part, label: str) -> NDArray[np.str_] | None:
 
 
 def read_pairs(path: str, given: str) -> NDArray[np.int64]:
-    """Pairs (m, 2) of row numbers in a CSV file; a first line of names is passed over."""
+    """Pairs (m, 2) of row numbers in a CSV file; a header line is skipped."""
     try:
         lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -568,12 +568,12 @@ def _by_number(text: str) -> tuple[int, str]:
 
 
 def identifiers_of(part: Part, encoding: Encoding) -> list[str]:
-    """The columns that tell rows apart: identifiers of a table, names of images."""
+    """The columns that identify rows: identifiers of a table, names of images."""
     return [*encoding.identifiers, *(["file"] if "file" in part.beside else [])]
 
 
 def describe_scaling(encoding: Encoding) -> str:
-    """What "auto" has done to numbers."""
+    """A phrase about how "auto" scaled numbers."""
     if len(set(encoding.scales)) == 1:
         said, each = (": their units count", "column") if encoding.feature_names else ("", "channel")
         return (
@@ -584,7 +584,7 @@ def describe_scaling(encoding: Encoding) -> str:
 
 
 def fingerprint(X: NDArray[np.float32]) -> str:
-    """Of rows in memory and their order."""
+    """A digest of rows in memory and their order."""
     return hashlib.sha256(np.ascontiguousarray(X).data).hexdigest()
 
 
@@ -592,14 +592,14 @@ def fingerprint(X: NDArray[np.float32]) -> str:
 
 WRITTEN = (".csv", ".tsv", ".parquet", ".pq", ".xlsx")
 _DECIMALS = 4
-"""Of probabilities in files for people; those of Parquet have all their digits."""
-# What a cell of text cannot hold.
+"""Decimals of probabilities in text files; Parquet files have all digits."""
+# Types that a text cell cannot hold.
 _NESTED = ("list", "large_list", "fixed_size", "struct", "map", "binary", "large_binary")
 _MOST_ROWS_OF_A_SHEET = 1_048_575
 
 
 def confidence_of(fitted: Fitted, X: Any, labels: NDArray[np.int64]) -> NDArray[np.float64] | None:
-    """The share (n,) of other trainings that agree on the labels (n,) of samples X; None where it was not assessed."""
+    """The share (n,) of other trainings that agree on the labels (n,) of samples X; None if it was not assessed."""
     if fitted.confidence is None or not len(X):
         return None if fitted.confidence is None else np.empty(0)
     return fitted.confidence.predict(fitted.log_probabilities(X).numpy(), labels)
@@ -617,15 +617,15 @@ def assignment_columns(
 ) -> dict[str, Any]:
     """Columns by name: row, identifiers, cluster, its name, p_0 … p_{K−1}, entropy (in nats), confidence, and outlier.
 
-    Names, confidence and outliers are written where there are any. ``numbers`` (n,) are those of the rows in the file,
-    from 0; ``probabilities`` are (n, K).
+    Names, confidence and outliers are included if there are any. ``numbers`` (n,) are the row numbers in the file, from
+    0; ``probabilities`` are (n, K).
     """
     labels = probabilities.argmax(1) if labels is None else labels
     results = {"cluster": labels}
     if names:
         results["cluster_name"] = np.array([names.get(k, "") for k in range(probabilities.shape[1])], object)[labels]
     results |= {f"p_{k}": probabilities[:, k] for k in range(probabilities.shape[1])}
-    # Imported late: it takes as long as all that reads a file.
+    # Imported late, because it takes as long as all that reads a file.
     from scipy.special import entr
 
     results["entropy"] = entr(probabilities).sum(1)
@@ -640,7 +640,7 @@ def assignment_columns(
                 continue
             spelled = name
             while spelled == "row" or spelled in results or (spelled != name and spelled in taken):
-                # Of another meaning than ours, it gets another name; no two get the same.
+                # A column of the file with the name of one of ours is renamed; names stay unique.
                 spelled += "_in_file"
             columns[spelled] = part.written(name)
             taken.add(spelled)
@@ -652,12 +652,12 @@ def _is_nested(values: Any) -> bool:
 
 
 def without_formulas(table: Any) -> Any:
-    """An Arrow table whose texts no spreadsheet runs as formulas: these get an apostrophe. Numbers stay as they are."""
+    """An Arrow table whose texts cannot be run as formulas by spreadsheets: an apostrophe is prepended to these."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     def neutralise(texts: Any) -> Any:
-        # Where people write in wide characters, these begin formulas too.
+        # Full-width characters can begin formulas too.
         begins = pc.match_substring_regex(texts, r"^[=+\-@\t\r\n\x{FF1D}\x{FF0B}\x{FF0D}\x{FF20}]")
         is_number = pc.match_substring_regex(texts, r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$")
         quoted = pc.binary_join_element_wise(pa.scalar("'", texts.type), texts, pa.scalar("", texts.type))
@@ -676,11 +676,11 @@ def without_formulas(table: Any) -> Any:
 def open_writer(
     path: Path | None, raw: bool = False, facts: Mapping[str, str] | None = None
 ) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """A function that takes columns and writes them below the last: CSV, TSV, Parquet or Excel, by the file's name.
+    """A function that appends columns to a file: CSV, TSV, Parquet or Excel, by its suffix.
 
-    The file appears when all is written, and the first rows decide on the types. Without a path it is CSV on standard
-    output. In CSV and TSV nothing is a formula, unless texts are to be ``raw``; in Excel no text is one. Parquet keeps
-    the ``facts`` about its rows too.
+    The file appears once it is complete, and the first rows determine the types. Without a path it is CSV on standard
+    output. CSV and TSV are made safe from formulas, unless texts are ``raw``; in Excel no text is a formula. Parquet
+    files also store the ``facts`` about their rows.
     """
     suffix = ".csv" if path is None else path.suffix.lower()
     if suffix not in WRITTEN:
@@ -711,7 +711,7 @@ def open_writer(
             elif writer is None:
                 import pyarrow.parquet as parquet
 
-                # Probabilities hardly compress, and dictionaries of them cost more than they save.
+                # Probabilities hardly compress, and dictionary encoding of them costs more than it saves.
                 how = {"compression": "snappy", "use_dictionary": False}
                 writer = stack.enter_context(parquet.ParquetWriter(file, table.schema, **how))
             writer.write_table(table.cast(writer.schema) if hasattr(writer, "schema") else table)
@@ -720,7 +720,7 @@ def open_writer(
 
 
 def _rounded(columns: dict[str, Any]) -> dict[str, Any]:
-    """The columns of assignments with probabilities, entropies and confidences, which come last, to a few decimals."""
+    """The columns of assignments with probabilities, entropies and confidences, which come last, rounded."""
     names = list(columns)
     after = names[names.index("cluster") :] if "cluster" in columns else []
     results = {name for name in after if re.fullmatch(r"p_\d+|entropy|confidence", name)}
@@ -732,7 +732,7 @@ def _rounded(columns: dict[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def _open_sheet(path: Path) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """A function that writes columns into a sheet of Excel, below the last ones."""
+    """A function that appends columns to an Excel sheet."""
     try:
         import xlsxwriter
     except ImportError as error:
@@ -744,7 +744,7 @@ def _open_sheet(path: Path) -> Iterator[Callable[[dict[str, Any]], None]]:
     import pyarrow as pa
 
     with in_place(path) as place:
-        # Rows go to the disk as they come, and no text is a formula or an address.
+        # Rows are written to disk as they come, and no text becomes a formula or a link.
         how: dict[str, Any] = {"constant_memory": True, "strings_to_formulas": False, "strings_to_urls": False}
         how |= {"nan_inf_to_errors": True, "default_date_format": "yyyy-mm-dd hh:mm", "remove_timezone": True}
         book = xlsxwriter.Workbook(str(place), how)

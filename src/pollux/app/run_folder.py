@@ -1,4 +1,4 @@
-"""The folder of a run: what is in it, and how it gets there whole."""
+"""The folder of a run: its files, and how they are written atomically."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ CLUSTERS = "clusters.csv"
 STREAMED_CLUSTERS = "clusters.parquet"
 REPORT = "report.html"
 CHECKPOINTS = "checkpoints"
-"""From which a finished training can be prolonged."""
+"""The checkpoint from which a finished training can be prolonged."""
 UNFINISHED = "unfinished"
-"""The checkpoints and settings of a training that has not ended; what else is in the folder is of an older one."""
+"""The checkpoints and settings of an unfinished training; other files in the folder are of an older one."""
 
 FIRST = 1
-"""The number of the checkpoint that is written before the first step: nothing was learned by then."""
+"""The number of the checkpoint before the first step, when nothing has been learned."""
 
-# What is made and not yet in its place; all that is left of it by a process that was killed.
+# Prefix of files that are not yet in place; all that a killed process leaves behind.
 _NEW = ".new-"
 Rows = Annotated[int, Meta(ge=0, le=2**53)]
 _DATA = tuple(ending for endings in FORMATS.values() for ending in endings)
 
 
 def check_free(path: str | Path, overwrite: bool) -> None:
-    """Raise an InputError where a run cannot go into this folder: it must be new or empty, unless it may be lost."""
+    """Raise an InputError if a run cannot be written to this folder: it must be new or empty, unless overwritten."""
     folder = Path(path)
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file: --out names a folder.")
@@ -61,19 +61,19 @@ def check_free(path: str | Path, overwrite: bool) -> None:
 
 
 def check_idle(path: str | Path) -> None:
-    """Raise a BusyError where another run is using this folder: at once, not after hours of reading."""
+    """Raise a BusyError if another run is using this folder: at once, not after hours of reading."""
     if Path(path).is_dir():
         with locked(path):
             pass
 
 
 def choose_folder(out: str | None, data: str, place: str) -> Path:
-    """The folder that was asked for, or a new one for these data below a place."""
+    """The folder that was given, or a new one for these data below ``place``."""
     return Path(out) if out is not None else next(one for one in candidates(data, place) if not one.exists())
 
 
 def candidates(data: str | Path, under: str = "runs") -> Iterator[Path]:
-    """Folders named after the data: runs/iris, runs/iris-2, …"""
+    """Folder names from those of the data: runs/iris, runs/iris-2, …"""
     name = "stdin" if data == STANDARD_INPUT else Path(data).resolve().name.split(".")[0] or "run"
     yield Path(under) / name
     yield from (Path(under) / f"{name}-{number}" for number in itertools.count(2))
@@ -81,9 +81,9 @@ def candidates(data: str | Path, under: str = "runs") -> Iterator[Path]:
 
 @contextmanager
 def create_run_folder(path: str | Path | None, data: str | Path, overwrite: bool = True) -> Iterator[Path]:
-    """The folder of a new run, made before work that would be lost without it; should that fail, it is gone again.
+    """Create the folder of a new run before any work is done; it is removed again if the run fails.
 
-    Without a path it is named after the data. ``overwrite`` is whether it may hold an older run.
+    Without a path it is named after the data. ``overwrite`` says whether it may hold an older run.
     """
     folder, made = Path(path or "runs"), list[Path]()
     on_stop.says = lambda: "Stopped; nothing was written."
@@ -92,7 +92,7 @@ def create_run_folder(path: str | Path | None, data: str | Path, overwrite: bool
             made = [place for place in (folder, *folder.parents) if not place.exists()]
             folder.parent.mkdir(parents=True, exist_ok=True)
             try:
-                # Two runs that start together must not get the same folder.
+                # mkdir fails if it exists, so that two runs that start together do not get the same folder.
                 folder.mkdir()
             except FileExistsError:
                 made = [place for place in made if place != folder]
@@ -102,18 +102,18 @@ def create_run_folder(path: str | Path | None, data: str | Path, overwrite: bool
         with tempfile.TemporaryFile(dir=folder):
             pass
         with locked(folder):
-            # Another run may have ended there since it was looked at.
+            # Check again, because another run may have ended there meanwhile.
             check_free(folder, overwrite)
             if (folder / UNFINISHED).is_dir():
-                # Of a training that was given up: it is gone whole, or there.
+                # Discard an abandoned training by renaming it first, which is atomic.
                 (folder / UNFINISHED).replace(folder / f"{_NEW}given-up")
             _remove_leftovers(folder)
-            with _keep_what_was_learned(folder):
+            with _keep_checkpoints(folder):
                 yield folder
     except BaseException as error:
         if isinstance(error, BusyError):
             raise
-        # What this run has made goes, as long as it is empty: nothing is ever removed that somebody may want.
+        # Remove what this run created, if it is empty: nothing that somebody may want is ever removed.
         with hold_signals(), suppress(OSError):
             if folder in made:
                 _remove_leftovers(folder)
@@ -127,20 +127,20 @@ def create_run_folder(path: str | Path | None, data: str | Path, overwrite: bool
 
 @contextmanager
 def reopen_run_folder(path: Path) -> Iterator[Path]:
-    """The folder of a run that goes on; what was finished stays as it is until there is more."""
+    """Open the folder of a run that is continued; finished results stay until they are replaced."""
     with locked(path):
         _remove_leftovers(path)
         is_unfinished = (path / UNFINISHED).is_dir()
         if not is_unfinished and (path / CHECKPOINTS).is_dir():
-            with _appear_whole(path / UNFINISHED) as new:
+            with _create_atomically(path / UNFINISHED) as new:
                 shutil.copytree(path / CHECKPOINTS, new)
-        with _keep_what_was_learned(path, in_any_case=is_unfinished):
+        with _keep_checkpoints(path, in_any_case=is_unfinished):
             yield path
 
 
 @contextmanager
-def _keep_what_was_learned(folder: Path, in_any_case: bool = False) -> Iterator[None]:
-    """A training in this folder: its checkpoints are gone again only where it ends before it has learned anything."""
+def _keep_checkpoints(folder: Path, in_any_case: bool = False) -> Iterator[None]:
+    """Run a training in this folder: its checkpoints are removed only if it ends before it has learned anything."""
     again = f"pollux fit --resume {folder}"
     anew = f"{again} --overwrite"
 
@@ -173,32 +173,32 @@ def _keep_what_was_learned(folder: Path, in_any_case: bool = False) -> Iterator[
 
 
 def newest_checkpoint(folder: Path) -> int:
-    """The number of the last checkpoint of the training in a folder; zero where there is none."""
+    """The number of the last checkpoint of the training in a folder; zero if there is none."""
     return max(checkpoint_files(folder / UNFINISHED), default=0)
 
 
 def has_learned(folder: Path) -> bool:
-    """Whether a training that goes on in this folder does not start at its first step."""
+    """Whether a training that is resumed in this folder is past its first step."""
     place = folder / UNFINISHED
     return max(checkpoint_files(place if place.is_dir() else folder / CHECKPOINTS), default=0) > FIRST
 
 
 def begin_training(folder: Path, settings: str) -> Path:
-    """Where the checkpoints of a training in this folder go, beside its settings."""
+    """Create the folder for the checkpoints of a training, with its settings; returns its path."""
     place = folder / UNFINISHED
     if not place.is_dir():
-        with _appear_whole(place) as new:
+        with _create_atomically(place) as new:
             new.mkdir()
             write_text(new / SETTINGS, settings)
     elif not (place / SETTINGS).exists() or (place / SETTINGS).read_text(encoding="utf-8") != settings:
-        # It is being prolonged, and will go on to its new end if it is stopped before.
+        # It is being prolonged: if it is stopped, it can be resumed up to its new end.
         write_text(place / SETTINGS, settings)
     return place
 
 
 @contextmanager
-def _appear_whole(place: Path) -> Iterator[Path]:
-    """A path for a folder that is in its place once it is whole."""
+def _create_atomically(place: Path) -> Iterator[Path]:
+    """Yield a temporary path for a folder that is moved into place once it is complete."""
     new = place.with_name(f"{_NEW}{place.name}")
     try:
         yield new
@@ -209,7 +209,7 @@ def _appear_whole(place: Path) -> Iterator[Path]:
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """Remove what a process that was killed has left half done."""
+    """Remove partial files of a process that was killed."""
     for leftover in [*folder.glob(f"{_NEW}*"), *leftovers(folder / UNFINISHED / SETTINGS)]:
         if leftover.is_dir():
             shutil.rmtree(leftover, ignore_errors=True)
@@ -219,9 +219,9 @@ def _remove_leftovers(folder: Path) -> None:
 
 @contextmanager
 def replace_results(folder: Path, outdated: Sequence[str] = ()) -> Iterator[Path]:
-    """A folder beside the files of a run: what is written there takes their places at the end, and not before.
+    """Yield a folder whose files replace those of a run at the end, and not before.
 
-    Then the files that it has made outdated are gone, and the training has ended.
+    Then files in ``outdated`` are removed, and the training has ended.
     """
     new = Path(tempfile.mkdtemp(dir=folder, prefix=_NEW))
     try:
@@ -242,7 +242,7 @@ def replace_results(folder: Path, outdated: Sequence[str] = ()) -> Iterator[Path
 
 
 def find_run(path: str | Path | None, data: str, settings: Settings, finished: bool) -> Path | None:
-    """The folder where a launcher that starts processes again finds the training of these settings, or its results.
+    """The folder of the training of these settings, or of its results, for a launcher that restarts processes.
 
     Without a path it is one of those named after the data.
     """
@@ -256,21 +256,21 @@ def find_run(path: str | Path | None, data: str, settings: Settings, finished: b
 
 
 def check_not_input(out: Path, *inputs: str | Path) -> None:
-    """Raise an InputError where a file that is to be written is one of those that are read."""
+    """Raise an InputError if an output file is one of the input files."""
     for path in inputs:
         if out.exists() and Path(path).exists() and out.samefile(path):
             raise InputError(f"{out} is read by this command, and would be lost: name another file (--out).")
 
 
 def no_run(path: Path) -> InputError:
-    """What to say where there is no folder of this name: which one may have been meant."""
+    """The error for a folder that does not exist, with a suggestion of which one may have been meant."""
     there = [each.name for each in path.parent.iterdir() if each.is_dir()] if path.parent.is_dir() else []
     meant = did_you_mean(path.name, there)
     return InputError(f"There is no run {path}: pass the folder that pollux fit has written.{meant}")
 
 
 def model_path(run: str | Path) -> Path:
-    """The model file of a run folder; a model file itself will do."""
+    """The model file of a run folder; a model file is returned as is."""
     path = Path(run)
     if path.is_file():
         if path.suffix.lower() in _DATA:
@@ -290,9 +290,9 @@ def model_path(run: str | Path) -> Path:
 def load_run(
     run: str | Path, missing: str | None = None, *, with_free: bool = False
 ) -> tuple[GeminiClustering, Encoding]:
-    """The clustering of a run and how it reads columns, with what to do about missing values if not as in training."""
+    """Load the clustering of a run and its encoding, optionally with another treatment of missing values."""
     path = model_path(run)
-    # Imported late, because it brings torch.
+    # Imported late, because it imports torch.
     from pollux.clustering import GeminiClustering, load
 
     try:
@@ -314,7 +314,7 @@ def load_run(
 
 
 def find_data(run: str | Path, settings: Settings | None, given: str | None, how: str) -> str:
-    """Which data a run was trained on, unless others are given; an InputError that says ``how`` to give them."""
+    """The data that a run was trained on, unless others are given; an InputError that says ``how`` to give them."""
     if given is not None:
         return given
     if settings is None or not settings.data:
@@ -327,16 +327,16 @@ def find_data(run: str | Path, settings: Settings | None, given: str | None, how
 
 
 def read_settings(run: str | Path) -> Settings | None:
-    """The settings of a run folder, where there are any."""
+    """The settings of a run folder, if there are any."""
     path = Path(run) / SETTINGS
     return from_toml(path, {}) if path.is_file() else None
 
 
 class MadeVectors(TypedDict):
-    """How vectors were made: by which encoder, of the texts of a column, or of pictures of so many pixels a side.
+    """How vectors were made: the encoder, and the column of texts, or the size of images in pixels.
 
-    ``data`` is the name of the file or folder of these, ``columns`` are all that it has, and ``beside`` those that
-    stand beside the vectors; older versions lack them.
+    ``data`` is the name of their file or folder, ``columns`` are all columns of it, and ``beside`` those that stand
+    beside the vectors; files of older versions lack them.
     """
 
     encoder: str
@@ -349,7 +349,7 @@ class MadeVectors(TypedDict):
 
 
 class Summary(TypedDict, total=False):
-    """What of summary.json is read again; older versions lack some of it."""
+    """The fields of summary.json that are read again; older versions lack some of them."""
 
     rows: Rows
     rows_dropped: Rows
@@ -372,7 +372,7 @@ class Summary(TypedDict, total=False):
 
 
 def read_summary(run: str | Path) -> Summary:
-    """What a run has found, where its folder says so."""
+    """The summary of a run, if its folder has one."""
     path = Path(run) / SUMMARY
     if not path.is_file():
         return {}

@@ -1,4 +1,4 @@
-"""``pollux select``: find how many clusters a file has, and write a folder with the answer."""
+"""``pollux select``: find the number of clusters in a file, and write a folder with the answer."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Find the number of clusters of a file, and write a folder; bad input is refused before anything is written."""
+    """Find the number of clusters in a file, and write a folder; bad input is refused before anything is written."""
     if options.first > options.last:
         raise InputError("There are no numbers of clusters to compare: --from must not be above --to.")
     if options.first < 2:
@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
     with console.progress():
         how: dict[str, Any] = {"overwrite": options.overwrite, "console": console, "place": "selections"}
         seen, data = with_vectors(read, given, options, options.out, **how)
-        # Imported late, because it brings torch.
+        # Imported late, because it imports torch.
         with Stage("loading libraries"):
             from pollux.selection import search
 

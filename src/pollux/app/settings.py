@@ -1,4 +1,4 @@
-"""The settings of ``pollux fit``: each is declared once, for the command line, run.toml, the checks and the help."""
+"""The settings of ``pollux fit``, each declared once, for the command line, run.toml, the checks and the help."""
 
 from __future__ import annotations
 
@@ -20,50 +20,50 @@ from pollux.recipes import PLAIN, RECIPES, TABLES
 COLUMNS, READING, SCALING, TRAINING, OUTPUT = GROUPS = ("columns", "reading", "scaling", "training", "output")
 
 SEED = 0
-"""One of two defaults that are not those of Python, where random_state is None: a command gives the same twice.
+"""One of two defaults that differ from Python's, where random_state is None: a repeated command gives the same result.
 
-The other is n_clusters, 10 in Python: a command looks for the number.
+The other is n_clusters, 10 in Python: a command selects the number.
 """
 
 _WIDEST, _MOST_RESTARTS = 100_000, 1_000
-# Of files of settings.
+# First lines of files of settings.
 MADE_BY = "# Made by pollux"
-"""How the settings of a run begin."""
+"""First words of the settings of a run."""
 
 STANDARD_INPUT = "-"
-"""What stands for the data that a command is piped."""
+"""The name of data that are piped to a command."""
 
 _MOST_BYTES = 2_000_000
 _LONG_KEY = re.compile(r"""(?<![\w"'.-])(?:[\w"'-]+[ \t]*\.[ \t]*){30}""")
 
 
-# Whole numbers are rows, others shares: 1 is one row, 1.0 all of them.
+# Integers are numbers of rows, floats are shares: 1 is one row, 1.0 is all of them.
 _SIZES = ("min_size", "max_size")
 
 
 @dataclass(frozen=True)
 class Option:
-    """How a setting is given, and which values it takes; its type is that of its default."""
+    """How a setting is given, and its valid values; its type is that of its default."""
 
     group: str
     help: str
     metavar: str = ""
-    """In the help, where it is not that of the type."""
+    """Its name in the help, if it is not that of the type."""
     choices: tuple[str, ...] = ()
     least: int | None = None
     most: int = 2**53
     none: Any = None
-    """What stands for None, which TOML lacks."""
+    """The value that stands for None, which TOML lacks."""
     auto: type | None = None
-    """The type of a number that "auto" may stand for: int, or float for any number."""
+    """The type of a number that may also be "auto": int, or float for any number."""
     short: str = ""
-    """A short spelling on the command line; older run.toml files have it as the key."""
+    """A short name on the command line, which is also the key in run.toml files of older versions."""
     flag: str = ""
-    """The spelling on the command line, where it is not the name."""
+    """The name on the command line, if it is not that of the field."""
 
 
 def setting(default: Any, group: str, help: str, **how: Any) -> Any:
-    """A field of :class:`Settings`."""
+    """Declare a field of :class:`Settings`."""
     given: dict[str, Any] = {"default_factory": dict} if isinstance(default, Mapping) else {"default": default}
     return field(**given, metadata={"option": Option(group, help, **how)})
 
@@ -78,7 +78,7 @@ _DISTANCES = (*names.DISTANCES, *names.DISTANCES_OF_ALL_SAMPLES)
 
 @dataclass(frozen=True)
 class Settings:
-    """A field for each option of ``pollux fit``, called as the parameter of Python; the order is that of run.toml."""
+    """A field for each option of ``pollux fit``, named as the parameter of Python, in the order of run.toml."""
 
     data: str = ""
     columns: tuple[str, ...] = setting((), COLUMNS, "use these columns only")
@@ -295,7 +295,7 @@ class Settings:
     def __post_init__(self) -> None:
         for name, default in DEFAULTS.items():
             object.__setattr__(self, name, _checked(name, getattr(self, name), default))
-        # What UTF-8 cannot write has surrogates in it.
+        # Surrogates cannot be encoded as UTF-8.
         if any(character == "\0" or "\ud800" <= character <= "\udfff" for character in self.data):
             raise InputError(f"{self.data!r} cannot be the name of a file here: rename it.")
         if self.delimiter == r"\t":
@@ -305,7 +305,7 @@ class Settings:
         if isinstance(self.learning_rate, float) and not 0 < self.learning_rate < math.inf:
             raise _refusal("learning_rate", f"must be a positive number, not {self.learning_rate}.")
         if self.checkpoint_every != DEFAULTS["checkpoint_every"]:
-            # Imported late, because it brings torch.
+            # Imported late, because it imports torch.
             from pollux.training.checkpoints import parse_every
 
             parse_every(self.checkpoint_every)
@@ -331,7 +331,7 @@ class Settings:
             )
 
     def parameter(self, name: str) -> Any:
-        """A setting as the parameter of Python."""
+        """A setting as a parameter of Python."""
         value = getattr(self, name)
         if name == "penalties" and not value:
             return "auto"
@@ -339,14 +339,14 @@ class Settings:
 
     @property
     def recipe(self) -> str | None:
-        """The recipe whose method this is."""
+        """The recipe that the settings use; None if the method is set explicitly."""
         found = (name for name in RECIPES if all(getattr(self, key) == getattr(PRESETS[name], key) for key in METHOD))
         return next(found, None)
 
     def with_recipe(self, recipe: str) -> Settings:
-        """What is left to us spelled out: by the recipe, or by plain values where the method is composed.
+        """Settings with "auto" replaced: by the recipe, or by plain defaults if the method is set explicitly.
 
-        How columns are read is known by now.
+        Settings about columns are resolved already.
         """
         is_composed = any(getattr(self, name) != DEFAULTS[name] for name in METHOD)
         values = _flat(PLAIN if is_composed else PLAIN | RECIPES[recipe])
@@ -354,26 +354,26 @@ class Settings:
         return replace(self, **{name: value for name, value in values.items() if getattr(self, name) == DEFAULTS[name]})
 
     def is_same_run(self, stored: Settings) -> bool:
-        """Whether a run of these settings may have stored those, which leave nothing to us."""
+        """Whether a run with these settings may have stored those, in which "auto" is replaced."""
         return all(
             getattr(self, name) == getattr(stored, name) or (name in _LEFT_TO_US and getattr(self, name) == default)
             for name, default in DEFAULTS.items()
         )
 
     def changed(self) -> dict[str, Any]:
-        """The settings that differ from those of its recipe, or from defaults and plain values, but for the data."""
+        """The settings that differ from those of the recipe, or from the defaults, without the data."""
         values = {name: getattr(self, name) for name in NAMES if name != "data"}
         if self.recipe is not None:
             return {name: value for name, value in values.items() if value != getattr(PRESETS[self.recipe], name)}
         plain = DEFAULTS | (_flat(PLAIN) if values["objective"] != "auto" else {})
         changed = {name: value for name, value in values.items() if value not in (DEFAULTS[name], plain[name])}
-        # Without a name of its method it would be that of a recipe.
+        # If no part of the method were named, a recipe would be used.
         is_bare = all(values[name] == DEFAULTS[name] for name in METHOD)
         return changed if is_bare or not changed.keys().isdisjoint(METHOD) else {"objective": self.objective, **changed}
 
     def command(self) -> str:
         """The command that repeats the run."""
-        # A name that begins with a dash would be read as an option.
+        # Put data whose name begins with a dash last, so that it is not read as an option.
         is_last = self.data.startswith("-") and self.data != STANDARD_INPUT
         words = ["pollux", "fit", *([] if is_last else [self.data])]
         words += [] if self.recipe is None else ["--preset", self.recipe]
@@ -394,7 +394,7 @@ class Settings:
         return shlex.join([*words, *(["--", self.data] if is_last else [])])
 
     def to_toml(self) -> str:
-        """A file for ``pollux fit --config``."""
+        """A TOML file for ``pollux fit --config``."""
         return "".join(f"{name} = {_as_toml(value)}\n" for name, value in asdict(self).items())
 
 
@@ -404,7 +404,7 @@ DEFAULTS: dict[str, Any] = {
 }
 NAMES = tuple(DEFAULTS)
 METHOD = (*recipes.METHOD, "hidden", "activation", "norm")
-"""Who gives one of these composes the method."""
+"""If one of these is given, no recipe is used."""
 
 
 def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -416,18 +416,18 @@ def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
 
 _LEFT_TO_US = {"n_clusters", *_flat(PLAIN | TABLES)}
 OLD_KEYS = {option.short: name for name, option in OPTIONS.items() if option.short}
-"""Keys of run.toml files that older versions have written, and what they are called now."""
+"""Keys in run.toml files of older versions, and their names now."""
 
 
 def _as_toml(value: Any) -> str:
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{_as_toml(key)} = {_as_toml(item)}" for key, item in value.items()) + "}"
-    # What JSON writes of these values is TOML too, but for one character.
+    # JSON of these values is valid TOML, except for one character.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def add_answer_options(parser: argparse.ArgumentParser, place: str) -> None:
-    """The options of commands that answer a question by a folder, a new one below this place."""
+    """Add the options of commands that write their answer to a folder, a new one below ``place``."""
     output = parser.add_argument_group("output")
     output.add_argument("--out", metavar="DIR", default=None, help=f"folder (default: {place}/NAME, a new one)")
     output.add_argument("--overwrite", action="store_true", default=False, help="the folder may hold an older answer")
@@ -436,7 +436,7 @@ def add_answer_options(parser: argparse.ArgumentParser, place: str) -> None:
 
 
 def add_text_options(group: Any) -> None:
-    """Options of commands that turn the texts of a table into vectors by themselves."""
+    """Add the options of commands that embed the texts of a table themselves."""
     group.add_argument(
         "--text",
         metavar="COLUMN",
@@ -447,7 +447,7 @@ def add_text_options(group: Any) -> None:
 
 
 def add_options(parser: argparse.ArgumentParser, *groups: str) -> dict[str, Any]:
-    """Declare the options of these groups; the groups, so that more can join them."""
+    """Add the options of these groups; returns the argument groups, so that more can be added to them."""
     found = {group: parser.add_argument_group(group) for group in groups}
     for name, each in OPTIONS.items():
         if each.group not in groups:
@@ -505,7 +505,7 @@ def _widths(text: str) -> list[int] | str:
 
 
 def resolve_data(data: str) -> str:
-    """Data as they are called wherever the command is given."""
+    """The path of the data, absolute, so that it does not depend on the working directory."""
     try:
         return data if data == STANDARD_INPUT else str(Path(data).resolve())
     except (RuntimeError, OSError) as error:
@@ -513,7 +513,7 @@ def resolve_data(data: str) -> str:
 
 
 def resolve_settings(given: Mapping[str, Any]) -> Settings:
-    """The settings that were given; where a "preset" is among them, the others come from its recipe."""
+    """The settings that were given; if a "preset" is among them, the others come from its recipe."""
     own = {name: value for name, value in given.items() if name != "preset"}
     if "preset" not in given:
         return Settings(**own)
@@ -521,14 +521,14 @@ def resolve_settings(given: Mapping[str, Any]) -> Settings:
     if not isinstance(preset, str) or preset not in RECIPES:
         raise InputError(f"{option('preset')} is one of {', '.join(RECIPES)}; not {preset!r}.")
     recipe = _flat(PLAIN | RECIPES[preset])
-    # Its kernel is of no use to an objective that compares by distances, or predictions only.
+    # The recipe's kernel does not apply to objectives with a distance, or without a geometry.
     if not str(given.get("objective", recipe["objective"])).startswith("mmd"):
         recipe.pop("geometry", None)
     return Settings(**{**recipe, **own})
 
 
 def from_toml(path: str | Path, over: Mapping[str, Any]) -> Settings:
-    """The settings in a TOML file, with those of ``over`` in their place, and a preset's below both."""
+    """The settings in a TOML file, overridden by ``over``, and based on a preset if one is named."""
     path = Path(path)
     if not path.exists():
         raise InputError(f"There is no file {path} ({option('config')}).")
@@ -538,7 +538,7 @@ def from_toml(path: str | Path, over: Mapping[str, Any]) -> Settings:
         if len(text) > _MOST_BYTES:
             raise ValueError(f"it has more than {_MOST_BYTES:,} characters.")
         if _LONG_KEY.search(text):
-            # The time that these take grows with the square of their parts.
+            # Parsing such keys takes quadratic time.
             raise ValueError("a key has too many parts.")
         values = tomllib.loads(text)
     except (ValueError, RecursionError, OSError) as error:
@@ -548,10 +548,10 @@ def from_toml(path: str | Path, over: Mapping[str, Any]) -> Settings:
             raise InputError(f"{path} has {OLD_KEYS[name]} and {name}, which are one setting: leave one of them out.")
     values = {OLD_KEYS.get(name, name): value for name, value in values.items()}
     if text.startswith(MADE_BY) and values.get("trial_epochs") == "auto":
-        # Runs spell out all that was left to us; older versions wrote this for a quarter.
+        # Runs store all settings that were "auto"; older versions stored this for a quarter.
         values["trial_epochs"] = 0.25
     for key, kind in (("categories", "text"), ("id", "id")):
-        # As older versions wrote it.
+        # The format of older versions.
         named = values.pop(key, ())
         if named and isinstance(named, list | str):
             own = values.get("kinds", {})
@@ -562,7 +562,7 @@ def from_toml(path: str | Path, over: Mapping[str, Any]) -> Settings:
     if unknown:
         raise InputError(f"{path} has settings that are not known: {', '.join(unknown)}. Known are {', '.join(known)}.")
     if isinstance(values.get("data"), str) and values["data"] != STANDARD_INPUT:
-        # As everywhere in such files: beside the file, wherever the command is given. One that is absolute stays so.
+        # Relative to the file, as usual in such files, whatever the working directory. Absolute paths stay so.
         values["data"] = str(path.parent / values["data"])
     return resolve_settings({**values, **over})
 
@@ -592,7 +592,7 @@ def _checked(name: str, value: Any, default: Any) -> Any:
         if type(value) is not type(default):
             expected = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}[type(default)]
             raise _refusal(name, f"is {expected}, not {value!r}.")
-    # A name that is refused for a reason of its own, as chi2_ovo, is told that reason elsewhere.
+    # chi2_ovo is refused elsewhere, with its reason.
     if how.choices and value not in how.choices and (name, value) != ("objective", "chi2_ovo"):
         alike = did_you_mean(value, how.choices)
         raise _refusal(name, f"is one of {', '.join(how.choices)}; not {value!r}.{alike}")
@@ -640,7 +640,7 @@ def _weights(penalties: Any) -> dict[str, float]:
 
 
 def _refusal(name: str, why: str) -> InputError:
-    """An error that begins with the option in the reader's words; on the command line with its short spelling."""
+    """An error that begins with the option in the reader's words; on the command line with its short name."""
     how = OPTIONS.get(name)
     spelled = option(how.flag if how and how.flag else name).removesuffix("=")
     if how and how.short and spelled.startswith("--"):

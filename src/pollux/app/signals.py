@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP: what they do while a command runs."""
+"""Handling of Ctrl-C, SIGTERM and SIGHUP while a command runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if h
 
 
 class OnStop:
-    """What is said of a command that a signal has stopped; asked for at the end, to be true of what is there."""
+    """The message of a command that a signal has stopped; computed at the end, when it is known what was saved."""
 
     def __init__(self) -> None:
         self.says: Callable[[], str] = lambda: "Stopped."
@@ -26,19 +26,19 @@ on_stop = OnStop()
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
-    """Handle a signal as Ctrl-C."""
+    """Handle a signal like Ctrl-C."""
     raise KeyboardInterrupt
 
 
 @contextmanager
 def handle_signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Handle the signals that ask a process to end, but for those that it was started to ignore, as nohup does."""
+    """Handle the signals that ask a process to end, except those that it was started to ignore, as by nohup."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    # None stands for a handler that is not Python's.
-    heeded = [number for number in ENDING if signal.getsignal(number) not in (signal.SIG_IGN, None)]
-    before = {number: signal.signal(number, handler) for number in heeded}
+    # None means a handler that was not installed from Python.
+    handled = [number for number in ENDING if signal.getsignal(number) not in (signal.SIG_IGN, None)]
+    before = {number: signal.signal(number, handler) for number in handled}
     try:
         yield
     finally:
@@ -48,9 +48,9 @@ def handle_signals(handler: Callable[[int, FrameType | None], None]) -> Iterator
 
 @contextmanager
 def hold_signals() -> Iterator[None]:
-    """What is begun here is not interrupted; a signal that comes meanwhile has come too late.
+    """In this context signals are ignored, so that what is begun here is completed.
 
-    A handler of Python's, because a signal that one thread blocks is delivered to another.
+    By a Python handler, because a signal that is blocked in one thread is delivered to another.
     """
     with handle_signals(lambda number, frame: None):
         yield
@@ -58,11 +58,11 @@ def hold_signals() -> Iterator[None]:
 
 @contextmanager
 def stop_on_signals(checkpoints: Checkpoints) -> Iterator[None]:
-    """Ctrl-C and SIGTERM make the training write a checkpoint after its step and end.
+    """On Ctrl-C and SIGTERM, the training writes a checkpoint after its current step and ends.
 
-    After Ctrl-C the model is evaluated and written as it is, unless the data are streamed; a second one is let through
-    at once, and so is one before anything was learned that could be kept. Whoever sends SIGTERM or SIGHUP does not
-    wait long: the training leaves with the checkpoint.
+    After Ctrl-C the model is evaluated and written, unless the data are streamed; a second one interrupts at once, and
+    so does one before anything was learned. After SIGTERM or SIGHUP there is little time: the training ends with the
+    checkpoint.
     """
 
     def stop(number: int, frame: FrameType | None) -> None:

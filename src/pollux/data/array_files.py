@@ -1,7 +1,7 @@
 """Arrays and images in files: .npy and .npz, by numpy; folders of images, by Pillow.
 
-Nothing in them is unpickled, and numbers are copied from files: a page of a map that its file has no longer, because it
-was cut short meanwhile, would end the process.
+Nothing in them is unpickled, and numbers are copied from files: accessing a page of a memory map beyond the end of a
+file that was truncated meanwhile would crash the process.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CHANNELS = (1, 3, 4)
 _GREY = ("1", "L", "LA", "I", "I;16")
 _TRANSPARENT = ("LA", "PA", "RGBA")
 _BLOCK_NUMBERS = 2**19
-# The third differs from the second in the encoding of names alone, which numbers have none of.
+# Version 3 differs from version 2 only in the encoding of field names, which plain arrays do not have.
 _READ_HEADER = {(1, 0): read_array_header_1_0, (2, 0): read_array_header_2_0, (3, 0): read_array_header_2_0}
 
 
@@ -44,7 +44,7 @@ class NpyArray(Source):
 
     def read(self) -> Part:
         array = self._map()
-        # One that was stored by columns is, turned, one that was stored by rows.
+        # An array in column order is the transpose of one in row order.
         stored = array if array.flags.c_contiguous else array.T
         found = _read_numbers(*_place(stored), stored.dtype, stored.shape)
         return Part(as_samples(found if stored is array else found.T, self.path))
@@ -53,7 +53,7 @@ class NpyArray(Source):
         array = self._map()
         if not isinstance(encoding, ArrayEncoding) or not array.flags.c_contiguous:
             return _parts(self.read(), encoding, self.path)
-        # Once its blocks are known it must not change any more.
+        # Once its blocks are listed, the file must not change any more.
         blocks = self._blocks or ArrayBlocks(array, at_once(ROWS_AT_ONCE, math.prod(array.shape[1:])))
         first = np.cumsum(blocks.lengths) - blocks.lengths
         return (Part(blocks.read_block(block), int(start)) for block, start in enumerate(first))
@@ -66,10 +66,10 @@ class NpyArray(Source):
         return 4 * int(self._map().size)
 
     def _map(self) -> NDArray[Any]:
-        """The array as the file has it, mapped into memory for its type, shape and place, which fit the file's size."""
+        """The array as a memory map, checked against the size of the file; used for its dtype, shape and offset."""
         try:
             with warnings.catch_warnings():
-                # Of sizes that cannot be; the error that follows says so.
+                # NumPy warns of impossible sizes; the error that follows says so.
                 warnings.simplefilter("ignore", RuntimeWarning)
                 array: NDArray[Any] = np.asanyarray(np.load(self.path, mmap_mode="r", allow_pickle=False))
         except (*DAMAGE, OSError, MemoryError) as error:
@@ -79,7 +79,7 @@ class NpyArray(Source):
 
 
 class ArrayBlocks(Blocks):
-    """A ``np.memmap`` in blocks of so many consecutive rows, or of about half a million numbers.
+    """A ``np.memmap`` in blocks of ``rows`` consecutive rows, or of about half a million numbers.
 
     They are read from the file, not through the map, whose pages would count as memory of this process.
     """
@@ -112,9 +112,9 @@ class ArrayBlocks(Blocks):
 
 @dataclass(frozen=True)
 class NpzArrays(Source):
-    """Several arrays: the samples, beside them arrays (n,) such as labels, and ``feature_names`` (d,) of the columns.
+    """Several arrays: the samples, arrays (n,) such as labels beside them, and ``feature_names`` (d,) of the columns.
 
-    ``array`` names the samples where more than one could be meant.
+    ``array`` names the samples if there is more than one candidate.
     """
 
     path: Path
@@ -123,7 +123,7 @@ class NpzArrays(Source):
     def read(self) -> Part:
         try:
             self._check_sizes()
-            # Opened here, because numpy leaves a file open that it cannot read.
+            # Opened here, because NumPy does not close a file that it cannot read.
             with self.path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
                 entries = {name: arrays[name] for name in arrays.files}
             return self._part({name: entry for name, entry in entries.items() if isinstance(entry, np.ndarray)})
@@ -133,7 +133,7 @@ class NpzArrays(Source):
             raise InputError(f"{self.path} is not a file of arrays: {error}") from error
 
     def _check_sizes(self) -> None:
-        """Raise where the arrays, unpacked, are not of the sizes that they claim, or would not fit in memory."""
+        """Raise if the unpacked arrays do not have the sizes that they claim, or would not fit in memory."""
         needed = 0
         with zipfile.ZipFile(self.path) as packed:
             for member in packed.infolist():
@@ -173,17 +173,17 @@ class NpzArrays(Source):
         lists = {other: array for other, array in arrays.items() if other != name and array.ndim == 1}
         beside = {other: array for other, array in lists.items() if len(array) == len(samples)}
         names = [str(name) for name in lists.get("feature_names", ())]
-        # Those of columns, where there is a different one for each.
+        # Valid as names of columns if there are as many different ones as columns.
         is_named = samples.ndim == 2 and len(set(names)) == samples.shape[1]
         return Part(samples, beside=beside, feature_names=names if is_named else None)
 
 
 @dataclass(frozen=True)
 class ImageFolder(Source):
-    """The images of a folder and those below it, by name: (n, C, H, W) of bytes, grey where all of them are.
+    """The images of a folder and its subfolders, by name: (n, C, H, W) of bytes, grey if all of them are.
 
-    ``size`` is the side to which they are scaled; without it those of different sizes are scaled to ``SIDE``. Each has
-    a ``file``, its name in the folder, and a ``folder``, the one that it lies in.
+    ``size`` is the side to which they are scaled; without it, images of different sizes are scaled to ``SIDE``. Each
+    has a ``file``, its name in the folder, and a ``folder``, the one that contains it.
     """
 
     BESIDE: ClassVar = ("file", "folder")
@@ -239,7 +239,7 @@ class ImageFolder(Source):
         for first in range(0, len(files), rows):
             found = self._load_all(files[first : first + rows], encoding.shape)
             if found:
-                # Rows are the pictures that can be read, as in training; their names tell which they are.
+                # Unreadable images are left out, as in training; the names of the others identify the rows.
                 yield self._part([files[first + place] for place in found], list(found.values()), done)
                 done += len(found)
         if not done:
@@ -252,7 +252,7 @@ class ImageFolder(Source):
         )
 
     def _load_all(self, files: Sequence[Path], shape: tuple[int, ...] | None) -> dict[int, NDArray[np.uint8]]:
-        """The pictures that can be read, by their places among the files."""
+        """The images that can be read, by their positions among the files."""
         found: dict[int, NDArray[np.uint8]] = {}
         for place, file in enumerate(files):
             try:
@@ -273,7 +273,7 @@ class ImageFolder(Source):
         return files
 
     def _find_sizes(self, files: Sequence[Path]) -> list[str]:
-        """The sizes of pictures in words, the commonest first, where they differ; only their headers are read."""
+        """Descriptions of the sizes of images, the most common first, if they differ; only headers are read."""
         found: Counter[str] = Counter()
         for file in files:
             with suppress(InputError):
@@ -281,7 +281,7 @@ class ImageFolder(Source):
         return [size for size, _ in found.most_common()] if len(found) > 1 else []
 
     def _check_size(self, files: Sequence[Path]) -> None:
-        """Raise an InputError where images as large as the first would not fit in memory, as bytes and as numbers."""
+        """Raise an InputError if images as large as the first would not fit in memory, as bytes and as numbers."""
         for file in files:
             try:
                 look = self._open(file, lambda image: (*image.size, 1 if image.mode in _GREY else 3))
@@ -309,16 +309,16 @@ class ImageFolder(Source):
         return Part(np.stack(arrays), first, beside)
 
     def _load(self, file: Path, shape: tuple[int, ...] | None) -> NDArray[np.uint8]:
-        """(C, H, W) of bytes: of the given shape, or else as it is, or scaled to ``size``."""
+        """An image (C, H, W) of bytes: in the given shape, or else unchanged, or scaled to ``size``."""
         array: NDArray[np.uint8] = self._open(file, lambda image: self._as_array(image, shape))
         return array
 
     def _open(self, file: Path, look: Callable[[Any], Any]) -> Any:
-        """What is seen of an image; an InputError where it is not one."""
+        """The result of ``look`` on an open image; an InputError if the file is not an image."""
         library = _pillow()
         try:
             with warnings.catch_warnings():
-                # Large images are welcome; absurd ones are an error.
+                # Pillow warns of large images, which are fine; for absurd ones it raises an error.
                 warnings.simplefilter("ignore", library.DecompressionBombWarning)
                 with library.open(file) as image:
                     return look(image)
@@ -327,12 +327,12 @@ class ImageFolder(Source):
 
     def _as_array(self, image: Any, shape: tuple[int, ...] | None) -> NDArray[np.uint8]:
         is_grey = image.mode in _GREY if shape is None else shape[0] == 1
-        # Sixteen bits are brought to eight.
+        # Sixteen bits are reduced to eight.
         if image.mode.startswith("I"):
             image = image.point(lambda value: value / 256).convert("L")
-        # Of two colours, one of them transparent, white would leave nothing.
+        # Not for bilevel images with transparency: on white nothing would be left of them.
         if image.mode in _TRANSPARENT or ("transparency" in image.info and image.mode != "1"):
-            # What cannot be seen may have any colour: it is shown on white.
+            # Transparent pixels may have any colour: they are shown on white.
             seen = image.convert("RGBA")
             image = _pillow().alpha_composite(_pillow().new("RGBA", seen.size, "white"), seen)
         converted = image.convert("L" if is_grey else "RGB")
@@ -344,7 +344,7 @@ class ImageFolder(Source):
 
 
 def as_samples(array: NDArray[Any], path: Path) -> NDArray[Any]:
-    """(n, d), or (n, C, H, W) where the channels may come last or be left out."""
+    """Samples (n, d), or (n, C, H, W); channels may come last or be omitted."""
     if array.dtype.kind not in "bifu" or array.ndim not in (1, 2, 3, 4):
         raise InputError(
             f"{path} holds an array of {array.dtype} and shape {array.shape}; what can be clustered are numbers: rows "
@@ -369,7 +369,7 @@ def _parts(whole: Part, encoding: Encoding, path: Path) -> Iterator[Part]:
 
 
 def _read_numbers(path: Path, offset: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    """A copy of the numbers that lie in a file from an offset on."""
+    """A copy of the numbers in a file from an offset on."""
     try:
         found = np.fromfile(path, dtype, math.prod(shape), offset=offset)
     except OSError as error:
@@ -380,7 +380,7 @@ def _read_numbers(path: Path, offset: int, dtype: np.dtype[Any], shape: tuple[in
 
 
 def _place(array: Any) -> tuple[Path, int]:
-    """The file of a mapped array, and where in it the first entry lies."""
+    """The file of a mapped array, and the offset of its first entry."""
     if not isinstance(array, np.memmap) or array.filename is None or array.ndim == 0:
         raise InputError("This is no array in a file: rows are read from an .npy file, or from a np.memmap of a file.")
     path = Path(array.filename)
@@ -388,7 +388,7 @@ def _place(array: Any) -> tuple[Path, int]:
         raise InputError(f"Rows of {path} do not lie one after the other: save it by np.save(path, array.copy('C')).")
     if array.mode == "c":
         raise InputError(f"Changes to a map of {path} are not in the file that is read: map it in mode 'r' or 'r+'.")
-    # The map of a slice has the offset of the whole, so that the address has to give its own.
+    # A slice keeps the offset of the whole map, so its own is computed from the address.
     start = array.offset - array.offset % mmap.ALLOCATIONGRANULARITY
     base = np.frombuffer(array._mmap, dtype=np.uint8).ctypes.data  # type: ignore[attr-defined]
     return path, int(start + array.ctypes.data - base)

@@ -1,4 +1,4 @@
-"""Columns of Arrow tables: their kinds, and their values as numbers and text. pyarrow is imported by what needs it."""
+"""Columns of Arrow tables: their kinds, and their values as numbers and text. pyarrow is imported on demand."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from numpy.typing import NDArray
 from pollux.errors import InputError, did_you_mean, option
 
 CODE = re.compile(r"0\d+|\d{19,}")
-"""Text that looks like a number, and of which a number would lose digits."""
+"""Text that looks like a number, but would lose digits as one."""
 
 
 _WORDS = 3
-# Of the words of sentences, at least this share is written small.
+# Minimum share of lower-case words in sentences.
 _SMALL_WORDS = 0.25
 _WORD = re.compile(r"[^\W\d_]{2,}")
 
 VECTOR = re.compile(r"(.+)\[\d+\]")
-"""The name of a column that holds one number of each vector."""
+"""Name of a column that holds one entry of each vector."""
 
 
 def as_arrow(table: Any, names: Sequence[str] = ()) -> Any:
-    """An Arrow table from one, a batch of one, or a data frame; columns of records and vectors become several."""
+    """An Arrow table from a table, a batch or a data frame; columns of records and vectors are split."""
     return split_nested(_as_table(table, names))
 
 
@@ -39,12 +39,12 @@ def _as_table(table: Any, names: Sequence[str]) -> Any:
     check_frame(table)
     try:
         if hasattr(table, "iloc"):
-            # Arrow has intervals, and cannot read them.
+            # Arrow has intervals, but cannot convert those of pandas.
             table = _spelled(table, "interval")
             try:
                 return pa.Table.from_pandas(table, preserve_index=False)
             except (pa.ArrowInvalid, pa.ArrowTypeError):
-                # Numbers and words in one column are text.
+                # A column that mixes numbers and words becomes text.
                 return pa.Table.from_pandas(_spelled(table, "object"), preserve_index=False)
         if hasattr(table, "__arrow_c_stream__") or isinstance(table, Mapping):
             return pa.table(table)
@@ -57,7 +57,7 @@ def _as_table(table: Any, names: Sequence[str]) -> Any:
 
 
 def check_frame(table: Any) -> None:
-    """Raise an InputError where a data frame is none, or has columns that cannot be told apart, or complex ones."""
+    """Raise an InputError if the argument is not a data frame, or has duplicate or complex columns."""
     if hasattr(table, "to_frame") and not hasattr(table, "columns"):
         raise InputError(
             f"X is a {type(table).__name__}, and a table or (n, d) array is needed; series.to_frame() makes one of "
@@ -78,13 +78,13 @@ def check_frame(table: Any) -> None:
 
 
 def _spelled(frame: Any, kind: str) -> Any:
-    """A data frame of pandas whose columns of this type, or of categories of this type, are text."""
+    """A pandas data frame whose columns of this type, or of categories of this type, are converted to text."""
 
     def is_kind(dtype: Any) -> bool:
         categories = getattr(dtype, "categories", None)
         return str(dtype if categories is None else categories.dtype).startswith(kind)
 
-    # By their places: names may be of any type.
+    # By position, because names may be of any type.
     places = [place for place, dtype in enumerate(frame.dtypes) if is_kind(dtype)]
     if not places:
         return frame
@@ -95,15 +95,15 @@ def _spelled(frame: Any, kind: str) -> Any:
 
 
 def is_nested(kind: str) -> bool:
-    """Whether a column of this kind holds a record or a vector in each row."""
+    """Whether a column of this kind holds records or vectors."""
     return kind == "vector" or kind.startswith("struct<")
 
 
 def split_nested(table: Any, widths: Mapping[str, int] | None = None) -> Any:
-    """The table with a column ``name.field`` for each field of records, and ``name[i]`` for each number of vectors.
+    """Split columns of records into ``name.field`` for each field, and of vectors into ``name[i]`` for each entry.
 
-    A missing one lacks all of them. Columns of lists of several lengths are left as they are; where ``widths`` say how
-    long they must be, they are refused.
+    If a record or vector is missing, so are all of its entries. Columns of lists of different lengths are left as they
+    are; if ``widths`` gives their lengths, they are refused.
     """
     pa = pyarrow_library()
     import pyarrow.compute as pc
@@ -144,17 +144,17 @@ def split_nested(table: Any, widths: Mapping[str, int] | None = None) -> Any:
 
 
 def as_numbers(name: str, values: Any) -> NDArray[np.float64]:
-    """A column of an Arrow table as numbers (n,), NaN where one is missing."""
+    """A column of an Arrow table as numbers (n,), NaN for missing values."""
     pa = pyarrow_library()
     values = plain(values)
     if values.type == pa.float64() or (pa.types.is_integer(values.type) and not values.null_count):
-        # Without a cast, which takes as long as thousands of numbers.
+        # Without a cast, which takes as long as converting thousands of numbers.
         return np.asarray(values.to_numpy(zero_copy_only=False), dtype=np.float64)
     try:
         if pa.types.is_duration(values.type):
-            # In seconds, whatever it is stored in.
+            # In seconds, whatever the unit.
             return as_numbers(name, values.cast(pa.duration("us"), safe=False).cast(pa.int64())) / 1e6
-        # Not safe, because numbers may have more digits than we compute with.
+        # Unsafe cast, because numbers may have more digits than float64.
         return np.asarray(values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         found = re.search(r"Failed to parse string: ('.*') as a scalar", str(error))
@@ -163,7 +163,7 @@ def as_numbers(name: str, values: Any) -> NDArray[np.float64]:
 
 
 def as_text(values: Any) -> Any:
-    """A column of an Arrow table as text; whole numbers without a decimal point, whatever they are stored as."""
+    """A column of an Arrow table as text; integers without a decimal point, whatever their type."""
     pa = pyarrow_library()
     import pyarrow.compute as pc
 
@@ -177,18 +177,18 @@ def as_text(values: Any) -> Any:
 
 
 def numbers_as_text(name: str, values: Any) -> Any:
-    """Numbers that are names, in one spelling, whether they were stored as text, whole numbers or others."""
+    """Numbers that are names, as text in one notation, whether stored as text, integers or floats."""
     pa = pyarrow_library()
     return as_text(pa.chunked_array([pa.array(as_numbers(name, values), from_pandas=True)]))
 
 
 def plain(values: Any) -> Any:
-    """A column of an Arrow table without the ways of storing values that its functions do not know."""
+    """A column of an Arrow table without encodings, such as dictionaries, that its functions do not support."""
     pa = pyarrow_library()
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
     if pa.types.is_float16(values.type):
-        # pyarrow 18 and 19 can do little else with it.
+        # pyarrow 18 and 19 support hardly any other operation on float16.
         values = values.cast(pa.float32())
     if pa.types.is_string_view(values.type) or pa.types.is_large_string(values.type):
         values = values.cast(pa.string())
@@ -196,14 +196,14 @@ def plain(values: Any) -> Any:
 
 
 def plain_size(values: Any) -> int:
-    """The bytes of text that :func:`plain` makes of a column that stores a text once for many rows; 0 of others."""
+    """The bytes of text after :func:`plain` on a column that stores repeated text once; 0 for others."""
     types = pyarrow_library().types
     import pyarrow.compute as pc
 
     size = 0
     for chunk in getattr(values, "chunks", [values]):
         if types.is_string_view(chunk.type):
-            # A view is 16 bytes, and begins with the length of its text.
+            # A view has 16 bytes, and begins with the length of its text.
             views = np.frombuffer(chunk.buffers()[1], "<i4").reshape(-1, 4)[chunk.offset :][: len(chunk)]
             size += int(views[:, 0].sum(where=np.asarray(chunk.is_valid()), dtype=np.int64))
         elif types.is_dictionary(chunk.type) and kind_of(chunk.type) == "text":
@@ -213,7 +213,7 @@ def plain_size(values: Any) -> int:
 
 
 def is_missing(values: Any) -> NDArray[np.bool_]:
-    """Where a column of an Arrow table has no value, (n,); NaN counts as missing."""
+    """Mask (n,) of missing values in a column of an Arrow table; NaN counts as missing."""
     values = plain(values)
     if not values.null_count and pyarrow_library().types.is_integer(values.type):
         return np.zeros(len(values), dtype=bool)
@@ -229,7 +229,7 @@ def pyarrow_library() -> Any:
 
 
 def kind_of(arrow_type: Any) -> str:
-    """nothing, boolean, integer, number (durations too), text, time or vector; of other types their names."""
+    """The kind of a type: nothing, boolean, integer, number (also durations), text, time or vector; else its name."""
     types = pyarrow_library().types
     if types.is_dictionary(arrow_type):
         arrow_type = arrow_type.value_type
@@ -254,7 +254,7 @@ def kind_of(arrow_type: Any) -> str:
 
 
 def same_kind(kind: str, other: str) -> str | None:
-    """The kind of a column of which parts are of these kinds; None where they cannot be of one column."""
+    """The common kind of parts of a column with these kinds; None if they cannot be of one column."""
     if kind == other or "nothing" in (kind, other):
         return other if kind == "nothing" else kind
     return "number" if {kind, other} == {"integer", "number"} else None
@@ -272,30 +272,30 @@ def is_number(value: str) -> bool:
 
 
 def are_sentences(texts: Sequence[str]) -> bool:
-    """Whether texts have so many words that they are about something."""
+    """Whether texts have enough words to be sentences."""
     return bool(texts) and sum(len(text.split()) for text in texts) >= _WORDS * len(texts)
 
 
 def are_prose(texts: Sequence[str]) -> bool:
-    """Whether texts are sentences, and not names, addresses or dates, whose words are in capitals or numbers."""
+    """Whether texts are prose, and not names, addresses or dates, which consist of capitalised words or numbers."""
     words = [word for text in texts for word in _WORD.findall(text)]
     is_small = sum(not word[0].isupper() for word in words)
     return bool(texts) and len(words) >= _WORDS * len(texts) and is_small >= _SMALL_WORDS * len(words)
 
 
 def no_column(absent: Sequence[str], there: Sequence[str], given: str = "") -> InputError:
-    """What to raise where there are no columns of some names, which were given by an option."""
+    """The error for missing columns, which were named by an option."""
     asked = f" ({given})" if given else ""
     alike = did_you_mean(absent[0], there)
     return InputError(f"There is no column {quoted(absent, 5)}{asked}.{alike} There are: {quoted(there, 30)}.")
 
 
 def advised(words: str, given: str) -> str:
-    """What to do: ``given`` by an option of the command line, or in words, since Python has no such parameter."""
+    """Advice: ``given`` for the command line, which has an option; ``words`` for Python, which has no parameter."""
     return given if option("drop").startswith("--") else words
 
 
 def quoted(names: Sequence[str], most: int = 12) -> str:
-    """Names for a message, of which there may be many."""
+    """Names for a message, shortened if there are many."""
     shown = ", ".join(repr(str(name)) for name in list(names)[:most])
     return shown + (f" and {len(names) - most} more" if len(names) > most else "")

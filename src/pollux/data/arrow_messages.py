@@ -1,7 +1,7 @@
-"""How large the record batches of Arrow files and streams are, read from their messages before any is unpacked.
+"""Sizes of the record batches of Arrow files and streams, read from their messages before any is unpacked.
 
-pyarrow allocates what a message says, and a compressed buffer of zeros unpacks to 10,000 times its size. Messages are
-flatbuffers: a table begins with the way back to the list of places of its fields, and a field left out has none.
+pyarrow allocates what a message claims, and a compressed buffer of zeros unpacks to 10,000 times its size. Messages are
+flatbuffers: a table begins with the offset of its vtable, which lists the places of its fields; missing ones have none.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 _MAGIC, _CONTINUED = b"ARROW1", 0xFFFFFFFF
 _DAMAGED = "its messages are damaged"
 _DICTIONARY, _BATCH = 2, 3
-# The numbers of fields in the tables of Arrow's format: of a message, a batch, a dictionary, and the end of a file.
+# Indices of fields in the tables of Arrow's format: of a message, a batch, a dictionary, and the footer of a file.
 _KIND, _HEADER, _BODY_LENGTH = 1, 2, 3
 _ROWS, _BUFFERS, _COMPRESSION = 0, 2, 3
 _VALUES = 1
@@ -27,7 +27,7 @@ _BUFFER = np.dtype([("offset", "<i8"), ("length", "<i8")])
 
 
 class BatchSizes(NamedTuple):
-    """Rows of record batches, bytes of each unpacked, and bytes of the dictionaries that they share."""
+    """Rows of record batches, bytes of each when unpacked, and bytes of the dictionaries that they share."""
 
     rows: list[int]
     sizes: list[int]
@@ -35,7 +35,7 @@ class BatchSizes(NamedTuple):
 
 
 def measure_batches(file: BinaryIO) -> BatchSizes:
-    """The record batches of an Arrow file or stream; a ValueError where its messages are damaged."""
+    """Measure the record batches of an Arrow file or stream; a ValueError if its messages are damaged."""
     rows: list[int] = []
     sizes: list[int] = []
     dictionaries = 0
@@ -55,7 +55,7 @@ def measure_batches(file: BinaryIO) -> BatchSizes:
 
 
 def _messages_of_file(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
-    """Messages of the dictionaries and batches that the end of a file lists, and where their bodies begin."""
+    """Messages of the dictionaries and batches that the footer of a file lists, and where their bodies begin."""
     size = file.seek(0, os.SEEK_END)
     length = struct.unpack("<i", _read(file, size - 10, 4))[0]
     end = _read(file, size - 10 - length, length)
@@ -64,13 +64,13 @@ def _messages_of_file(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
         raise ValueError(_DAMAGED)
     for offset, metadata in np.concatenate(blocks).tolist():
         message = _read(file, offset, metadata)
-        # Files of before 2019 have no mark before the length.
+        # Files from before 2019 have no marker before the length.
         start = 8 if struct.unpack_from("<I", message)[0] == _CONTINUED else 4
         yield message[start:], offset + metadata
 
 
 def _messages_of_stream(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
-    """The messages of a stream, one after the other, and where their bodies begin."""
+    """The messages of a stream in order, and where their bodies begin."""
     place = 0
     while len(start := _read(file, place, 4)) == 4:
         place += 4
@@ -104,7 +104,7 @@ def _measure(file: BinaryIO, body: int, message: bytes, batch: int) -> tuple[int
 
 
 def _read(file: BinaryIO, place: int, length: int) -> bytes:
-    """So many bytes, or those that there are: memory is taken for no more."""
+    """Read ``length`` bytes, or those that there are, without allocating more than that."""
     if place < 0 or length < 0:
         raise ValueError(_DAMAGED)
     there = max(0, file.seek(0, os.SEEK_END) - place)
@@ -116,7 +116,7 @@ def _read(file: BinaryIO, place: int, length: int) -> bytes:
 
 
 def _place(data: bytes, table: int, field: int) -> int:
-    """Where a field of a table stands; 0 if it is left out."""
+    """The position of a field of a table; 0 if it is missing."""
     fields = table - struct.unpack_from("<i", data, table)[0]
     at = 4 + 2 * field
     offset = struct.unpack_from("<H", data, fields + at)[0] if at < struct.unpack_from("<H", data, fields)[0] else 0

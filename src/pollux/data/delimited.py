@@ -1,4 +1,4 @@
-"""CSV files and their kin: how they are written, and their rows, by pyarrow."""
+"""CSV and similar files: their dialect, and their rows, read by pyarrow."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import pyarrow.csv as arrow_csv
 
 from pollux.data.arrow import CODE, kind_of, quoted
 from pollux.data.encoding import Category, ColumnEncoding, Date, Number, TableEncoding
-from pollux.data.sources import COMPRESSED, check_columns, check_room, room_bytes, tell_apart
+from pollux.data.sources import COMPRESSED, check_columns, check_room, deduplicate_names, room_bytes
 from pollux.data.spellings import MILLISECONDS, SECONDS, YEARS
 from pollux.data.table_files import (
     OPEN_QUOTE,
@@ -44,10 +44,10 @@ _DECIMAL_POINT = re.compile(r"(^|;)\"?[-+]?\d+\.\d+\"?\r?(;|$)", re.MULTILINE)
 
 @dataclass(frozen=True)
 class CsvFile(TableFile):
-    """A text file of delimited values; ``na`` stand for a missing value, beside the usual ones.
+    """A text file of delimited values; texts of ``na`` count as missing, beside the usual ones.
 
-    Where a row begins is known only by reading all before it. To be read in blocks by number, rows are therefore copied
-    to a temporary Arrow file: the first pass over the text finds the types of the columns, the second copies.
+    The beginning of a row is only known after reading all before it. To be read in blocks by number, rows are therefore
+    copied to a temporary Arrow file: the first pass over the text finds the types of the columns, the second copies.
     """
 
     path: Path
@@ -62,7 +62,7 @@ class CsvFile(TableFile):
 
     @cached_property
     def _encoding(self) -> str:
-        """That which is given, or told by the first bytes, or UTF-8; Windows-1252 if the text cannot be that."""
+        """The given encoding, or that of the byte order mark, or UTF-8; Windows-1252 if the text is not valid UTF-8."""
         try:
             if self.encoding is not None:
                 return codecs.lookup(self.encoding).name
@@ -101,9 +101,9 @@ class CsvFile(TableFile):
         return self._dialect.names
 
     def read(self) -> Any:
-        """All rows, with the text of columns that are written as 01067, or with more digits than a number holds."""
+        """All rows; columns with values such as 01067, or with more digits than a number holds, stay text."""
         with in_words(self.path):
-            # As eight bytes each. A text that is as long as there is room need not be unpacked any further.
+            # Eight bytes per number. If the text already exceeds the available memory, it is not unpacked any further.
             check_room(f"The rows of {self.path}", 2 * self._measure(room_bytes()), in_parts())
         table = self._read({})
         candidates = [
@@ -113,7 +113,7 @@ class CsvFile(TableFile):
             or (pa.types.is_floating(field.type) and (pc.max(pc.abs(table.column(field.name))).as_py() or 0) >= 2.0**63)
         ]
         text: Any = self.text(candidates) if candidates else None
-        # One look at all of them says of most files that there are none.
+        # One check of all text columns together rules out codes in most files.
         if not candidates or not _has_codes(
             pa.chunked_array([chunk for each in text.columns for chunk in each.chunks])
         ):
@@ -128,7 +128,7 @@ class CsvFile(TableFile):
         def type_of(column: ColumnEncoding) -> Any:
             if isinstance(column, Category):
                 return pa.float64() if column.number else pa.bool_() if column.boolean else pa.string()
-            # Numbers and dates as people write them are read by the encoding.
+            # Numbers and dates in other notations are parsed by the encoding.
             is_number = isinstance(column, Number) and not column.decimal
             is_count = isinstance(column, Date) and column.form in (SECONDS, MILLISECONDS, YEARS)
             return pa.float64() if is_number or is_count else pa.string()
@@ -138,7 +138,7 @@ class CsvFile(TableFile):
 
     @cached_property
     def _types(self) -> dict[str, Any]:
-        """Of all columns, such that every value can be read."""
+        """Types of all columns with which every value can be read."""
         guesses = {name: _Guess(self._dialect.decimal_point) for name in self.names}
         for batch in self._batches(dict.fromkeys(self.names, pa.string())):
             for name, guess in guesses.items():
@@ -168,24 +168,24 @@ class CsvFile(TableFile):
         return self._measure(_MOST_UNPACKED)
 
     def _measure(self, most: int) -> int:
-        """About how many bytes the rows take as float32; of a packed file, those of its first ``most`` bytes."""
+        """Approximate size of the rows as float32, in bytes; for a compressed file, of its first ``most`` bytes."""
         size, packing = self.path.stat().st_size, COMPRESSED.get(self.path.suffix.lower())
         looked_at = lines = 0
         with self._open() as stream:
-            # A packed file does not say how large it is, and its beginning is no measure of the rest.
+            # A compressed file does not say how large it is, and its beginning is not representative.
             while looked_at < (_FIRST_BYTES if packing is None else most) and (piece := _read(stream, _BLOCK_BYTES)):
                 looked_at += len(piece)
                 lines += piece.count(b"\n")
         unpacked = size if packing is None else looked_at
-        # Short numbers take more than their text.
+        # Short numbers take more memory than their text.
         return max(unpacked // 2, int(4 * len(self.names) * lines * unpacked / max(1, looked_at)))
 
     def _batches(self, types: Mapping[str, Any]) -> Iterator[Any]:
-        """Record batches of these columns, of these types."""
+        """Record batches of these columns, with these types."""
         if not self._dialect.has_rows:
             return
         asked, final = [name for name in self.names if name in types], self.names[-1]
-        # The last column is looked at in any case. No names stand for all.
+        # The last column is always read, for a check. An empty list stands for all columns.
         types, include = {final: pa.binary(), **types}, list(dict.fromkeys([*asked, final])) if asked else []
         values: Any = ()
         with self._in_words():
@@ -203,13 +203,13 @@ class CsvFile(TableFile):
                 self._check_end(table.column(self.names[-1]))
         binary = [field.name for field in table.schema if pa.types.is_binary(field.type)]
         if binary:
-            raise InputError(f"{self.path} is not {self._encoding} text: see column {binary[0]!r}. {_to_say()}")
+            raise InputError(f"{self.path} is not {self._encoding} text: see column {binary[0]!r}. {_advice()}")
         return table
 
     def _check_end(self, values: Any) -> None:
-        """Refuse a file that ends within quotes: all lines behind the first quote would be a value of its last column.
+        """Raise if the file ends within quotes: all lines after the first quote would be a value of its last column.
 
-        Only a quoted value holds ends of lines, and where the very last one does, a quote ends the file.
+        Only a quoted value contains line ends, and if the very last one does, a quote ends the file.
         """
         value = values[-1].as_py() if len(values) else None
         if not isinstance(value, str | bytes) or len(value.splitlines()) < 2:
@@ -223,7 +223,7 @@ class CsvFile(TableFile):
 
     @contextmanager
     def _in_words(self) -> Iterator[None]:
-        """As ``in_words``; of a row of too few or too many values, its line is said."""
+        """As ``in_words``; for a row of too few or too many values, the message says its line."""
         with in_words(self.path, self.names):
             try:
                 yield
@@ -241,7 +241,7 @@ class CsvFile(TableFile):
                 ) from error
 
     def _uneven_line(self) -> tuple[int, int] | None:
-        """The line in which the first row of too few or too many values ends, and how many it has."""
+        """The line in which the first row of too few or too many values ends, and the number of its values."""
         encoding = "utf-8-sig" if self._encoding == "utf-8" else self._encoding
         try:
             with io.TextIOWrapper(self._open(), encoding=encoding, newline="") as text:
@@ -260,7 +260,7 @@ class CsvFile(TableFile):
             "read_options": arrow_csv.ReadOptions(
                 column_names=dialect.names,
                 skip_rows_after_names=dialect.skipped,
-                # No row may be longer than a block.
+                # A row must not be longer than a block.
                 block_size=max(_BLOCK_BYTES, 64 * len(dialect.names) if len(dialect.names) > 1_000 else 0),
                 encoding="utf8" if self._encoding == "utf-8" else self._encoding,
             ),
@@ -275,12 +275,12 @@ class CsvFile(TableFile):
         }
 
 
-def _to_say() -> str:
+def _advice() -> str:
     return f"Say which it is: {option('encoding', 'latin-1')}, or so."
 
 
 class _Guess:
-    """The type of a column of text: the first of some that all values can be read as, as pyarrow's own guess is."""
+    """The type of a column of text: the first of several that can parse all values, as in pyarrow's own inference."""
 
     def __init__(self, decimal_point: str) -> None:
         self._decimal_point = decimal_point
@@ -288,7 +288,7 @@ class _Guess:
         self._codes = self._long_codes = self._values = False
 
     def add(self, text: Any) -> None:
-        """Look at more of the column."""
+        """Inspect more of the column."""
         if text.null_count == len(text):
             return
         self._values = True
@@ -302,7 +302,7 @@ class _Guess:
         if self._decimal_point != "." and pa.types.is_floating(type_):
             text = pc.replace_substring(text, self._decimal_point, ".")
         if pa.types.is_time(type_):
-            # Text is not cast to times of a day, but to points in time.
+            # Text cannot be cast to times of day, but to timestamps.
             text, type_ = pc.binary_join_element_wise("1970-01-01", text, " "), pa.timestamp("s")
         try:
             text.cast(type_)
@@ -311,7 +311,7 @@ class _Guess:
         return True
 
     def type(self) -> Any:
-        """What to read the column as."""
+        """The inferred type of the column."""
         if not self._values:
             return pa.null()
         found = self._possible[0] if self._possible else pa.string()
@@ -325,7 +325,7 @@ def _has_codes(text: Any, pattern: str = CODE.pattern) -> bool:
 
 @dataclass(frozen=True)
 class Dialect:
-    """What the head of a file shows. ``skipped`` rows come before the first of data, if there is any."""
+    """The dialect inferred from the head of a file. ``skipped`` rows come before the first of data, if there is any."""
 
     delimiter: str
     names: list[str]
@@ -337,10 +337,10 @@ class Dialect:
 def look(
     path: Path, open_file: Callable[[], Any], delimiter: str | None, header: bool, encoding: str = "utf-8"
 ) -> Dialect:
-    """The dialect of a file, from its head.
+    """Infer the dialect of a file from its head.
 
-    The delimiter is guessed from the first row, unless it is given and found there; with semicolons, a decimal comma
-    from the numbers below. Without a header columns are called column_0, column_1, …
+    The delimiter is inferred from the first row, unless it is given and occurs there; with semicolons, a decimal comma
+    from the numbers below. Without a header columns are named column_0, column_1, …
     """
     size = _FIRST_BYTES
     while True:
@@ -360,7 +360,7 @@ def look(
         if size >= _MOST_BYTES:
             raise InputError(f"{path} has no end of line in its first {size:,} bytes: it is not a CSV file.")
         size *= 8
-    # A comma beside decimal points stands between thousands.
+    # A comma beside decimal points separates thousands.
     comma = chosen == ";" and _DECIMAL_COMMA.search(head) and not _DECIMAL_POINT.search(head)
     names = [f"column_{index}" for index in range(len(first))]
     if header:
@@ -369,18 +369,18 @@ def look(
                 f"The first line of {path} holds numbers, not names of columns: add a line of names, or pass "
                 f"{option('header', False)}."
             )
-        names = tell_apart(name.strip() or f"unnamed_{index}" for index, name in enumerate(first))
+        names = deduplicate_names(name.strip() or f"unnamed_{index}" for index, name in enumerate(first))
     check_columns(path, names)
     return Dialect(chosen, names, "," if comma else ".", blank + int(header), bool(rest.strip()) or not header)
 
 
 def _read(stream: Any, size: int) -> bytes:
-    """At most so many bytes. ``stream.read`` would keep its memory for ever where a packed file is damaged."""
+    """Read at most ``size`` bytes. ``stream.read`` would never release its memory if a compressed file is damaged."""
     return bytes(stream.read_buffer(size).to_pybytes())
 
 
 def _head(path: Path, open_file: Callable[[], Any], size: int, encoding: str) -> tuple[str, bool]:
-    """Whole lines from the beginning of a file, of about so many bytes; and whether that is all of it."""
+    """Whole lines from the beginning of a file, of about ``size`` bytes; and whether that is all of it."""
     with open_file() as stream:
         head = _read(stream, size)
         is_whole = len(head) < size
@@ -390,17 +390,17 @@ def _head(path: Path, open_file: Callable[[], Any], size: int, encoding: str) ->
     if b"\0" in head and not is_wide:
         raise InputError(f"{path} is not a text file of comma-separated values.")
     try:
-        # The last line, and its last character, may have been cut in two.
+        # The last line, and its last character, may have been cut off.
         text = codecs.getincrementaldecoder("utf-8-sig" if encoding == "utf-8" else encoding)().decode(head, is_whole)
     except (UnicodeDecodeError, ValueError) as error:
-        raise InputError(f"{path} is not {encoding} text. {_to_say()}") from error
+        raise InputError(f"{path} is not {encoding} text. {_advice()}") from error
     return text if is_whole else text[: max(text.rfind("\n"), text.rfind("\r")) + 1], is_whole
 
 
 def _delimiter(path: Path, head: str, given: str | None) -> str:
     first = re.split(r"[\r\n]", head.lstrip("\r\n"), maxsplit=1)[0]
     unquoted = re.sub(r'"[^"]*"', "", first)
-    # That of the training data, where this file has it too.
+    # Use the delimiter of the training data if this file contains it too.
     if given is not None and given in unquoted:
         return given
     if {".tsv", ".tab"} & {suffix.lower() for suffix in path.suffixes}:

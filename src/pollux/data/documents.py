@@ -1,4 +1,4 @@
-"""Tables that are read as a whole: JSON, a record on each line or all in one list, sheets of Excel, databases."""
+"""Tables that are read as a whole: JSON, as lines or as a list of records, Excel sheets, databases."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ import pyarrow as pa
 
 from pollux.data.arrow import kind_of, quoted
 from pollux.data.encoding import TableEncoding
-from pollux.data.sources import FORMATS, check_columns, check_room, room_bytes, suffix_of, tell_apart
+from pollux.data.sources import FORMATS, check_columns, check_room, deduplicate_names, room_bytes, suffix_of
 from pollux.data.table_files import TableFile
 from pollux.errors import DAMAGE, InputError, option
 
 _MOST_BYTES = 1_000_000_000
-# Of memory, for a byte of text that is read as a whole, and for a value of a database.
+# Bytes of memory for a byte of text that is read as a whole, and for a value of a database.
 _BYTES_OF_A_BYTE, _BYTES_OF_A_VALUE = 10, 100
-# Bytes that deflate makes of one.
+# Highest compression ratio of deflate; and bytes that are unpacked at a time.
 _MOST_PACKED, _PIECE = 1_032, 1_000_000
 _VALUES_AT_ONCE = 1_000_000
 
 
 @dataclass(frozen=True)
 class DocumentFile(TableFile):
-    """A JSON file of records, a sheet of a workbook, or rows of a database; held in memory.
+    """A JSON file of records, a sheet of a workbook, or rows of a database; kept in memory.
 
-    ``sql`` is the query of a database; one of a single table needs none. ``sheet`` is by default the first that has
-    rows.
+    ``sql`` is the query of a database; a database of a single table needs none. ``sheet`` is by default the first one
+    that has rows.
     """
 
     path: Path
@@ -80,7 +80,7 @@ class DocumentFile(TableFile):
             there = ", ".join(map(repr, self._sheets))
             raise InputError(f"{self.path} has no sheet {self.sheet!r} with rows. There are: {there}.")
         header, *body = self._sheets[self.sheet or next(iter(self._sheets))]
-        names = tell_apart(str(name).strip() or f"unnamed_{index}" for index, name in enumerate(header))
+        names = deduplicate_names(str(name).strip() or f"unnamed_{index}" for index, name in enumerate(header))
         check_columns(self.path, names)
         return {name: [row[index] if row[index] != "" else None for row in body] for index, name in enumerate(names)}
 
@@ -125,7 +125,7 @@ def _too_large(path: Path) -> InputError:
 def _read_json(path: Path) -> dict[str, list[Any]]:
     """Columns of a list of objects, of objects that follow each other, or of one object of lists.
 
-    What an object within a record holds are columns of their own, such as medals.gold.
+    Objects within a record become columns of their own, such as medals.gold.
     """
     try:
         with pa.input_stream(str(path)) as stream:
@@ -136,7 +136,7 @@ def _read_json(path: Path) -> dict[str, list[Any]]:
         try:
             found = json.loads(text)
         except json.JSONDecodeError:
-            # Some of what splitlines ends a line at may stand within a text.
+            # Not splitlines, which also splits at characters that may occur within a text.
             found = [json.loads(line) for line in re.split(r"[\r\n]+", text) if line.strip()]
     except InputError:
         raise
@@ -146,7 +146,7 @@ def _read_json(path: Path) -> dict[str, list[Any]]:
         if len({len(values) for values in found.values()}) > 1:
             raise InputError(f"{path} holds lists of different lengths: these are no columns.")
         return found
-    # Services often wrap the records into an object.
+    # Web services often wrap the records in an object.
     lists = [values for values in found.values() if isinstance(values, list)] if isinstance(found, dict) else [found]
     records = lists[0] if len(lists) == 1 else [found]
     if not isinstance(records, list) or not records or not all(isinstance(record, dict) for record in records):
@@ -168,7 +168,7 @@ def _flatten(record: dict[str, Any], within: str = "") -> Iterator[tuple[str, An
 
 
 def _check_unpacked(path: Path) -> None:
-    """Raise where a packed file holds too much, by what it says and, where that may be a lie, by unpacking it."""
+    """Raise if a compressed file is too large, by its header and, since that may be wrong, by unpacking it."""
     most, total = _most_bytes(), 0
     with zipfile.ZipFile(path) as packed:
         members = packed.infolist()
@@ -184,7 +184,7 @@ def _check_unpacked(path: Path) -> None:
 
 
 def _read_database(path: Path, sql: str | None) -> Any:
-    """What a query of SQLite or DuckDB gives; nothing can be written by it."""
+    """The result of a query of SQLite or DuckDB, which cannot write anything."""
     with path.open("rb") as file:
         is_sqlite = file.read(16) == b"SQLite format 3\0"
     table = _query_sqlite(path, sql) if is_sqlite else _query_duckdb(path, sql)
@@ -193,7 +193,7 @@ def _read_database(path: Path, sql: str | None) -> Any:
 
 
 def _only_table(path: Path, tables: list[str]) -> str:
-    """The query of all rows of the only table there is."""
+    """A query for all rows of the only table."""
     if len(tables) != 1:
         found = f"has the tables {quoted(tables)}" if tables else "has no tables"
         raise InputError(f"{path} {found}: say what to read, {option('sql', 'SELECT … FROM …')}.")
@@ -204,9 +204,9 @@ def _only_table(path: Path, tables: list[str]) -> str:
 def _query_sqlite(path: Path, sql: str | None) -> Any:
     connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
     try:
-        # Read-only is the file alone: ATTACH and VACUUM INTO would make others.
+        # Read-only mode protects this file alone: ATTACH and VACUUM INTO could create others.
         connection.set_authorizer(_allow_reading)
-        # So that Ctrl-C is heeded while a query runs.
+        # So that Ctrl-C is handled while a query runs.
         connection.set_progress_handler(lambda: 0, 1_000_000)
         listed = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite_%'"
         sql = sql or _only_table(path, [name for (name,) in connection.execute(listed)])
@@ -218,7 +218,7 @@ def _query_sqlite(path: Path, sql: str | None) -> Any:
         rows: list[Any] = []
         while some := cursor.fetchmany(_VALUES_AT_ONCE // len(names) + 1):
             rows += some
-            # A query, or a view of the file, may have rows without end.
+            # A query, or a view in the file, may return rows without end.
             needed = _BYTES_OF_A_VALUE * len(rows) * len(names)
             check_room(f"{path}: the first {len(rows):,} rows of {sql!r}", needed, "ask for fewer, LIMIT …")
         columns = list(zip(*rows, strict=True)) or [()] * len(names)
@@ -230,7 +230,7 @@ def _query_sqlite(path: Path, sql: str | None) -> Any:
 
 
 def _allow_reading(action: int, _: str | None, name: str | None, *where: str | None) -> int:
-    """Whether a query of SQLite may do this, of which ``name`` is the function where it calls one."""
+    """Authorise an action of an SQLite query; ``name`` is the function if it calls one."""
     reads = action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE)
     calls = action == sqlite3.SQLITE_FUNCTION and (name or "").lower() != "load_extension"
     return sqlite3.SQLITE_OK if reads or calls else sqlite3.SQLITE_DENY
@@ -258,7 +258,7 @@ def _query_duckdb(path: Path, sql: str | None) -> Any:
 
 
 def _as_column(values: list[Any]) -> Any:
-    """An Arrow column; whole numbers that are stored as others are whole again, and what is mixed is text."""
+    """An Arrow column; integers that are stored as floats become integers, and mixed types become text."""
     values = [None if value != value else value for value in values]
     if all(value is None or (type(value) is float and value.is_integer() and abs(value) < 2**53) for value in values):
         values = [None if value is None else int(value) for value in values]

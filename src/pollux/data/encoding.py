@@ -1,4 +1,4 @@
-"""From rows as a file has them to the numbers a model reads: plain data, so it lives in model files. Without torch."""
+"""Encodings from raw rows to the numbers that a model reads: plain data, stored in model files. Without torch."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ from pollux.progress import track
 
 Matrix = NDArray[np.float32]
 MOST_VALUES = 20
-"""Text, and whole numbers that are classes, have at most so many different values."""
+"""Maximum number of different values of text, and of integers that are classes."""
 
 
 class UnseenValues(Counter[str]):
-    """How many values of text columns training has not seen, and the first of them, by column."""
+    """Counts of values of text columns that were not in the training data, and the first of them, by column."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class UnseenValues(Counter[str]):
         self.examples[name] = dict.fromkeys(list(known)[:_MOST_EXAMPLES])
 
     def describe(self, name: str) -> str:
-        """What to say of a column, without an end."""
+        """A phrase about a column, without a full stop."""
         shown = ", ".join(map(repr, self.examples[name]))
         return f"{self[name]:,} values of column {name!r} were not seen in training, such as {shown}"
 
@@ -70,9 +70,9 @@ class UnseenWarning(UserWarning):
 
 
 class Feature(NamedTuple):
-    """A column of numbers as people read it: of text and of seasons whether a row has the ``value``.
+    """A readable column of numbers: for text and seasons, whether a row has the ``value``.
 
-    ``source`` is the column of the table that it stems from, which may have another name. Dates are in years.
+    ``source`` is the column of the table that it comes from, which may have another name. Dates are in years.
     """
 
     source: str
@@ -87,11 +87,11 @@ class Feature(NamedTuple):
 
 
 class Encoding(ABC):
-    """How rows of a table, an array or images become the samples that a model reads.
+    """How rows of a table, an array or images are encoded as samples for a model.
 
-    ``missing`` says what is done with rows that lack values: they are refused ("error"), filled in with means of
-    training ("mean"), or left out by whoever encodes ("drop"). ``identifiers`` are columns that name rows, and
-    ``left_out`` gives the reasons why others are not read.
+    ``missing`` says how rows with missing values are handled: refused ("error"), filled with the means of the training
+    ("mean"), or left out by the caller ("drop"). ``identifiers`` are columns that identify rows, and ``left_out`` gives
+    the reasons why other columns are not used.
     """
 
     missing: str
@@ -101,88 +101,88 @@ class Encoding(ABC):
     @property
     @abstractmethod
     def encoded_shape(self) -> tuple[int, ...]:
-        """Of one sample: (d,), or (C, H, W)."""
+        """Shape of one sample: (d,), or (C, H, W)."""
 
     @property
     @abstractmethod
     def names(self) -> list[str]:
-        """The columns that are read, by their names or numbers; images have none."""
+        """The columns that are used, by name or number; images have none."""
 
     @property
     @abstractmethod
     def feature_names(self) -> list[str]:
-        """The d features that the model sees; images have none."""
+        """Names of the d features of the model; images have none."""
 
     @property
     @abstractmethod
     def scales(self) -> tuple[float, ...]:
-        """What columns of numbers, or channels, are divided by."""
+        """Scales by which columns of numbers, or channels, are divided."""
 
     @property
     @abstractmethod
     def means(self) -> tuple[float, ...]:
-        """What is subtracted from them before."""
+        """Means that are subtracted from them before."""
 
     @property
     def shares(self) -> frozenset[str]:
-        """The features that are zeros and ones."""
+        """The features that only hold zeros and ones."""
         return frozenset()
 
     def looks_embedded(self, samples: Matrix) -> bool:
-        """Whether some samples are vectors of an encoder: by the columns that they were read from, or their lengths."""
+        """Whether samples are vectors of an encoder, judged by their columns or by their lengths."""
         is_vector = bool(self.names) and all(VECTOR.fullmatch(name) for name in self.names)
         return is_vector or looks_embedded(self.decode_numbers(samples))
 
     def decode_numbers(self, encoded: NDArray[Any]) -> NDArray[np.float64]:
-        """Encoded rows (n, d) as they were read; those of other columns than numbers, (n, 0)."""
+        """Decode rows (n, d) to their original numbers; (n, 0) if not all columns are numbers."""
         encoded = encoded.astype(np.float64)
         means, scales = (np.asarray(values, dtype=np.float64) for values in (self.means, self.scales))
         return encoded * scales + means if len(scales) == encoded.shape[1] else encoded[:, :0]
 
     @abstractmethod
     def encode(self, rows: Any, unseen: UnseenValues | None = None) -> Matrix:
-        """(n, *encoded_shape) from n rows: a data frame or an Arrow table, or an array as it was in the file.
+        """Encode n rows as (n, *encoded_shape): a data frame or an Arrow table, or an array as it was in the file.
 
-        Values of text columns that training has not seen are counted in ``unseen``, by column; or else warned of.
+        Unseen values of text columns are counted in ``unseen``, by column; without it they are warned about.
         """
 
     @abstractmethod
     def complete(self, rows: Any) -> NDArray[np.bool_]:
-        """Which of the n rows lack nothing, (n,)."""
+        """Mask (n,) of the rows without missing values."""
 
     @abstractmethod
     def count_empty(self, rows: Any) -> int:
-        """How many of the rows lack everything, so that nothing but gaps is filled."""
+        """Number of rows in which all values are missing."""
 
     @abstractmethod
     def readable(self, rows: Any) -> tuple[NDArray[np.float64], tuple[Feature, ...]]:
-        """(n, p) in the units of the rows, NaN where a value is missing, and what the p columns are; not of images."""
+        """Columns (n, p) in the units of the rows, NaN for missing values, and their features; not for images."""
 
     def with_missing(self, missing: str) -> Encoding:
-        """The same with another treatment of rows that lack values."""
+        """The same encoding with another treatment of missing values."""
         changed: Encoding = replace(cast("Any", self), missing=missing)
         return changed
 
     def after(self, earlier: Encoding) -> Encoding:
-        """The same with what was decided of columns earlier, when these were looked at in all rows."""
+        """The same encoding with the decisions of an earlier one, which had seen all rows."""
         return replace(cast("Any", self), left_out={**earlier.left_out, **self.left_out})  # type: ignore[no-any-return]
 
     @property
     @abstractmethod
     def decisions(self) -> Decisions:
-        """What became of each column; images have none."""
+        """The decision about each column; images have none."""
 
     def _decisions_left_out(self) -> list[Decision]:
         kinds = dict.fromkeys(self.identifiers, "id")
         return [Decision(name, kinds.get(name, ""), False, reason) for name, reason in self.left_out.items()]
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data, for a model file."""
+        """Plain data for a model file."""
         return {"kind": _KINDS[type(self)], **msgspec.to_builtins(self, enc_hook=operator.methodcaller("item"))}
 
     @staticmethod
     def from_json(description: Any, source: str | Path = "encoding") -> Encoding:
-        """The encoding in a model file, which is the ``source`` in messages; an InputError where it is not one."""
+        """The encoding in a model file, which messages call ``source``; an InputError if it is invalid."""
         kind = description.get("kind") if isinstance(description, dict) else None
         for encoding, name in _KINDS.items():
             if name == kind:
@@ -195,10 +195,10 @@ class Encoding(ABC):
 
 
 class Number(msgspec.Struct, frozen=True, tag="number", tag_field="kind"):
-    """A column x of numbers, encoded as (x − mean) / scale; a missing value is read as ``fill``, or else the mean.
+    """A column x of numbers, encoded as (x − mean) / scale; a missing value is replaced by ``fill``, or else the mean.
 
-    ``decimal`` says that it is text, as people write numbers, with this before a fraction; ``unit`` is what stands
-    beside them. Another unit is an error, and so is text that is not a number, or with ``coerce`` a missing value.
+    ``decimal`` is the decimal separator if the column is text; ``unit`` is the unit written beside the numbers. Another
+    unit is an error, and so is text that is not a number; with ``coerce`` it counts as missing.
     """
 
     name: str
@@ -211,7 +211,7 @@ class Number(msgspec.Struct, frozen=True, tag="number", tag_field="kind"):
 
     @property
     def filled(self) -> float:
-        """What a missing value is encoded as."""
+        """The encoding of a missing value."""
         return 0.0 if self.fill is None else (self.fill - self.mean) / self.scale
 
     @property
@@ -219,7 +219,7 @@ class Number(msgspec.Struct, frozen=True, tag="number", tag_field="kind"):
         return [self.name]
 
     def read(self, values: Any) -> NDArray[np.float64]:
-        """The numbers of an Arrow column, (n,); NaN where one is missing."""
+        """The numbers of an Arrow column, (n,); NaN for missing values."""
         if not self.decimal or kind_of(values.type) != "text":
             return as_numbers(self.name, values)
         numbers, units = written_numbers(as_text(values), self.decimal)
@@ -239,7 +239,7 @@ class Number(msgspec.Struct, frozen=True, tag="number", tag_field="kind"):
         return numbers
 
     def encode(self, values: Any, out: Matrix) -> tuple[int, int]:
-        """Write the column into ``out`` (n, 1), and count its values that are missing, and those unseen."""
+        """Write the column to ``out`` (n, 1), and return the numbers of missing and of unseen values."""
         numbers = self.read(values)
         with np.errstate(over="ignore", invalid="ignore"):
             out[:, 0] = (numbers - self.mean) / self.scale
@@ -260,13 +260,13 @@ class Number(msgspec.Struct, frozen=True, tag="number", tag_field="kind"):
 
 
 class Category(msgspec.Struct, frozen=True, tag="category", tag_field="kind"):
-    """A column of text, encoded as zeros and a one at its value; a missing value as the shares of the values.
+    """A column of text, one-hot encoded; a missing value is encoded as the shares of the values.
 
-    With a ``scale`` the shares are subtracted and the rest divided by it, so that the column counts as one of numbers
-    does. A ``single`` column of two values is one feature, of the second value; with ``other`` the last feature is of
-    all values that are not listed, and the last share is theirs. Else a value that training has not seen is encoded as
-    zeros alone. ``boolean`` and ``number`` say that the column holds true and false, or numbers that are names; 3 and
-    3.0 are the same one.
+    With a ``scale`` the shares are subtracted and the difference is divided by it, so that the column counts as much as
+    one of numbers. A ``single`` column of two values is one feature, that of the second value; with ``other`` the last
+    feature is for all values that are not listed, with the last share. Without it an unseen value is encoded as
+    zeros. ``boolean`` and ``number`` say that the column holds true and false, or numbers that are names; 3 and
+    3.0 are then equal.
     """
 
     name: str
@@ -293,7 +293,7 @@ class Category(msgspec.Struct, frozen=True, tag="category", tag_field="kind"):
 
     @property
     def codes(self) -> NDArray[np.float64]:
-        """(v + 2, width): how each of the v values is encoded, one that is not known, and one that is missing."""
+        """Codes (v + 2, width) of the v values, of an unknown value, and of a missing one."""
         v, shares = len(self.values), np.array(self.shares)
         rows = np.zeros((v + 2, len(shares)))
         rows[:v, :v] = np.eye(v)
@@ -301,13 +301,13 @@ class Category(msgspec.Struct, frozen=True, tag="category", tag_field="kind"):
         if self.other:
             rows[v, v] = 1.0
         if self.single:
-            # What is neither of two values tells nothing.
+            # An unknown value of a column of two values is treated as missing.
             rows[v] = shares
             rows, shares = rows[:, 1:], shares[1:]
         return rows if self.scale is None else (rows - shares) / self.scale
 
     def encode(self, values: Any, out: Matrix) -> tuple[int, int]:
-        """Write the column into ``out`` (n, values), and count its values that are missing, and those unseen."""
+        """Write the column to ``out`` (n, values), and return the numbers of missing and of unseen values."""
         absent, position = is_missing(values), self._positions(values)
         unknown = np.isnan(position) & ~absent
         v = len(self.values)
@@ -315,7 +315,7 @@ class Category(msgspec.Struct, frozen=True, tag="category", tag_field="kind"):
         return int(absent.sum()), 0 if self.other else int(unknown.sum())
 
     def unseen(self, values: Any) -> list[str]:
-        """Some of the values that training has not seen."""
+        """Some of the values that were not in the training data."""
         unknown = np.isnan(self._positions(values)) & ~is_missing(values)
         some = plain(values).take(np.flatnonzero(unknown)[:_ROWS_OF_EXAMPLES])
         return list(dict.fromkeys(str(value) for value in some.to_pylist()))[:_MOST_EXAMPLES]
@@ -336,7 +336,7 @@ class Category(msgspec.Struct, frozen=True, tag="category", tag_field="kind"):
         return is_missing(values)
 
     def _positions(self, values: Any) -> NDArray[np.float64]:
-        """Which of the column's values each is, (n,); NaN where it is not one of them."""
+        """The index (n,) of each value among those of the column; NaN if it is not one of them."""
         pa = pyarrow_library()
         import pyarrow.compute as pc
 
@@ -351,10 +351,10 @@ class Category(msgspec.Struct, frozen=True, tag="category", tag_field="kind"):
 
 
 class Date(msgspec.Struct, frozen=True, tag="date", tag_field="kind"):
-    """A column of points in time, of which some ``facets`` are features: the year, and what comes again.
+    """A column of times, whose ``facets`` are features: the year, and phases of cycles.
 
-    Where in a cycle a time lies is two features, a cosine and a sine. Each is encoded as (x − mean) / scale; a missing
-    value is read as ``fill``, or else the mean. ``form`` is how text is written, see :data:`spellings.DATES`.
+    The phase of a cycle is two features, a cosine and a sine. Each is encoded as (x − mean) / scale; a missing value is
+    replaced by ``fill``, or else the mean. ``form`` is the notation of text, see :data:`spellings.DATES`.
     """
 
     name: str
@@ -375,7 +375,7 @@ class Date(msgspec.Struct, frozen=True, tag="date", tag_field="kind"):
         return [f"{self.name}: {part}" for facet in self.facets for part in FACETS[facet]]
 
     def read(self, values: Any) -> NDArray[np.float64]:
-        """The times of an Arrow column, (n,), in seconds since 1970 began; NaN where one is missing."""
+        """The times of an Arrow column, (n,), in seconds since the start of 1970; NaN for missing values."""
         times = read_times(values, self.form, self.name)
         strange = np.isnan(times) & ~is_missing(values)
         if strange.any() and not self.coerce:
@@ -388,7 +388,7 @@ class Date(msgspec.Struct, frozen=True, tag="date", tag_field="kind"):
         return times
 
     def encode(self, values: Any, out: Matrix) -> tuple[int, int]:
-        """Write the column into ``out`` (n, features), and count its values that are missing, and those unseen."""
+        """Write the column to ``out`` (n, features), and return the numbers of missing and of unseen values."""
         facets, mean, scale = facets_of(self.read(values), self.facets), np.array(self.mean), np.array(self.scale)
         absent = np.isnan(facets[:, 0])
         facets[absent] = self.mean if self.fill is None else self.fill
@@ -436,20 +436,20 @@ FACETS = {
     "weekday": ("weekend", "early week"),
     "time of day": ("night", "morning"),
 }
-"""What is read of points in time: the year with its fraction, or where in a cycle they lie, as cosine and sine."""
+"""Facets of times: the year with its fraction, or the phase of a cycle, as cosine and sine."""
 
 PARTS = {
     "season": ("December to February", "March to May", "June to August", "September to November"),
     "weekday": ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"),
 }
-"""What people call the parts of cycles."""
+"""Names of the parts of cycles."""
 
 BEGINNINGS = {"weekday": 3 * DAY}
-"""Where cycles begin, in seconds: with Sunday, 1970-01-04; else with 1970."""
+"""Origins of cycles, in seconds: Sunday, 1970-01-04, for weeks; else the start of 1970."""
 
 
 def facets_of(times: NDArray[np.float64], facets: Sequence[str]) -> NDArray[np.float64]:
-    """(n, features) of points in time (n,) in seconds since 1970 began."""
+    """Facets (n, features) of times (n,) in seconds since the start of 1970."""
     columns = []
     for facet in facets:
         if facet == "year":
@@ -462,7 +462,7 @@ def facets_of(times: NDArray[np.float64], facets: Sequence[str]) -> NDArray[np.f
 
 @dataclass(frozen=True)
 class Decision:
-    """What became of a column: what it is taken for, whether the model reads it, and why or how."""
+    """The decision about a column: its kind, whether the model uses it, and why or how."""
 
     name: str
     kind: str
@@ -471,7 +471,7 @@ class Decision:
 
 
 class Decisions(tuple[Decision, ...]):
-    """What became of each column of a table; printed, it is a table of its own."""
+    """The decisions about all columns of a table; printed as a table."""
 
     def __str__(self) -> str:
         return "\n".join(self.lines(len(self)))
@@ -479,10 +479,10 @@ class Decisions(tuple[Decision, ...]):
     __repr__ = __str__
 
     def lines(self, most: int) -> list[str]:
-        """A heading, and a line for each column; one for several that are numbered and treated alike.
+        """A heading, and a line for each column; numbered columns that are treated alike share one.
 
-        Of more lines than ``most``, numbered columns share one wherever they stand, those of columns that may be known
-        classes come first, then those that are not treated as most are.
+        If there are more than ``most`` lines, numbered columns share one wherever they stand, columns that may be known
+        classes come first, then those that are treated differently from most.
         """
 
         def treatment(each: Decision) -> tuple[str, str, str]:
@@ -514,7 +514,7 @@ class Decisions(tuple[Decision, ...]):
 
 _WIDEST_NAME, _FEWEST_ALIKE = 32, 6
 LIKE_A_CLASS = "is called like a known class"
-"""Said of a column that the model reads, though the clusters may be meant to be compared with it."""
+"""A note on a column that the model uses, though it may be the one to compare clusters with."""
 _NAMES_CLASSES = re.compile(
     r"(known_?|true_?)?(class|label|target)([_ ]?(label|name))?|outcome|y|diagnosis|survived|tumou?r", re.I
 )
@@ -522,7 +522,7 @@ _NUMBER_OF_COLUMN = re.compile(r"\d+(?=\]?$)")
 
 
 def warn_of_class(name: str, low: float, high: float) -> str:
-    """What to say of a column that is called like a known class, if its numbers are as few as these; else ""."""
+    """A note on a column that is named like a class, if its numbers have so small a range; else ""."""
     is_like_one = _NAMES_CLASSES.fullmatch(name.strip()) and float(low).is_integer() and float(high).is_integer()
     if not is_like_one or not high - low < MOST_VALUES:
         return ""
@@ -539,7 +539,7 @@ def _shortened(name: str) -> str:
 
 
 def readable_names(names: Sequence[str]) -> list[str]:
-    """Names of features for people: those of an array are numbers."""
+    """Readable names of features: those of an array are numbers."""
     return [f"column {name}" if name.isdigit() else name for name in names]
 
 
@@ -549,14 +549,14 @@ KIND_NAMES = {Number: "number", Category: "text", Date: "date"}
 
 @dataclass(frozen=True)
 class TableEncoding(Encoding):
-    """The columns of a table that a model reads, in its order, and those that it does not."""
+    """The columns of a table that a model uses, in order, and those that it does not."""
 
     columns: tuple[ColumnEncoding, ...]
     missing: str = "error"
     identifiers: tuple[str, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
     listed: tuple[Decision, ...] = ()
-    """What became of all columns, in the order of the table; older files lack it."""
+    """The decisions about all columns, in the order of the table; older files lack it."""
 
     def __post_init__(self) -> None:
         self._check_missing()
@@ -645,7 +645,7 @@ class TableEncoding(Encoding):
         if isinstance(rows, np.ndarray) and rows.ndim == 2:
             vectors = [each.name for each in self.decisions if VECTOR.fullmatch(each.name)]
             if set(self.names) <= set(vectors):
-                # As an encoder gives them: those of the column that holds vectors.
+                # An array of an encoder: the entries of a column of vectors.
                 if rows.shape[1] != len(vectors):
                     has = f"{len(vectors)} numbers, and these have {rows.shape[1]}"
                     raise InputError(f"The model reads vectors of {has}.")
@@ -655,7 +655,7 @@ class TableEncoding(Encoding):
         return table.select(self.names)
 
     def check_names(self, names: Sequence[str]) -> None:
-        """Raise an InputError that names the columns that are read and not among these."""
+        """Raise an InputError that names the columns that are used but missing from ``names``."""
         there = set(names)
         absent = [name for name in self.names if name not in there]
         if absent and (vector := VECTOR.fullmatch(absent[0])) and {vector[1], f"{vector[1]}[0]"} & there:
@@ -666,7 +666,7 @@ class TableEncoding(Encoding):
         if absent:
             raise InputError(
                 f"The model reads columns that are not there: {quoted(absent)}."
-                # One that it reads already is not another's new name.
+                # A column that is used already cannot be a renamed one.
                 f"{did_you_mean(absent[0], [name for name in names if name not in self.names])} "
                 f"There are: {quoted(names)}."
             )
@@ -676,8 +676,8 @@ class TableEncoding(Encoding):
 class ArrayEncoding(Encoding):
     """Rows (n, d), or images (n, C, H, W), encoded as (x − mean) / scale: by column, or by channel.
 
-    ``kept`` are the columns of rows that are used; those that never vary are not. A missing value is read as ``fill``,
-    or else the mean. ``columns`` are the names of all d columns, where there are any.
+    ``kept`` are the columns of rows that are used; constant ones are not. A missing value is replaced by ``fill``, or
+    else the mean. ``columns`` are the names of all d columns, if there are any.
     """
 
     shape: tuple[Size, ...]
@@ -728,7 +728,7 @@ class ArrayEncoding(Encoding):
         return len(self.shape) == 3
 
     def by_column(self, values: Sequence[float]) -> NDArray[np.float64]:
-        """Numbers of columns or channels in a shape that goes with samples."""
+        """Values of columns or channels, shaped to broadcast with samples."""
         return np.asarray(values, dtype=np.float64).reshape(-1, *([1] * (len(self.shape) - 1)))
 
     @property
@@ -790,7 +790,7 @@ _KINDS: dict[type[Encoding], str] = {TableEncoding: "table", ArrayEncoding: "arr
 
 
 def _check_finite(X: Matrix, names: Sequence[str]) -> None:
-    # A sum is not finite where an entry is not, and needs no memory.
+    # The sum is not finite if an entry is not, and needs no memory.
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(X.sum(dtype=np.float64)):
             return
@@ -801,13 +801,13 @@ def _check_finite(X: Matrix, names: Sequence[str]) -> None:
 
 
 def say_empty(count: int) -> str:
-    """What is wrong with the clusters of rows that lack everything."""
+    """A sentence about the clusters of rows without any values."""
     rows = "1 row has" if count == 1 else f"{count:,} rows have"
     return f"{rows} no value in any column that the model reads: the cluster is that of an average row, a guess"
 
 
 def describe_missing(lacking: Mapping[str, int], n: int) -> str:
-    """What to say of columns that lack values."""
+    """A phrase about columns with missing values."""
     columns = ", ".join(f"{name!r} ({count:,})" for name, count in lacking.items())
     mean = option("missing", "mean", group="Scaling")
     others = advised("drop such rows", f"leave such rows out ({option('missing', 'drop')})")

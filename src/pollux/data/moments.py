@@ -1,4 +1,4 @@
-"""Moments of features whose samples are seen in parts, and the units that features are scaled to. Without torch."""
+"""Moments of features, merged over parts of the samples, and scaling units of features. Without torch."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from numpy.typing import NDArray
 _Numbers = NDArray[np.float64]
 
 _PART_BYTES = 32_000_000
-# Ranges that differ by less are those of features of one kind, such as pixels.
+# Features whose ranges differ by a smaller factor are of one kind, such as pixels.
 _ALIKE = 3.0
-# Of fewer features, one whose range is so many times smaller has another unit; of many pixels some hardly vary.
+# With few features, one whose range is this many times smaller has another unit; of many pixels some hardly vary.
 _OTHER_UNIT, _MANY = 1_000.0, 64
 _NEARLY_CONSTANT = 1e-12
-# Of embeddings: how many rows show what they are, and how near to one their lengths are.
+# For embeddings: the minimum number of rows to decide, and the tolerance for their lengths.
 _FEWEST_EMBEDDED, _UNIT_LENGTH = 20, 1e-2
 
 
 def parts_of(array: Any) -> Iterator[slice]:
-    """Slices of the samples of an array (n, …) that take a bounded memory each as float64."""
+    """Slices of the samples of an array (n, …) with bounded memory each as float64."""
     rows = max(1, _PART_BYTES // (8 * max(1, prod(array.shape[1:]))))
     return (slice(first, first + rows) for first in range(0, len(array), rows))
 
 
 @dataclass(frozen=True)
 class Moments:
-    """Of each feature, in the shape of a sample: the weight of its values, their mean, sum of squares and range.
+    """Total weight, mean, sum of squares, minimum and maximum of the values of each feature, in the shape of a sample.
 
-    ``square`` is the weighted sum of squared deviations from the mean, ``low`` and ``high`` are the least and the
-    greatest value. A feature without any value has weight and mean 0, and low > high.
+    ``square`` is the weighted sum of squared deviations from the mean, ``low`` and ``high`` are minimum and maximum. A
+    feature without any value has weight and mean 0, and low > high.
     """
 
     weight: _Numbers
@@ -44,7 +44,7 @@ class Moments:
 
     @classmethod
     def of(cls, values: _Numbers, sample_weight: _Numbers | None = None) -> Moments:
-        """Moments of samples (n, …), NaN where a value is missing; ``sample_weight`` is (n,)."""
+        """Moments of samples (n, …), NaN for missing values; ``sample_weight`` is (n,)."""
         n, shape = len(values), values.shape[1:]
         missing = np.isnan(values)
         has_gaps = bool(missing.any())
@@ -60,7 +60,7 @@ class Moments:
             deviation = values - mean
             if has_gaps:
                 deviation[missing] = 0.0
-            # The second look takes out what rounding left in the first.
+            # A second pass corrects the rounding error of the mean.
             error = np.sum(deviation if share is None else deviation * share, 0) / _or_one(weight)
             mean = mean + error
             if share is not None:
@@ -74,12 +74,12 @@ class Moments:
 
     @classmethod
     def empty(cls, shape: tuple[int, ...]) -> Moments:
-        """Those of no samples."""
+        """Moments of no samples."""
         return cls.of(np.empty((0, *shape)))
 
     @classmethod
     def joined(cls, parts: Sequence[Moments]) -> Moments:
-        """Those of features (d,) of several sets of features, one after the other."""
+        """Concatenate the moments of several sets of features, to features (d,)."""
         each = zip(*((part.weight, part.mean, part.square, part.low, part.high) for part in parts), strict=True)
         return cls(*(np.concatenate(values) for values in each))
 
@@ -96,7 +96,7 @@ class Moments:
         return Moments(weight, _between(mean, low, high, weight), square, low, high)
 
     def pooled(self, groups: int) -> Moments:
-        """Moments of the values of features that follow each other taken together, in so many groups of equal size."""
+        """Moments of consecutive features pooled in ``groups`` groups of equal size."""
         weight, mean, square, low, high = (
             values.reshape(groups, -1) for values in (self.weight, self.mean, self.square, self.low, self.high)
         )
@@ -112,17 +112,17 @@ class Moments:
 
     @property
     def variance(self) -> _Numbers:
-        """Of n, not n − 1; 0 where there are no values."""
+        """Variance with divisor n, not n − 1; 0 without values."""
         return self.square / _or_one(self.weight)
 
     @property
     def deviation(self) -> _Numbers:
-        """The standard deviation; 0 where there are no values."""
+        """The standard deviation; 0 without values."""
         return np.sqrt(self.variance)
 
     @property
     def range(self) -> _Numbers:
-        """From the least to the greatest value; not finite where there are none."""
+        """Maximum minus minimum; not finite without values."""
         with np.errstate(over="ignore", invalid="ignore"):
             return self.high - self.low
 
@@ -133,25 +133,25 @@ class Moments:
         ranges = np.sort(ranges[(ranges > 0) & np.isfinite(ranges)])
         if 0 < len(ranges) < _MANY and _OTHER_UNIT * ranges[0] < ranges[-1]:
             return False
-        # The median is the lower of two values in the middle.
+        # The lower median.
         return not len(ranges) or bool(ranges[-1] <= _ALIKE * ranges[(len(ranges) - 1) // 2])
 
 
 def _or_one(weight: _Numbers) -> _Numbers:
-    """What to divide by; one where it is zero."""
+    """The weight as a divisor; one if it is zero."""
     return np.where(weight > 0, weight, 1.0)
 
 
 def _between(mean: _Numbers, low: _Numbers, high: _Numbers, weight: _Numbers) -> _Numbers:
-    """The mean of a constant feature is its value, whatever rounding says."""
+    """The mean clipped to the range: that of a constant feature is its value, without rounding error."""
     return np.where(weight > 0, np.maximum(np.minimum(mean, high), low), mean)
 
 
 def looks_embedded(values: Any) -> bool:
-    """Whether some samples (n, d) look like the vectors of an encoder: all have length one, but for those of nothing.
+    """Whether samples (n, d) look like vectors of an encoder: all have length one, except zero vectors.
 
-    An empty text has a vector of zeros. Vectors of other lengths look like a table of standardised columns, of which
-    the length of a row tells something.
+    An empty text has a zero vector. Vectors of other lengths look like a table of standardised columns, in which the
+    length of a row is informative.
     """
     values = np.asarray(values, dtype=np.float64)
     lengths = np.linalg.norm(values, axis=1) if values.size and np.isfinite(values).all() else np.empty(0)
@@ -160,7 +160,7 @@ def looks_embedded(values: Any) -> bool:
 
 
 class Units(NamedTuple):
-    """x becomes (x − centre) / scale, and a missing x is read as ``fill``; each in the shape of a sample, or ()."""
+    """x is mapped to (x − centre) / scale, and a missing x is replaced by ``fill``; in the shape of a sample, or ()."""
 
     centre: _Numbers
     scale: _Numbers
@@ -168,18 +168,18 @@ class Units(NamedTuple):
 
 
 def learn_units(moments: Moments, scaling: str, *, within: Moments | None = None) -> Units:
-    """The units of features of these moments: one rule for arrays, table columns, files and streams.
+    """Learn the units of features from their moments: one rule for arrays, table columns, files and streams.
 
     Parameters
     ----------
     moments : Moments
-        Of the features that are centred, and scaled where each has its own scale.
+        Moments of the features that are centred, and scaled if each has its own scale.
     scaling : {"none", "auto", "standard", "global"}
         Each feature to mean zero and variance one ("standard"), or all by one number, so that their mean variance is
-        one ("global"). "auto": "global" where the ranges of features are alike, as those of pixels are, else
-        "standard". "none": values as they are; only their gaps are filled, by the means.
+        one ("global"). "auto": "global" if the ranges of features are alike, as those of pixels are, else
+        "standard". "none": values are not scaled; only missing ones are filled, by the means.
     within : Moments, optional
-        Of the features whose mean variance "global" makes one, where these are others: pixels of a channel.
+        Moments of the features whose mean variance "global" makes one, if these are others: pixels of a channel.
     """
     if scaling == "none":
         return Units(np.zeros_like(moments.mean), np.ones(()), moments.mean)
@@ -187,11 +187,11 @@ def learn_units(moments: Moments, scaling: str, *, within: Moments | None = None
         scaling = "global" if moments.ranges_are_alike else "standard"
     if scaling == "global":
         deviation = (within or moments).deviation
-        # Of unit size, squares can be summed whatever the units; 1 where nothing varies.
+        # Scaled to unit size, so that squares do not overflow; 1 if nothing varies.
         largest = float(deviation.max(initial=0.0))
         scale = largest * float(np.sqrt(np.square(deviation / largest).mean())) if largest > 0 else 1.0
         return Units(moments.mean, np.asarray(scale), moments.mean)
     deviation = moments.deviation
-    # Rounding leaves a constant feature with a variance near zero.
+    # Rounding gives a constant feature a variance near zero.
     is_constant = deviation <= _NEARLY_CONSTANT * np.maximum(np.abs(moments.low), np.abs(moments.high))
     return Units(moments.mean, np.where(is_constant, 1.0, deviation), moments.mean)

@@ -1,4 +1,4 @@
-"""Samples, a batch at a time, whatever they are stored in."""
+"""Samples as batches of tensors, whatever they are stored in."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from torch import Tensor
 from pollux.data.moments import Moments
 
 _PART_ELEMENTS = 10_000_000
-# Types whose numbers float32 cannot hold.
+# Types that may hold numbers which float32 cannot represent.
 _WIDE = (torch.float64, torch.int64, torch.int32)
 
 
 class Several:
-    """Several inputs of a network that belong together: arrays or tensors (n, …), by position or by name.
+    """Several inputs of a network for the same samples: arrays or tensors (n, …), by position or by name.
 
-    ``len``, ``[…]`` and ``split`` are those of the n samples. The shape is (n, shape of each), with the names.
+    ``len``, ``[…]`` and ``split`` act on the n samples. The shape is (n, shape of each), with the names.
     """
 
     def __init__(self, parts: Mapping[Any, Any], is_named: bool) -> None:
@@ -35,7 +35,7 @@ class Several:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The widest floating-point type of them."""
+        """The widest floating-point type among them."""
         found = [part.dtype for part in self.parts.values() if part.dtype.kind == "f"]
         return np.result_type(np.float32, *found)
 
@@ -55,14 +55,14 @@ class Several:
 
     @staticmethod
     def joined(parts: Sequence[Several]) -> Several:
-        """Samples (n, …) that follow each other, in arrays, as one."""
+        """Concatenate samples (n, …), as arrays."""
         names = parts[0].parts
         return Several(
             {name: np.concatenate([part.parts[name] for part in parts]) for name in names}, parts[0].is_named
         )
 
     def pass_to(self, function: Callable[..., Any]) -> Any:
-        """What a function of these inputs returns."""
+        """Call a function with these inputs."""
         return function(**self.parts) if self.is_named else function(*self.parts.values())
 
 
@@ -70,9 +70,9 @@ class Rows:
     """The n samples of X as tensors: ``rows[index]`` is (b, …), in one dtype and on one device.
 
     X is an array, a memory map, a scipy sparse matrix or a tensor; it is neither copied nor converted as a
-    whole, only the rows that are asked for. ``prepare`` is a map (b, …) → (b, …) that these go through.
-    ``sample_weight`` are weights (n,) for who asks for them. ``known`` is a place for what is worked out about all
-    samples, such as their neighbours.
+    whole, only the rows that are requested. ``prepare`` is a map (b, …) → (b, …) that is applied to these.
+    ``sample_weight`` are optional weights (n,). ``known`` caches what is computed about all samples, such as their
+    neighbours.
     """
 
     def __init__(
@@ -107,10 +107,10 @@ class Rows:
         return tuple(self[torch.arange(min(1, len(self)))].shape[1:])
 
     def __getitem__(self, index: Tensor) -> Tensor:
-        # The model and the geometry ask for the same batch, one after the other.
+        # The model and the geometry request the same batch, one after the other.
         if self._last is not None and self._last[0] is index:
             _, batch, versions = self._last
-            # Unless one of them was written to since.
+            # Unless one of them was modified since.
             if (index._version, batch._version) == versions:
                 return batch
         if isinstance(self._source, Tensor):
@@ -118,34 +118,34 @@ class Rows:
         else:
             batch = torch.from_numpy(self._source[index.numpy()].toarray())
         if self._prepare is not None:
-            # Before digits are dropped: of values far from zero, those distinguish them.
+            # Before rounding to ``dtype``: values far from zero differ in their last digits.
             batch = self._prepare(batch.to(torch.float64 if batch.dtype in _WIDE else self.dtype))
         batch = batch.to(self.device, self.dtype)
-        # Tensors made in inference mode do not count what is written to them.
+        # Tensors made in inference mode have no version counter.
         if not (index.is_inference() or batch.is_inference()):
             self._last = (index, batch, (index._version, batch._version))
         return batch
 
     def flat(self) -> Any:
-        """All samples as vectors (n, d): an array, or a sparse matrix where they are stored as one."""
+        """All samples as vectors (n, d): an array, or a sparse matrix if they are stored as one."""
         if self._prepare is None and not isinstance(self._source, Tensor):
             return self._source
         everything = self._source if self._prepare is None else self[torch.arange(len(self))]
         return everything.flatten(1).cpu().numpy()
 
     def part(self, index: Tensor) -> Rows:
-        """Some of the samples, computed and kept in memory."""
+        """Some of the samples, computed and stored in memory."""
         weight = None if self.sample_weight is None else self.sample_weight[index.to(self.sample_weight.device)]
         return Rows(self[index], self.dtype, self.device, sample_weight=weight)
 
     def parts(self) -> Iterator[Tensor]:
-        """All samples in order, some at a time: (b, …)."""
+        """Iterate over all samples in order, in parts (b, …)."""
         size = max(1, _PART_ELEMENTS // max(1, math.prod(self._source.shape[1:])))
         for index in torch.split(torch.arange(len(self)), size):
             yield self[index]
 
     def moments(self, sample_weight: Tensor | None = None) -> Moments:
-        """Moments of the features of samples, which may have gaps (NaN) and weights (n,); in float64."""
+        """Moments of the features, in float64; samples may have missing values (NaN) and weights (n,)."""
         weight = None if sample_weight is None else sample_weight.cpu().double().numpy()
         found, first = Moments.empty(self.shape), 0
         for part in self.parts():
@@ -155,14 +155,14 @@ class Rows:
         return found
 
     def sample(self, size: int, seed: int = 0) -> Tensor:
-        """At most ``size`` of the rows, drawn without replacement, always the same ones."""
+        """At most ``size`` rows, drawn without replacement, always the same ones."""
         generator = torch.Generator().manual_seed(seed)
         index = torch.randperm(len(self), generator=generator)[:size].sort().values
         return self[index]
 
 
 class SeveralRows(Rows):
-    """The n samples of several inputs as tensors; whole numbers and truth values stay what they are."""
+    """The n samples of several inputs as tensors; integers and booleans keep their types."""
 
     def __init__(self, X: Several, dtype: torch.dtype, device: torch.device | str) -> None:
         kinds = {"f": dtype, "b": torch.bool}
@@ -188,7 +188,7 @@ def as_rows(X: Any) -> Rows:
 
 
 def share(array: np.ndarray[Any, Any]) -> Tensor:
-    """A tensor on the memory of the array, which is only read; of numbers torch does not know, a copy."""
+    """A tensor that shares the memory of a read-only array; a copy for dtypes that torch does not support."""
     if array.dtype.kind == "u" and array.dtype.itemsize > 1:
         array = array.astype(np.int64 if array.dtype.itemsize < 8 else np.float64)
     if array.dtype.kind == "f" and array.dtype.itemsize > 8:

@@ -1,4 +1,4 @@
-"""Samples in memory, or streamed: what a fit asks of them is the same."""
+"""Samples in memory or streamed, with the same interface for a fit."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ from pollux.errors import InputError, option, warn
 from pollux.recipes import DataKind
 from pollux.threads import iterate_drawing, small_on_one
 
-# A smaller memory map is as well read through the map.
+# Smaller memory maps are not streamed, but read like arrays.
 _LARGE_MAP = 64_000_000
-# Of a loader that has no batch size of its own.
+# Batch size of a loader that has none of its own.
 LOADED_ROWS = 500
 _HASHED_ROWS = 4_096
-# Columns that decide on the order of samples.
+# Number of leading columns by which samples are sorted.
 _SORTED_BY = 16
 
 
 @dataclass(frozen=True)
 class ArraySamples:
-    """n samples in memory: an array, a sparse matrix or a memory map, those of positive weight."""
+    """The n samples of positive weight, in memory: an array, a sparse matrix or a memory map."""
 
     X: Any
     selected: NDArray[np.bool_]
-    """Which of the given rows have a positive weight."""
+    """Mask of the given rows that have a positive weight."""
     sample_weight: Tensor | None = None
     given_weight: Any = None
     feature_names: tuple[str, ...] = ()
@@ -62,11 +62,11 @@ class ArraySamples:
     """Samples of weight zero."""
     encoding: Encoding | None = None
     copies: NDArray[np.int64] | None = None
-    """Where equal samples are one: which of these each sample is."""
+    """If equal samples were merged: the index of each original sample among these."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of one sample; of several inputs, that of each."""
+        """The shape of one sample; for several inputs, that of each."""
         return tuple(self.X.shape[1:])
 
     @property
@@ -75,11 +75,11 @@ class ArraySamples:
         return stored
 
     def summary(self, affinity: Tensor | None = None) -> str:
-        """What the samples of all processes have in common: everything."""
+        """A summary that must be equal in all processes: that of all samples."""
         return self.fingerprint(affinity)
 
     def fingerprint(self, affinity: Tensor | None = None) -> str:
-        """A checksum of the samples, of their weights, and of the affinity that the user gave."""
+        """A checksum of the samples, of their weights, and of a given affinity."""
         parts = [self.X.data, self.X.indices, self.X.indptr] if scipy.sparse.issparse(self.X) else [self.X]
         if isinstance(self.X, Several):
             parts = list(self.X.parts.values())
@@ -95,10 +95,10 @@ class ArraySamples:
 
 
 class Loader:
-    """Batches as a DataLoader gives them: its shuffling, its sizes, its workers.
+    """Batches as a DataLoader gives them: with its own shuffling, sizes and workers.
 
-    ``names`` are of the inputs that the network takes, None for any: items that with several are several inputs.
-    ``ordered`` gives the same samples in their order, where they have one.
+    ``names`` are those of the inputs that the network takes, None for any: they decide which items are several inputs.
+    ``ordered`` gives the same samples in order, if they have one.
     """
 
     encoding: Encoding | None = None
@@ -130,7 +130,7 @@ class Loader:
             yield samples
 
     def sample(self, most: int = 1_000, seed: int = 0) -> Any:
-        """The first of the samples; those that the loader shuffles are the same ones each time for a seed."""
+        """The first of the samples; a shuffling loader gives the same ones each time for a seed."""
         parts: list[Any] = []
         n = 0
         for batch in iterate_drawing(self, torch.Generator().manual_seed(seed)):
@@ -146,7 +146,7 @@ class Loader:
         return (_samples_in(batch, self._names) for batch in self.ordered)
 
     def summary(self, affinity: Tensor | None = None) -> str:
-        """Nothing is known of what it loads but its form."""
+        """A summary of the form of the loader; its contents are not known."""
         return f"{type(self.loader.dataset).__name__} of {self.shape}"
 
     def fingerprint(self, affinity: Tensor | None = None) -> str:
@@ -171,30 +171,30 @@ def open_samples(
     integers: bool = False,
     names: Collection[str] | None = (),
 ) -> Samples:
-    """The samples of X, validated: in memory, or as a stream where X is one and each sample need not be known.
+    """Validate the samples of X: in memory, or as a stream if X is one and not all samples are needed in memory.
 
     Parameters
     ----------
     X : array, sparse matrix, DataFrame, Tensor; path, Stream, Dataset, DataLoader or large memory map
         The samples.
     estimator : object
-        What validation writes the number and the names of features to.
+        Validation sets its number and names of features.
     fewest : int
-        How many samples there must be.
+        Minimum number of samples.
     missing : {"error", "mean"}
         Whether they may hold NaN.
     dtype, device : str
-        Type of the numbers of a stream; where weights go.
+        Floating-point type of a stream; device of the weights.
     sample_weight : array of shape (n,), optional
         Weights of the samples; those of weight zero are left out.
     in_memory : bool
-        Whether each sample must be known, so that they cannot be streamed.
+        Whether all samples are needed in memory, so that they cannot be streamed.
     scaling : str
-        Of the columns of a table that holds more than numbers, and so is encoded; see :func:`learn_units`.
+        Scaling of the columns of a table that holds more than numbers, and so is encoded; see :func:`learn_units`.
     integers : bool
-        Whether whole numbers of a stream stay such, for a network that may be one of tokens.
+        Whether integers of a stream are kept, for a network that may take tokens.
     names : collection of str, optional
-        Of the inputs that a network takes; None: any.
+        Names of the inputs that a network takes; None: any.
     """
     X = _unwrapped(X)
     choices = Choices(missing=missing, scaling=scaling)
@@ -222,9 +222,9 @@ def open_samples(
 
 
 def learn_from_table(table: Any, sample_weight: Any, choices: Choices) -> TableEncoding:
-    """How the columns of an Arrow table become numbers, by its rows of positive weight."""
+    """Learn the encoding of the columns of an Arrow table from its rows of positive weight."""
     weight = np.asarray([] if sample_weight is None else sample_weight)
-    # Weights that are not those of rows are refused later.
+    # Invalid weights are refused later.
     if weight.shape == (table.num_rows,) and weight.dtype.kind in "biuf":
         counts = weight > 0
         table = table.filter(counts) if counts.any() and not counts.all() else table
@@ -234,14 +234,14 @@ def learn_from_table(table: Any, sample_weight: Any, choices: Choices) -> TableE
 
 
 def _open_stream(source: Any, dtype: str, choices: Choices) -> Stream:
-    """The samples of files or a dataset: columns of tables are read by a plan, unless they hold numbers throughout."""
+    """The samples of files or a dataset; tables are read by an encoding, unless all columns are numbers."""
     if not isinstance(source, str | Path):
         return open_stream(source, dtype=dtype)
     blocks = open_blocks(source)
     is_plain = blocks.shape is not None or set(blocks.kinds.values()) <= {"boolean", "integer", "number"}
     is_plain &= blocks.shape is not None or not _has_others_beside_vectors(blocks.names)
     if is_plain and blocks.shape is None and choices.missing == "mean":
-        # Read up to the first gap, for which means of columns stand.
+        # Read up to the first missing value, which requires an encoding that fills in means.
         tables = (blocks.read_block(block, blocks.names) for block in range(len(blocks.lengths)))
         is_plain = not any(is_missing(column).any() for table in tables for column in table.columns)
     if is_plain:
@@ -252,9 +252,9 @@ def _open_stream(source: Any, dtype: str, choices: Choices) -> Stream:
 
 
 def table_to_encode(X: Any) -> Any:
-    """A data frame as an Arrow table, if there is more to it than measurements: text, dates, numbers that are names.
+    """A data frame as an Arrow table, if it holds more than measurements: text, dates, numbers that are names.
 
-    Those of pandas, polars, pyarrow and others that share their columns as Arrow has them.
+    Works for pandas, polars, pyarrow and other data frames that export Arrow columns.
     """
     check_frame(X)
     is_pandas = hasattr(X, "dtypes") and hasattr(X, "iloc") and hasattr(X, "columns")
@@ -264,13 +264,13 @@ def table_to_encode(X: Any) -> Any:
         names = [str(name) for name in X.columns]
         may_be_others = any(map(names_rows, names)) or _has_others_beside_vectors(names)
         if not may_be_others or find_spec("pyarrow") is None:
-            # Numbers alone need no further library.
+            # Plain numbers need no Arrow library.
             return None
     table = as_arrow(X)
     check_columns(Path("The data frame"), table.column_names)
     numbers = ("boolean", "integer", "number", "nothing")
     kinds = {field.name: kind_of(field.type) for field in table.schema}
-    # Categories are no measurements, whatever they are stored as; durations are, once they are in seconds.
+    # Categories are not measurements, whatever their type; durations are, in seconds.
     is_other = any(str(field.type).startswith(("dictionary", "duration")) for field in table.schema)
     is_other |= any(VECTOR.fullmatch(name) for name in table.column_names)
     is_other |= _has_others_beside_vectors(table.column_names)
@@ -285,15 +285,15 @@ def table_to_encode(X: Any) -> Any:
 
 
 def _has_others_beside_vectors(names: Sequence[str]) -> bool:
-    """Whether columns stand beside those that may be numbers of vectors, and need not be features."""
+    """Whether there are columns beside those that may be entries of vectors; they need not be features."""
     return 0 < len(numbers_of_vectors(names)) < len(names)
 
 
 def is_streamed(X: Any) -> bool:
-    """Whether samples are to be read as they are needed."""
+    """Whether samples are to be read on demand."""
     if not isinstance(X, np.memmap):
         return isinstance(X, _STREAMED)
-    # A large array in a file, as it is there: a copy of a map is a map by its type alone.
+    # A large array in a file, not modified; a copy of a memory map has the same type, but no file.
     if getattr(X, "_mmap", None) is None or X.filename is None or X.mode == "c":
         return False
     is_plain = X.ndim == 2 or (X.ndim == 4 and X.shape[1] in (1, 3, 4))
@@ -301,7 +301,7 @@ def is_streamed(X: Any) -> bool:
 
 
 _STREAMED = (str, Path, Stream, Dataset, DataLoader, Loader)
-# What libraries of transformers call them; a clustering knows none.
+# The name of labels in the transformers library; a clustering does not use them.
 _LABELS = "labels"
 
 
@@ -320,7 +320,7 @@ def select_samples(X: Any, sample_weight: Any, device: str, names: tuple[str, ..
 
 
 def recognise_samples(samples: Samples) -> DataKind:
-    """What "auto" stands for is decided by."""
+    """The kind of data, which decides on "auto"."""
     n = int(samples.X.shape[0]) if isinstance(samples, ArraySamples) else None
     n = len(samples) if isinstance(samples, Stream) else n
     if has_several_inputs(samples):
@@ -343,14 +343,14 @@ def has_several_inputs(samples: Samples) -> bool:
 
 
 def threads_for_samples(samples: Samples) -> AbstractContextManager[Any]:
-    """One thread for what is worked out about few samples, else all that the user grants."""
+    """One thread for computations on few samples, else all that the user allows."""
     if not isinstance(samples, ArraySamples) or isinstance(samples.X, Several):
         return nullcontext()
     return small_on_one(samples.X.shape[0], math.prod(samples.shape))
 
 
 def draw_samples(samples: Samples, most: int | None, seed: int = 0) -> Samples:
-    """At most so many of the samples, in memory, drawn by a seed; None: the samples as they are."""
+    """At most ``most`` samples, in memory, drawn by a seed; None: the samples unchanged."""
     if most is None:
         return samples
     if not isinstance(samples, ArraySamples):
@@ -368,17 +368,17 @@ def draw_samples(samples: Samples, most: int | None, seed: int = 0) -> Samples:
 
 
 def draw_training_samples(samples: Samples, most: int | None, seed: int = 0) -> Samples:
-    """At most so many samples to learn from, equal ones as one; None: the samples as they are, in their order."""
+    """At most ``most`` training samples, with duplicates merged; None: the samples unchanged, in order."""
     drawn = draw_samples(samples, most, seed)
-    # Who learns from some of the samples knows them by their values, not by their places.
+    # A subsample is identified by values, not by row numbers, so duplicates can be merged.
     return merge_copies(drawn) if isinstance(drawn, ArraySamples) and most is not None else drawn
 
 
 def merge_copies(samples: ArraySamples) -> ArraySamples:
-    """Equal samples as one that has the sum of their weights, in an order that does not depend on theirs.
+    """Merge equal samples into one with the sum of their weights, in an order that does not depend on theirs.
 
-    One of weight 2 is then two of weight 1, to the last digit. Samples that all differ, without weights, stay as they
-    are.
+    A sample of weight 2 is then the same as two of weight 1, to the last digit. Samples that all differ, without
+    weights, are not changed.
     """
     X, weight = samples.X, samples.sample_weight
     if isinstance(X, Several):
@@ -388,9 +388,9 @@ def merge_copies(samples: ArraySamples) -> ArraySamples:
         return samples
     some = X[first]
     if len(keys) < len(copies) and not _are_equal(some[copies], X):
-        # Two unlike samples have one hash.
+        # A hash collision of different samples.
         return samples
-    # By their values rather than by hashes, which change with the units.
+    # Sorted by values rather than by hashes, which change with the units.
     few = some[:, :_SORTED_BY] if len(some.shape) == 2 else some.reshape(len(keys), -1)[:, :_SORTED_BY]
     order = np.lexsort((keys, *(few.toarray() if scipy.sparse.issparse(few) else few).T[::-1]))
     some, copies = some[order], np.argsort(order)[copies]
@@ -406,7 +406,7 @@ def merge_copies(samples: ArraySamples) -> ArraySamples:
 
 
 def _hash_rows(X: Any) -> NDArray[np.uint64]:
-    """A number (n,) for each row of X (n, …), by the bits of its values; the same where rows are equal."""
+    """A hash (n,) for each row of X (n, …), from the bits of its values; equal rows have equal hashes."""
     d = int(np.prod(X.shape[1:]))
     factors = np.random.default_rng(0).integers(0, 2**63, d, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
     if scipy.sparse.issparse(X):
@@ -422,7 +422,7 @@ def _hash_rows(X: Any) -> NDArray[np.uint64]:
 
 
 def _bits(values: NDArray[Any]) -> NDArray[np.uint64]:
-    """The bits of numbers, those of their sign and exponent last; adding zero makes −0 and 0 one."""
+    """The bits of numbers, with sign and exponent moved to the end; adding zero turns −0 into 0."""
     bits = (np.ascontiguousarray(values, dtype=np.float64) + 0.0).view(np.uint64)
     return (bits >> np.uint64(32)) | (bits << np.uint64(32))
 
@@ -435,7 +435,7 @@ def _are_equal(one: Any, other: Any) -> bool:
 
 def as_several(X: Any, fewest: int = 1) -> Several | None:
     """Several inputs of a network: a tuple of arrays (n, …), or a mapping of names to them; None for other samples."""
-    # One kind of sparse matrices is a mapping too.
+    # The DOK sparse format is a mapping too.
     is_named = isinstance(X, Mapping) and not scipy.sparse.issparse(X)
     if not is_named and not (isinstance(X, tuple) and any(len(getattr(part, "shape", ())) > 1 for part in X)):
         return None
@@ -455,7 +455,7 @@ def as_several(X: Any, fewest: int = 1) -> Several | None:
 
 
 def fill_masked(X: Any) -> Any:
-    """X, with NaN where a masked array hides a value: what is masked is missing."""
+    """X, with NaN in place of the masked values of a masked array."""
     if not isinstance(X, np.ma.MaskedArray):
         return X
     return np.ma.filled(X.astype(np.result_type(X.dtype, np.float32)), np.nan)
@@ -464,9 +464,9 @@ def fill_masked(X: Any) -> Any:
 def validate_samples(
     X: Any, estimator: Any, *, reset: bool, fewest: int = 1, missing: str = "error", encoding: Any = None
 ) -> Any:
-    """X, encoded where it has an encoding, as an array or a CSR matrix.
+    """Validate X, and encode it if there is an encoding; returns an array or a CSR matrix.
 
-    scikit-learn's checks write the number and the names of features to the estimator on ``reset``.
+    On ``reset`` scikit-learn's checks set the number and the names of features of the estimator.
     """
     X = _unwrapped(X)
     if isinstance(X, _STREAMED):
@@ -482,7 +482,7 @@ def validate_samples(
     if isinstance(X, Tensor) and X.is_nested:
         raise InputError("X is a nested tensor, whose samples differ in length: pad them, X.to_padded_tensor(0.0).")
     if isinstance(X, Tensor) and X.dtype == torch.bfloat16:
-        # numpy has no such numbers, and float32 holds them all.
+        # NumPy has no bfloat16, and float32 can hold it.
         X = X.float()
     if isinstance(X, Tensor) and X.requires_grad:
         raise InputError(
@@ -508,7 +508,7 @@ def validate_samples(
             warn(f"{say_empty(empty)}.", UnseenWarning)
         return encoded
     if hasattr(X, "dtypes") and hasattr(X, "columns"):
-        # A column of Python objects may hold numbers all the same; that is seen when it is converted.
+        # A column of Python objects may still hold numbers; that is found out by converting it.
         no_numbers = ("category", "string", "str", "datetime", "timedelta", "period")
         kinds = zip(X.columns, X.dtypes, strict=True)
         other = [str(name) for name, kind in kinds if str(kind).lower().startswith(no_numbers)]
@@ -543,7 +543,7 @@ def validate_samples(
 
 
 def _first_infinite(X: Any) -> str:
-    """Where the first infinite value of a table or an array (n, d) is; "" of others."""
+    """The place of the first infinite value of a table or an array (n, d); "" for others."""
     if scipy.sparse.issparse(X) or len(np.shape(X)) != 2:
         return ""
     try:
@@ -560,7 +560,7 @@ def _first_infinite(X: Any) -> str:
 
 
 def _unwrapped(X: Any) -> Any:
-    """The data frame that narwhals stands for."""
+    """The data frame that a narwhals object wraps."""
     return X.to_native() if hasattr(X, "to_native") and hasattr(X, "columns") else X
 
 
@@ -571,7 +571,7 @@ def _check_count(n: int, fewest: int) -> None:
 
 
 def load_several(X: Any, names: Collection[str] | None, batch_size: Callable[[int], int]) -> Any:
-    """A loader of a Dataset whose items are several inputs, or do not begin with the one; any other X as it is."""
+    """A loader for a Dataset whose items have several inputs, or whose input is not the first value; else X itself."""
     if not isinstance(X, Dataset) or isinstance(X, IterableDataset) or not hasattr(X, "__len__") or not len(X):
         return X
     item = X[0]
@@ -584,10 +584,10 @@ def load_several(X: Any, names: Collection[str] | None, batch_size: Callable[[in
 
 
 def _inputs_in(item: Any, names: Collection[str] | None) -> Any:
-    """What an item or a batch holds but labels: a tuple or dict of several inputs where it has them, or a single one.
+    """The inputs in an item or a batch, without labels: a tuple or dict if there are several, or a single one.
 
-    Several are by name, or in a tuple before the labels. Of a mapping, values whose names a network takes are inputs;
-    of a single one the name does not matter.
+    Several inputs are named, or come before the labels in a tuple. Of a mapping, values whose names a network takes are
+    inputs; the name of a single one does not matter.
     """
     item = item[0] if isinstance(item, list | tuple) and item else item
     if isinstance(item, Mapping):
@@ -598,7 +598,7 @@ def _inputs_in(item: Any, names: Collection[str] | None) -> Any:
 
 
 def _samples_in(batch: Any, names: Collection[str] | None = ()) -> Tensor | Several:
-    """The samples (b, …) of what a loader gives: a tensor, the first of several things, or several inputs."""
+    """The samples (b, …) of a batch of a loader: a tensor, the first of several values, or several inputs."""
     batch = _inputs_in(batch, names)
     several = as_several(batch) if isinstance(batch, tuple | dict) else None
     if several is not None:

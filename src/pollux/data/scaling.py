@@ -1,4 +1,4 @@
-"""What is done to raw samples before a model and a geometry see them: gaps filled, one scale, fewer dimensions."""
+"""Preprocessing of samples for model and geometry: missing values, scaling, principal components."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from torch import Tensor
 from pollux.data.moments import Moments, learn_units
 from pollux.data.rows import Rows, Several, SeveralRows
 
-# Dimensions up to which the covariance matrix is made.
+# Up to this many dimensions the covariance matrix is computed.
 _MOST_COVARIANCES = 2_000
 _OVERSAMPLED, _ITERATIONS = 10, 6
-# Of samples that are kept once more, scaled.
+# Maximum size of scaled samples that are stored.
 _FEW_NUMBERS = 10_000_000
-# Of the largest variance.
+# Relative to the largest variance.
 _NO_VARIANCE = 1e-10
 
 
@@ -31,13 +31,13 @@ class FittedScaling:
     Parameters
     ----------
     centre : Tensor of the shape of a sample
-        What is subtracted; it stands for a value that is missing, too.
+        What is subtracted; it also replaces missing values.
     scale : Tensor of shape () or that of a sample
-        What the rest is divided by.
+        What the difference is divided by.
     axes : Tensor of shape (d, r), optional
-        Directions that the rest, as a vector, is projected on.
+        Directions on which the scaled samples, as vectors, are projected.
     fill : Tensor of the shape of a sample, optional
-        What stands for a value that is missing, where that is not the centre.
+        What replaces missing values, if that is not the centre.
     """
 
     centre: Tensor
@@ -47,18 +47,18 @@ class FittedScaling:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of a sample after it."""
+        """The shape of a sample after scaling."""
         return tuple(self.centre.shape) if self.axes is None else (self.axes.shape[1],)
 
     def __call__(self, samples: Tensor) -> Tensor:
-        """Samples (n, …) as the model sees them."""
+        """Scale samples (n, …)."""
         known = (self.centre, self.scale, self.centre if self.fill is None else self.fill)
         centre, scale, fill = (value.to(samples.device, samples.dtype) for value in known)
         moved = (torch.where(samples.isnan(), fill, samples) - centre) / scale
         return moved if self.axes is None else moved.flatten(1) @ self.axes.to(samples.device, samples.dtype)
 
     def tensors(self) -> dict[str, Tensor]:
-        """All of it, by name."""
+        """All tensors by name."""
         found = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in found.items() if value is not None}
 
@@ -66,7 +66,7 @@ class FittedScaling:
     def fit(
         X: Any, scaling: str = "auto", n_components: int | None = None, sample_weight: Tensor | None = None
     ) -> FittedScaling:
-        """Learn the map from samples X (n, …), some of whose values may be NaN.
+        """Learn the scaling from samples X (n, …), which may contain NaN.
 
         Parameters
         ----------
@@ -75,7 +75,7 @@ class FittedScaling:
         scaling : {"none", "auto", "standard", "global"}
             As for :func:`pollux.data.moments.learn_units`. Principal components are always those of centred values.
         n_components : int, optional
-            Keep so many principal components, where samples have more dimensions; fewer where they vary along fewer.
+            Number of principal components, if samples have more dimensions; fewer if they vary along fewer.
         sample_weight : Tensor of shape (n,), optional
             Weights of the samples.
         """
@@ -90,7 +90,7 @@ class FittedScaling:
 
     @staticmethod
     def of(moments: Moments, scaling: str = "auto") -> FittedScaling:
-        """The map for samples of these moments, wherever they are: in memory, or read in parts."""
+        """The scaling for samples with these moments, in memory or read in parts."""
         centre, scale, fill = (torch.as_tensor(values) for values in learn_units(moments, scaling))
         return FittedScaling(centre, scale, fill=fill if scaling == "none" else None)
 
@@ -101,7 +101,7 @@ class FittedTransformer:
     Parameters
     ----------
     transformer : transformer
-        From samples (n, …) to samples (n, d), some at a time.
+        Maps samples (n, …) to samples (n, d), in parts.
     example : array of shape (1, …)
         A sample that it can transform.
     """
@@ -111,14 +111,14 @@ class FittedTransformer:
         self.shape: tuple[int, ...] = tuple(self(example).shape[1:])
 
     def __call__(self, X: Any) -> Any:
-        """Samples as the model sees them: an array or a sparse matrix."""
+        """Transform samples; returns an array or a sparse matrix."""
         return check_array(self.transformer.transform(X), accept_sparse="csr", allow_nd=True, ensure_min_samples=0)
 
 
 def prepared(
     X: Any, scaling: FittedScaling | FittedTransformer | None, dtype: torch.dtype, device: torch.device | str
 ) -> Rows:
-    """The rows of X after a scaling; few rows, and those that lose dimensions, are computed once."""
+    """The rows of X after scaling; small data, and projections to fewer dimensions, are computed once and stored."""
     if isinstance(X, Several):
         return SeveralRows(X, dtype, device)
     if isinstance(scaling, FittedTransformer):
@@ -130,33 +130,33 @@ def prepared(
 
 
 def principal_axes(rows: Rows, centre: Tensor, components: int, sample_weight: Tensor | None = None) -> Tensor:
-    """The r directions (d, r) along which samples vary most, in falling order, at length one; in float64.
+    """The r leading principal axes (d, r) of samples, by falling variance, of length one; in float64.
 
-    There are at most ``components`` of them: directions along which nothing varies are left out, unless nothing varies
-    at all. All samples are read several times, some rows at a time.
+    There are at most ``components`` of them: directions without variance are left out, unless there is no variance at
+    all. All samples are read several times, in parts.
     """
     d = math.prod(rows.shape)
     centre = centre.flatten().to(rows.device, rows.dtype)
-    # Of unit size, squares can be summed whatever the units, in float32 too.
+    # Scaled to unit size, so that squares do not overflow, in float32 too.
     unit = max(float((part.flatten(1) - centre).abs().max()) for part in rows.parts()) or 1.0
     products = functools.partial(_covariance_times, rows, centre, unit, sample_weight)
     if d <= _MOST_COVARIANCES:
         variances, axes = torch.linalg.eigh(products(None))
     else:
-        # Subspace iteration: the covariance matrix is applied to a few directions, and never made.
+        # Subspace iteration: the covariance matrix is applied to a few directions, and never formed.
         generator = torch.Generator().manual_seed(0)
         axes = torch.randn(d, min(d, components + _OVERSAMPLED), generator=generator, dtype=torch.float64)
         for _ in range(_ITERATIONS):
             axes = torch.linalg.qr(products(axes))[0]
         variances, turn = torch.linalg.eigh(axes.T @ products(axes))
         axes = axes @ turn
-    # Variances that rounding alone explains are left out: new samples would be projected on what the data do not have.
+    # Directions whose variance is rounding error are left out: they would be noise for new samples.
     count = int((variances > _NO_VARIANCE * variances[-1]).sum())
     axes = axes[:, -max(1, min(components, count)) :].flip(1)
-    # The largest coordinate of each is above zero, as solvers choose signs as they like.
+    # Fix the signs, which solvers choose arbitrarily: the largest coordinate of each axis is positive.
     largest = axes.abs().argmax(0, keepdim=True)
     signed: Tensor = axes * torch.where(axes.gather(0, largest) < 0, -1.0, 1.0)
-    # As they lie in a file: products with them then have the same bits.
+    # Contiguous as after loading from a file, so that products with them have the same bits.
     return signed.contiguous()
 
 

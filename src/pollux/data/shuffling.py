@@ -1,6 +1,6 @@
-"""Shuffled batches of rows that do not fit in memory: chunks in a random order, rows at random among some.
+"""Shuffled batches of rows that do not fit in memory: chunks in random order, rows shuffled within windows of chunks.
 
-The next rows are read by a thread while the current ones are used.
+The next window is read by a thread while the current one is used.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _THREAD = "pollux-reading"
 
 @dataclass(frozen=True)
 class BatchSizes(Sequence[int]):
-    """n rows in nearly equal parts, the first of them larger by one, as ``torch.tensor_split`` does; not a list."""
+    """Sizes of nearly equal parts of n rows, the first ones larger by one, as in ``torch.tensor_split``; not stored."""
 
     n: int
     batches: int
@@ -52,12 +52,12 @@ class BatchSizes(Sequence[int]):
         return self.n // self.batches + (range(self.batches)[index] < self.n % self.batches)
 
     def before(self, batch: int) -> int:
-        """The rows of all batches before this one."""
+        """The number of rows before this batch."""
         return batch * (self.n // self.batches) + min(batch, self.n % self.batches)
 
 
 def shards(lengths: Lengths, parts: int) -> list[NDArray[np.int64]]:
-    """Chunk numbers for each of so many processes: the longest first, each to whoever has the fewest rows."""
+    """Assign chunks to ``parts`` processes: the longest first, each to the process with the fewest rows."""
     loads = [(0, part) for part in range(parts)]
     numbers: list[list[int]] = [[] for _ in range(parts)]
     for chunk in np.argsort(-lengths, kind="stable"):
@@ -78,31 +78,31 @@ def shuffled(
 ) -> Iterator[Array]:
     """One epoch: each row of the chunks once, in batches of these sizes, (size, *shape).
 
-    Chunks are taken in a random order. As many of them as hold about ``window_bytes`` are read together, in the
-    background while the ones before are used, and their rows are shuffled. About three windows are in memory. A batch
-    is mostly a view of a window: whoever keeps batches copies them.
+    Chunks are read in random order. As many of them as hold about ``window_bytes`` form a window, which is read in the
+    background while the one before is used, and whose rows are shuffled. About three windows are in memory. A batch is
+    mostly a view of a window: copy batches to keep them.
 
     Parameters
     ----------
     sizes
-        Rows of each batch, which make up all rows; see :class:`BatchSizes`.
+        Rows of each batch, whose sum is the number of rows; see :class:`BatchSizes`.
     seed
-        Decides about the order, alone: what comes after the first ``start`` batches is the same whatever ``start`` is.
+        Determines the order: what comes after the first ``start`` batches does not depend on ``start``.
     own
         The chunks of this process, all by default.
     start
-        Batches that are left out; windows that lie before them are not read.
+        Number of batches to skip; windows before them are not read.
     """
     own = np.arange(len(chunks.lengths)) if own is None else own
     n, of_sizes = int(chunks.lengths[own].sum()), _before(sizes, len(sizes))
     if of_sizes != n:
         raise ValueError(f"the sizes of batches make {of_sizes:,} rows, but there are {n:,}")
-    # Not itself a generator, so that wrong sizes are an error at once.
+    # Not a generator itself, so that wrong sizes raise an error at once.
     return _batches(chunks, sizes, seed, own, window_bytes, start)
 
 
 def in_order(chunks: Chunks, own: NDArray[np.int64] | None = None) -> Iterator[tuple[int, Array]]:
-    """The chunks one after the other, each with the number of its first row, and the next one read meanwhile."""
+    """Iterate over the chunks in order, each with the index of its first row; the next one is read meanwhile."""
     starts = np.cumsum(chunks.lengths) - chunks.lengths
 
     def read(chunk: int, stopped: Event) -> tuple[int, Array]:
@@ -119,7 +119,7 @@ def _before(sizes: Sequence[int], batch: int) -> int:
 def _batches(
     chunks: Chunks, sizes: Sequence[int], seed: int, own: NDArray[np.int64], window_bytes: int, start: int
 ) -> Iterator[Array]:
-    # The chunks in their order of this epoch, in windows that are read together.
+    # The chunks in the order of this epoch, in windows that are read together.
     order = np.random.default_rng([seed, 0]).permutation(own[chunks.lengths[own] > 0])
     lengths = chunks.lengths[order]
     rows_of_window = max(1, window_bytes // max(1, math.prod(chunks.shape) * chunks.dtype.itemsize))
@@ -150,13 +150,13 @@ def _batches(
             del window, rest
     finally:
         reading.close()  # type: ignore[attr-defined]
-    # Batches of no rows after the last row.
+    # Empty batches after the last row.
     for _ in range(batch, len(sizes)):
         yield np.empty((0, *chunks.shape), dtype=chunks.dtype)
 
 
 def _read_window(chunks: Chunks, window: NDArray[np.int64], random: np.random.Generator, stopped: Event) -> Array:
-    """The rows of some chunks, shuffled: each is written where it belongs as soon as it is read."""
+    """The rows of some chunks, shuffled: each chunk is written to its final places as soon as it is read."""
     n = int(chunks.lengths[window].sum())
     place = random.permutation(n)
     rows = np.empty((n, *chunks.shape), dtype=chunks.dtype)
@@ -171,27 +171,27 @@ def _read_window(chunks: Chunks, window: NDArray[np.int64], random: np.random.Ge
 
 
 def _as_records(rows: Array) -> NDArray[Any]:
-    """Rows as single entries (n,), which numpy moves about faster than rows of numbers."""
+    """Rows as single entries (n,), which NumPy permutes faster than rows of numbers."""
     size = math.prod(rows.shape[1:]) * rows.dtype.itemsize
     return rows.reshape(len(rows), -1).view(np.dtype((np.void, size)))[:, 0]
 
 
 class Stopped(Exception):  # noqa: N818
-    """Nobody waits for the result any more."""
+    """The result is no longer needed."""
 
 
 def read_ahead(read: Callable[[Task, Event], Result], tasks: Iterable[Task]) -> Iterator[Result]:
-    """The results of tasks, in order, each read by a thread while the one before it is used.
+    """Iterate over the results of tasks, in order; each is read by a thread while the one before it is used.
 
-    What ``read`` raises is raised here. The thread ends with the iterator; a ``read`` that takes long looks at the
-    event it is given, and raises :class:`Stopped` once that is set.
+    Exceptions of ``read`` are raised here. The thread ends with the iterator; a ``read`` that takes long should check
+    the event that it is given, and raise :class:`Stopped` once it is set.
     """
     stopped = Event()
     thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=_THREAD)
     waiting = iter(tasks)
 
     def submit(task: Task) -> Future[Result]:
-        # In the context of whoever reads, which decides how messages name options.
+        # In the context of the caller, which determines how messages name options.
         return thread.submit(copy_context().run, read, task, stopped)
 
     try:
@@ -200,9 +200,9 @@ def read_ahead(read: Callable[[Task, Event], Result], tasks: Iterable[Task]) -> 
             result = coming.pop().result()
             coming = [submit(task) for task in islice(waiting, 1)]
             yield result
-            # Not held while the next one is awaited.
+            # Release the result while waiting for the next one.
             del result
     finally:
         stopped.set()
-        # An iterator that nobody holds may be collected by the very thread, which cannot wait for itself.
+        # An abandoned iterator may be garbage-collected by this very thread, which cannot wait for itself.
         thread.shutdown(wait=not current_thread().name.startswith(_THREAD), cancel_futures=True)

@@ -1,4 +1,4 @@
-"""Data in files: all rows, parts of them in order, or blocks of them by number."""
+"""Data in files: all rows, parts of them in order, or blocks of them by index."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ FORMATS = {
     "database": (".db", ".sqlite", ".sqlite3", ".db3", ".duckdb", ".ddb"),
     "numpy": (".npy", ".npz"),
 }
-"""Formats, and how the names of their files end; a folder holds images, or tables of the same columns."""
+"""Formats, and the suffixes of their files; a folder holds images, or tables of the same columns."""
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
-"""How the names of images end."""
+"""Suffixes of images."""
 
 MOST_COLUMNS = 200_000
-"""Columns of a table: each takes about 15 kB, however few rows it has."""
+"""Maximum number of columns of a table: each takes about 15 kB, however few rows it has."""
 
 COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 
 _NUMBERS_AT_ONCE = 8_000_000
-# Of larger files so much is looked at, in pieces; of many files less of each.
+# Bytes of a large file that enter its checksum, in pieces; of many files, fewer of each.
 _BYTES_LOOKED_AT, _FEWEST_BYTES, _PIECE = 16_000_000, 262_144, 65_536
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What a file does not say of itself: of CSV files, of .npz files, of images.
+    """Options for reading files: of CSV files, of .npz files, of images.
 
-    ``na`` are texts that stand for a missing value, beside the usual ones; ``array`` names the samples among several
-    arrays, or the sheet of a workbook; ``image_size`` is the side to which images are scaled; ``encoding`` is that of
-    text, UTF-8 or else Windows-1252 if it is not said. A picture that cannot be read is left out, unless reading is
-    ``strict``. Of a database ``sql`` is the query whose rows are read; one of a single table needs none.
+    ``na`` are texts that count as missing, beside the usual ones; ``array`` names the samples among several arrays, or
+    the sheet of a workbook; ``image_size`` is the side to which images are scaled; ``encoding`` is that of text, by
+    default UTF-8 or else Windows-1252. An image that cannot be read is left out, unless reading is ``strict``. For a
+    database ``sql`` is the query whose rows are read; a database of a single table needs none.
     """
 
     delimiter: str | None = None
@@ -67,9 +67,9 @@ class Reading:
 
 @dataclass(frozen=True)
 class Part:
-    """Rows of a file in a row: an Arrow table, or an array (n, …) with what the file names beside it.
+    """Consecutive rows of a file: an Arrow table, or an array (n, …) with the other arrays of the file.
 
-    ``feature_names`` are those of the columns of an array (n, d), where the file has them.
+    ``feature_names`` are those of the columns of an array (n, d), if the file has them.
     """
 
     rows: Any
@@ -82,11 +82,11 @@ class Part:
 
     @property
     def names(self) -> list[str]:
-        """What :meth:`column` can be asked for."""
+        """Names of the columns that :meth:`column` returns."""
         return [*getattr(self.rows, "column_names", []), *self.beside]
 
     def column(self, name: str) -> NDArray[Any]:
-        """A column as it was in the file, (n,)."""
+        """A column (n,) with the values of the file."""
         if name in self.beside:
             return self.beside[name]
         if name in self.names:
@@ -98,11 +98,11 @@ class Part:
         raise no_column([name], self.names)
 
     def written(self, name: str) -> Any:
-        """A column for a file that is written: whatever it holds, with its gaps."""
+        """A column for an output file: any values, also missing ones."""
         return self.beside[name] if name in self.beside else plain(self.rows.column(name))
 
     def kept(self, mask: NDArray[np.bool_]) -> Part:
-        """The rows of a mask (n,), which need not follow each other in the file any more."""
+        """The rows selected by a mask (n,), which need not be consecutive in the file."""
         beside = {name: values[mask] for name, values in self.beside.items()}
         if isinstance(self.rows, np.ndarray):
             return Part(self.rows[mask], self.first, beside, self.feature_names)
@@ -110,27 +110,27 @@ class Part:
         return Part(type(self.rows).from_pydict(columns).filter(mask), self.first, beside, self.feature_names)
 
     def between(self, first: int, stop: int) -> Part:
-        """The rows of these numbers in the part, the last of them excluded."""
+        """The rows from ``first`` up to ``stop`` of the part, the latter excluded."""
         beside = {name: values[first:stop] for name, values in self.beside.items()}
         rows = self.rows[first:stop] if isinstance(self.rows, np.ndarray) else self.rows.slice(first, stop - first)
         return Part(rows, self.first + first, beside, self.feature_names)
 
 
 class Blocks(ABC):
-    """Rows in blocks, each of which can be read by itself, in any order, as they are stored.
+    """Rows in blocks that can be read separately, in any order, as they are stored.
 
     Attributes
     ----------
     path : Path
-        Where they are.
+        The file or folder.
     lengths : array of shape (c,)
-        The rows of each block.
+        The number of rows in each block.
     shape : tuple of int or None
-        Of one sample of an array, (d,) or (C, H, W); None for a table.
+        Shape of one sample of an array, (d,) or (C, H, W); None for a table.
     kinds : dict
-        Of the columns of a table, by name: "integer", "text", …
+        Kinds of the columns of a table, by name: "integer", "text", …
     names : list of str
-        Of columns, where there are any.
+        Names of the columns, if there are any.
     """
 
     path: Path
@@ -145,11 +145,11 @@ class Blocks(ABC):
 
     @abstractmethod
     def where(self, block: int, row: int | None = None) -> str:
-        """The place of a block, or of a row of it, for people."""
+        """The place of a block, or of a row of it, for messages."""
 
     @abstractmethod
     def identity(self) -> Any:
-        """Plain data that change with the files, and with how they are read."""
+        """Plain data that changes with the files, and with how they are read."""
 
 
 class InMemory(Blocks):
@@ -182,34 +182,34 @@ class Source(ABC):
         """All rows."""
 
     def as_written(self, part: Part, names: Sequence[str], numbers: NDArray[np.int64]) -> Part:
-        """Rows of these numbers, with some columns as the file has them: 0007 is text, though read as a number."""
+        """Rows of these indices, with some columns as written in the file: 0007 is text, though read as a number."""
         return part
 
     @abstractmethod
     def stream(self, encoding: Encoding, beside: Sequence[str]) -> Iterator[Part]:
-        """The rows in parts, with the columns that are read and those of ``beside`` that the file has."""
+        """The rows in parts, with the columns of the encoding and those of ``beside`` that the file has."""
 
     @abstractmethod
     def blocks(self) -> Blocks:
-        """The rows in blocks; an InputError where the format has none."""
+        """The rows in blocks; an InputError if the format has none."""
 
     def size_in_memory(self) -> int:
-        """About how many bytes the rows take as float32, by what the file says of itself; 0 if it is not streamed."""
+        """Approximate bytes of the rows as float32, estimated from the file; 0 if it cannot be streamed."""
         return 0
 
     def names(self) -> list[str]:
-        """Of the columns of a table."""
+        """Names of the columns of a table."""
         return []
 
     def notes(self) -> list[str]:
-        """What the user should know of how it was read."""
+        """Notes for the user about how it was read."""
         return []
 
 
 class FileVersion:
-    """A file as it was when it was opened. It is known by its content, which is looked at again when it was written to.
+    """The version of a file when it was opened, by its content; that is only read again if the file was written to.
 
-    A large file is known by its size and by pieces from its beginning to its end; ``of`` is how many files share the
+    The checksum of a large file covers its size and pieces from beginning to end; ``of`` is how many files share the
     work.
     """
 
@@ -218,7 +218,7 @@ class FileVersion:
         self._written, self.digest = self._look(None)
 
     def check(self) -> None:
-        """Raise an InputError where the file is no longer what it was."""
+        """Raise an InputError if the file has changed."""
         written, digest = self._look(self._written)
         if digest != self.digest:
             raise InputError(
@@ -228,7 +228,7 @@ class FileVersion:
         self._written = written
 
     def _look(self, known: Any) -> tuple[Any, str]:
-        """When it was last written to, and a checksum of its content; that is as before where the time is."""
+        """The modification time, and a checksum of the content; the known one is reused if the time is the same."""
         try:
             facts = self.path.stat()
             written = (facts.st_size, facts.st_mtime_ns, facts.st_ino)
@@ -267,8 +267,8 @@ _READ_BY_PANDAS = {
 _MOST_NAMES = 1_000
 
 
-def _file_alike(path: Path) -> str:
-    """A file of nearly the same name in the same folder, as a question."""
+def _suggest_file(path: Path) -> str:
+    """A question suggesting a file of nearly the same name in the same folder; "" if there is none."""
     try:
         there = [each.name for each in islice(path.parent.iterdir(), _MOST_NAMES)]
     except OSError:
@@ -277,13 +277,13 @@ def _file_alike(path: Path) -> str:
 
 
 def open_data(path: str | Path, reading: Reading | None = None) -> Source:
-    """The data in a file or folder; what it holds is read later."""
+    """Open the data in a file or folder; the contents are read later."""
     path, how = Path(path), reading or Reading()
-    # Also where none is read, because one is written.
+    # Required even if nothing is read with it, because results are written with it.
     if importlib.util.find_spec("pyarrow") is None:
         raise InputError("Tables are read and written by pyarrow: pip install 'pollux[files]'.")
     if not path.exists():
-        raise InputError(f"There is no file {path}.{_file_alike(path)}")
+        raise InputError(f"There is no file {path}.{_suggest_file(path)}")
     if path.is_dir():
         tables = _tables_in(path)
         return _open_tables(path, tables, how) if tables else _open_arrays(path, how)
@@ -322,15 +322,15 @@ def _open_arrays(path: Path, how: Reading) -> Source:
 
 
 def suffix_of(path: Path) -> tuple[str, bool]:
-    """How the name of a file ends, without what compresses it; and whether it is compressed."""
+    """The suffix of a file without that of its compression; and whether it is compressed."""
     suffix = path.suffix.lower()
     return (path.with_suffix("").suffix.lower(), True) if suffix in COMPRESSED else (suffix, False)
 
 
 def _tables_in(folder: Path) -> list[Path]:
-    """The tables of a folder, all of one format; none where it holds images."""
+    """The tables of a folder, all of one format; empty if it holds images."""
     parquet, images = files_in(folder, FORMATS["Parquet"]), files_in(folder, IMAGES)
-    # Beside Parquet files or images others, such as a list of labels, are not looked at; nor is a text.
+    # Beside Parquet files or images, other files such as a list of labels are ignored; and so are text files.
     feather = [] if parquet or images else files_in(folder, FORMATS["Feather/Arrow"])
     text = [] if parquet or images else files_in(folder, (".csv", *FORMATS["TSV"]), compressed=True)
     both = (("Parquet files", parquet), ("images", images)), (("Feather files", feather), ("text files", text))
@@ -344,7 +344,7 @@ def _tables_in(folder: Path) -> list[Path]:
 
 
 def files_in(folder: Path, suffixes: Sequence[str], *, compressed: bool = False, hidden: bool = False) -> list[Path]:
-    """Files of these endings in a folder and below it, by path; those hidden by a dot or an underscore if asked.
+    """Files with these suffixes in a folder and its subfolders, by path; hidden ones (dot or underscore) if asked.
 
     Their names are written beside rows, so they must be text.
     """
@@ -363,10 +363,10 @@ def files_in(folder: Path, suffixes: Sequence[str], *, compressed: bool = False,
     return found
 
 
-def tell_apart(names: Iterable[str]) -> list[str]:
-    """The names of columns, those that come again numbered as pandas does it.
+def deduplicate_names(names: Iterable[str]) -> list[str]:
+    """Make the names of columns unique, numbering duplicates as pandas does.
 
-    >>> tell_apart(["score", "score", "age", "score"])
+    >>> deduplicate_names(["score", "score", "age", "score"])
     ['score', 'score.1', 'age', 'score.2']
     """
     names = list(names)
@@ -380,7 +380,7 @@ def tell_apart(names: Iterable[str]) -> list[str]:
 
 
 def check_columns(path: Path, names: Sequence[str]) -> None:
-    """Raise an InputError where two columns have one name, or where there are too many to be held as a table."""
+    """Raise an InputError if two columns have the same name, or if there are too many for a table."""
     if len(names) > MOST_COLUMNS:
         raise InputError(
             f"{path} has {len(names):,} columns. A table can have {MOST_COLUMNS:,}, since each takes memory of its "
@@ -392,7 +392,7 @@ def check_columns(path: Path, names: Sequence[str]) -> None:
 
 
 def room_bytes() -> int:
-    """How much of the memory of this machine data may take: half of it."""
+    """The bytes of memory that data may take: half of that of this machine."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
     except (AttributeError, OSError, ValueError):
@@ -400,7 +400,7 @@ def room_bytes() -> int:
 
 
 def check_room(what: str, needed: int, instead: str) -> None:
-    """Raise an InputError where data would take more memory than there is room for, before they are read."""
+    """Raise an InputError, before reading, if data would take more memory than available."""
     if needed > (room := room_bytes()):
         raise InputError(
             f"{what} take {needed / 1e9:,.1f} GB of memory, and there is room for {room / 1e9:,.1f}: {instead}."
@@ -408,12 +408,12 @@ def check_room(what: str, needed: int, instead: str) -> None:
 
 
 def at_once(most: int, numbers: int) -> int:
-    """Rows of a part: at most so many, and fewer of rows of many numbers, so that a part has a bounded size."""
+    """Rows of a part: at most ``most``, and fewer if rows are long, so that a part has a bounded size."""
     return max(1, min(most, _NUMBERS_AT_ONCE // max(1, numbers)))
 
 
 def gather(parts: Iterable[Part]) -> Part:
-    """Parts that follow each other as one."""
+    """Concatenate consecutive parts."""
     every = list(parts)
     if len(every) == 1:
         return every[0]
@@ -423,5 +423,5 @@ def gather(parts: Iterable[Part]) -> Part:
         return Part(np.concatenate([part.rows for part in every]), first.first, beside, first.feature_names)
     import pyarrow as pa
 
-    # Files of one folder may store the numbers of a column in different types.
+    # Files of one folder may store a column in different numeric types.
     return Part(pa.concat_tables([part.rows for part in every], promote_options="permissive"), first.first)

@@ -1,4 +1,4 @@
-"""Numbers and points in time as people write them: "$42,000", "1.234,56", "45 %", 31.12.2012, Dec 31 2012 5:30 pm."""
+"""Numbers and times in common notations: "$42,000", "1.234,56", "45 %", 31.12.2012, Dec 31 2012 5:30 pm."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pollux.data.arrow import CODE, as_numbers, as_text, kind_of, plain, pyarrow_library
 
 DECIMALS = (".", ",")
-"""What may stand before a fraction; the other one then stands between thousands."""
+"""Possible decimal separators; the other one then separates thousands."""
 
 _CURRENCY = r"US\$|A\$|C\$|[$€£¥₹₩₽₺₴₫฿₪¢]|USD|EUR|GBP|CHF|JPY|CNY|INR|CAD|AUD|SEK|NOK|DKK|PLN|BRL|kr\.?|Rs\.?|zł"
 _PERCENT = ("%", "‰")
@@ -21,7 +21,7 @@ _LONGEST_UNIT = 12
 DAY = 86_400.0
 YEAR = 365.2425 * DAY
 CYCLES = {"season": YEAR, "weekday": 7 * DAY, "time of day": DAY}
-"""Lengths of what comes again, in seconds. The years of the calendar differ from the mean one by a day at most."""
+"""Lengths of cycles, in seconds. The years of the calendar differ from the mean one by a day at most."""
 
 _TIME = (
     r"(?:(?:[T ]|, ?)(?P<H>\d{1,2}):(?P<M>\d{2})(?::(?P<S>\d{2}(?:\.\d+)?))?\s*(?P<p>[AaPp]\.?[Mm]\.?)?"
@@ -44,18 +44,18 @@ DATES = {
     "yearmonthday": r"(?P<y>\d{4})(?P<m>\d{2})(?P<d>\d{2})",
     "time": r"(?P<H>\d{1,2}):(?P<M>\d{2})(?::(?P<S>\d{2}(?:\.\d+)?))?\s*(?P<p>[AaPp]\.?[Mm]\.?)?",
 }
-"""Forms of dates in text, in the order in which they are preferred. Group names are those of the parts."""
+"""Patterns of dates in text, in order of preference. Group names are those of the parts."""
 STORED, SECONDS, MILLISECONDS, YEARS = "", "seconds", "milliseconds", "years"
-"""Forms of dates that are not text: of a type for them, or numbers since 1970 began, or years."""
+"""Forms of dates that are not text: a type for them, numbers since the start of 1970, or years."""
 
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 
 
 def written_numbers(values: Any, decimal: str) -> tuple[NDArray[np.float64], set[str]]:
-    """Numbers (n,) of an Arrow column of text, NaN where there is none; and the units beside them, "" for none.
+    """Parse an Arrow column of text as numbers (n,), NaN if there is none; and the set of their units, "" for none.
 
-    Thousands may be set apart, a currency may stand before or after, a unit after a space, and what is in brackets is
-    negative, as accountants write. Numbers of a percentage are those that are written: 45 of "45 %".
+    Thousands may be separated, a currency may stand before or after, a unit after a space, and brackets mean a negative
+    number, as in accounting. Percentages are not divided by 100: "45 %" is 45.
     """
     pa = pyarrow_library()
     import pyarrow.compute as pc
@@ -67,7 +67,7 @@ def written_numbers(values: Any, decimal: str) -> tuple[NDArray[np.float64], set
 
     whole = pc.replace_substring_regex(part("whole"), r"\D", "")
     digits = pc.binary_join_element_wise(whole, ".", pc.replace_substring(part("fraction"), decimal, ""), "")
-    # Not by the pattern: one with the letters of all alphabets twelve times over takes longer to prepare than to use.
+    # Checked outside the pattern: with twelve repeated letter classes it would take longer to compile than to use.
     is_long = pc.greater(pc.utf8_length(pc.utf8_ltrim_whitespace(part("after"))), _LONGEST_UNIT)
     is_absent = pc.or_(pc.equal(digits, "."), is_long)
     text = pc.if_else(is_absent, None, pc.binary_join_element_wise(digits, part("exponent"), ""))
@@ -80,7 +80,7 @@ def written_numbers(values: Any, decimal: str) -> tuple[NDArray[np.float64], set
 
 
 def comparable_units(units: Set[str]) -> Set[str]:
-    """The units of one column that differ: one may be left out, but a percentage without its sign is another number."""
+    """The distinct units of a column; an omitted unit is compatible with any other, except a percent sign."""
     return units if units & set(_PERCENT) else units - {""}
 
 
@@ -94,7 +94,7 @@ def _number_pattern(decimal: str) -> str:
 
 
 def has_codes(values: Any) -> bool:
-    """Whether a column of text has values such as 007, which are names and not numbers."""
+    """Whether a column of text has values such as 007, which are codes and not numbers."""
     import pyarrow.compute as pc
 
     return bool(pc.any(pc.match_substring_regex(_joined(values), f"^({CODE.pattern})$")).as_py())
@@ -108,9 +108,9 @@ def lack_digits(values: Any) -> bool:
 
 
 def read_times(values: Any, form: str, name: str = "") -> NDArray[np.float64]:
-    """Points in time (n,) of an Arrow column, in seconds since 1970 began; NaN where there is none, or in other forms.
+    """Parse an Arrow column as times (n,), in seconds since the start of 1970; NaN if missing or in another form.
 
-    Columns that are stored as times are read as such, whatever the form; times of a day are those of the first one.
+    Columns of a time type are read as such, whatever the form; times of day are those of 1970-01-01.
     """
     pa = pyarrow_library()
     values = plain(values)
@@ -149,7 +149,7 @@ def _parsed_times(text: Any, pattern: str) -> NDArray[np.float64]:
 
     matched = np.asarray(parts.is_valid().to_numpy(zero_copy_only=False))
     year, day = numbers("y", 1970), numbers("d", 1)
-    # Two digits are of the last hundred years or so.
+    # Years of two digits are 1950 to 2049.
     year = np.where((year < 100) & ("y" in there), year + np.where(year < 50, 2000, 1900), year)
     if "m" in there and "A-Za-z" in pattern.partition("?P<m>")[2][:12]:
         names = pc.utf8_lower(pc.utf8_slice_codeunits(part("m"), 0, 3))
@@ -177,6 +177,6 @@ def _parsed_times(text: Any, pattern: str) -> NDArray[np.float64]:
 
 
 def _joined(values: Any) -> Any:
-    """An Arrow column as one array, since some functions know nothing else."""
+    """An Arrow column as one array, since some functions do not accept chunks."""
     pa = pyarrow_library()
     return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values

@@ -1,4 +1,4 @@
-"""Samples that are read while a model is fitted, in chunks, from wherever they are. Imports torch where it needs it."""
+"""Samples that are read in chunks while a model is fitted, from any source. Imports torch only where needed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 _DTYPES = ("float32", "float64")
-# A sample has about so many rows of each of several places, since neighbours in a file are often alike.
+# A sample takes about this many rows from each of several places, since neighbouring rows in a file are often alike.
 _FEWEST_PLACES, _ROWS_OF_A_PLACE = 8, 400
 _ROWS_AT_ONCE = 4_096
 _ITEMS_OF_CHUNK = 1_024
@@ -41,14 +41,14 @@ class Stream:
     def __init__(self, chunks: Chunks, encoding: Encoding | None, window_bytes: int, name: str) -> None:
         self.chunks, self.encoding, self.window_bytes, self.name = chunks, encoding, window_bytes, name
         self.shape, self.dtype = chunks.shape, chunks.dtype
-        # Who reads a table by an encoding knows its columns by that.
+        # With an encoding, the names of columns are those of the encoding.
         self.feature_names = tuple(chunks.feature_names or ()) if encoding is None else ()
 
     def __len__(self) -> int:
         return int(self.chunks.lengths.sum())
 
     def take(self, rows: NDArray[np.int64]) -> Array:
-        """The samples of these numbers, which rise; chunks without any are not read."""
+        """The samples of these indices, in ascending order; chunks without any are not read."""
         ends = np.cumsum(self.chunks.lengths)
         first, found = 0, [np.empty((0, *self.shape), self.chunks.dtype)]
         for number, end in enumerate(ends):
@@ -59,7 +59,7 @@ class Stream:
         return np.concatenate(found)
 
     def sample(self, most: int = 1_000, seed: int = 0) -> Array:
-        """Some of the samples, the same ones for a seed: from several places, or from as many as it takes."""
+        """A random subsample, the same for a seed: from several places, or from as many as needed."""
         chunks = self.chunks
         present = np.flatnonzero(chunks.lengths)
         needed = -(-most // max(1, int(chunks.lengths[present].min(initial=most))))
@@ -67,14 +67,14 @@ class Stream:
         some = present[np.linspace(0, len(present) - 1, count).astype(int)]
         ends = np.cumsum(chunks.lengths[some])
         n = int(ends[-1]) if len(some) else 0
-        # Each row is as likely as any other, however long its chunk is.
+        # Each row has the same probability, whatever the length of its chunk.
         drawn = np.sort(np.random.default_rng(seed).choice(n, min(most, n), replace=False))
         owned = np.split(drawn, np.searchsorted(drawn, ends[:-1]))
         parts = zip(some, owned, ends - chunks.lengths[some], strict=True)
         return np.concatenate([chunks.read(int(chunk))[own - first] for chunk, own, first in parts if len(own)])
 
     def with_integers(self) -> Stream:
-        """The same samples, as whole numbers where they are stored as such: a float may lose their last digits."""
+        """The same samples as integers if they are stored as such: floats may lose their last digits."""
         if self.encoding is not None or not self.chunks.holds_integers():
             return self
         stream = copy.copy(self)
@@ -83,7 +83,7 @@ class Stream:
         return stream
 
     def shard(self, rank: int = 0, n_ranks: int = 1) -> tuple[Chunks, Lengths]:
-        """The chunks, and the numbers of those that this process reads: each sample is read by one."""
+        """The chunks, and the indices of those that this process reads: each sample is read by one process."""
         if n_ranks == 1:
             return self.chunks, np.arange(len(self.chunks.lengths))
         chunks = self.chunks.subdivided(n_ranks)
@@ -94,11 +94,11 @@ class Stream:
         return (rows for _, rows in in_order(self.chunks))
 
     def summary(self, affinity: Any = None) -> str:
-        """How many rows are where, and of which shape: the same for copies of the same files."""
+        """The number of rows, their location and their shape: the same for copies of the same files."""
         return _digest(self.chunks.lengths.tolist(), list(self.shape), self.window_bytes)
 
     def fingerprint(self, affinity: Any = None) -> str:
-        """What data these are, without reading them all: the same for the same files, read in the same way."""
+        """A digest of the data, without reading all of it: the same for the same files, read in the same way."""
         return _digest(self.chunks.fingerprint(), self.window_bytes)
 
 
@@ -112,26 +112,26 @@ def open_stream(
     window_bytes: int = WINDOW_BYTES,
     progress: Callable[[int, int], None] | None = None,
 ) -> Stream:
-    """Data to fit a model on that need not fit in memory.
+    """Open data for training that need not fit in memory.
 
     Parameters
     ----------
     source
         The path of a table (Parquet, Feather, CSV), of a folder of them or of an .npy file; a ``np.memmap``; or a
-        map-style ``torch.utils.data.Dataset``, of whose items the first value is read.
+        map-style ``torch.utils.data.Dataset``, from whose items the first value is read.
     columns
-        Those to read of a table; all by default.
+        The columns of a table to read; all by default.
     standardise
-        Read the data once to standardise numbers and to turn text of few values into zeros and ones; a model that is
-        fitted on them can then read data frames. Without it they must be numbers, and are read as they are.
+        Read the data once to standardise numbers and to one-hot encode text of few values; a model that is fitted on
+        them can then read data frames. Without it they must be numbers, and are not scaled.
     missing
-        What to do with missing values when standardising: ``"error"``, ``"mean"`` or ``"drop"``.
+        How missing values are handled when standardising: ``"error"``, ``"mean"`` or ``"drop"``.
     dtype
         float32 or float64.
     window_bytes
-        How much is read and shuffled at a time; about three times as much is in memory.
+        Size of the part that is read and shuffled at a time; about three times as much is in memory.
     progress
-        Called with the chunks that were read for standardising, and those there are.
+        Called with the number of chunks read so far for standardising, and their total.
     """
     from torch.utils.data import Dataset, IterableDataset
 
@@ -156,33 +156,33 @@ def open_stream(
         raise InputError("Columns are chosen by name from tables; of an array save those that are to be read.")
     if not standardise:
         return Stream(FileChunks(blocks, columns=columns, dtype=dtype), None, window_bytes, str(blocks.path))
-    with listen(None if progress is None else _tell_parts(progress)):
+    with listen(None if progress is None else _report_chunks(progress)):
         encoding, lengths = learn_encoding(blocks, Choices(columns=columns or (), missing=missing))
     chunks = FileChunks(blocks, encoding=encoding, dtype=dtype, lengths=lengths)
     return Stream(chunks, encoding, window_bytes, str(blocks.path))
 
 
-def _tell_parts(progress: Callable[[int, int], None]) -> Callable[[list[Stage]], None]:
-    """A listener that tells how far the outermost stage is."""
+def _report_chunks(progress: Callable[[int, int], None]) -> Callable[[list[Stage]], None]:
+    """A listener that reports the progress of the outermost stage."""
 
-    def tell(stages: list[Stage]) -> None:
+    def report(stages: list[Stage]) -> None:
         if len(stages) == 1 and stages[0].done and stages[0].total:
             progress(int(stages[0].done), int(stages[0].total))
 
-    return tell
+    return report
 
 
 class Chunks(ABC):
-    """Samples in chunks, each of which can be read by itself, in any order.
+    """Samples in chunks that can be read separately, in any order.
 
     Attributes
     ----------
     lengths : array of shape (c,)
-        The samples of each chunk.
+        The number of samples in each chunk.
     shape, dtype : tuple of int, np.dtype
-        Shape of one sample as the model sees it; float32 or float64, or int64 for a network that takes whole numbers.
+        Shape of one sample as the model sees it; float32 or float64, or int64 for a network that takes integers.
     feature_names : list of str or None
-        The names of columns, where there are any.
+        The names of columns, if there are any.
     """
 
     lengths: Lengths
@@ -192,26 +192,26 @@ class Chunks(ABC):
 
     @abstractmethod
     def read(self, chunk: int) -> Array:
-        """The samples of a chunk, (rows, …), all of them finite."""
+        """The samples of a chunk, (rows, …); all values are finite."""
 
     @abstractmethod
     def fingerprint(self) -> str:
-        """What data these are: the same for the same files, read in the same way."""
+        """A digest of the data: the same for the same files, read in the same way."""
 
     def holds_integers(self) -> bool:
-        """Whether samples are stored as whole numbers that have room in eight bytes with a sign."""
+        """Whether samples are stored as integers that fit in int64."""
         return False
 
     def subdivided(self, parts: int) -> Chunks:
-        """The same samples in the same order in at least so many chunks, unless there are fewer samples."""
+        """The same samples in the same order in at least ``parts`` chunks, unless there are fewer samples."""
         return self if len(self.lengths) >= parts else Slices(self, parts)
 
 
 class FileChunks(Chunks):
-    """Rows of files: a table, an .npy file or a ``np.memmap``; each block of them is a chunk.
+    """Rows of files: a table, an .npy file or a ``np.memmap``; each of its blocks is a chunk.
 
-    Without an encoding all columns of a table must hold numbers, or those named by ``columns``, and lack none. With it
-    they are encoded by it; rows that it drops are counted in a first pass, unless ``lengths`` (c,) are given.
+    Without an encoding all columns of a table, or those named by ``columns``, must hold numbers without missing values.
+    With one they are encoded by it; rows that it drops are counted in a first pass, unless ``lengths`` (c,) are given.
     """
 
     def __init__(
@@ -278,11 +278,11 @@ class FileChunks(Chunks):
 
 
 class DatasetChunks(Chunks):
-    """A map-style dataset of torch, one with a length and items by number, in chunks of consecutive items.
+    """A map-style dataset of torch, with a length and items by index, in chunks of consecutive items.
 
-    An item is a tensor or an array, or a tuple, list or mapping whose first value is one; what else is in it, such as a
-    label, is not read. Items are asked for in a background thread. The fingerprint knows the kind and the size of the
-    dataset, not what lies in it.
+    An item is a tensor or an array, or a tuple, list or mapping whose first value is one; other values, such as a
+    label, are ignored. Items are read in a background thread. The fingerprint depends on the kind and the size of the
+    dataset, not on its contents.
     """
 
     def __init__(self, dataset: Dataset[Any], *, dtype: Any = "float32", items: int = _ITEMS_OF_CHUNK) -> None:
@@ -337,12 +337,12 @@ class DatasetChunks(Chunks):
 
 
 class Slices(Chunks):
-    """Chunks cut into slices, so that there are enough of them to share out. Each slice reads its whole chunk."""
+    """Chunks cut into slices, so that there are enough of them for all processes. Each slice reads its whole chunk."""
 
     def __init__(self, whole: Chunks, parts: int) -> None:
         self.whole = whole
         self.shape, self.dtype, self.feature_names = whole.shape, whole.dtype, whole.feature_names
-        # Of each chunk its share of the slices, by rows, and none of no rows.
+        # Slices per chunk in proportion to its rows; chunks without rows have none.
         wanted = np.ceil(whole.lengths * parts / max(1, whole.lengths.sum())).astype(np.int64)
         pieces = np.minimum(np.maximum(wanted, 1), np.maximum(whole.lengths, 1))
         self._chunk = np.repeat(np.arange(len(pieces)), pieces)
@@ -364,7 +364,7 @@ class Slices(Chunks):
 
 
 def open_blocks(source: str | Path | np.memmap[Any, Any] | Blocks) -> Blocks:
-    """The rows of a path or a mapped array in blocks, as the files have them."""
+    """The rows of a path or a mapped array in blocks, as they are stored."""
     if isinstance(source, np.ndarray):
         from pollux.data.array_files import ArrayBlocks
 
@@ -391,7 +391,7 @@ def _columns_of_numbers(blocks: Blocks, columns: Sequence[str] | None) -> list[s
 
 
 def _matrix(table: Any, dtype: np.dtype[Any], where: str) -> Array:
-    """(n, d) from a table of d columns of numbers, none of which may be missing."""
+    """A matrix (n, d) from a table of d columns of numbers, none of which may be missing."""
     import pyarrow as pa
 
     columns = []
@@ -406,7 +406,7 @@ def _matrix(table: Any, dtype: np.dtype[Any], where: str) -> Array:
             values = values.cast(pa.float64(), safe=False)
         columns.append(values.to_numpy())
     rows = np.empty((table.num_rows, len(columns)), dtype=dtype)
-    # Some rows of all columns at a time, which stay in the cache while they are written beside each other.
+    # In groups of rows over all columns, which stay in the cache while they are interleaved.
     with np.errstate(over="ignore"):
         for first in range(0, len(rows), _ROWS_AT_ONCE):
             some = slice(first, first + _ROWS_AT_ONCE)
@@ -439,7 +439,7 @@ def _as_array(item: Any) -> NDArray[Any]:
 
     if isinstance(item, torch.Tensor):
         item = item.detach().cpu()
-        # numpy has no bfloat16.
+        # NumPy has no bfloat16.
         return np.asarray((item.float() if item.dtype == torch.bfloat16 else item).numpy())
     return np.asarray(item)
 
@@ -453,7 +453,7 @@ def _check_dtype(dtype: Any) -> np.dtype[Any]:
 
 def _check_rows(rows: Array, where: Callable[[int], str], names: Sequence[str] | None) -> None:
     """Raise an InputError that names the first entry of rows (n, …) that is not finite, and the place of its row."""
-    # A sum is not finite where an entry is not, and needs no memory; where it has only overflown, a look decides.
+    # The sum is not finite if an entry is not, and needs no memory; if it merely overflowed, entries are checked.
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(rows.sum()):
             return
@@ -475,5 +475,5 @@ def _check_length(rows: int, expected: int, where: str) -> None:
 
 
 def _digest(*facts: Any) -> str:
-    """A sha256 of plain data."""
+    """The SHA-256 of plain data."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

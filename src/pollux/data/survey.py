@@ -1,4 +1,4 @@
-"""Which columns a model is to read, and how: decided by looking at parts of the rows one after the other."""
+"""Survey of the columns of a data set, in parts: which of them a model reads, and how they are encoded."""
 
 from __future__ import annotations
 
@@ -74,31 +74,31 @@ if TYPE_CHECKING:
     from pollux.ranks import Ranks
 
 MOST_VALUES_OF_TEXT = 200
-"""Text of at most so many different values is read; of more than ``MOST_VALUES``, the frequent values are."""
+"""Text columns with at most so many different values are encoded; of more than ``MOST_VALUES``, the frequent ones."""
 MOST_VALUES_COUNTED = 1_000
-"""Columns of more different values are not counted further; nothing is done with the counts."""
+"""Values of columns with more different ones are no longer counted; the counts would not be used."""
 
 _MOST_ROWS_COMPARED = 1_000_000
 _FEWEST_ROWS_OF_IDENTIFIERS = 5
 _ONE_VALUE = "it has one value throughout"
 _ROWS_LOOKED_AT = 1_000
-# Of more gaps than this share a column tells little; values below the other share are taken together.
+# Columns with a larger share of missing values are left out; values below the other share are grouped as "other".
 _MOST_GAPS, _FREQUENT = 0.5, 0.01
-# Rows of a value, on average, for text of many values to be one of categories.
+# Minimum average number of rows per value, for text with many values to be categorical.
 _ROWS_OF_A_VALUE = 5
-# Where so many of the rows differ in a text, it names them.
+# If at least this share of the rows has a different text, it identifies them.
 _NEARLY_ALL = 0.9
-# Share of the variance of a cycle, of at most one, below which times do not vary along it; and its fewest days.
+# Variance of a cycle, at most one, below which times do not vary along it; and the shortest span of a season.
 _LEAST_VARIANCE, _SEASON = 0.05, 300 * DAY
-# Share of dates of days that are 1 January, from which on that day stands for a year of which no more is known.
+# Share of dates on 1 January from which on that day means that only the year is known.
 _MOST_NEW_YEARS = 0.1
-# Numbers of columns so called are seconds since 1970 began, if they are of these years: 1980 to 2100.
+# Numbers in columns with such names are seconds since the start of 1970, if they fall into 1980 to 2100.
 _TIMESTAMP = re.compile(r"time_?stamp|unix|epoch|(^|[\W_])ts\W*$|[_\W]at\W*$|(?-i:[a-z]At$)|date_?time", re.IGNORECASE)
 _TIMESTAMPS = (10 * YEAR, 130 * YEAR)
 _FIRST_VALUES = 100
-# Vectors of length one in float32, or written with few digits, have a square so near to one.
+# Tolerance for the squared length of unit vectors in float32, or written with few digits.
 _MOST_ROUNDING = 1e-3
-# Of eight digits.
+# The smallest number of eight digits.
 _FIRST_DATE = 10_000_000
 
 # The last three: a column without a name, and the index of a data frame in CSV and in Parquet.
@@ -107,7 +107,7 @@ _IDENTIFIER = re.compile(
     r"|^unnamed_\d+$|^unnamed: \d+$|^__index_level_\d+__$|^#$",
     re.IGNORECASE,
 )
-# Numbers of these, whole or not, name rows where most rows have their own: the site 7.1 lies beside the site 7.
+# Numbers in such columns, also fractional ones such as site 7.1, identify rows if most rows have different ones.
 _NUMBERS_ROWS = re.compile(
     r"^row[\W_]?(names?|num|number|no|nr)\W*$"
     r"|(^|[\W_])(bib|site|station|sample|specimen|subject|patient|participant|respondent|account|order|invoice|ticket|case"
@@ -115,10 +115,10 @@ _NUMBERS_ROWS = re.compile(
     re.IGNORECASE,
 )
 _NAMES = re.compile(r"(^|[\W_])(name|title)s?\W*$|(?-i:[a-z](Name|Title)$)", re.IGNORECASE)
-# Whole numbers of such columns name rows or what they are of; those of the others name things of some kind.
+# Integers in such columns identify rows or the entities they belong to; those of the next pattern identify things.
 _NAMES_ROWS = re.compile(
     r"(^|[\W_])([pu]?id|ids|uuid|guid|ssn|isbn|(id|case|serial)(no|nr|num|number))\W*$|(?-i:[a-z]I[dD]$|^[A-Z]{1,4}ID$)"
-    # Other words that end so, such as acid and grid, name no rows.
+    # With explicit prefixes, because words such as acid and grid end in "id" too.
     r"|(^|[\W_])(user|customer|client|member|patient|subject|person|student|employee|household|account|order|product|item"
     r"|session|device|sensor|station|site|store|shop|school|firm|company|town|city|county|country|state|region|district"
     r"|village|plot|vehicle|case|record|row|sample|group)ids?\W*$",
@@ -129,7 +129,7 @@ _NAMES_THINGS = re.compile(
     r"([\W_]*(code|number|num|no|nr|id))?\W*$|codes?\d*\W*$|[\W_]cd\W*$|(?-i:[a-z](Zip|Flight)$)",
     re.IGNORECASE,
 )
-# So do whole numbers of places, none of them below zero; not those that count or measure something of a place.
+# Non-negative integers in such columns identify places; not if they count or measure something of a place.
 _NAMES_PLACES = re.compile(
     r"^(?!(.*[\W_])?(n|nr|no|num|number|count|total|sum|mean|avg|average|min|max|median|per|in|to|of|from|near|dist"
     r"|distance|time|sales|share|rate|pct|percent|population|pop)[\W_]+[^\W_])(.*[\W_])?"
@@ -139,7 +139,7 @@ _NAMES_PLACES = re.compile(
     re.IGNORECASE,
 )
 _NUMBER_OF_VECTOR = re.compile(r"e\d+")
-# Numbers that count these are measurements, though each follows the last.
+# Consecutive numbers that count these are measurements, not identifiers.
 _COUNTS_TIME = re.compile(
     r"year|month|week|day|hour|minute|second|date|time|quarter|season|decade|period|epoch|age\b|jahr|monat|woche|tag\b|"
     r"stunde|ann[eé]e|mois|(^|[\W_])(yr|t)([\W_]|$)",
@@ -149,12 +149,12 @@ _COUNTS_TIME = re.compile(
 
 @dataclass(frozen=True)
 class Choices:
-    """What the user says of columns; what is not said is decided by looking at them.
+    """The user's choices about columns; everything else is decided from the data.
 
-    ``columns`` are all that may be used; those of ``use`` are used whatever is found, those of ``drop`` are not.
-    ``label`` holds classes that score, ``known`` clusters that teach; both are no features.
-    ``kinds`` say of columns that they are "text", "number" or "date", and so that they are used; or "id".
-    ``beside`` are columns that stand beside vectors: they are used where the user names them.
+    ``columns`` are all that may be used; those of ``use`` are used in any case, those of ``drop`` are not.
+    ``label`` holds classes for scores, ``known`` holds known clusters; neither is a feature.
+    ``kinds`` declares columns as "text", "number" or "date", which are then used; or as "id".
+    ``beside`` are columns next to vectors: they are used if the user names them.
     """
 
     columns: Sequence[str] = ()
@@ -169,11 +169,11 @@ class Choices:
 
     @property
     def identifiers(self) -> list[str]:
-        """The columns that are said to tell rows apart."""
+        """The columns that the user declared as identifiers."""
         return [name for name, kind in self.kinds.items() if kind == "id"]
 
     def among(self, there: Sequence[str]) -> Choices:
-        """The choices with lists such as "a,b" taken apart, unless a column is called so; all must be there."""
+        """The choices with lists such as "a,b" split, unless a column has that name; all columns must exist."""
         names: dict[str, Any] = {
             given: split_names(getattr(self, given), there) for given in ("columns", "drop", "use")
         }
@@ -189,7 +189,7 @@ class Choices:
 def split_names(names: Sequence[str], there: Sequence[str]) -> tuple[str, ...]:
     """Names of columns, from a list in which "a,b" stands for two unless there is a column of that name.
 
-    The name of a column of vectors stands for all their numbers.
+    The name of a column of vectors stands for all their entries.
     """
     known: dict[str, list[str]] = {}
     for name in there:
@@ -202,12 +202,12 @@ def split_names(names: Sequence[str], there: Sequence[str]) -> tuple[str, ...]:
 
 
 def names_rows(name: str) -> bool:
-    """Whether a column of this name may tell rows apart."""
+    """Whether a column of this name may identify rows."""
     return any(names.search(name) is not None for names in (_NAMES_ROWS, _IDENTIFIER, _NUMBERS_ROWS))
 
 
 def numbers_of_vectors(names: Iterable[str]) -> list[str]:
-    """The columns that are numbers of vectors, by names such as e00 … e63, as ``pollux embed`` writes them."""
+    """The columns that are entries of vectors, by names such as e00 … e63, as ``pollux embed`` writes them."""
     found = {name for name in names if _NUMBER_OF_VECTOR.fullmatch(name)}
     written = [f"e{index:0{len(str(len(found) - 1))}}" for index in range(len(found))]
     return written if len(found) >= WIDE and found == set(written) else []
@@ -216,10 +216,10 @@ def numbers_of_vectors(names: Iterable[str]) -> list[str]:
 def learn_encoding(
     blocks: Blocks, choices: Choices | None = None, ranks: Ranks | None = None
 ) -> tuple[Encoding, NDArray[np.int64]]:
-    """How to read rows, in memory or in files, and how many of each block are read. Several processes share the work.
+    """Learn the encoding of rows, in memory or in files, and the rows of each block. Several processes share the work.
 
-    With ``missing="drop"`` means are those of complete rows, for which all is read once more: only after the first time
-    is it known which columns must be complete.
+    With ``missing="drop"`` means are those of complete rows, for which everything is read a second time: only after the
+    first pass is it known which columns must be complete.
     """
     choices = choices or Choices()
     try:
@@ -238,7 +238,7 @@ def learn_encoding(
         found = survey.plan()
         is_same = found.names == encoding.names
         encoding = found.after(encoding)
-        # A column that varies no more among complete rows need not be complete either.
+        # A column that is constant among complete rows need not be complete either.
         if is_same:
             return encoding, lengths
 
@@ -251,12 +251,12 @@ def recognise_rows(
     *,
     may_be_embedded: bool = True,
 ) -> str:
-    """The recipe for n samples of a shape; of wide rows some are looked at, as they were before they were encoded.
+    """The recipe for n samples of a shape; for wide rows it depends on some of them, as they were before encoding.
 
-    ``sample`` gives at most so many of them, (m, d).
+    ``sample`` returns at most a given number of them, (m, d).
     """
     if encoding is not None and len(shape) == 1:
-        # A pixel at the edge that is always empty is one of the picture all the same.
+        # Constant pixels at the edge were left out, but are part of the image.
         shape = (shape[0] + list(encoding.left_out.values()).count(_ONE_VALUE),)
     may_be_alike = recognise_kind(n, shape, True) != recognise_kind(n, shape, False)
     may_be_embedded = may_be_embedded and recognise_kind(n, shape, False, True) == "embeddings"
@@ -264,7 +264,7 @@ def recognise_rows(
         return recognise_kind(n, shape, False)
     some = sample(_ROWS_LOOKED_AT)
     some = some.toarray() if hasattr(some, "toarray") else some
-    # Of columns that are not all of numbers, nothing is left.
+    # Empty, if not all columns are numbers.
     numbers = np.asarray(some if encoding is None else encoding.decode_numbers(some), dtype=np.float64)
     is_of_one_kind = may_be_alike and numbers.size > 0 and Moments.of(numbers).ranges_are_alike
     looks = looks_embedded if encoding is None else encoding.looks_embedded
@@ -272,7 +272,7 @@ def recognise_rows(
 
 
 def take_evenly(X: Any, most: int) -> Any:
-    """About so many of the rows of X, as far apart as they can be."""
+    """About ``most`` rows of X, evenly spaced."""
     return X[:: max(1, X.shape[0] // most)]
 
 
@@ -283,9 +283,9 @@ def survey_blocks(
     own: Sequence[int] | NDArray[np.int64] | None = None,
     complete: Encoding | None = None,
 ) -> tuple[Survey, NDArray[np.int64]]:
-    """A survey of these blocks, all by default, to be merged with those of others; and the rows of each that it saw.
+    """Survey some of the blocks, all by default; returns the survey, and the rows of each block that it has seen.
 
-    With ``complete`` only rows are seen that lack nothing of it.
+    With ``complete``, only rows without missing values in its columns are counted.
     """
     survey: Survey = (
         TableSurvey(blocks.names, choices) if blocks.shape is None else ArraySurvey(blocks.shape, choices, blocks.names)
@@ -307,7 +307,7 @@ def survey_blocks(
 def _survey_all(
     blocks: Blocks, choices: Choices, complete: Encoding | None, ranks: Ranks | None
 ) -> tuple[Survey, NDArray[np.int64]]:
-    """A survey of all blocks, of which each process reads its own."""
+    """Survey all blocks, which are divided among the processes."""
     if ranks is None:
         return survey_blocks(blocks, choices, complete=complete)
     own = shards(blocks.lengths, ranks.size)[ranks.rank]
@@ -328,7 +328,7 @@ def _narrowed(choices: Choices, encoding: Encoding, blocks: Blocks) -> Choices:
     """The choices without the columns that were left out before."""
     if not encoding.names:
         return choices
-    # Columns of an array without names go by their numbers.
+    # Columns of an array without names are identified by number.
     every = blocks.names or [str(index) for index in range((blocks.shape or (0,))[0])]
     read = set(encoding.names)
     others = [name for name in every if name not in {*read, *encoding.identifiers, choices.label}]
@@ -340,11 +340,11 @@ def _narrowed(choices: Choices, encoding: Encoding, blocks: Blocks) -> Choices:
 
 
 class InfiniteColumnError(InputError):
-    """A column, which this names, holds infinite values."""
+    """A column, named by this error, holds infinite values."""
 
 
 def _find_infinite(blocks: Blocks, name: str) -> InputError:
-    """What to say of the infinite values of a column: where the first is, and how to go on."""
+    """The error for infinite values of a column: where the first is, and what to do."""
     first, count = "", 0
     for block in range(len(blocks.lengths)):
         part = blocks.read_block(block, [name])
@@ -366,7 +366,7 @@ def _find_infinite(blocks: Blocks, name: str) -> InputError:
 
 
 class LeaveOutError(Exception):
-    """A column is not read, for the reason given; ``kind`` is what it is taken for."""
+    """A column is not used, for the reason given; ``kind`` is its detected kind."""
 
     def __init__(self, reason: str, kind: str = "") -> None:
         super().__init__(reason)
@@ -374,30 +374,30 @@ class LeaveOutError(Exception):
 
 
 class Survey(ABC):
-    """What is known of rows after some of them; it has a bounded size and can be pickled.
+    """Statistics of the rows seen so far; of bounded size, and can be pickled.
 
-    Parts may be added one after the other in one process, or in several whose surveys are merged.
+    Parts may be added in sequence in one process, or in several whose surveys are merged.
     """
 
     names: list[str]
-    """The columns that are looked at."""
+    """The columns that are surveyed."""
     rows: int = 0
 
     @abstractmethod
     def add(self, rows: Any, first: int | None = None) -> None:
-        """Look at rows; the first of them has this number, without which they follow those before."""
+        """Add rows; ``first`` is the index of the first of them, by default that after the last ones."""
 
     @abstractmethod
     def merge(self, other: Any) -> None:
-        """Add what another survey has seen of other rows, by the same choices."""
+        """Merge another survey of other rows, with the same choices."""
 
     @abstractmethod
     def plan(self) -> Encoding:
-        """How to read the rows."""
+        """The encoding of the rows."""
 
 
 class ArraySurvey(Survey):
-    """What is known of rows (n, d), or of images (n, C, H, W); ``columns`` are names of the d columns, if any."""
+    """Statistics of rows (n, d), or of images (n, C, H, W); ``columns`` are names of the d columns, if any."""
 
     def __init__(
         self, shape: Sequence[int], choices: Choices | None = None, columns: Sequence[str] | None = None
@@ -407,7 +407,7 @@ class ArraySurvey(Survey):
         self.columns = tuple(columns or ())
         self.incomplete = 0
         is_image = len(self.shape) == 3
-        # One scale for images is by what varies at a pixel, as for rows; their own scales are those of channels.
+        # A common scale of images comes from the variance of pixels, as for rows; separate scales are per channel.
         self._by_pixel = is_image and self.choices.scaling in ("auto", "global")
         self.moments = Moments.empty((math.prod(self.shape) if self._by_pixel else self.shape[0],))
         is_chosen = self.choices.columns or self.choices.drop or self.choices.use
@@ -421,7 +421,7 @@ class ArraySurvey(Survey):
         self._among = replace(self.choices, label=None, kinds={}).among(self.names)
 
     def add(self, rows: Any, first: int | None = None) -> None:
-        """Look at samples (n, …), all columns at once, since those of a file lie beside each other."""
+        """Add samples (n, …), all columns at once, because they are adjacent in a file."""
         for some in parts_of(rows):
             part = np.asarray(rows[some])
             values = part.astype(np.float64)
@@ -442,7 +442,7 @@ class ArraySurvey(Survey):
         self.rows += other.rows
 
     def plan(self) -> ArrayEncoding:
-        """Rows in units of columns, images in units of channels."""
+        """The encoding: rows are scaled by column, images by channel."""
         scaling, missing = self.choices.scaling, self.choices.missing
         kept: tuple[int, ...] | None = None
         left_out: dict[str, str] = {}
@@ -470,7 +470,7 @@ class ArraySurvey(Survey):
         )
 
     def _choose_columns(self) -> tuple[tuple[int, ...], dict[str, str]]:
-        """The numbers of the columns that are read, and the reasons why others are not."""
+        """The indices of the columns that are used, and the reasons why others are not."""
         kept: list[int] = []
         left_out: dict[str, str] = {}
         number_of = {name: index for index, name in enumerate(self.names)}
@@ -491,9 +491,9 @@ class ArraySurvey(Survey):
 
 
 class TableSurvey(Survey):
-    """What is known of the columns of a table.
+    """Statistics of the columns of a table.
 
-    Identifiers are recognised by all rows where these are few, and by the first million where they are not.
+    Identifiers are recognised from all rows if these are few, and from the first million otherwise.
     """
 
     def __init__(self, there: Sequence[str], choices: Choices | None = None) -> None:
@@ -519,7 +519,7 @@ class TableSurvey(Survey):
         self.rows += other.rows
 
     def _beside_vectors(self) -> list[str]:
-        """The columns beside vectors of length one, where there are some that ``pollux embed`` has written."""
+        """The columns beside unit vectors, if the table has vectors that ``pollux embed`` wrote."""
         written = numbers_of_vectors(self._columns)
         found = [moments for name in written if (moments := self._columns[name].moments) is not None]
         squares = [float(moments.mean[0] ** 2 + moments.square[0] / max(1.0, moments.weight[0])) for moments in found]
@@ -528,7 +528,7 @@ class TableSurvey(Survey):
         return [name for name in self._columns if name not in set(written)]
 
     def plan(self) -> TableEncoding:
-        """Numbers scaled, text of few values as zeros and ones, dates as years and cycles, the rest left out."""
+        """The encoding: numbers scaled, text of few values one-hot, dates as years and cycles, the rest left out."""
         scaling, missing = self.choices.scaling, self.choices.missing
         plans: dict[str, Plan] = {}
         found: dict[str, Decision] = {}
@@ -571,12 +571,12 @@ class TableSurvey(Survey):
                 plan.set_units(centre, scale, fill, scaling)
         identifiers = [*self.choices.identifiers, *(name for name, each in found.items() if each.kind == "id")]
         left_out = {name: each.reason for name, each in found.items() if not each.used}
-        listed = tuple(found.get(name) or self._unasked(name) for name in self.there)
+        listed = tuple(found.get(name) or self._decide_unsurveyed(name) for name in self.there)
         planned = tuple(plan.column for plan in plans.values())
         return TableEncoding(planned, missing, tuple(identifiers), left_out, listed)
 
     def finds_identifiers(self) -> bool:
-        """Whether some columns of numbers tell rows apart, and measure nothing."""
+        """Whether some columns of numbers are identifiers, and measure nothing."""
         for column in self._columns.values():
             try:
                 column.check_measurement()
@@ -584,8 +584,8 @@ class TableSurvey(Survey):
                 return True
         return False
 
-    def _unasked(self, name: str) -> Decision:
-        """What is said of a column that was not looked at."""
+    def _decide_unsurveyed(self, name: str) -> Decision:
+        """The decision about a column that was not surveyed."""
         if name == self.choices.label:
             return Decision(name, "label", False, f"known classes ({option('label')})")
         if name == self.choices.known:
@@ -597,9 +597,9 @@ class TableSurvey(Survey):
 
 @dataclass
 class Plan:
-    """How a column is to be read; ``moments`` (1,) are those of one whose units are learned with those of others.
+    """The encoding of a column; ``moments`` (1,) are given if its units are learned together with those of others.
 
-    ``strange`` values count as missing, since they are not of the kind that the column is said to be.
+    ``strange`` is the number of values that count as missing, since they are not of the declared kind.
     """
 
     column: ColumnEncoding
@@ -609,7 +609,7 @@ class Plan:
 
     def set_units(self, centre: float, scale: float, fill: float, scaling: str) -> None:
         if isinstance(self.column, Category):
-            # Two values are 0 and 1.
+            # Two values are encoded as 0 and 1.
             self.column = structs.replace(self.column, scale=None if scaling == "none" else scale)
         else:
             filled = fill if scaling == "none" else None
@@ -618,13 +618,13 @@ class Plan:
 
 @dataclass
 class Counts:
-    """How often values occur; ``many`` if there are more than can be counted, of which only some are kept."""
+    """Counts of values; ``many`` if there are too many different ones, of which only some are kept."""
 
     of: dict[str, int] = field(default_factory=dict)
     many: bool = False
 
     def add(self, text: Any) -> None:
-        """Count an Arrow column of text."""
+        """Count the values of an Arrow column of text."""
         if self.many:
             return
         counts = pyarrow_library().compute.value_counts(text.drop_null())
@@ -636,33 +636,33 @@ class Counts:
             self.of[value] = self.of.get(value, 0) + count
         self.many = self.many or other.many or len(self.of) > MOST_VALUES_COUNTED
         if self.many:
-            # Words first, because a few among numbers are worth a mention.
+            # Keep words first, because a few among numbers are worth a note.
             kept = sorted(self.of, key=is_number)[: MOST_VALUES_COUNTED + 1]
             self.of = {value: self.of[value] for value in kept}
 
 
 @dataclass
 class Different:
-    """How many of the values differ: exactly of a million rows, which speak for those that follow.
+    """How many values are different: exact for a million rows, which are taken to represent those that follow.
 
-    ``so_far`` says whether at least a ``share`` may; once they cannot, nothing more is counted.
+    ``so_far`` says whether at least a ``share`` can still be; once it cannot, counting stops.
     """
 
     so_far: bool = True
     share: float = _NEARLY_ALL
     rows: int = 0
-    # Values of rows that are compared no more, and of each part of the others, none of them twice.
+    # Distinct values of parts that are no longer compared; and hashes of each other part, without duplicates.
     distinct: int = 0
     hashes: list[NDArray[np.uint64]] = field(default_factory=list)
 
     def add(self, values: Any) -> None:
-        """Look at an Arrow column of text or numbers without gaps."""
+        """Add an Arrow column of text or numbers without missing values."""
         if not self.so_far or self.rows >= _MOST_ROWS_COMPARED:
             return
         some = values.slice(0, _MOST_ROWS_COMPARED - self.rows)
         pa = pyarrow_library()
         unique = pa.compute.unique(some)
-        # The same in every process.
+        # A hash that is the same in every process.
         if pa.types.is_integer(some.type):
             hashes = np.asarray(unique.to_numpy(zero_copy_only=False)).astype(np.int64).view(np.uint64)
         elif kind_of(some.type) == "number":
@@ -678,31 +678,31 @@ class Different:
         if max(self.rows, other.rows) < _MOST_ROWS_COMPARED:
             self.hashes += other.hashes
         else:
-            # Where one of them has seen a million, there is nothing left to compare.
+            # If one of them has seen a million rows, they are not compared.
             self.distinct, self.hashes = self._count() + other._count(), []
         self.rows += other.rows
         if self.rows >= _MOST_ROWS_COMPARED:
             self.distinct, self.hashes = self._count(), []
-        # Rows that are alike only grow in number, so that this does not hang on where parts end.
+        # The number of duplicates only grows, so the result does not depend on how rows are divided into parts.
         alike = self.rows - self.distinct - sum(map(len, self.hashes))
         self.so_far = self.so_far and other.so_far and alike <= self._most_alike
         self.hashes = self.hashes if self.so_far else []
 
     def all(self) -> bool:
-        """Whether each row has its own value."""
+        """Whether each row has a different value."""
         return self.so_far and self._count() == self.rows
 
     def nearly_all(self) -> bool:
-        """Whether nearly each row has its own value."""
+        """Whether nearly each row has a different value."""
         return self.so_far and self._count() >= _NEARLY_ALL * self.rows
 
     def most(self) -> bool:
-        """Whether there are more different values than half as many as rows."""
+        """Whether there are more than half as many different values as rows."""
         return self.so_far and 2 * self._count() > self.rows
 
     @property
     def _most_alike(self) -> float:
-        """Rows with a value that others have, above which too many are alike, however many follow."""
+        """The number of duplicates above which too many values are alike, whatever follows."""
         return (1 - self.share) * _MOST_ROWS_COMPARED
 
     def _count(self) -> int:
@@ -711,9 +711,9 @@ class Different:
 
 @dataclass
 class Steps:
-    """From each whole number of a column to the next: how many there are, and how many of these are one.
+    """Differences of consecutive integers in a column: their number, and how many of them are one.
 
-    Parts are known by the rows that they go from and to, so that what lies between two of them is looked at too.
+    Parts are stored with the rows that they begin and end with, so that differences between parts are counted too.
     """
 
     all: int = 0
@@ -744,10 +744,10 @@ class Steps:
 
 @dataclass
 class Spelling:
-    """A way to read text, or whole numbers, as numbers or as times: what it gives, and how many values it cannot read.
+    """One way to parse text, or integers, as numbers or times: its result, and how many values it cannot parse.
 
-    ``moments`` are those of numbers (1,), or of the facets of times, of whether they are on 1 January, of their days
-    and of themselves (10,).
+    ``moments`` are those of numbers (1,), or of facets of times, whether they are on 1 January, their days, and the
+    times themselves (10,).
     """
 
     moments: Moments
@@ -765,7 +765,7 @@ _NUMBERS_OF_DATES = ("yearmonthday", "years", "seconds", "milliseconds")
 
 @dataclass
 class Column:
-    """A column so far. ``wanted`` is "use" where the user wants it to be read, or the kind that it is said to be."""
+    """Statistics of a column. ``wanted`` is "use" if the user wants it to be used, or its declared kind."""
 
     name: str
     wanted: str = ""
@@ -775,12 +775,12 @@ class Column:
     moments: Moments | None = None
     counts: Counts = field(default_factory=Counts)
     different: Different = field(init=False)
-    # None where values are missing, or are not whole numbers.
+    # None if values are missing, or are not integers.
     steps: Steps | None = field(default_factory=Steps)
-    # Among the first thousand rows, how many there were and how many of them are numbers.
+    # Of the first thousand rows: their number, and how many of them are numbers.
     looked_at: int = 0
     look_like_numbers: int = 0
-    # Ways to read it, by name; those that failed are gone. None as long as no value was seen.
+    # Ways to parse it that have not failed, by name. None until a value is seen.
     spellings: dict[str, Spelling] | None = None
 
     def __post_init__(self) -> None:
@@ -788,12 +788,12 @@ class Column:
 
     @property
     def is_named(self) -> bool:
-        """Whether whole numbers are names of things, by the name of the column or by what the user says."""
+        """Whether integers are names, by the name of the column or by declaration."""
         says_so = any(names.search(self.name) for names in (_NAMES_THINGS, _NAMES_ROWS, _NAMES_PLACES))
         return self.wanted == "text" or (not self.wanted and says_so)
 
     def add(self, values: Any, first: int) -> None:
-        """Look at rows of the column, as an Arrow column; the first of them has this number."""
+        """Add rows of the column, as an Arrow column; ``first`` is the index of the first of them."""
         types = pyarrow_library().types
         if types.is_dictionary(values.type) and kind_of(values.type) in ("integer", "number") and not self.wanted:
             # Categories of a data frame that are numbers.
@@ -816,7 +816,7 @@ class Column:
         self.merge(seen)
 
     def _look_for_identifiers(self, seen: Column, values: Any, first: int) -> None:
-        """Whether rows are told apart by these values; those that lack one are not by numbers."""
+        """Check whether these values identify rows; a column of numbers with missing values does not."""
         if seen.kind == "text":
             self.different.add(values.drop_null())
             some = values.slice(0, max(0, _ROWS_LOOKED_AT - first)).drop_null().to_pylist()
@@ -830,7 +830,7 @@ class Column:
                 seen.steps = Steps.of(values.to_numpy(), first)
 
     def _spell(self, values: Any, kind: str, seen: Column) -> dict[str, Spelling]:
-        """What each way to read the column that has not yet failed makes of these values."""
+        """Parse these values in each way that has not yet failed."""
         if kind == "time":
             return {STORED: _spell_times(values, STORED, self.name)}
         possible: list[str] = []
@@ -838,7 +838,7 @@ class Column:
             possible = [name for name in (*DECIMALS, *DATES) if self.wanted != "text"]
         elif kind == "integer" and self.wanted in ("", "use", "date"):
             possible = list(_NUMBERS_OF_DATES[: None if self.wanted == "date" else 1])
-            # Most numbers are too short for a year, a month and a day, which their range shows at no cost.
+            # Most numbers have too few digits for a date, which their range shows at no cost.
             if self.wanted != "date" and seen.moments is not None and seen.moments.high[0] < _FIRST_DATE:
                 possible = []
             elif not self.wanted and seen.moments is not None and _TIMESTAMP.search(self.name):
@@ -854,7 +854,7 @@ class Column:
         found: dict[str, Spelling] = {}
         for name in possible:
             spell = _spell_numbers if name in DECIMALS else _spell_times
-            # Most columns are not what they could be, which their first values show.
+            # Most ways to parse a column already fail on its first values.
             if is_strict and spell(values.slice(0, _FIRST_VALUES), name, self.name).strange:
                 continue
             spelling = spell(values, name, self.name)
@@ -863,7 +863,7 @@ class Column:
         return found
 
     def merge(self, other: Column) -> None:
-        """Add what another has seen of other rows of the same column."""
+        """Merge the statistics of other rows of the same column."""
         both = same_kind(self.kind, other.kind)
         if both is None:
             raise InputError(
@@ -889,7 +889,7 @@ class Column:
             self.spellings = {name: own.merged(other.spellings[name]) for name, own in shared.items()}
 
     def plan(self, scaling: str) -> Plan:
-        """How the column is read; a LeaveOutError where it is not."""
+        """The encoding of the column; a LeaveOutError if it is not used."""
         if self.kind == "nothing" or self.missing == self.rows:
             raise LeaveOutError("it has no values", "empty")
         if not self.wanted and self.missing > _MOST_GAPS * self.rows:
@@ -924,7 +924,7 @@ class Column:
         return self._plan_category(scaling)
 
     def warn_of_class(self, plan: Plan) -> str:
-        """What to say where the column may hold known classes, and nobody has asked to cluster by it."""
+        """A warning if the column may hold known classes, and was not requested."""
         if self.wanted or isinstance(plan.column, Date):
             return ""
         if isinstance(plan.column, Number):
@@ -937,7 +937,7 @@ class Column:
         return float(self.moments.low[0]), float(self.moments.high[0])
 
     def _say_sentences(self) -> str:
-        """How to cluster by texts, where these are some."""
+        """Advice how to cluster by texts, if these are sentences."""
         if self.kind != "text" or not are_prose(list(self.counts.of)):
             return ""
         return "; to cluster by what its texts say: " + advised(
@@ -950,11 +950,11 @@ class Column:
 
     @property
     def _is_whole(self) -> bool:
-        """Whether numbers that could be names are whole ones, by their type or by those that were counted."""
+        """Whether numbers that could be names are integers, by their type or by their values."""
         return self.kind == "integer" or all("." not in value and "e" not in value for value in self.counts.of)
 
     def _times(self) -> tuple[str, Spelling] | None:
-        """The way to read the column as times, if it is one of times."""
+        """The way to parse the column as times, if it is a column of times."""
         if self.wanted in ("text", "number"):
             return None
         found = {name: each for name, each in (self.spellings or {}).items() if name not in DECIMALS}
@@ -963,16 +963,16 @@ class Column:
             return None
         if not found or min(each.strange for each in found.values()) == self.rows - self.missing:
             return None
-        # The first of those that fail least.
+        # The first of those that fail least often.
         form = min(found, key=lambda name: found[name].strange)
         if {form, "day.month.year"} == {"month/day/year", "day.month.year"} and "day.month.year" in found:
-            # Slashes alone do not tell days from months: dots and dashes do.
+            # With slashes alone, day and month are ambiguous; with dots and dashes they are not.
             is_dotted = any(re.match(r"\d+[.-]", value) for value in self.counts.of)
             form = "day.month.year" if is_dotted else form
         return form, found[form]
 
     def _decimal(self) -> str | None:
-        """What stands before fractions, where text is of numbers."""
+        """The decimal separator, if the text is numbers."""
         found = [name for name in DECIMALS if name in (self.spellings or {})]
         if self.kind != "text" or not found or self.wanted == "text":
             return None
@@ -980,14 +980,14 @@ class Column:
         spelling = (self.spellings or {})[decimal]
         if spelling.strange == self.rows - self.missing:
             return None
-        # Digits alone that are stored as text, of few values, are names; so are those that begin with a zero.
+        # Digits stored as text, with few values, are names; and so are those with leading zeros.
         is_plain = not self.counts.many and all(value.strip().isdigit() for value in self.counts.of)
         if self.wanted != "number" and is_plain and len(self.counts.of) <= MOST_VALUES:
             return None
         return decimal if self.wanted == "number" or len(comparable_units(spelling.units)) <= 1 else None
 
     def check_measurement(self) -> None:
-        """Raise where whole numbers tell rows apart, and measure nothing."""
+        """Raise if integers identify rows, and measure nothing."""
         if self.wanted:
             return
         if _NAMES_ROWS.search(self.name) and self._is_whole:
@@ -1011,7 +1011,7 @@ class Column:
 
     @property
     def _names_rows(self) -> bool:
-        """Whether nearly each row has its own text, and that is no number, unless the column's name says so."""
+        """Whether nearly each row has a different text; numbers only count if the column has a name of identifiers."""
         if self.kind != "text" or self.rows < _FEWEST_ROWS_OF_IDENTIFIERS:
             return False
         is_name = 2 * self.look_like_numbers <= self.looked_at or names_rows(self.name)
@@ -1070,7 +1070,7 @@ class Column:
             shares.append((total - sum(counts[value] for value in kept)) / total)
         is_single = len(kept) == 2 and not has_other
         is_plain = is_single or scaling == "none"
-        # That of all its features together.
+        # The common scale of all its features.
         scale = None if is_plain else math.sqrt(1 - math.fsum(share * share for share in shares))
         column = Category(
             *(self.name, tuple(kept), tuple(shares), self.kind == "boolean", is_numeric, scale, is_single, has_other)
@@ -1078,7 +1078,7 @@ class Column:
         note = f"{named}{found} values" + (f", the {len(kept)} frequent ones and other" if has_other else "")
         moments = None
         if is_single:
-            # As a number that is 0 or 1.
+            # Encoded as a number that is 0 or 1.
             one, n = shares[1], float(total)
             square = n * one * (1 - one)
             moments = Moments(*(np.array([value]) for value in (n, one, square, 0.0, 1.0)))
@@ -1089,13 +1089,13 @@ class Column:
 def _spell_numbers(values: Any, decimal: str, name: str) -> Spelling:
     absent = is_missing(values)
     numbers, units = written_numbers(as_text(values), decimal)
-    # Where one is a code such as 007, all are.
+    # If one is a code such as 007, all are.
     strange = int((np.isnan(numbers) & ~absent).sum()) or int(has_codes(values))
     return Spelling(Moments.of(numbers[:, None]), strange, frozenset(units))
 
 
 def _timestamps(low: float, high: float) -> list[str]:
-    """What numbers in this range count since 1970 began, if they are times of our days."""
+    """The units in which numbers of this range are timestamps, if they fall into recent decades."""
     first, last = _TIMESTAMPS
     return [unit for unit, size in ((SECONDS, 1), (MILLISECONDS, 1_000)) if first * size <= low <= high <= last * size]
 
@@ -1111,12 +1111,12 @@ def _spell_times(values: Any, form: str, name: str) -> Spelling:
 
 
 def _plan_date(name: str, form: str, spelling: Spelling, *, coerce: bool, scaling: str) -> Plan:
-    """The facets of times along which they vary, which together count as one column."""
+    """Encode the facets along which times vary; together they count as one column."""
     moments = spelling.moments
     span, days = float(moments.range[-1]), float(moments.range[-2])
     if not span > 0:
         raise LeaveOutError(_ONE_VALUE, "constant")
-    # Where times are of days, and not of months, nothing begins the year so often.
+    # If times have days, and not only months, 1 January is no more frequent than other days.
     new_years = float(moments.mean[-3]) if days > 0 and span >= _SEASON else 0.0
     is_of_years = _MOST_NEW_YEARS < new_years < 1
     facets: list[Any] = []
@@ -1128,9 +1128,9 @@ def _plan_date(name: str, form: str, spelling: Spelling, *, coerce: bool, scalin
         variance = float(moments.variance[own].sum())
         is_there = {
             "year": span >= DAY,
-            # Times of a year or less vary along it as they do along years.
+            # Within a year or less, the season is the same as the fraction of the year.
             "season": span >= _SEASON,
-            # The first or last of each month is a month, and falls on any day of the week.
+            # The first or last day of each month stands for the month, and may be any day of the week.
             "weekday": span >= DAY and days > 0 and float(moments.low[-2]) < 27,
             "time of day": True,
         }[facet]
@@ -1161,7 +1161,7 @@ def _describe_gaps(count: int, missing: str) -> str:
 
 
 def _check_number(name: str, moments: Moments, scaling: str) -> None:
-    """Raise where a column of numbers, of moments (1,), cannot be read."""
+    """Raise if a column of numbers, with moments (1,), cannot be used."""
     if not moments.weight[0]:
         raise LeaveOutError("it has no values", "empty")
     if not moments.low[0] < moments.high[0]:
@@ -1177,7 +1177,7 @@ def _check_number(name: str, moments: Moments, scaling: str) -> None:
 
 
 def _in_one_spelling(name: str, counts: Mapping[str, int]) -> dict[str, int]:
-    """Counts of numbers, of which 3 and 3.0 are the same one."""
+    """Merge counts of numbers in different notations, such as 3 and 3.0."""
     pa = pyarrow_library()
     spelled = numbers_as_text(name, pa.chunked_array([pa.array(list(counts), pa.string())])).to_pylist()
     total: dict[str, int] = {}
@@ -1187,7 +1187,7 @@ def _in_one_spelling(name: str, counts: Mapping[str, int]) -> dict[str, int]:
 
 
 def _almost_numbers(name: str, counts: Mapping[str, int]) -> str:
-    """Advice for a column of numbers that a few words have turned into text."""
+    """Advice for a column of numbers that became text because of a few words."""
     words = sorted(value for value in counts if not is_number(value))
     if not words or 2 * len(words) > len(counts) or all(map(CODE.fullmatch, words)):
         return ""

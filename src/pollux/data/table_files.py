@@ -1,4 +1,4 @@
-"""Tables in a file, or in all those of a folder, by pyarrow: Parquet and Feather; CSV and its kin in ``delimited``."""
+"""Tables in a file, or in all files of a folder, by pyarrow: Parquet and Feather; for CSV see ``delimited``."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ ROWS_AT_ONCE = 65_536
 
 
 class TableFiles(Source):
-    """A table in one file, or in the files of a folder and below it, in the order of their paths.
+    """A table in one file, or in the files of a folder and its subfolders, ordered by path.
 
-    The files of a folder have the same columns. Folders such as ``year=2024``, also those around what is read, give
-    their files a further column, unless they have it themselves.
+    The files of a folder have the same columns. Folders such as ``year=2024``, also parent folders, give their files a
+    further column, unless they have it themselves.
     """
 
     def __init__(self, path: Path, files: Sequence[Path], reading: Reading) -> None:
         self.path, self.files, self.reading = path, tuple(files), reading
-        # Known once their blocks are: then they must not change any more.
+        # Recorded when blocks are listed: from then on files must not change.
         self.versions: list[FileVersion] = []
 
     @cached_property
@@ -93,7 +93,7 @@ class TableFiles(Source):
         return Part(whole)
 
     def lacks_rows(self) -> InputError:
-        """What to raise where there are none."""
+        """The error if there are no rows."""
         if self.reading.sql:
             return InputError(f"The query ({option('sql')}) gave no rows of {self.path}: correct it.")
         return InputError(f"{self.path} has no rows.")
@@ -118,7 +118,7 @@ class TableFiles(Source):
                 names = [*file.names, *self.partitions(index)]
             encoding.check_names(names)
             wanted = {*encoding.names, *beside}
-            # Of a folder, in the order of its first file.
+            # In a folder, the order of columns is that of the first file.
             include = include or [name for name in names if name in wanted]
             of_file = set(file.names)
             own = [name for name in include if name in of_file]
@@ -131,7 +131,7 @@ class TableFiles(Source):
                         first += some.num_rows
             self.check_unchanged(index)
         if not first:
-            # At least one part, so that lacking columns are noticed.
+            # Yield at least one part, so that missing columns are noticed.
             yield Part(pa.table({name: [] for name in include}))
 
     def blocks(self) -> TableBlocks:
@@ -145,7 +145,7 @@ class TableFiles(Source):
         return [f"{file.path.name} {note}" for file in self.opened if (note := file.note())]
 
     def check_unchanged(self, index: int) -> None:
-        """Raise an InputError where a file has changed since its blocks were listed."""
+        """Raise an InputError if a file has changed since its blocks were listed."""
         if self.versions:
             self.versions[index].check()
 
@@ -158,10 +158,10 @@ class TableFiles(Source):
 
     @cached_property
     def _values(self) -> dict[str, Any]:
-        """Of each key of folders such as ``key=value``, the values of all files: whole numbers, or text."""
+        """For each key of folders such as ``key=value``, the values of all files: integers, or text."""
         import pyarrow.dataset as ds
 
-        # One of several such folders tells its own value, too: what learned from all of them reads it.
+        # A single partition folder also has its value as a column, so that a model trained on all of them can read it.
         top = (self.path if self.path.is_dir() else self.path.parent).absolute()
         while "=" in top.name[1:]:
             top = top.parent
@@ -180,19 +180,19 @@ class TableFiles(Source):
         return found
 
     def partitions(self, index: int) -> dict[str, Any]:
-        """Scalars of the columns that a file has by its folders alone."""
+        """Scalars of the columns that a file only has by its folders."""
         names = self.opened[index].names if self._values else ()
         return {key: values[index] for key, values in self._values.items() if key not in names}
 
     def with_partitions(self, index: int, table: Any) -> Any:
-        """A table of a file with the columns that its folders give."""
+        """A table of a file with the columns given by its folders."""
         for key, value in self.partitions(index).items():
             table = table.append_column(key, pa.repeat(value, table.num_rows))
         return table
 
 
 class TableBlocks(Blocks):
-    """The blocks of the files of a table that have rows."""
+    """The blocks of the files of a table, without empty ones."""
 
     def __init__(self, source: TableFiles) -> None:
         self.source, self.path = source, source.path
@@ -207,7 +207,7 @@ class TableBlocks(Blocks):
             places += own
         if not places:
             raise source.lacks_rows()
-        # (3, c): the file of each block, its number there, and its rows.
+        # (3, c): the file of each block, its index there, and its rows.
         self._places: NDArray[np.int64] = np.array(places, dtype=np.int64).T.copy()
         self.lengths = self._places[2]
         self.kinds = _same_kinds(kinds, files)
@@ -234,18 +234,18 @@ class TableBlocks(Blocks):
         return [files, [*how, *filter(None, [reading.encoding, reading.sql, reading.array])]]
 
     def __reduce__(self) -> Any:
-        """Without what is open: files are opened again where they are needed."""
+        """Pickle without open files: they are opened again when needed."""
         return TableFiles.blocks, (TableFiles(self.path, self.source.files, self.source.reading),)
 
 
 def replace_columns(table: Any, columns: dict[str, Any]) -> Any:
-    """The table with other values in some of its columns."""
+    """The table with some of its columns replaced."""
     every = {name: columns.get(name, table.column(index)) for index, name in enumerate(table.column_names)}
     return pa.table(every)
 
 
 def _same_kinds(every: Sequence[dict[str, str]], files: Sequence[Path]) -> dict[str, str]:
-    """The kinds of the columns of files; an InputError where they cannot be of one table."""
+    """The kinds of the columns of files; an InputError if they cannot be of one table."""
     found, first = dict(every[0]), files[0]
     for kinds, file in zip(every[1:], files[1:], strict=True):
         absent, further = [name for name in found if name not in kinds], [name for name in kinds if name not in found]
@@ -264,24 +264,24 @@ def _same_kinds(every: Sequence[dict[str, str]], files: Sequence[Path]) -> dict[
 
 
 class TableFile(ABC):
-    """One file of a table, in one format; what pyarrow raises is put in words by whoever asks."""
+    """One file of a table, in one format; callers translate the errors of pyarrow."""
 
     path: Path
 
     @property
     @abstractmethod
     def kinds(self) -> dict[str, str]:
-        """Of the columns, by name: "integer", "text", …"""
+        """Kinds of the columns by name: "integer", "text", …"""
 
     @property
     def names(self) -> list[str]:
-        """Of the columns."""
+        """Names of the columns."""
         return list(self.kinds)
 
     @property
     @abstractmethod
     def lengths(self) -> list[int]:
-        """The rows of each block."""
+        """The number of rows in each block."""
 
     @abstractmethod
     def read(self) -> Any:
@@ -289,26 +289,26 @@ class TableFile(ABC):
 
     @abstractmethod
     def read_block(self, block: int, names: Sequence[str]) -> Any:
-        """Columns of a block."""
+        """Some columns of a block."""
 
     @abstractmethod
     def batches(self, names: Sequence[str], encoding: TableEncoding, rows: int) -> Iterator[Any]:
-        """Columns of all rows in record batches of about so many rows, read as the encoding needs them."""
+        """Columns of all rows in record batches of about ``rows`` rows, with the types that the encoding needs."""
 
     def text(self, names: Sequence[str]) -> Any | None:
-        """Columns as they are written; None where the format keeps types."""
+        """Columns as text, as written in the file; None if the format has types."""
         return None
 
     def note(self) -> str:
-        """What the user should know of how it is read."""
+        """A note for the user about how the file is read."""
         return ""
 
     @abstractmethod
     def where(self, block: int, row: int | None) -> str:
-        """The place of a block or a row in the file."""
+        """The place of a block or a row in the file, for messages."""
 
     def size_in_memory(self) -> int:
-        """About how many bytes the rows take as float32: a number has about eight characters of text, or bytes."""
+        """Approximate bytes of the rows as float32: a number has about eight characters of text, or bytes."""
         return self.path.stat().st_size // 2
 
 
@@ -331,11 +331,11 @@ class ParquetFile(TableFile):
 
     @property
     def _footer(self) -> Any:
-        # By the time of its last change too, so that a file that is written anew is read anew.
+        # Cached by modification time too, so that a file that is rewritten is read again.
         return _read_footer(self.path, self.path.stat().st_mtime_ns)
 
     def read(self) -> Any:
-        # A column of one value takes no room in the file.
+        # Estimated from the number of values, because a constant column takes no space in the file.
         check_room(f"The rows of {self.path}", 8 * sum(self.lengths) * len(self.names), in_parts())
         with parquet.ParquetFile(self.path, read_dictionary=self._repeated()) as opened:
             return validated(opened.read())
@@ -343,7 +343,7 @@ class ParquetFile(TableFile):
     def read_block(self, block: int, names: Sequence[str]) -> Any:
         instead = "write it anew with smaller ones, pyarrow.parquet.write_table(…, row_group_size=100_000)"
         check_room(f"The rows of row group {block} of {self.path}", 8 * self.lengths[block] * len(names), instead)
-        # One thread and no buffers ahead, since cores and memory belong to whoever computes beside.
+        # One thread and no read-ahead, to leave cores and memory to the training.
         how: Any = {"metadata": self._footer, "pre_buffer": False, "read_dictionary": self._repeated(block)}
         with parquet.ParquetFile(self.path, **how) as opened:
             return validated(opened.read_row_group(block, columns=list(names), use_threads=False))
@@ -353,9 +353,9 @@ class ParquetFile(TableFile):
             yield from map(validated, opened.iter_batches(rows, columns=list(names)))
 
     def _repeated(self, block: int | None = None) -> list[str]:
-        """Columns of text, if each were as long as all that is stored and would not fit: each text is read once."""
+        """Columns of text to read as dictionaries: all, if the rows might not fit in memory otherwise; else none."""
         footer = self._footer
-        # Not by column: what is said of one may contradict the rest, by which pyarrow ends the process.
+        # Not by column: in a damaged file the size of a column may contradict the rest, which crashes pyarrow.
         groups = [footer.row_group(group) for group in (range(footer.num_row_groups) if block is None else [block])]
         if sum(group.num_rows * group.total_byte_size for group in groups) <= room_bytes():
             return []
@@ -378,7 +378,7 @@ def _read_footer(file: Path, changed: int) -> Any:
 class ArrowFile(TableFile):
     """An Arrow file or stream, also known as Feather; its blocks are its record batches.
 
-    A stream has no list of its batches: to be read in blocks it is copied.
+    A stream has no index of its batches: to be read in blocks it is copied.
     """
 
     path: Path
@@ -414,7 +414,7 @@ class ArrowFile(TableFile):
             return validated(reader.read_all())
 
     def _unpacked(self, columns: int, batch: int | None = None) -> int:
-        """The bytes of a batch, or of all; columns of no values, and of one value, have rows and no buffers."""
+        """The bytes of a batch, or of all; columns of null values, and of one value, have rows but no buffers."""
         rows, sizes, dictionaries = self._measured
         which = slice(None) if batch is None else slice(batch, batch + 1)
         return max(dictionaries + sum(sizes[which]), 8 * sum(rows[which]) * columns)
@@ -432,7 +432,7 @@ class ArrowFile(TableFile):
         return f"record batch {block}" if row is None else f"record batch {block}, row {row}"
 
     def _open(self) -> Any:
-        # Not mapped: a file that is cut while it is read would end the process.
+        # Not mapped: a file that is truncated while it is read would crash the process.
         file = pa.OSFile(str(self.path))
         is_file = file.read(6) == b"ARROW1"
         file.seek(0)
@@ -450,14 +450,14 @@ class ArrowFile(TableFile):
 
 
 class NestedFile(TableFile):
-    """A file some of whose columns hold a record or a vector in each row, read as a column for each part of it."""
+    """A file with columns of records or vectors, which are read as one column for each field or entry."""
 
     def __init__(self, file: TableFile, nested: Sequence[str]) -> None:
         self._file, self.path = file, file.path
-        # The kinds of what each column is split into.
+        # The kinds of the columns that each column is split into.
         self._columns = {name: {name: kind} for name, kind in file.kinds.items()}
         for name in nested:
-            # The first block that has any says which fields there are, and how long vectors are.
+            # The first block with values determines the fields of records, and the lengths of vectors.
             for block in range(len(file.lengths)):
                 with in_words(self.path):
                     some = file.read_block(block, [name])
@@ -511,11 +511,11 @@ def _without_nesting(file: TableFile) -> TableFile:
 
 
 class IndexedBatches:
-    """The record batches of an Arrow file by number; they are read, not mapped, so that they do not count as memory."""
+    """The record batches of an Arrow file by index; they are read, not mapped, so that they do not count as memory."""
 
     def __init__(self, path: Path, lengths: list[int]) -> None:
         self._reader = pa.ipc.open_file(pa.OSFile(str(path)))
-        # One thread reads ahead, and another may look at a sample.
+        # One thread reads ahead, while another may read a sample.
         self._lock = Lock()
         self.lengths = lengths
 
@@ -527,7 +527,7 @@ class IndexedBatches:
 
 
 def copy_batches(batches: Iterable[Any], schema: Any) -> IndexedBatches:
-    """Record batches in a temporary Arrow file, which is gone when nothing reads it any more."""
+    """Copy record batches to a temporary Arrow file, which is deleted when nothing reads it any more."""
     descriptor, name = tempfile.mkstemp(prefix="pollux-", suffix=".arrow")
     os.close(descriptor)
     path, lengths = Path(name), []
@@ -549,7 +549,7 @@ def copy_batches(batches: Iterable[Any], schema: Any) -> IndexedBatches:
         path.unlink()
         raise
     try:
-        # What is open stays readable, and nothing is left behind, however this process ends.
+        # An open file stays readable, and nothing is left behind, however this process ends.
         path.unlink()
     except OSError:
         weakref.finalize(found, path.unlink, missing_ok=True)
@@ -557,14 +557,14 @@ def copy_batches(batches: Iterable[Any], schema: Any) -> IndexedBatches:
 
 
 def validated(rows: Any) -> Any:
-    """A table or record batch that is what it says it is, and whose text can be written out.
+    """Check that a table or record batch is consistent, and that its text is valid UTF-8.
 
-    pyarrow believes files: lengths or offsets that point elsewhere would end the process.
+    pyarrow trusts files: wrong lengths or offsets would crash the process.
     """
     rows.validate()
     for name, values in zip(rows.schema.names, rows.columns, strict=True):
         check_room(f"The texts of column {name!r}", plain_size(values), "leave it out, or shorten them")
-    # Last, because it reads a text as often as it is used.
+    # Last, because it reads a dictionary text as often as it is used.
     rows.validate(full=True)
     return rows
 
@@ -578,7 +578,7 @@ OPEN_QUOTE = "Is a quote opened and not closed? One that stands for itself is wr
 
 @contextmanager
 def in_words(path: Path, names: Sequence[str] = ()) -> Iterator[None]:
-    """What pyarrow finds wrong with a file, as our error; columns that it counts are called by their names."""
+    """Raise errors of pyarrow about a file as InputError; columns are called by name instead of by number."""
 
     def called(match: re.Match[str]) -> str:
         index = int(match[1])

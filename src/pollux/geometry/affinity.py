@@ -1,4 +1,4 @@
-"""What a geometry hands to an objective: how alike, or how far apart, the samples of a batch are."""
+"""Affinities: kernels or distances between the samples of a batch, from a geometry to an objective."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torch import Tensor
 from pollux.errors import InputError
 from pollux.geometry.weak_cache import WeakCache
 
-# By how much a symmetric kernel may differ there and back, as a share of its largest number.
+# Tolerance for the symmetry of a kernel, as a share of its largest entry.
 _ROUNDING = 1e-5
 _ROWS_AT_ONCE = 256
 
@@ -28,8 +28,8 @@ class Features:
     """A kernel given by explicit features ``values`` (n, r): k(i, j) = values[i] · values[j].
 
     The n×n matrix is never needed: the mean of a cluster in feature space costs O(nr), and the maximum
-    mean discrepancy is a distance between such means. It does not change when all features move together;
-    ``centred`` says that their mean is zero already, which keeps their digits.
+    mean discrepancy is a distance between such means. It is invariant to a shift of all features;
+    ``centred`` says that their mean is zero already, which preserves precision.
     """
 
     values: Tensor
@@ -43,7 +43,7 @@ class Features:
         return len(self.values)
 
     def centre(self) -> Features:
-        """The same distances between clusters, from features of mean zero."""
+        """The features minus their mean, which gives the same distances between clusters."""
         if self.centred:
             return self
         values = self.values.to(torch.promote_types(self.values.dtype, torch.float32))
@@ -55,8 +55,8 @@ class Paths:
     """Distances between n samples along a graph, without their matrix.
 
     The n samples are at ``nodes`` (n,) of a symmetric sparse ``graph``, whose values are the lengths of its edges; the
-    distance of two is the length of the shortest path, or ``unreachable`` where there is none, which must be
-    longer than any path. ``shared`` is a place for what is worked out about the graph: all its parts have it in common.
+    distance of two is the length of the shortest path, or ``unreachable`` if there is none, which must be
+    longer than any path. ``shared`` caches what is computed from the graph, in common for all subsets of its samples.
     """
 
     graph: scipy.sparse.csr_array
@@ -68,7 +68,7 @@ class Paths:
     _found: dict[str, NDArray[np.float64]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        # Not the identity, which others have after it: what was exported may outlive it.
+        # Not id(), which is reused after an object dies: an exported program may outlive this one.
         object.__setattr__(self, "number", secrets.randbits(62))
         all_paths[self.number] = self
 
@@ -80,14 +80,14 @@ class Paths:
         return len(self.nodes)
 
     def part(self, index: Tensor) -> Paths:
-        """The same for some of the samples."""
+        """The paths between a subset of the samples."""
         return replace(self, nodes=self.nodes[index.to(self.nodes.device)])
 
     def distances(self) -> NDArray[np.float64]:
-        """The distances (n, n), for those who need them all; found once."""
+        """The matrix of distances (n, n), computed once."""
         if "distances" not in self._found:
             nodes = self.nodes.cpu().numpy()
-            # Older releases of scipy take whole numbers of four bytes alone.
+            # Older releases of SciPy require int32 indices.
             places = (part.astype(np.int32) for part in (self.graph.indices, self.graph.indptr))
             graph = scipy.sparse.csr_array((self.graph.data, *places), shape=self.graph.shape)
             lengths = dijkstra(graph, indices=nodes)[:, nodes]
@@ -101,17 +101,17 @@ class Paths:
 
 
 all_paths: weakref.WeakValueDictionary[int, Paths] = weakref.WeakValueDictionary()
-"""Those that live, by their number: operators of torch take tensors and numbers only."""
+"""Living instances by number: operators of torch take tensors and numbers only."""
 
 
 def centre_kernel(kernel: Tensor, dtype: torch.dtype) -> Tensor:
-    """The kernel (n, n) of the same distances between clusters whose rows have mean zero, in the precision asked for.
+    """The kernel (n, n) centred so that rows have mean zero, in the given dtype; distances between clusters are kept.
 
-    Off the origin most digits of a kernel are the same for all samples, and only the others count. Those are kept by
-    centring in float64, which is done, and its symmetry checked, once for each tensor.
+    Far from the origin most digits of a kernel are common to all samples, and only the others matter. They are kept by
+    centring in float64, which happens, with a check of symmetry, once for each tensor.
     """
     if is_traced() or kernel.requires_grad:
-        # The distances do not depend on the means that are subtracted: as constants they are right for any gradient.
+        # The distances do not depend on the means that are subtracted, so these may be constants for the gradient.
         double = kernel.double()
         means = double.detach().mean(0)
         if not is_traced():
@@ -128,7 +128,7 @@ def _centre_in_parts(kernel: Tensor, dtype: torch.dtype) -> Tensor:
     _check_kernel(kernel, means)
     offsets = (means - means.mean())[:, None]
     centred = torch.empty_like(kernel, dtype=dtype, memory_format=torch.contiguous_format)
-    # A few rows at a time: the matrix may be as large as memory allows.
+    # In blocks of rows: the matrix may be as large as memory allows.
     for start in range(0, len(kernel), _ROWS_AT_ONCE):
         part = slice(start, start + _ROWS_AT_ONCE)
         torch.sub(kernel[part].double() - means, offsets[part], out=centred[part])
@@ -136,9 +136,9 @@ def _centre_in_parts(kernel: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _check_kernel(kernel: Tensor, means: Tensor) -> None:
-    """Raise an InputError where a kernel (n, n) of these means (n,) is not symmetric, or a sum of squares negative."""
+    """Raise an InputError if a kernel (n, n) with these row means (n,) is not symmetric, or not positive on average."""
     if kernel.device.type != "cpu":
-        # Looking would make other devices wait.
+        # Reading values would synchronise with other devices.
         return
     tolerance = _ROUNDING * max(map(abs, map(float, kernel.aminmax())))
     parts = [slice(start, start + _ROWS_AT_ONCE) for start in range(0, len(kernel), _ROWS_AT_ONCE)]
@@ -156,19 +156,19 @@ def _check_kernel(kernel: Tensor, means: Tensor) -> None:
 
 
 def is_traced() -> bool:
-    """Whether torch traces or transforms what is done: then no number can be looked at, and no tensor is remembered."""
+    """Whether torch is tracing or transforming: then values cannot be inspected, and tensors are not cached."""
     is_recorded = torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
     return is_recorded or torch._C._are_functorch_transforms_active()
 
 
 def proportions(sample_weight: Tensor) -> Tensor:
-    """Weights (n,) as shares of their sum, in float64; by the largest first, so that no sum overflows."""
+    """Weights (n,) as shares of their sum, in float64; divided by the largest first, so that no sum overflows."""
     weight = sample_weight.double() / sample_weight.max()
     return weight / weight.sum()
 
 
 Affinity: TypeAlias = Tensor | Features | Paths
-"""A kernel or distance matrix (n, n), a kernel through its features, or distances through their graph."""
+"""A kernel or distance matrix (n, n), a kernel given by features, or distances given by a graph."""
 
 Block: TypeAlias = Callable[[Tensor], Affinity]
-"""From the index (b,) of a batch to the affinity of its samples."""
+"""A function from the index (b,) of a batch to the affinity of its samples."""

@@ -1,4 +1,4 @@
-"""Labels of k-means, which mixtures and models start at."""
+"""K-means clustering, for the initial labels of mixtures and models."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from pollux.native import load_compiled
 from pollux.progress import track
 
 RUNS = 10
-"""Runs of k-means of which the best is kept."""
+"""Number of runs of k-means, of which the best is kept."""
 ENOUGH = 3
-"""Runs that have found the best clusters, after which no further one is made."""
-# Of many clusters a run takes long, and further ones find hardly better ones.
+"""No further run is made once this many have found the best clusters."""
+# With many clusters a run takes long, and further runs hardly improve on it, so fewer are made.
 _RUNS_TIMES_CLUSTERS = 500
-# Of Lloyd's method: at most so many, and those of centres that move by less than this share of the mean variance.
+# Of Lloyd's algorithm: maximum iterations, and the tolerance on moves of centres as a share of the mean variance.
 _ITERATIONS, _TOLERANCE = 300, 1e-4
-# Products of samples and centres that are made at once where nothing is compiled.
+# Products of samples and centres that are computed at once without the compiled part.
 _PRODUCTS = 2**17
-# Two runs whose inertias differ by less have found the same clusters.
+# Runs whose relative inertias differ by less are considered to have found the same clusters.
 _SAME = 1e-6
 
 
 class CentreClusters(NamedTuple):
-    """Labels (n,) by the nearest of K centres (K, r); how many runs have found them, and how many were made."""
+    """Labels (n,) by the nearest of K centres (K, r); how many runs found them, and how many were made."""
 
     labels: NDArray[np.int64]
     centres: NDArray[Any]
@@ -55,10 +55,10 @@ def fit_k_means(
     *,
     runs: int | None = None,
 ) -> CentreClusters:
-    """The best clusters that k-means finds for features (n, r), an array or a sparse matrix, in several runs.
+    """Cluster features (n, r), an array or a sparse matrix, by k-means with several restarts.
 
     Each run starts at the centres of greedy k-means++. No further run is made once three have found the best clusters.
-    All is done on one thread: on a busy machine, iterations of small data would wait for each other's threads.
+    It runs on one thread: on a busy machine, iterations on small data would wait for each other's threads.
     """
     runs = max(1, min(runs or RUNS, _RUNS_TIMES_CLUSTERS // n_clusters))
     random = np.random.RandomState(seed)
@@ -66,7 +66,7 @@ def fit_k_means(
         samples, centre = scipy.sparse.csr_array(features, dtype=np.result_type(features.dtype, np.float32)), 0.0
         squares = np.asarray(samples.multiply(samples).sum(1)).ravel()
     else:
-        # Centred, because distances are taken by products, which lose digits far from the origin.
+        # Centred, because distances are computed from products, which lose digits far from the origin.
         centre = features.mean(0)
         samples = np.ascontiguousarray(features - centre, dtype=np.result_type(features.dtype, np.float32))
         squares = np.einsum("ij,ij->i", samples, samples)
@@ -96,11 +96,10 @@ def iterate_centres(
     tolerance: float,
     iterations: int = _ITERATIONS,
 ) -> tuple[NDArray[np.int64], float]:
-    """Lloyd's method: labels (n,) of samples (n, r) by the nearest of centres (K, r), and the inertia.
+    """Lloyd's algorithm: labels (n,) of samples (n, r) by the nearest of centres (K, r), and the inertia.
 
-    Centres move, in place, to the means of their samples until labels stay, or until the squares of what they move by
-    add up to no more than the tolerance. One that no sample is nearest to starts anew at the sample that is farthest
-    from its centre.
+    Centres move, in place, to the means of their samples until labels no longer change, or until the squared moves sum
+    to at most the tolerance. A centre without samples is moved to the sample that is farthest from its centre.
     """
     n, K = len(squares), len(centres)
     labels, apart, native = np.full(n, -1), np.empty(n), load_compiled()
@@ -138,7 +137,7 @@ def iterate_centres(
 def _seed_centres(
     samples: Any, squares: NDArray[Any], n_clusters: int, weight: NDArray[np.float64], random: np.random.RandomState
 ) -> NDArray[Any]:
-    """Greedy k-means++: each next centre is the best of a few samples, drawn by their distances from those before."""
+    """Greedy k-means++: each next centre is the best of a few candidates, drawn by distance from earlier centres."""
     chosen = np.zeros(n_clusters, dtype=np.int64)
     chosen[0] = random.choice(len(squares), p=weight / weight.sum())
     draws, native = random.uniform(size=(n_clusters - 1, 2 + int(math.log(n_clusters)))), load_compiled()

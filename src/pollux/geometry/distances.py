@@ -14,7 +14,7 @@ def euclidean(x: Tensor, y: Tensor) -> Tensor:
     """‖x − y‖."""
     if x.shape[1] <= _FEW_COLUMNS:
         return torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
-    # Many columns: a matrix product, far faster; centred and in float64 it loses nothing that matters.
+    # With many columns a matrix product is far faster; centred and in float64 it is accurate enough.
     centre = x.mean(0)
     x64, y64 = (x - centre).double(), (y - centre).double()
     squares = (x64**2).sum(1)[:, None] + (y64**2).sum(1) - 2 * (x64 @ y64.T)
@@ -39,7 +39,7 @@ def cosine(x: Tensor, y: Tensor) -> Tensor:
 
 
 def unit(x: Tensor) -> Tensor:
-    """Rows at length one; zero rows stay zero."""
+    """Rows scaled to length one; zero rows stay zero."""
     norms: Tensor = torch.linalg.vector_norm(x, dim=1, keepdim=True)
     return x / torch.where(norms > 0, norms, 1)
 

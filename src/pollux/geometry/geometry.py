@@ -1,4 +1,4 @@
-"""From what a user writes to a geometry."""
+"""Resolution of a user's argument to a geometry; affinities that were computed before."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Precomputed(Geometry):
 
     @staticmethod
     def of_selected(affinity: Any, kind: Kind | None, selected: NDArray[np.bool_]) -> Precomputed | None:
-        """What the user gave as the affinity of n samples, checked, of those that are selected (n,)."""
+        """Check the user's affinity of n samples, and restrict it to the selected ones (n,)."""
         if affinity is None:
             return None
         if kind is None:
@@ -78,7 +78,7 @@ class Precomputed(Geometry):
             part = self.select(index)
             if isinstance(part, Features):
                 return Features(part.values.to(rows.device, rows.dtype)).centre()
-            # The objective centres a kernel in its own precision, before digits are rounded away.
+            # Not cast: the objective centres a kernel in the kernel's own precision, before rounding.
             return part.to(rows.device) if self.kind == "kernel" else part.to(rows.device, rows.dtype)
 
         return block
@@ -99,7 +99,7 @@ def resolve(
     encoder: Callable[[Tensor], Tensor] | None = None,
     **parameters: Any,
 ) -> Geometry:
-    """The geometry that a name, a function or an object stands for.
+    """The geometry for a name, a function or an object.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def resolve(
     kind : {"kernel", "distance"}
         What the objective needs.
     affinity : array or Tensor of shape (n, n), or Features, optional
-        What was precomputed.
+        The precomputed kernel or distances.
     encoder : callable, optional
         Compare the features of this frozen network rather than the samples.
     **parameters
@@ -167,7 +167,7 @@ def _of_all_samples(name: str, kind: Kind, parameters: dict[str, Any]) -> Geomet
 
 
 def _check_whole(name: str, annotation: str, value: Any) -> None:
-    """Raise a ValueError where a parameter that is annotated as one or several whole numbers is not."""
+    """Raise a ValueError if a parameter that is annotated as int, or a sequence of int, is not."""
     if annotation.startswith("tuple[int"):
         if isinstance(value, str) or not (isinstance(value, Iterable) and all(map(is_whole, value))):
             raise ValueError(f"{name} is a sequence of whole numbers, not {value!r}.")
@@ -176,7 +176,7 @@ def _check_whole(name: str, annotation: str, value: Any) -> None:
 
 
 def check_affinity(affinity: Any, kind: Kind) -> Tensor | Features:
-    """The kernel or distances that the user gave, as a tensor or features, or an error that says what is wrong."""
+    """Validate the user's kernel or distances; returns a tensor or features."""
     if affinity is None:
         raise ValueError(f"geometry='precomputed' needs the {kind} matrix: pass it as affinity=….")
     if isinstance(affinity, Features):
@@ -190,12 +190,12 @@ def check_affinity(affinity: Any, kind: Kind) -> Tensor | Features:
         raise ValueError(f"The precomputed {kind} matrix must be square; its shape is {tuple(matrix.shape)}.")
     if not matrix.is_floating_point():
         matrix = matrix.to(torch.get_default_dtype())
-    # Rows of batches are read over and over.
+    # Contiguous, because rows of batches are read over and over.
     matrix = matrix.contiguous()
-    # A few rows at a time: the matrix may be as large as memory allows.
+    # In blocks of rows: the matrix may be as large as memory allows.
     for start in range(0, len(matrix), _CHECKED_ROWS):
         _check_part(matrix, slice(start, start + _CHECKED_ROWS), kind)
-    # Up to rounding: a distance by way of a matrix product is rarely exactly 0.
+    # Up to rounding: distances from a matrix product are rarely exactly 0 on the diagonal.
     from_itself = float(matrix.diagonal().abs().max()) > _ROUNDING * float(matrix.abs().max())
     if kind == "distance" and from_itself:
         raise ValueError("The precomputed distance of a sample to itself must be 0.")

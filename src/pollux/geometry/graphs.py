@@ -1,4 +1,4 @@
-"""Distances along a neighbour graph: they follow a manifold where straight lines leave it."""
+"""Distances along a neighbour graph, which follow a manifold where straight lines leave it."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class ShortestPath(Geometry):
     """The length of the shortest path between two samples in a graph of neighbours.
 
     Two samples are neighbours when their Euclidean distance is at most a quantile of all distances, or when
-    one is among the nearest ``neighbours`` of the other. The graph spans all samples, those of a batch being some of
-    its nodes; Wasserstein objectives move mass along it, so that no matrix of distances is needed.
+    one is among the nearest ``neighbours`` of the other. Nodes of the graph are all samples, those of a batch some of
+    them; Wasserstein objectives move mass along it, so that no matrix of distances is needed.
 
     Parameters
     ----------
     quantile : float
         The share of all pairs that are neighbours.
     neighbours : int, optional
-        Join each sample with this many nearest ones instead; the choice for large data.
+        Connect each sample with this many nearest neighbours instead; the choice for large data.
     weighted : bool
         Measure a path by the Euclidean lengths of its edges rather than by their number.
     """
@@ -59,7 +59,7 @@ class ShortestPath(Geometry):
         graph = self.graph(rows)
         if not self.weighted:
             graph.data[:] = 1
-        # Longer than any path can be: n edges.
+        # Longer than any path, which has fewer than n edges.
         unreachable = len(rows) * (float(graph.data.max(initial=0.0)) or 1.0)
         return Paths(graph, torch.arange(len(rows), device=rows.device), unreachable, rows.dtype).part
 
@@ -69,7 +69,7 @@ class ShortestPath(Geometry):
         if self.neighbours is not None:
             return _nearest(rows, self.neighbours)
         samples = _array(rows)
-        # Neighbours do not depend on the unit; of unit size, squares can be summed.
+        # Scaled to unit size, so that squares do not overflow; neighbours do not depend on the unit.
         unit = float(np.abs(samples).max(initial=0)) or 1.0
         return _scaled(self._graph(samples / unit), unit)
 
@@ -91,11 +91,11 @@ def _array(rows: Rows) -> NDArray[np.float64]:
 
 
 def _nearest(rows: Rows, k: int) -> scipy.sparse.csr_array:
-    """The graph that joins each sample with its k nearest, in both directions."""
+    """The graph that connects each sample with its k nearest neighbours, in both directions."""
     found = nearest(rows, k, components=None)
     n, k = found.numbers.shape
     ends = np.stack([np.repeat(np.arange(n), k), found.numbers.ravel()])
-    # By edges rather than by matrix arithmetic, which would drop those of length zero between equal rows.
+    # Not by sparse arithmetic, which would drop edges of length zero between equal rows.
     edges, first = np.unique(np.concatenate([ends, ends[::-1]], 1), axis=1, return_index=True)
     lengths = np.tile(found.distances.ravel(), 2)[first]
     return scipy.sparse.csr_array((lengths, (edges[0], edges[1])), shape=(n, n))
@@ -107,7 +107,7 @@ def _scaled(graph: scipy.sparse.csr_array, unit: float) -> scipy.sparse.csr_arra
 
 
 def _distance_quantile(samples: NDArray[np.float64], quantile: float) -> float:
-    """The quantile of all distances d_ij; from some of the samples where n is large.
+    """The quantile of all distances d_ij; estimated from a subsample if n is large.
 
     The n distances d_ii = 0 are among them, unless they alone would fill the quantile.
     """

@@ -66,7 +66,7 @@ def median_gamma(x: Tensor) -> float:
     distances = euclidean(x, x)
     pairs = torch.triu_indices(len(x), len(x), offset=1, device=x.device)
     distances = distances[pairs[0], pairs[1]]
-    # Rows that are equal but for rounding say nothing of the scale.
+    # Rows that are equal up to rounding say nothing about the scale.
     positive = distances[distances > 1e-6 * distances.max()] if len(distances) else distances
     # All rows equal: any bandwidth gives the constant kernel.
     return 1 / (2 * float(positive.median()) ** 2) if len(positive) else 1.0
@@ -117,7 +117,7 @@ def chi2(x: Tensor, y: Tensor, *, gamma: float = 1) -> Tensor:
     """exp(−γ Σ (x − y)² / (x + y)) for non-negative samples, such as histograms."""
     if bool((x < 0).any()) or bool((y < 0).any()):
         raise ValueError("The chi2 kernel compares histograms: X must not hold negative values.")
-    # (n, m, d) at once would be large: a few rows at a time.
+    # In blocks of rows, because (n, m, d) at once would be large.
     rows = max(1, _BLOCK_ELEMENTS // max(1, y.numel()))
     return torch.cat([(-gamma * _chi2_distance(part, y)).exp() for part in torch.split(x, rows)])
 

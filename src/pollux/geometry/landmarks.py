@@ -20,15 +20,15 @@ _COMPONENTS = 256
 _MOST_LANDMARKS, _FEWEST_LANDMARKS = 1024, 128
 _ELEMENTS = 1 << 25
 _LANDMARKS_AT_ONCE, _ROWS_AT_ONCE = 64, 512
-# What is left of a kernel, as a share of its trace.
+# Residual of the kernel at which no more landmarks are drawn, as a share of its trace.
 _NOTHING_LEFT = 1e-10
 
 
 def features_of(geometry: Geometry, X: Any, *, components: int = _COMPONENTS, seed: int = 0) -> Array:
     """Features (n, r) of mean zero whose products are the kernel of samples X (n, …), in float64.
 
-    They are the kernel's own where it gives some. Else, of more than 1,024 samples, they are the leading ``components``
-    of its Nyström features, at landmarks that are drawn by what the earlier ones leave of the kernel.
+    They are the kernel's own if it has features. Otherwise, for more than 1,024 samples, they are the leading
+    ``components`` of its Nyström features, at landmarks drawn in proportion to the residual of the kernel.
     """
     rows = as_rows(X)
     n, everything = len(rows), torch.arange(len(rows))
@@ -43,7 +43,7 @@ def features_of(geometry: Geometry, X: Any, *, components: int = _COMPONENTS, se
     def between(part: Tensor, index: Tensor) -> Tensor:
         if isinstance(adapted, Pairwise):
             return adapted(rows[part].flatten(1), rows[index].flatten(1))
-        # Others only know the kernel of samples among themselves.
+        # Other geometries only give the kernel within one set of samples.
         whole = block(torch.cat([part, index]))
         assert isinstance(whole, Tensor)
         return whole[: len(part), len(part) :]
@@ -58,7 +58,7 @@ def features_of(geometry: Geometry, X: Any, *, components: int = _COMPONENTS, se
 
 
 def low_rank(columns: Callable[[NDArray[np.int64]], Array], diagonal: Array, components: int, seed: int = 0) -> Array:
-    """Features (n, r) of mean zero of a kernel: ``columns(index)`` (n, b) of it, and its diagonal (n,)."""
+    """Centred features (n, r) of a kernel, given ``columns(index)`` (n, b) of it, and its diagonal (n,)."""
     n, random = len(diagonal), np.random.default_rng(seed)
     most = min(n, max(_FEWEST_LANDMARKS, min(_MOST_LANDMARKS, _ELEMENTS // n)))
     found, rest = np.empty((n, 0)), np.maximum(diagonal, 0)
@@ -68,7 +68,7 @@ def low_rank(columns: Callable[[NDArray[np.int64]], Array], diagonal: Array, com
         index = random.choice(n, count, replace=False, p=rest / rest.sum())
         left = columns(index) - found @ found[index].T
         values, vectors = np.linalg.eigh((left[index] + left[index].T) / 2)
-        # Landmarks that are alike, and what is not positive definite, add nothing.
+        # Drop directions of similar landmarks, and those in which the kernel is not positive definite.
         kept = values > 1e-10 * max(values[-1], 0)
         if not kept.any():
             break

@@ -1,4 +1,4 @@
-"""The nearest neighbours of each sample, in memory that grows with their number and not with its square."""
+"""The nearest neighbours of each sample, in memory that grows linearly with the number of samples."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from pollux.data.scaling import principal_axes
 from pollux.progress import Stage, track
 
 EXACT_UP_TO = 20_000
-"""Samples among which neighbours are found exactly, from all pairs; of more, those of the nearest cells are."""
+"""Up to this many samples neighbours are exact, from all pairs; beyond, only the nearest cells are searched."""
 
 SEARCHED_COMPONENTS = 50
-"""Principal components that are searched, where samples have more dimensions."""
+"""Number of principal components to search, if samples have more dimensions."""
 
 _TILE_ELEMENTS = 30_000_000
 _MEASURED_ELEMENTS = 5_000_000
-# In float32 so many more are taken by products, which cancel, and chosen among by differences.
+# In float32, take this many extra candidates by products, which cancel, and choose among them by differences.
 _SPARE = 8
-# At least so many are searched for: the next call may want some more, and they cost nothing.
+# Search for at least this many neighbours: they cost little, and the next call may need some more.
 _FEWEST = 15
-# Of a search: points for each cell that k-means sees, its iterations, about how many cells' points a point is compared
-# with, and how many times the usual points a cell may have.
+# Of the search by cells: points for each cell that k-means is fitted to, its iterations, about how many cells each
+# point is compared with, and the largest cell as a multiple of the usual size.
 _SAMPLE_OF_A_CELL, _ITERATIONS, _SEARCHED_CELLS, _LARGEST_CELL = 40, 5, 32, 4
 
 
 class Neighbours(NamedTuple):
-    """For each of n samples the k nearest others: their Euclidean distances and their numbers (n, k), nearest first."""
+    """The k nearest neighbours of each of n samples: Euclidean distances and indices (n, k), nearest first."""
 
     distances: NDArray[np.float64]
     numbers: NDArray[np.int64]
 
 
 def nearest(X: Any, k: int, *, components: int | None = SEARCHED_COMPONENTS) -> Neighbours:
-    """The k nearest others of each sample, or all others where there are fewer.
+    """Find the k nearest neighbours of each sample, or all others if there are fewer.
 
-    Exact for up to ``EXACT_UP_TO`` samples; beyond, some are missed (see :func:`_search`). What is found is kept with
+    Exact for up to ``EXACT_UP_TO`` samples; beyond, some are missed (see :func:`_search`). The result is cached with
     the rows, for the next call.
 
     Parameters
@@ -49,9 +49,9 @@ def nearest(X: Any, k: int, *, components: int | None = SEARCHED_COMPONENTS) -> 
     X : array, sparse matrix, tensor or Rows of shape (n, …)
         The samples.
     k : int
-        How many.
+        Number of neighbours.
     components : int or None
-        Search among so many principal components, where samples have more dimensions; distances are of all dimensions.
+        Search this many principal components, if samples have more dimensions; distances are of all dimensions.
     """
     rows = as_rows(X)
     key = f"neighbours among {components} components"
@@ -71,7 +71,7 @@ def _nearest(rows: Rows, k: int, components: int | None) -> Neighbours:
 
 
 def _points(rows: Rows, components: int | None) -> Tensor:
-    """All samples as points (n, d), centred and of unit size, so that their squares can be summed in any unit."""
+    """All samples as points (n, d), centred and scaled to unit size, so that their squares do not overflow."""
     dtype = torch.float64 if len(rows) <= EXACT_UP_TO else torch.float32
     found = rows.moments()
     centre = torch.from_numpy(found.mean).flatten()
@@ -81,7 +81,7 @@ def _points(rows: Rows, components: int | None) -> Tensor:
         axes = principal_axes(rows, centre, components).to(dtype)
 
     def point(samples: Tensor) -> Tensor:
-        # Centred before digits are given up: data may lie far from the origin.
+        # Centred before rounding to ``dtype``: data may lie far from the origin.
         moved = ((samples.flatten(1).cpu().double() - centre) / unit).to(dtype)
         return moved if axes is None else moved @ axes
 
@@ -89,12 +89,12 @@ def _points(rows: Rows, components: int | None) -> Tensor:
 
 
 def _compare_all(points: Tensor, k: int) -> Tensor:
-    """The numbers (n, k) of what is nearest, from all pairs, a tile at a time."""
+    """Indices (n, k) of the nearest points, from all pairs, one tile at a time."""
     squares = points.square().sum(1)
     found = []
     tiles = torch.split(torch.arange(len(points)), max(1, _TILE_ELEMENTS // len(points)))
     for own in track(tiles, "comparing all, part"):
-        # ‖x‖² is the same for all candidates of a row, and left out.
+        # ‖x‖² is the same for all candidates of a row, so it is left out.
         tile = torch.addmm(squares, points[own], points.T, alpha=-2)
         tile[torch.arange(len(own)), own] = torch.inf
         found.append(torch.topk(tile, k, largest=False).indices)
@@ -102,10 +102,10 @@ def _compare_all(points: Tensor, k: int) -> Tensor:
 
 
 def _search(points: Tensor, k: int) -> Tensor:
-    """The numbers (n, k) of what is nearest among the points of the nearest cells; 2 to 8 in a hundred are missed.
+    """Indices (n, k) of the nearest points among those of the nearest cells; 2 to 8 in a hundred are missed.
 
-    About √n cells are those of k-means in a sample. All points of a cell look at the same others, so that the work is
-    matrix products, on the threads that torch has.
+    The about √n cells come from k-means on a sample. All points of a cell are compared with the same candidates, so
+    that the work is matrix products, on all of torch's threads.
     """
     n = len(points)
     order = torch.randperm(n, generator=torch.Generator().manual_seed(0))
@@ -118,9 +118,9 @@ def _search(points: Tensor, k: int) -> Tensor:
         centres = torch.where(sizes > 0, sums / sizes.clamp_min(1), centres)
     cell = _nearest_centre(points, centres)
     members = torch.split(cell.argsort(stable=True), torch.bincount(cell, minlength=len(centres)).tolist())
-    # No fewer than are asked for, with some to choose among.
+    # At least the number of neighbours, with spare candidates to choose from.
     wanted = max(_SEARCHED_CELLS * math.isqrt(n), 4 * (k + _SPARE))
-    # Where many points are equal, a cell could hold most of them: its pieces look at each other as other cells do.
+    # If many points are equal, a cell could hold most of them: it is split into pieces, which are cells of their own.
     largest = max(1, min(_LARGEST_CELL * math.isqrt(n), _TILE_ELEMENTS // wanted))
     pieces = [piece for some in members for piece in torch.split(some, largest) if len(piece)]
     sizes = torch.tensor([len(piece) for piece in pieces])
@@ -130,7 +130,7 @@ def _search(points: Tensor, k: int) -> Tensor:
     index = torch.empty(n, count, dtype=torch.int64)
     for number, own in enumerate(track(pieces, "searching cell")):
         distance = (centres - centres[number]).square().sum(1)
-        # Its own points come first, so that none of them is its own neighbour.
+        # A cell's own points come first, which excludes each point from its own neighbours.
         distance[number] = -1
         near = distance.argsort()
         enough = int((sizes[near].cumsum(0) < wanted).sum()) + 1
@@ -142,14 +142,14 @@ def _search(points: Tensor, k: int) -> Tensor:
 
 
 def _nearest_centre(points: Tensor, centres: Tensor) -> Tensor:
-    """The number (n,) of the centre that is nearest to each point."""
+    """The index (n,) of the nearest centre of each point."""
     squares = centres.square().sum(1)
     parts = torch.split(points, max(1, _TILE_ELEMENTS // len(centres)))
     return torch.cat([torch.addmm(squares, part, centres.T, alpha=-2).argmin(1) for part in parts])
 
 
 def _measured(rows: Rows, index: Tensor) -> Neighbours:
-    """Distances of samples from the differences of coordinates: products lose the digits of small ones."""
+    """Distances from differences of coordinates: products lose the digits of small distances."""
     n, k = index.shape
     size = max(1, _MEASURED_ELEMENTS // (k * math.prod(rows.shape)))
     parts = zip(torch.split(torch.arange(n), size), torch.split(index, size), strict=True)
@@ -160,7 +160,7 @@ def _measured(rows: Rows, index: Tensor) -> Neighbours:
 
 
 def _lengths(samples: Tensor, others: Tensor) -> Tensor:
-    """The distances (b, k) of samples (b, …) from their own others (b · k, …); of unit size, so that none overflows."""
+    """Distances (b, k) between samples (b, …) and their candidates (b · k, …); scaled, so that none overflows."""
     differences = others.flatten(1).view(len(samples), -1, samples[0].numel()) - samples.flatten(1)[:, None]
     unit = differences.abs().amax().clamp_min(torch.finfo(differences.dtype).tiny)
     lengths: Tensor = torch.linalg.vector_norm(differences / unit, dim=-1) * unit

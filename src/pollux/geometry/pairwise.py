@@ -22,10 +22,10 @@ _SAMPLE_SIZE = 1000
 
 
 class Geometry(ABC):
-    """How samples relate. ``bind(X)`` gives a function from the index of a batch to its affinity.
+    """How samples relate. ``bind(X)`` returns a function from the index of a batch to its affinity.
 
-    A geometry of your own says what it gives by the properties below; what they say of one that is adapted to samples
-    holds for these.
+    A custom geometry describes its affinity by the properties below; those of an adapted geometry hold for the samples
+    that it was adapted to.
     """
 
     kind: Kind
@@ -37,35 +37,35 @@ class Geometry(ABC):
 
     @property
     def gives_features(self) -> bool:
-        """Whether the affinity is a kernel through its :class:`Features`, rather than a matrix."""
+        """Whether the affinity is a kernel given by :class:`Features`, rather than a matrix."""
         return False
 
     @property
     def gives_paths(self) -> bool:
-        """Whether the affinity is distances along a graph, :class:`Paths`, rather than a matrix."""
+        """Whether the affinity is distances along a graph, given by :class:`Paths`, rather than a matrix."""
         return False
 
     @property
     def adapts(self) -> bool:
-        """Whether :meth:`adapt` takes anything from the data."""
+        """Whether :meth:`adapt` estimates anything from the data."""
         return False
 
     @abstractmethod
     def bind(self, X: Any) -> Block:
-        """A function ``index (b,) → affinity`` of those rows of X: a matrix (b, b), or features (b, r)."""
+        """Return a function ``index (b,) → affinity`` of those rows of X: a matrix (b, b), or features (b, r)."""
 
     def adapt(self, X: Any) -> Geometry:
-        """The same geometry with what it takes from the data (a bandwidth) fixed, for use on other rows."""
+        """The same geometry with its data-dependent parameters, such as a bandwidth, estimated from X and fixed."""
         return self
 
     def for_clusters(self, n_clusters: int) -> Geometry:
-        """The same geometry with what it leaves to the number of clusters fixed."""
+        """The same geometry with parameters that depend on the number of clusters fixed."""
         return self
 
     def of(self, x: Tensor, ranks: Ranks | None = None) -> Affinity:
         """The affinity of the samples x (b, …) with each other.
 
-        Of several processes each has its own samples: it is then a matrix of all of them, or the features of its own.
+        With several processes each passes its own samples: it gets a matrix of all of them, or the features of its own.
         """
         everything = x if ranks is None else ranks.gather(x, 0)
         affinity = self.bind(everything)(torch.arange(len(everything)))
@@ -76,13 +76,13 @@ class Geometry(ABC):
 
 
 def _keywords(function: Callable[..., Any]) -> list[str]:
-    """The names of the parameters that must be given by name."""
+    """The names of the keyword-only parameters."""
     parameters = inspect.signature(function).parameters.values()
     return [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
 
 
 def is_whole(value: Any) -> bool:
-    """Whether a parameter is a whole number, of Python or numpy."""
+    """Whether a parameter is an integer, of Python or NumPy."""
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
@@ -101,9 +101,9 @@ class Pairwise(Geometry):
     features : callable, optional
         ``features(x, **parameters)``: x (n, d) → (n, r), whose products are the kernel.
     has_features : callable, optional
-        ``has_features(d, **parameters)``: whether there are features of samples (n, d); elsewhere the matrix is used.
+        ``has_features(d, **parameters)``: whether samples (n, d) have features; otherwise the matrix is used.
     adapt_parameters : callable, optional
-        ``adapt_parameters(x, **parameters)`` → all parameters, those not given being set from the samples x.
+        ``adapt_parameters(x, **parameters)`` → all parameters, missing ones being estimated from the samples x.
     parameters : mapping
         Keyword arguments of the functions above.
     """
@@ -117,7 +117,7 @@ class Pairwise(Geometry):
     has_features: Callable[..., bool] | None = None
 
     def __call__(self, x: Tensor, y: Tensor | None = None) -> Tensor:
-        """The kernel or the distances between samples x (n, d) and y (m, d), or those of x: (n, m)."""
+        """The kernel or the distances (n, m) between samples x (n, d) and y (m, d), or within x."""
         return self.function(x, x if y is None else y, **self.parameters)
 
     def with_parameters(self, **parameters: Any) -> Pairwise:
@@ -171,7 +171,7 @@ class Pairwise(Geometry):
         """The affinity of the samples x (b, d) with each other."""
         if self.features is not None and self._has_features(x.shape[1]):
             features = Features(self.features(x, **self.parameters))
-            # Of several processes only the objective knows where the centre of all is.
+            # With several processes the objective centres: only it knows the mean over all of them.
             return features.centre() if ranks is None else features
         x = x if ranks is None else ranks.gather(x, 0)
         matrix = self(x)
@@ -193,7 +193,7 @@ class Encoded(Geometry):
     encoder : callable
         A module (used in evaluation mode) or function from samples (b, …) to features (b, r).
     geometry : Geometry
-        What compares the features.
+        The geometry that compares the features.
     batch_size : int
         How many samples are encoded at once.
     """
@@ -204,7 +204,7 @@ class Encoded(Geometry):
 
     @property
     def kind(self) -> Kind:  # type: ignore[override]
-        """That of what compares the features."""
+        """The kind of the geometry that compares the features."""
         return self.geometry.kind
 
     @property

@@ -24,21 +24,21 @@ from pollux.progress import Stage
 _DENSE_UP_TO = 500
 _BISECTIONS = 40
 _SCALE_NEIGHBOUR = 7
-# Of eigenvectors; a cluster's place in them needs no more digits.
+# Tolerance of eigenvectors, and digits of eigenvalues to compare; clusters need no more precision.
 _TOLERANCE, _DIGITS = 1e-4, 6
 _KRYLOV = 50
-# An edge of so little weight changes no eigenvalue by more than that.
+# Edges of smaller weight change no eigenvalue by more than that, and are dropped.
 _NO_EDGE = 1e-6
 _COMPONENTS = 10
-# Eigenvectors for each cluster, no number of which is the best for all data; and of k-means in them, the runs.
+# Eigenvectors for each cluster, since no single number is best for all data; and runs of k-means for each.
 _OF_A_CLUSTER, _RUNS = (1.0, 1.5, 2.0, 2.5), 4
-# A graph of few neighbours has fewer bridges between clusters, and one of many holds the clusters themselves together.
+# Divisor of the number of neighbours for a sparser graph, with fewer bridges between clusters; and its minimum.
 _FEWER, _FEWEST = 3, 3
 
 
 def fuzzy(neighbours: Neighbours) -> scipy.sparse.csr_array:
-    """Weights exp(−(d − ρ)/σ) of a sample's nearest ones, ρ being the smallest distance and σ such that they add up to
-    log₂ k; a pair has the probability that at least one of its two weights stands for an edge."""
+    """Weights exp(−(d − ρ)/σ) of a sample's nearest neighbours, where ρ is the smallest distance and σ makes them sum
+    to log₂ k; a pair's weight is the probability that at least one of its two directed edges exists."""
     distances = neighbours.distances
     if not distances.shape[1]:
         return _without_edges(len(distances))
@@ -51,23 +51,23 @@ def fuzzy(neighbours: Neighbours) -> scipy.sparse.csr_array:
         high, low = np.where(is_wide, width, high), np.where(is_wide, low, width)
         width = np.where(np.isinf(high), 2 * width, (low + high) / 2)
         width = np.maximum(width, np.finfo(float).tiny)
-    # Where many distances are equal no width is narrow enough, and all of them weigh the same.
+    # If many distances are equal, no width is small enough, and all neighbours get the same weight.
     width = np.maximum(width, 1e-3 * np.maximum(distances.mean(1), np.finfo(float).tiny))
     weights = _matrix(np.exp(-beyond / width[:, None]), neighbours.numbers)
     return scipy.sparse.csr_array(weights + weights.T - weights * weights.T)
 
 
 def self_tuning(neighbours: Neighbours) -> scipy.sparse.csr_array:
-    """Weights exp(−d² / (σᵢ σⱼ)) of pairs of which one is near the other, σ being the distance to the 7th neighbour."""
+    """Weights exp(−d² / (σᵢ σⱼ)) of neighbouring pairs, σ being the distance to the 7th neighbour."""
     distances, index = neighbours
     k = distances.shape[1]
     if not k:
         return _without_edges(len(distances))
     scale = distances[:, min(_SCALE_NEIGHBOUR, k) - 1]
-    # Where so many equal rows lie, the scale is that of what is beyond them, or else that of most others.
+    # Where that distance is zero, because of duplicates, use the largest distance of the sample, or else a typical one.
     scale = np.where(scale > 0, scale, distances.max(1))
     scale = np.where(scale > 0, scale, np.median(scale[scale > 0]) if (scale > 0).any() else 1.0)
-    # A product of ratios, since squares overflow sooner.
+    # A product of ratios, because squares overflow sooner.
     weights = _matrix(np.exp(-(distances / scale[:, None]) * (distances / scale[index])), index)
     return scipy.sparse.csr_array(weights.maximum(weights.T))
 
@@ -84,20 +84,20 @@ def eigenvectors(weights: scipy.sparse.csr_array, count: int) -> tuple[NDArray[n
     count = min(count, n)
     with Stage(f"{count} eigenvectors of the graph of {n:,} rows"):
         values, vectors = _by_parts(graph, count)
-    order = _falling(values)
+    order = _descending_order(values)
     return values[order], vectors[:, order]
 
 
-def _falling(values: NDArray[np.float64]) -> NDArray[np.int64]:
-    """The order in which eigenvalues fall; those that differ by rounding stay as they are."""
+def _descending_order(values: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The order of descending eigenvalues; those that differ by rounding only keep their order."""
     return np.argsort(-values.round(_DIGITS), kind="stable")
 
 
 def _by_parts(graph: scipy.sparse.csr_array, count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Leading eigenvalues and vectors of a large graph, each of one of its connected parts.
+    """Leading eigenvalues and eigenvectors of a large graph, computed for each connected component.
 
-    Each part has the eigenvalue one, and Lanczos' method finds but some of the vectors of an eigenvalue that several
-    share. Of more parts than vectors the largest have one each.
+    Each component has the eigenvalue one, and Lanczos' method finds only some of the eigenvectors of a multiple
+    eigenvalue. If there are more components than vectors, the largest ones have one each.
     """
     graph.data[graph.data < _NO_EDGE] = 0
     graph.eliminate_zeros()
@@ -113,12 +113,12 @@ def _by_parts(graph: scipy.sparse.csr_array, count: int) -> tuple[NDArray[np.flo
         vectors.append(np.zeros((graph.shape[0], len(some))))
         vectors[-1][members] = own
     every = np.concatenate(values)
-    kept = _falling(every)[:count]
+    kept = _descending_order(every)[:count]
     return every[kept], np.concatenate(vectors, 1)[:, kept]
 
 
 def _dense(graph: scipy.sparse.csr_array, count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    # All of them: solvers for some fail where many eigenvalues are equal, as those of equal rows are.
+    # All eigenvalues: solvers for some of them fail if many are equal, as with duplicate rows.
     values, vectors = np.linalg.eigh(graph.toarray())
     return values[-count:], vectors[:, -count:]
 
@@ -129,7 +129,7 @@ def _lanczos(graph: scipy.sparse.csr_array, count: int) -> tuple[NDArray[np.floa
     if n <= _DENSE_UP_TO or count >= n - 1:
         return _dense(graph, count)
     start = np.random.default_rng(0).standard_normal(n)
-    # A large Krylov space converges in fewer restarts where eigenvalues crowd near one.
+    # A large Krylov space converges in fewer restarts if many eigenvalues are near one.
     size = min(n - 1, count + max(count, _KRYLOV))
     found: tuple[NDArray[np.float64], NDArray[np.float64]] = eigsh(
         graph, count, which="LA", v0=start, ncv=size, tol=_TOLERANCE, maxiter=100 * n
@@ -140,7 +140,7 @@ def _lanczos(graph: scipy.sparse.csr_array, count: int) -> tuple[NDArray[np.floa
 def edge_information(graph: scipy.sparse.csr_array, labels: NDArray[np.int64]) -> float:
     """The mutual information, in nats, between the clusters of the two ends of an edge, drawn by its weight.
 
-    It is the higher, the fewer edges run between clusters, and the more clusters there are and the more alike in size.
+    It is higher the fewer edges connect different clusters, the more clusters there are, and the more equal in size.
     """
     n, K = len(labels), int(labels.max()) + 1
     member = scipy.sparse.csr_array((np.ones(n), labels, np.arange(n + 1)), shape=(n, K))
@@ -151,9 +151,9 @@ def edge_information(graph: scipy.sparse.csr_array, labels: NDArray[np.int64]) -
 
 
 def distinct(rows: Rows) -> tuple[Rows, NDArray[np.int64]]:
-    """The samples without those that repeat others, and which of them each sample (n,) is; sparse ones as they are.
+    """The samples without duplicates, and the index of each sample (n,) among them; sparse samples are not changed.
 
-    A sample with more copies than neighbours would be joined with these alone, and its part of the graph with nothing.
+    A sample with more copies than neighbours would be connected with these alone, cut off from the rest of the graph.
     """
     if "distinct" not in rows.known:
         rows.known["distinct"] = _without_copies(rows)
@@ -165,19 +165,19 @@ def _without_copies(rows: Rows) -> tuple[Rows, NDArray[np.int64]]:
     samples = rows.flat()
     if scipy.sparse.issparse(samples) or not samples.size:
         return rows, np.arange(len(rows))
-    # Rows are equal where their bytes are; adding zero makes −0 and 0 one.
+    # Rows are equal if their bytes are; adding zero turns −0 into 0.
     samples = np.ascontiguousarray(samples + 0)
     words = samples.view(np.dtype((np.void, samples.itemsize * samples.shape[1]))).ravel()
     _, first, which = np.unique(words, return_index=True, return_inverse=True)
     if len(first) == len(rows):
         return rows, np.arange(len(rows))
-    # In the order of the samples.
+    # np.unique sorts: restore the order of the samples.
     order = np.argsort(first)
     return rows.part(torch.from_numpy(first[order])), np.argsort(order)[which]
 
 
 def unit_rows(vectors: NDArray[Any]) -> NDArray[Any]:
-    """Each row at length one."""
+    """Rows scaled to length one."""
     length = np.linalg.norm(vectors, axis=1, keepdims=True)
     return vectors / np.where(length > 0, length, 1)
 
@@ -189,15 +189,15 @@ class NeighbourGraph(Geometry):
     Parameters
     ----------
     neighbours : int
-        How many nearest ones each sample is joined with.
+        Number of nearest neighbours of each sample in the graph.
     components : int, optional
-        How many eigenvectors; as many as clusters by default.
+        Number of eigenvectors; as many as clusters by default.
     weights : {"fuzzy", "self_tuning"}
         How an edge's weight falls with its length: as in UMAP, or by the distances to the 7th neighbours of its ends.
     diffusion : float
         Steps of a random walk that damp the eigenvectors of fast modes; none by default.
     search_components : int or None
-        Neighbours are looked for among so many principal components, where samples have more dimensions.
+        Number of principal components in which neighbours are searched, if samples have more dimensions.
     """
 
     neighbours: int = 15
@@ -227,7 +227,7 @@ class NeighbourGraph(Geometry):
         return self if self.components is not None else replace(self, components=n_clusters)
 
     def graph(self, X: Any) -> scipy.sparse.csr_array:
-        """The symmetric graph (n, n) of weights."""
+        """The symmetric graph (n, n) of edge weights."""
         return WEIGHTS[self.weights](nearest(X, self.neighbours, components=self.search_components))
 
     def vectors(self, X: Any, count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -247,10 +247,10 @@ class NeighbourGraph(Geometry):
     def clusterings(
         self, X: Any, n_clusters: int, count: int = 1, seed: int = 0, sample_weight: NDArray[np.float64] | None = None
     ) -> list[NDArray[np.int64]]:
-        """The best so many of several clusterings (n,) by k-means in eigenvectors, the best first.
+        """The best ``count`` of several clusterings (n,) by k-means in eigenvectors, the best first.
 
-        They differ in the number of neighbours (a third too), in that of eigenvectors, and in random numbers. The best
-        have the highest :func:`edge_information`: to tell them apart by a training of each would cost far more.
+        They differ in the number of neighbours (also a third), the number of eigenvectors, and random numbers. The
+        best have the highest :func:`edge_information`: comparing them by training on each would cost far more.
         """
         rows = as_rows(X)
         once, which = distinct(rows)
@@ -269,7 +269,7 @@ class NeighbourGraph(Geometry):
                         labels = k_means(features, min(n_clusters, len(rows)), own_seed, sample_weight, runs=1)
                         of_once = np.zeros(len(once), dtype=np.int64)
                         of_once[which] = labels
-                        # The same clusters, found again, differ by rounding alone: the first of them counts.
+                        # Rounded, so that the first of several equal clusterings ranks first.
                         found.append((round(edge_information(graph, of_once), 4), labels))
                         shown.update(len(found))
         return [labels for _, labels in sorted(found, key=lambda pair: -pair[0])[:count]]
@@ -288,7 +288,7 @@ class Mixed(NeighbourGraph):
     neighbours, components, weights, diffusion, search_components
         As for :class:`NeighbourGraph`.
     share : float
-        The part of the graph in the sum, from 0 to 1.
+        The weight of the graph kernel in the sum, from 0 to 1.
     """
 
     share: float = 0.5
@@ -316,14 +316,14 @@ class Mixed(NeighbourGraph):
 
 @dataclass(frozen=True)
 class CosineGraph(Mixed):
-    """As :class:`Mixed`, of centred samples at length one: for embeddings, between which angles count.
+    """As :class:`Mixed`, for centred samples of length one: for embeddings, of which only the angles matter.
 
     Parameters
     ----------
     neighbours, components, weights, diffusion, share
         As for :class:`Mixed`.
     search_components : int or None
-        As for :class:`NeighbourGraph`, but all dimensions are searched: an encoder leaves few that tell nothing.
+        As for :class:`NeighbourGraph`, but all dimensions by default: an encoder leaves few uninformative ones.
     """
 
     search_components: int | None = None
@@ -336,11 +336,11 @@ class CosineGraph(Mixed):
 
 
 def _at_unit_length(rows: Rows) -> Rows:
-    """The centred samples (n, d) at length one, computed once."""
+    """The centred samples (n, d) scaled to length one, computed once."""
     if "unit length" not in rows.known:
         found = rows.moments()
         centre = torch.from_numpy(found.mean).flatten().to(rows.device, rows.dtype)
-        # Of unit size, squares can be summed whatever the units.
+        # Scaled to unit size, so that squares do not overflow.
         largest = float(np.maximum(found.high - found.mean, found.mean - found.low).max()) or 1.0
         parts = [torch.nn.functional.normalize((part.flatten(1) - centre) / largest) for part in rows.parts()]
         rows.known["unit length"] = unit = Rows(torch.cat(parts), rows.dtype, rows.device)
@@ -350,12 +350,12 @@ def _at_unit_length(rows: Rows) -> Rows:
 
 
 def block_of(features: Tensor) -> Block:
-    """What gives batches of these features (n, r)."""
+    """A function from the index (b,) of a batch to its features, from features (n, r)."""
     return lambda index: Features(features[index.to(features.device)]).centre()
 
 
 def _or_one(value: Tensor) -> float:
-    """A mean square to divide by; one where all are zero."""
+    """A mean square to divide by; one if it is zero."""
     return float(value) or 1.0
 
 
@@ -364,12 +364,12 @@ def _without_edges(n: int) -> scipy.sparse.csr_array:
 
 
 def _smallest_positive(distances: NDArray[np.float64]) -> NDArray[np.float64]:
-    """For each sample the smallest distance (n, 1) above zero, or zero."""
+    """The smallest positive distance (n, 1) of each sample; zero if it has none."""
     smallest = np.where(distances > 0, distances, np.inf).min(1, keepdims=True)
     return np.where(np.isinf(smallest), 0, smallest)
 
 
 def _matrix(weights: NDArray[np.float64], index: NDArray[np.int64]) -> scipy.sparse.csr_array:
-    """Weights (n, k) of the samples ``index`` (n, k), as a sparse matrix (n, n)."""
+    """Weights (n, k) of the neighbours ``index`` (n, k), as a sparse matrix (n, n)."""
     n, k = index.shape
     return scipy.sparse.csr_array((weights.ravel(), index.ravel(), np.arange(0, n * k + 1, k)), shape=(n, n))

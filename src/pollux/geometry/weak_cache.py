@@ -1,4 +1,4 @@
-"""A cache of what was worked out about objects, which lasts as long as each object lives."""
+"""A cache of values computed from objects, each of which is kept as long as its object lives."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ Value = TypeVar("Value")
 
 
 class WeakCache(Generic[Value]):
-    """Values by the identity of the objects they are about; those about tensors hold until these are written to."""
+    """Values by the identity of the object that they describe; those of a tensor are dropped when it is written to."""
 
     def __init__(self) -> None:
         self._kept: dict[int, tuple[weakref.ref[Any], Hashable, Value]] = {}
 
     def get(self, about: Any, make: Callable[[], Value], variant: Hashable = None) -> Value:
-        """What is kept about the object, or what ``make`` returns, kept from now on in place of other variants."""
+        """The cached value for the object, or else that of ``make()``, which replaces other variants in the cache."""
         version: Hashable = variant
         if isinstance(about, Tensor):
             if about.is_inference():
-                # It does not count how often it was written to: what is known may not hold.
+                # The tensor has no version counter, so a cached value could be out of date.
                 return make()
             version = (about._version, about.data_ptr(), variant)
         key = id(about)

@@ -1,1 +1,1 @@
-"""What a fitted clustering tells beside labels: which samples fit nowhere, how clusters group into larger ones."""
+"""Inspection of a fitted clustering: structure, confidence, outliers, and a hierarchy of its clusters."""

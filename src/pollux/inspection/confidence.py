@@ -1,4 +1,4 @@
-"""How often other trainings would give a sample the same cluster, by its margin to the next one."""
+"""Confidence of labels: how often other trainings would agree, estimated from the margin to the next cluster."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _KNOTS = 33
 
 
 def align_labels(labels: NDArray[np.int64], others: NDArray[np.int64], n_clusters: int) -> NDArray[np.int64]:
-    """Other labels (n,) of the same samples by the numbers that agree best with these."""
+    """Renumber other labels (n,) of the same samples to agree best with these."""
     return match_clusters(labels, others, n_clusters)[others]
 
 
 @dataclass(frozen=True, eq=False)
 class Confidence:
-    """The share of other trainings that agree, for each cluster a function of its margin that never falls.
+    """The share of other trainings that agree, for each cluster a non-decreasing function of its margin.
 
-    The margin of cluster k is log p(k|x) less the greatest of the others: positive where k is the likeliest.
-    Probabilities of a model that was trained to decide are near 1 wherever it is; the order of its margins is kept.
+    The margin of cluster k is log p(k|x) minus the largest of the others: positive if k is the most likely cluster.
+    A model that is trained to decide has probabilities near 1 almost everywhere; only the order of its margins is used.
 
     Parameters
     ----------
@@ -43,22 +43,22 @@ class Confidence:
 
     @staticmethod
     def learn(log_p: NDArray[np.floating], agreement: NDArray[np.float64]) -> Confidence:
-        """From log p(y|x) (n, K) and the shares (n, 2) of other trainings in the likeliest cluster and in the next."""
+        """Fit to log p(y|x) (n, K) and the shares (n, 2) of other trainings in the two most likely clusters."""
         own, margin = likeliest(log_p), _margin(log_p, log_p.argmax(1))
         margins = np.zeros((log_p.shape[1], 2 * _KNOTS))
         shares = np.full_like(margins, agreement[:, 0].mean())
         for k in np.unique(own[:, 0]):
-            # Where k is the likeliest, and where it is the next and has a negative margin.
+            # Samples whose most likely cluster is k, and those where it is the second and has a negative margin.
             first, second = (own[:, place] == k for place in (0, 1))
-            margins[k, _KNOTS:], shares[k, _KNOTS:] = _rising(margin[first], agreement[first, 0])
+            margins[k, _KNOTS:], shares[k, _KNOTS:] = _fit_isotonic(margin[first], agreement[first, 0])
             margins[k, :_KNOTS], shares[k, :_KNOTS] = margins[k, _KNOTS], shares[k, _KNOTS]
             if second.any() and log_p.shape[1] > 1:
-                margins[k, :_KNOTS], below = _rising(-margin[second], agreement[second, 1])
+                margins[k, :_KNOTS], below = _fit_isotonic(-margin[second], agreement[second, 1])
                 shares[k, :_KNOTS] = np.minimum(below, shares[k, _KNOTS])
         return Confidence(torch.from_numpy(margins), torch.from_numpy(shares))
 
     def predict(self, log_p: NDArray[np.floating], labels: NDArray[np.int64] | None = None) -> NDArray[np.float64]:
-        """The share of other trainings (n,) that would agree on labels (n,), or else the likeliest of log p (n, K)."""
+        """The share of other trainings (n,) that would agree on labels (n,), by default argmax of log p (n, K)."""
         labels = log_p.argmax(1) if labels is None else labels
         margin, found = _margin(log_p, labels), np.empty(len(labels))
         for k in np.unique(labels):
@@ -66,11 +66,11 @@ class Confidence:
         return found
 
     def tensors(self) -> dict[str, Tensor]:
-        """All of it, by name."""
+        """All tensors by name."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def check(self, n_clusters: int) -> None:
-        """Raise a ValueError where this cannot be the confidence of so many clusters."""
+        """Raise a ValueError if this cannot be the confidence of so many clusters."""
         if self.temperature.shape != () or not 0 < float(self.temperature) < math.inf:
             raise ValueError("the temperature of the confidence is not a positive number")
         for name, value in (("margins", self.margins), ("shares", self.shares)):
@@ -84,7 +84,7 @@ class Confidence:
 
 
 def likeliest(log_p: NDArray[np.floating]) -> NDArray[np.int64]:
-    """The likeliest cluster and the next, (n, 2), of log p(y|x) (n, K); of a single cluster, it and it."""
+    """The two most likely clusters (n, 2) by log p(y|x) (n, K); a single cluster is repeated."""
     first = log_p.argmax(1)
     others = np.where(np.arange(log_p.shape[1]) == first[:, None], -np.inf, log_p)
     return np.stack([first, others.argmax(1)], 1)
@@ -96,14 +96,14 @@ def _margin(log_p: NDArray[np.floating], labels: NDArray[np.int64]) -> NDArray[n
     every = np.arange(len(log_p))
     others = log_p.astype(np.float64)
     others[every, labels] = -np.inf
-    # Of a probability that is 0 the logarithm is not finite.
+    # The logarithm of a probability of 0 is not finite.
     return np.asarray(np.clip(log_p[every, labels].astype(np.float64) - others.max(1), -1e6, 1e6))
 
 
-def _rising(margin: NDArray[np.float64], agreement: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
-    """Knots of the function of the margin (n,) that never falls and is nearest to the agreement (n,)."""
+def _fit_isotonic(margin: NDArray[np.float64], agreement: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
+    """Knots of the non-decreasing function of the margin (n,) that is nearest to the agreement (n,)."""
     knots = np.quantile(margin, np.linspace(0, 1, _KNOTS))
-    # Equal margins have one share, whatever the order of their samples.
+    # Equal margins have one share, whatever the order of samples.
     steps, place, counts = np.unique(margin, return_inverse=True, return_counts=True)
     means = np.bincount(place, agreement) / counts
     fit = isotonic_regression(means, sample_weight=counts, y_min=0, y_max=1)
@@ -111,9 +111,9 @@ def _rising(margin: NDArray[np.float64], agreement: NDArray[np.float64]) -> tupl
 
 
 def find_temperature(log_p: NDArray[np.floating], mean: float) -> float:
-    """The T at which the highest probability of softmax(log p / T), log p (n, K), is this on average.
+    """The temperature T at which the highest probability of softmax(log p / T), log p (n, K), has this mean.
 
-    Between 0.01 and 100, where it falls from one to an even share.
+    T is between 0.01 and 100, over which the mean falls from one to a uniform share.
     """
     log_p, low, high = log_p.astype(np.float64), math.log(0.01), math.log(100)
     for _ in range(50):

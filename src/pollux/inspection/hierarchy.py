@@ -1,4 +1,4 @@
-"""How clusters group into larger ones: merged by what a merge costs of the objective."""
+"""A hierarchy of clusters: merged by the loss of the objective."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from pollux.objectives import Gemini
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Numbers of log-probabilities that are compared at once.
+# Maximum number of log-probabilities that are compared at once.
 _MOST_NUMBERS = 20_000_000
 
 
 @dataclass(frozen=True, eq=False)
 class Hierarchy:
-    """A tree of clusters: the two that lose least of the objective are merged, until one is left.
+    """A tree of clusters: the two whose merge loses least of the objective are merged, until one is left.
 
     Parameters
     ----------
     linkage : array of shape (K − 1, 4)
-        As scipy's: the two clusters that are merged, the height, and how many clusters of the model are below. These
-        are 0 … K−1; cluster K + i is that of merge i. The height is what all merges so far cost, as a share of the
-        objective of all clusters.
+        As in SciPy: the two clusters that are merged, the height, and the number of the model's clusters below. Those
+        are 0 … K−1; cluster K + i is the result of merge i. The height is the loss of all merges so far, as a share of
+        the objective of all clusters.
     values : array of shape (K,)
         The objective with K, K − 1, …, 1 clusters.
     labels : array of shape (n,)
@@ -50,7 +50,7 @@ class Hierarchy:
         return "\n".join(lines)
 
     def groups(self, k: int) -> NDArray[np.int64]:
-        """The group (K,), of k, that each cluster belongs to; groups are numbered by their weight."""
+        """The group (K,), out of k, of each cluster; groups are numbered by decreasing weight."""
         K = len(self.values)
         if not 1 <= k <= K:
             raise ValueError(f"There are {K} clusters: they can be cut into 1 to {K} groups, not {k!r}.")
@@ -72,7 +72,7 @@ class Hierarchy:
     def layers(self) -> list[int]:
         """Numbers of groups, 2 … K, the most persistent first: where the next merge costs most beyond the last one."""
         costs = np.diff(np.append(0.0, self.linkage[:, 2]))
-        # With k groups the next merge is that to k − 1.
+        # With k groups, the next merge leads to k − 1.
         gap = {len(self.values) - merge: costs[merge] for merge in range(len(costs))}
         before = {k: gap.get(k + 1, 0.0) for k in gap}
         return sorted(gap, key=lambda k: before[k] - gap[k])
@@ -94,7 +94,7 @@ class Hierarchy:
 def build_hierarchy(
     log_p: Tensor, affinity: Affinity | None, objective: Gemini, labels: NDArray[np.int64]
 ) -> Hierarchy:
-    """The hierarchy of clusters of log p(y|x) (n, K): that of a merged cluster is the sum of both probabilities."""
+    """Build the hierarchy of clusters from log p(y|x) (n, K); a merge adds the probabilities of two clusters."""
     K = log_p.shape[1]
     own, names = log_p, list(range(K))
     size = dict.fromkeys(names, 1)
@@ -110,7 +110,7 @@ def build_hierarchy(
         best = int(torch.cat(found).argmax())
         a, b = pairs[best].tolist()
         values.append(float(torch.cat(found)[best]))
-        # Rounding, and objectives that a merge can raise, must not let the tree fall.
+        # Heights must not decrease, by rounding or because some objectives can rise at a merge.
         height = max(height, (values[0] - values[-1]) / (abs(values[0]) or 1.0))
         both = size[names[a]] + size[names[b]]
         linkage.append((names[a], names[b], height, both))
@@ -121,6 +121,6 @@ def build_hierarchy(
 
 
 def _merged(log_p: Tensor, a: int, b: int) -> Tensor:
-    """log p(y|x) (n, K − 1) where clusters a < b are one, the last."""
+    """log p(y|x) (n, K − 1) after clusters a < b are merged into the last one."""
     kept = [k for k in range(log_p.shape[1]) if k not in (a, b)]
     return torch.cat([log_p[:, kept], torch.logaddexp(log_p[:, a], log_p[:, b])[:, None]], 1)

@@ -1,11 +1,11 @@
-"""Whether samples hold clusters: gaps between them, and what they explain that a null model without clusters does not.
+"""Tests whether data have clusters: gaps between them, and a comparison with null models of a single cluster.
 
-A boundary between the clusters a and b is a level of log p(a|x) − log p(b|x). Levels inside the two clusters run beside
-it. In one cluster that was cut in two, the boundary cuts as many pairs of neighbours as these do, however long or thin
-the cluster is; where there is a gap, it cuts few.
+A boundary between clusters a and b is a level set of log p(a|x) − log p(b|x). Other level sets run inside the two
+clusters. If a single cluster was cut in two, the boundary cuts as many pairs of neighbours as these do, however long or
+thin the cluster is; if there is a gap, it cuts few.
 
-Clusters may also overlap. A mixture then gives samples that it was not fitted to a higher density than one cluster of
-any unimodal shape does.
+Clusters may also overlap. A mixture then gives held-out samples a higher density than one cluster of any unimodal
+shape does.
 """
 
 from __future__ import annotations
@@ -33,36 +33,36 @@ Edges = NDArray[np.int64]
 Points = NDArray[np.float64]
 
 LOOKED_AT = 1_000
-"""Samples that are looked at."""
+"""Maximum number of samples that are used."""
 CLEAR = 0.4
-"""Separations from here on are clear: those of data without clusters were 0.3 at most, measured on 100 rows or more."""
+"""Separations from this value on are clear: those of data without clusters were at most 0.3, with at least 100 rows."""
 _GAPS = 0.8
 LIKELY = 3.0
-"""Standard errors by which a mixture must exceed the best null model."""
+"""Number of standard errors by which a mixture must exceed the best null model."""
 SEVERAL_MODES = 0.58
-"""√n times the dip of a column that has several modes: 1 in 50 uniform columns has such, and at most 1 in 1,000 normal,
-exponential, log-normal or heavy-tailed ones."""
+"""√n times the dip from which on a column has several modes: 1 in 50 uniform columns exceeds it, and at most 1 in 1,000
+normal, exponential, log-normal or heavy-tailed ones."""
 
 _MAX_NEIGHBOURS, _MIN_NEIGHBOURS = 10, 3
 _LEVELS = np.linspace(0.25, 0.75, 41)
-# How often values of a column that has steps repeat, on average.
+# Average number of repetitions of a value from which on a column has steps.
 _REPEATED = 3
-# Of more columns, so many principal components are looked at.
+# With more columns, this many principal components are used.
 _MOST_COLUMNS, _COMPONENTS = 16, 10
-# Shares of the longest column that columns, and the rest of them that others do not explain, have at least.
+# Minimum length of columns, and of their residuals after projection, as shares of the longest column.
 _SMALLEST_COMPONENT, _SMALLEST_REST = 1e-3, 1e-2
-# Of more clusters, so many components are enough to tell them from one.
+# Maximum number of components, which is enough to distinguish many clusters from one.
 _MOST_COMPONENTS = 40
-# Columns are a circle that are so near to one, with so many places of it taken: four lie on an ellipse by chance.
+# Columns form a circle if they are this near to one and occupy so many places on it: four lie on an ellipse by chance.
 _OFF_CIRCLE = 1e-4
 _FEWEST_ANGLES = 7
 _MOST_UNROLLED = 200
-# That of angles that are spread evenly.
+# Standard deviation of uniformly distributed angles.
 _DEVIATION = math.pi / math.sqrt(3)
 _FOLDS, _FEWEST = 5, 20
 _REGULARISATION = 0.05
 _SKEWED, _MOST_POWERS = 1.0, 100
-# Bins of the density on a line, and how many of the fullest may hold its mode.
+# Bins of a density on a line, and how many of the fullest ones are tried as its mode.
 _FEWEST_BINS, _MOST_BINS, _MODES = 8, 40, 5
 
 
@@ -76,16 +76,16 @@ class Structure:
         Clear: there are gaps between the clusters, or samples are far sparser there than within. Likely: clusters
         overlap, but explain samples better than a null model does. None: that is not shown.
     separation : float
-        From 0, where clusters touch, to 1, where there are gaps around each.
+        From 0 if clusters touch, to 1 if there are gaps around each.
     gain, gain_error : float
         By how much the mean log-density of held-out samples is higher under a mixture than under the best null model,
         and its standard error.
     dip : float
-        Of a single column, √n times the dip: how far it is from having one mode.
+        For a single column, √n times the dip: how far it is from having one mode.
     category : str
-        The column whose values the clusters are, where it is a category or has two values; else "".
+        The column whose values the clusters restate, if it is a category or has two values; else "".
     others : Structure, optional
-        What the other columns show without that one.
+        The structure of the other columns without that one.
     """
 
     grade: Literal["clear", "likely", "none"]
@@ -98,7 +98,7 @@ class Structure:
 
     @staticmethod
     def of(separation: float, gain: float, gain_error: float, dip: float = 0.0) -> Structure:
-        """The grade of this evidence."""
+        """Grade this evidence."""
         grade: Literal["clear", "likely", "none"] = "likely" if is_likely(gain, gain_error, dip) else "none"
         return Structure("clear" if separation >= CLEAR else grade, separation, gain, gain_error, dip)
 
@@ -152,21 +152,21 @@ class Structure:
         return f"{self.grade}: {self.reason}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, as JSON holds it."""
+        """Plain data for JSON."""
         found = {name: value for name, value in vars(self).items() if name != "others"}
         others = {} if self.others is None else {"others": self.others.to_dict()}
         return {**found, **others, "reason": self.reason}
 
 
 def is_likely(gain: float, gain_error: float, dip: float = 0.0) -> bool:
-    """Whether clusters explain more than one cluster does."""
+    """Whether clusters explain the data better than one cluster does."""
     return gain > LIKELY * gain_error or (gain > 0 and dip >= SEVERAL_MODES)
 
 
 def fill_steps(X: NDArray[Any], seed: int = 0) -> Points:
-    """Columns of X (n, d) whose values repeat, spread by half a step to either side, with the deviation that they had.
+    """Smooth columns of X (n, d) with repeated values by noise of half a step, keeping their standard deviation.
 
-    Whole numbers, grades, zeros and ones have room between them that is not a gap between clusters.
+    Integers, grades, zeros and ones leave spaces between them that are not gaps between clusters.
     """
     generator = np.random.default_rng(seed)
     filled = np.array(X, dtype=np.float64)
@@ -181,11 +181,11 @@ def fill_steps(X: NDArray[Any], seed: int = 0) -> Points:
 
 
 def unroll_circles(X: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Samples (n, d) of which columns side by side that are a circle become its angle, and nothing.
+    """Samples (n, d) in which adjacent columns that form a circle are replaced by its angle and zeros.
 
-    Where in a cycle a date lies is two columns, a cosine and a sine: a ring, which no cluster is, though mixtures fit
-    it better than any null model. It is cut where it is emptiest. Nothing is left of a cycle that another column goes
-    through, as years go through seasons: that column tells the same.
+    The phase of a date in a cycle is two columns, a cosine and a sine. They form a ring, which is not a cluster, though
+    mixtures fit it better than any null model. It is cut where it is emptiest. A cycle that another column runs
+    through, as years run through seasons, is dropped: that column has the same information.
     """
     n, d = X.shape
     flat = X
@@ -206,13 +206,13 @@ def unroll_circles(X: NDArray[np.floating]) -> NDArray[np.floating]:
 
 
 def _angles(a: NDArray[np.floating], b: NDArray[np.floating]) -> NDArray[np.floating] | None:
-    """The angles (n,) of points that lie on an ellipse along the axes; None where they do not."""
+    """The angles (n,) of points on an axis-aligned ellipse; None if they do not lie on one."""
     terms = np.stack([a * a, b * b, a, b], axis=1)
     for some in (terms[:_FEWEST], terms):
         weights = _fit_ones(some)
         if weights is None:
             return None
-    # Two values of a column fit by themselves, whatever stands beside them; and so does a line.
+    # A column of two values satisfies the equation by itself, whatever the other column is; and so does a line.
     if any(_fit_ones(terms[:, own]) is not None for own in ([0, 2], [1, 3], [2, 3])):
         return None
     assert weights is not None
@@ -223,13 +223,13 @@ def _angles(a: NDArray[np.floating], b: NDArray[np.floating]) -> NDArray[np.floa
 
 
 def _fit_ones(terms: NDArray[np.floating]) -> NDArray[np.floating] | None:
-    """Weights of terms (n, m) whose sum is 1 in each row; None where there are none."""
+    """Weights of terms (n, m) whose weighted sum is 1 in each row; None if there are none."""
     weights: NDArray[np.floating] = np.linalg.lstsq(terms, np.ones(len(terms)), rcond=None)[0]
     return weights if np.abs(terms @ weights - 1).max() <= _OFF_CIRCLE else None
 
 
 def _goes_through(column: NDArray[np.floating], angles: NDArray[np.floating]) -> bool:
-    """Whether angles (n,) turn steadily, and not too often to be seen, from the least to the greatest of a column."""
+    """Whether angles (n,) turn steadily, and not too often to be seen, as a column rises."""
     if np.ptp(column) == 0:
         return False
     steps = np.diff(angles[np.argsort(column, kind="stable")])
@@ -243,10 +243,10 @@ def look_for_structure(
     n_clusters: int,
     columns: Mapping[str, Sequence[int]] | None = None,
 ) -> Structure:
-    """Whether the clusters of a model are there, from samples X (n, d) and its log p(y|x) (n, K) of any samples.
+    """Grade the clusters of a model, from samples X (n, d) and a function that gives its log p(y|x) (n, K).
 
-    Mixtures of as many clusters, 40 at most, of half as many and of two are compared with the null models. ``columns``
-    are features of columns that have few values: where the clusters restate one, the others are looked at too.
+    Mixtures of as many clusters, at most 40, of half as many and of two are compared with the null models. ``columns``
+    are features of columns with few values: if the clusters restate one, the structure of the others is graded too.
     """
     if len(X) < _FEWEST:
         return Structure.of(0.0, 0.0, 0.0)
@@ -273,7 +273,7 @@ def look_for_structure(
 
 
 def restated_category(X: Points, labels: Labels, columns: Mapping[str, Sequence[int]]) -> str:
-    """The first of the columns, by their features in X (n, d), whose values tell the clusters (n,); or ""."""
+    """The first of the columns, by their features in X (n, d), whose values determine the clusters (n,); or ""."""
     for name, features in columns.items():
         values = np.unique(X[:, features], axis=0, return_inverse=True)[1].ravel()
         table = np.zeros((values.max() + 1, labels.max() + 1))
@@ -287,9 +287,9 @@ def restated_category(X: Points, labels: Labels, columns: Mapping[str, Sequence[
 
 
 def neighbour_edges(X: NDArray[np.floating], n_clusters: int) -> Edges:
-    """Each sample of X (n, d) with each of its nearest neighbours: pairs of numbers (2, n · neighbours).
+    """Edges of the neighbour graph of X (n, d): pairs of indices (2, n · neighbours).
 
-    There are ten of them, or fewer where so many clusters are small: more than a cluster holds would lie outside it.
+    Each sample has ten neighbours, or fewer if clusters are small: more than a cluster holds would lie outside it.
     """
     fitting = len(X) // (2 * n_clusters)
     count = min(_MAX_NEIGHBOURS, max(_MIN_NEIGHBOURS, fitting), len(X) - 1)
@@ -298,10 +298,10 @@ def neighbour_edges(X: NDArray[np.floating], n_clusters: int) -> Edges:
 
 
 def separation(log_p: NDArray[np.floating], edges: Edges) -> float:
-    """From 0, where clusters touch, to 1, where there are gaps around each; log p(y|x) (n, K).
+    """From 0 if clusters touch, to 1 if there are gaps around each; for log p(y|x) (n, K).
 
-    A cluster is as far apart as the cluster that it is least apart from. The result is the geometric mean of the least
-    of these and of their mean: one pair that touches counts, and counts less among many.
+    The separation of a cluster is its smallest gap to another one. The result is the geometric mean of the smallest of
+    these and of their mean: a single pair that touches counts, but less among many clusters.
     """
     in_use = np.unique(log_p.argmax(axis=1))
     if len(in_use) < 2:
@@ -311,7 +311,7 @@ def separation(log_p: NDArray[np.floating], edges: Edges) -> float:
 
 
 def pairwise_gaps(log_p: NDArray[np.floating], edges: Edges) -> NDArray[np.float64]:
-    """The gap between any two clusters: 1 − cuts of their boundary / cuts inside them, at least 0; (n, K) to (K, K)."""
+    """Gaps between all pairs of clusters: 1 − cuts of the boundary / cuts inside, at least 0; (n, K) to (K, K)."""
     labels, n_clusters = log_p.argmax(axis=1), log_p.shape[1]
     cuts = np.zeros((n_clusters, n_clusters))
     np.add.at(cuts, tuple(labels[edges]), 1)
@@ -325,9 +325,9 @@ def pairwise_gaps(log_p: NDArray[np.floating], edges: Edges) -> NDArray[np.float
 
 
 def _count_cuts_inside(margin: NDArray[np.floating], labels: Labels, pair: tuple[int, int], edges: Edges) -> int:
-    """The fewest edges that a level of the margin (n,) cuts in the middle half of either cluster.
+    """The fewest edges that a level set of the margin (n,) cuts in the middle half of either cluster.
 
-    The fewest, because levels of a network may wind along a cluster, and then cut more than one across it does.
+    The fewest, because level sets of a network may wind along a cluster, and then cut more than one across it does.
     """
     among = np.isin(labels, pair)
     ends = margin[edges[:, among[edges].all(axis=0)]]
@@ -344,9 +344,9 @@ def _count_cuts_inside(margin: NDArray[np.floating], labels: Labels, pair: tuple
 
 
 class Evidence(NamedTuple):
-    """What mixtures of several numbers of components explain.
+    """How well mixtures of several numbers of components explain the data.
 
-    ``gains`` (len(counts), n) are log-densities of held-out samples under them, less those under the best null model;
+    ``gains`` (len(counts), n) are log-densities of held-out samples under them, minus those under the best null model;
     ``criteria`` (len(counts),) are the Bayesian information criteria of mixtures of all samples, and ``dip`` is √n
     times the dip of a single column.
     """
@@ -364,10 +364,10 @@ class Evidence(NamedTuple):
 
     @property
     def likely(self) -> tuple[int, int] | None:
-        """The least and the greatest number of clusters that are likely; None where a null model explains as much.
+        """The smallest and the largest likely number of clusters; None if a null model explains the data as well.
 
-        The least number whose gain is within a standard error of the best counts several for a cluster that is not a
-        Gaussian; the information criterion takes several small clusters of many columns for one.
+        The smallest number whose gain is within a standard error of the best is too high if clusters are not Gaussian;
+        the information criterion is too low if there are small clusters in many columns.
         """
         gain, error = self.best
         if not is_likely(gain, error, self.dip):
@@ -379,11 +379,11 @@ class Evidence(NamedTuple):
 
 
 def compare_with_null(X: NDArray[np.floating], counts: Sequence[int]) -> Evidence:
-    """Mixtures of these numbers of components beside null models of one cluster, fitted to four fifths of X (n, d).
+    """Compare mixtures of these numbers of components with null models of one cluster, by cross-validation on X (n, d).
 
-    Null models are one ellipsoid of any profile, and columns of any unimodal shape that depend on one another as those
-    of a Gaussian do (a Gaussian copula). Mixtures see the samples, or the normal scores of such columns, whichever
-    tells more. X (n, d) has no steps; where there are few samples the gains are 0.
+    Null models are one ellipsoid of any profile, and columns of any unimodal shape with a Gaussian copula. Mixtures see
+    the samples, or the normal scores of such columns, whichever explain more. X (n, d) has no steps; if there are few
+    samples the gains are 0.
     """
     X, n, counts = X[:, np.ptp(X, axis=0) > 0], len(X), tuple(counts)
     if n < _FEWEST or not X.shape[1]:
@@ -394,11 +394,11 @@ def compare_with_null(X: NDArray[np.floating], counts: Sequence[int]) -> Evidenc
         points = points[:, _independent(points, _SMALLEST_COMPONENT)]
     points = points[:, independent_columns(points)]
     points = points / points.std(0).clip(min=1e-12)
-    # A ball of one dimension that is hollow is two clusters.
+    # In one dimension, a hollow ball would be two clusters.
     has_ball = points.shape[1] > 1
-    starts = [k_means(points, min(count, n)) for count in counts]
+    initial = [k_means(points, min(count, n)) for count in counts]
     order = np.random.default_rng(0).permutation(n)
-    # By space: as samples are, and their normal scores.
+    # For both spaces: samples, and their normal scores.
     null, mixed = np.zeros((2, 2, n)), np.zeros((2, len(counts), n))
     for fold in range(_FOLDS):
         held = order[fold::_FOLDS]
@@ -410,7 +410,7 @@ def compare_with_null(X: NDArray[np.floating], counts: Sequence[int]) -> Evidenc
             constant = constant + np.linalg.slogdet(factor)[1]
             null[space, 0, held] = constant + _ellipsoid(inner, outer) if has_ball else -np.inf
             null[space, 1, held] = constant - np.square(outer).sum(1) / 2 - outer.shape[1] / 2 * math.log(2 * math.pi)
-            for row, labels in enumerate(starts):
+            for row, labels in enumerate(initial):
                 mixture = fit_mixture(inner, None, np.delete(labels, held), _REGULARISATION)
                 mixed[space, row, held] = constant + logsumexp(mixture.log_joint(outer), axis=1)
     best = null.reshape(4, n)
@@ -420,7 +420,7 @@ def compare_with_null(X: NDArray[np.floating], counts: Sequence[int]) -> Evidenc
     criteria = [
         math.log(n) * count * (d + 1) * (d + 2) / 2
         - 2 * logsumexp(fit_mixture(white, None, labels, _REGULARISATION).log_joint(white), axis=1).sum()
-        for count, labels in zip(counts, starts, strict=True)
+        for count, labels in zip(counts, initial, strict=True)
     ]
     return Evidence(
         counts, gains, np.array(criteria), math.sqrt(n) * dip(X[:, 0].astype(np.float64)) if X.shape[1] == 1 else 0.0
@@ -428,7 +428,7 @@ def compare_with_null(X: NDArray[np.floating], counts: Sequence[int]) -> Evidenc
 
 
 def dip(numbers: Points) -> float:
-    """The least that the distribution of numbers (n,) differs from one of a single mode, at any point; at most 1/4.
+    """The dip of numbers (n,): the distance of their distribution to the nearest unimodal one; at most 1/4.
 
     Hartigan and Hartigan, "The dip test of unimodality", 1985: left of a modal interval the nearest such distribution
     is convex, right of it concave. The interval shrinks to where these two are furthest apart.
@@ -456,7 +456,7 @@ def dip(numbers: Points) -> float:
 
 
 def _convex_hull(x: Points, y: Points) -> NDArray[np.int64]:
-    """Numbers of the points, in order of x (n,), that the greatest convex function below them goes through."""
+    """Indices of the points, in order of x (n,), on the greatest convex function below them."""
     knots: list[int] = []
     for i in range(len(x)):
         while len(knots) > 1:
@@ -469,9 +469,9 @@ def _convex_hull(x: Points, y: Points) -> NDArray[np.int64]:
 
 
 def _symmetric(X: Points) -> Points:
-    """Samples whose skewed columns are as symmetric as a power makes them, of the deviation that they had.
+    """Transform skewed columns to be as symmetric as a power can make them, keeping their standard deviation.
 
-    Others are left alone: a power bends what depends on them linearly.
+    Other columns are not changed: a power bends what depends on them linearly.
     """
     centred: Points = X - X.mean(0)
     deviation = X.std(0)
@@ -485,10 +485,10 @@ def _symmetric(X: Points) -> Points:
 
 
 def independent_columns(X: NDArray[np.floating]) -> NDArray[np.int64]:
-    """Numbers of the columns of X (n, d) that others do not explain; of many columns, all.
+    """Indices of the columns of X (n, d) that others do not explain linearly; all, if there are many columns.
 
-    In a direction in which samples do not vary mixtures would fit rounding, which no null model does, or the room that
-    :func:`fill_steps` has filled by chance: so it is asked before that, too.
+    In a direction without variance mixtures would fit rounding errors, which no null model does, or the noise of
+    :func:`fill_steps`: so this is called before that, too.
     """
     if X.shape[1] > _MOST_COLUMNS:
         return np.arange(X.shape[1])
@@ -497,20 +497,20 @@ def independent_columns(X: NDArray[np.floating]) -> NDArray[np.int64]:
 
 
 def _independent(points: Points, tolerance: float) -> NDArray[np.int64]:
-    """Which centred columns (n, d) keep this share of the longest after those chosen before are projected out."""
+    """Indices of centred columns (n, d) that keep this share of the longest after projecting out earlier ones."""
     R, order = qr(points, mode="r", pivoting=True)
     lengths = np.abs(np.diag(R))
     return np.sort(order[: len(lengths)][lengths >= tolerance * lengths[0]]).astype(np.int64)
 
 
 def _whiten(points: Points) -> Points:
-    """A factor (d, d) after which points have the identity for a covariance."""
+    """A factor (d, d) that transforms points to have an identity covariance."""
     covariance = np.atleast_2d(np.cov(points.T)) + 1e-6 * np.eye(points.shape[1])
     return np.asarray(np.linalg.inv(np.linalg.cholesky(covariance)).T)
 
 
 def _ellipsoid(train: Points, test: Points) -> Points:
-    """Log-densities (m,) of a round cluster of white samples (n, d), of any profile."""
+    """Log-densities (m,) of a round cluster of whitened samples (n, d), with any radial profile."""
     d = train.shape[1]
     radii = [np.log(np.maximum(np.linalg.norm(each, axis=1), 1e-9)) for each in (train, test)]
     area = math.log(2) + d / 2 * math.log(math.pi) - gammaln(d / 2)
@@ -518,7 +518,7 @@ def _ellipsoid(train: Points, test: Points) -> Points:
 
 
 def _fit_scores(train: Points, test: Points) -> tuple[tuple[Points, Points], Points]:
-    """Normal scores of both, by unimodal densities of the columns of one, and log |their derivatives| (m,)."""
+    """Normal scores of both, by unimodal densities of the columns of ``train``, and log |derivatives| (m,)."""
     columns = [Unimodal(column) for column in train.T]
     scores = tuple(
         np.stack([one.normal_score(column) for one, column in zip(columns, each.T, strict=True)], 1)
@@ -530,7 +530,7 @@ def _fit_scores(train: Points, test: Points) -> tuple[tuple[Points, Points], Poi
 
 
 class Unimodal:
-    """The likeliest density of numbers (n,) that rises to a mode and falls after it, by bins of equal width."""
+    """The most likely unimodal density of numbers (n,), by bins of equal width."""
 
     def __init__(self, numbers: Points) -> None:
         bins = int(np.clip(round(2 * len(numbers) ** 0.4), _FEWEST_BINS, _MOST_BINS))
@@ -549,11 +549,11 @@ class Unimodal:
         self._cumulated = np.concatenate([[0.0], np.cumsum(shares)])
 
     def log_density(self, numbers: Points) -> Points:
-        """Log-densities of numbers; beyond the edges they fall steeply."""
+        """Log-densities of numbers; beyond the edges they fall off steeply."""
         place = np.clip(np.searchsorted(self.edges, numbers, side="right") - 1, 0, len(self._log_densities) - 1)
         outside = np.maximum(0, np.maximum(self.edges[0] - numbers, numbers - self.edges[-1]))
         return np.asarray(self._log_densities[place] - 10 * outside / (self.edges[-1] - self.edges[0]))
 
     def normal_score(self, numbers: Points) -> Points:
-        """What numbers become where the density becomes that of a standard Gaussian."""
+        """Map numbers to a standard Gaussian by their distribution function."""
         return np.asarray(ndtri(np.clip(np.interp(numbers, self.edges, self._cumulated), 1e-4, 1 - 1e-4)))

@@ -1,6 +1,6 @@
-"""Files that appear whole or not at all: a crash never leaves half of one in place of a good one.
+"""Atomic writes: a crash never leaves a partial file in place of a good one.
 
-Here are the names of checkpoints, too: commands look for them before torch is imported.
+The names of checkpoints are here, too, because commands look for them before torch is imported.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pathlib import Path
 
 @contextmanager
 def in_place(path: str | Path) -> Iterator[Path]:
-    """A temporary path beside the given one, which replaces it when the block ends without an error."""
-    # Links stay: what they point to is replaced.
+    """Yield a temporary path beside the given one, which replaces it if the block ends without an error."""
+    # Resolved, so that a symbolic link stays and its target is replaced.
     path = Path(path).resolve()
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise OSError(f"{path} is not an ordinary file, so it cannot be replaced: name another.")
@@ -30,7 +30,7 @@ def in_place(path: str | Path) -> Iterator[Path]:
         yield temporary
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
-        # A temporary file is its owner's alone; this one gets the permissions of any new file.
+        # Temporary files are private; give this one the permissions of any new file.
         umask = os.umask(0)
         os.umask(umask)
         temporary.chmod(0o666 & ~umask)
@@ -42,26 +42,26 @@ def in_place(path: str | Path) -> Iterator[Path]:
 
 
 def _flush_folder(folder: Path) -> None:
-    """Write the new name to the disk too, where the system can, before anything relies on it."""
+    """Flush the new name to disk too, if the system can, before anything relies on it."""
     if not hasattr(os, "O_DIRECTORY"):
         return
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
     except OSError:
-        # Some network file systems refuse, though the file itself is whole.
+        # Some network file systems refuse, though the file itself is complete.
         pass
     finally:
         os.close(handle)
 
 
 def leftovers(path: Path) -> Iterator[Path]:
-    """What :func:`in_place` has left of this path in a process that was killed; its name may be a pattern."""
+    """Temporary files of :func:`in_place` for this path from a process that was killed; the name may be a pattern."""
     return (found for found in path.parent.glob(f".{path.name}.*") if found.is_file())
 
 
 CHECKPOINT = f"checkpoint-{12 * '[0-9]'}.safetensors"
-"""The pattern of their names."""
+"""The pattern of names of checkpoints."""
 
 
 def checkpoint_path(folder: Path, number: int) -> Path:
@@ -69,11 +69,11 @@ def checkpoint_path(folder: Path, number: int) -> Path:
 
 
 def checkpoint_files(folder: Path) -> dict[int, Path]:
-    """The checkpoints in a folder by their numbers, oldest first; names that no training gives are not among them."""
+    """The checkpoints in a folder by number, oldest first; files with other names are ignored."""
     return {int(path.stem[-12:]): path for path in sorted(folder.glob(CHECKPOINT))}
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write a text file, whole or not at all."""
+    """Write a text file atomically."""
     with in_place(path) as temporary:
         temporary.write_text(text, encoding="utf-8")

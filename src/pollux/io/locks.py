@@ -1,4 +1,4 @@
-"""Locks between processes: they are gone with the process that holds them, however it ends."""
+"""Locks between processes, which are released when the process ends, however it ends."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pollux.errors import InputError
 
 
 class BusyError(InputError):
-    """Another process works in this folder."""
+    """Another process is using this folder."""
 
 
 @contextmanager
 def locked(folder: str | Path) -> Iterator[None]:
-    """Lock a folder for this process; raises a BusyError at once where another one holds it."""
+    """Lock a folder for this process; raises a BusyError at once if another process holds it."""
     handle = -1
     try:
         try:
@@ -37,16 +37,16 @@ def _lock(folder: Path) -> int:
         handle = os.open(folder, os.O_RDONLY)
         if _try_lock(handle):
             return handle
-        # On network file systems only what can be written to can be locked.
+        # On network file systems only writable files can be locked.
         os.close(handle)
     handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
-    # Without any locks the run goes on all the same.
+    # If the file system has no locks, continue without.
     _try_lock(handle)
     return handle
 
 
 def _try_lock(handle: int) -> bool:
-    """Lock the handle; False where the file system cannot, a BlockingIOError where another process holds it."""
+    """Lock the handle; False if the file system has no locks, a BlockingIOError if another process holds it."""
     try:
         if os.name == "nt":
             _lock_on_windows(handle)

@@ -1,7 +1,7 @@
 """Clusterings in files: tensors as safetensors, everything else as JSON. Loading never runs code from a file.
 
-:class:`Description` is what a file says, in both directions. Nothing in it acts on the world: where checkpoints go, on
-which device to train, callbacks and compilers are of whoever trains, and are neither written nor read.
+:class:`Description` is the schema of a file, for writing and reading. Nothing in it has side effects: where checkpoints
+go, on which device to train, callbacks and compilation are chosen at training time, and are neither written nor read.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _TENSORS = ("order", "labels", "range", *(f"scaling.{name}" for name in _SCALING
 _TENSORS += tuple(f"prototypes.{name}" for name in _PROTOTYPES)
 _TENSORS += tuple(f"confidence.{field.name}" for field in fields(Confidence))
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
-# Parameters that act on the world.
+# Parameters with side effects, which are not stored.
 _ACTING = {"callbacks", "checkpoint", "compile", "device"}
 _GEOMETRIES = (
     *("auto", "precomputed", NOT_IN_FILE, *names.KERNELS, *names.DISTANCES),
@@ -79,16 +79,16 @@ _GEOMETRIES = (
 )
 
 IN_RUN = "model.safetensors"
-"""The model file in the folder of a run."""
+"""Name of the model file in the folder of a run."""
 _DATA = tuple(ending for endings in FORMATS.values() for ending in endings)
 MOST_OF_A_NAME = 1_000
-"""Characters that the name of a cluster has at most."""
+"""Maximum number of characters in the name of a cluster."""
 
 Clustering = TypeVar("Clustering", bound=Any)
 
 
 _type_hints = functools.cache(get_type_hints)
-# Parameters that may be objects of the user's own.
+# Parameters that may be custom objects.
 _Own = Literal[
     "model",
     "activation",
@@ -117,7 +117,7 @@ class History(Struct):
 
 
 class FoundStructure(Struct):
-    """Whether clusters are there, and the evidence."""
+    """The structure: whether clusters are there, and the evidence."""
 
     grade: Literal["clear", "likely", "none"]
     separation: Annotated[float, Meta(ge=0, le=1)]
@@ -128,16 +128,16 @@ class FoundStructure(Struct):
     others: FoundStructure | None = None
 
     def rebuilt(self) -> Structure:
-        """The same as it was."""
+        """The :class:`Structure` that was saved."""
         others = None if self.others is None else self.others.rebuilt()
         return Structure(**{**msgspec.structs.asdict(self), "others": others})
 
 
 class Description(Struct):
-    """What a model file says beside its tensors; fields that older versions lack have a default.
+    """The contents of a model file beside its tensors; fields that older versions lack have a default.
 
-    ``parameters`` are those of the estimator by their own names, as :class:`Spec` checks them, with what "auto" stood
-    for in its place. Those that no file can hold, such as functions, are None and ``left_out``.
+    ``parameters`` are those of the estimator by their own names, as :class:`Spec` checks them, with "auto" replaced by
+    the values that were used. Those that no file can hold, such as functions, are None and listed in ``left_out``.
     """
 
     parameters: dict[str, Any]
@@ -147,7 +147,7 @@ class Description(Struct):
     objective: Finite
     n_clusters: Size
     feature_names: tuple[str, ...]
-    # The first files of version 1 did not say the next two.
+    # The first files of version 1 lack the next two.
     left_out: list[_Own] | None = None
     geometry_known: bool = False
     geometry_parameters: dict[str, Any] = {}
@@ -168,7 +168,7 @@ class Description(Struct):
             raise ValueError("a model has the shape of one input, or those of several")
         if self.inputs and self.preprocessing is not None:
             raise ValueError("several inputs have no preprocessing")
-        # Those of an encoded table are its columns, not the features that these become.
+        # Names of an encoded table are those of its columns, not of its features.
         if self.feature_names and self.preprocessing is None and self.shape != (len(self.feature_names),):
             raise ValueError("feature_names are of another number of features")
         if any(CONTROL.search(name) for name in self.cluster_names):
@@ -186,21 +186,21 @@ class _Objective(Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class _Unchecked(Struct):
-    """Parameters that a fit would complain of late."""
+    """Parameters that a fit would only check late."""
 
     verbose: bool | int = False
     random_state: Annotated[int, Meta(ge=0, lt=2**32)] | None = None
 
 
 def save(clustering: Any, path: str | Path) -> None:
-    """Write a fitted clustering: weights, and what predictions and further training need."""
+    """Write a fitted clustering: its weights, and all that predictions and further training need."""
     fitted: Fitted = clustering.fitted_
     if isinstance(fitted.scaling, FittedTransformer):
         raise InputError(
             "A model file cannot hold a transformer of scikit-learn: use Scaling(…), or put the transformer before the "
             "clustering in a Pipeline, and keep both."
         )
-    # The labels of streamed samples may take more memory than there is.
+    # Labels of streamed samples are not computed for this: they may not fit in memory.
     labels = np.empty(0, dtype=np.int64) if fitted.given_labels is None else fitted.given_labels
     tensors = {"order": fitted.order, "labels": torch.from_numpy(labels)}
     tensors |= {f"module.{name}": value for name, value in fitted.module.state_dict().items()}
@@ -214,11 +214,11 @@ def save(clustering: Any, path: str | Path) -> None:
         tensors |= {f"confidence.{name}": value for name, value in fitted.confidence.tensors().items()}
     given = {name: value for name, value in flatten_params(clustering).items() if name not in _ACTING}
     if isinstance(given["objective"], str) and given["objective"] in DEFAULT_CLIPS:
-        # Names alone are those of earlier versions, which knew no default.
+        # In a file, a bare name is that of an earlier version, without a default clip: so options are stored.
         given["objective"] = Gemini(given["objective"])
     parameters = {name: _as_json(value) for name, value in given.items()}
     geometry, is_several = fitted.geometry, not isinstance(fitted.shape[0], int)
-    # Of several inputs it is pairs of a name and a shape, or shapes.
+    # The shape of several inputs is a list of pairs of a name and a shape, or of shapes.
     is_named = is_several and isinstance(next(iter(fitted.shape[0]), None), str)
     data = {
         "parameters": parameters,
@@ -242,7 +242,7 @@ def save(clustering: Any, path: str | Path) -> None:
         "hint_violations": fitted.hint_violations,
         "structure": None if fitted.known_structure is None else fitted.known_structure.to_dict(),
     }
-    # What could not be loaded is not written.
+    # Validated as when loading, so that no file is written that cannot be loaded.
     description = parse(data, Description, "The model cannot be saved")
     _check_parameters(clustering)
     _check_tensors(tensors, description, clustering.n_clusters, fitted.is_free)
@@ -250,7 +250,7 @@ def save(clustering: Any, path: str | Path) -> None:
 
 
 def _guess(path: Path) -> str:
-    """The file, or the folder of a run, that may have been meant."""
+    """A suggestion of the file, or the folder of a run, that may have been meant."""
     wanted = path.parent if path.name == IN_RUN else path
     return did_you_mean(wanted.name, (each.name for each in wanted.parent.glob("*")))
 
@@ -258,9 +258,9 @@ def _guess(path: Path) -> str:
 def load(
     path: str | Path, make: Callable[..., Clustering], *, model: Any = None, device: str | None = None
 ) -> tuple[Clustering, Fitted]:
-    """The clustering in a file, or in the folder of a run, made by ``make(**parameters)``, and its fitted state.
+    """Load the clustering in a file, or in the folder of a run, built by ``make(**parameters)``, with its fitted state.
 
-    ``model`` is the network, where it was the user's own.
+    ``model`` is the network, if it was a custom one.
     """
     path = Path(path) / IN_RUN if Path(path).is_dir() else Path(path)
     if not path.is_file():
@@ -284,7 +284,7 @@ def load(
         if str(path) in str(error):
             raise
         raise InputError(f"{path}: {error}") from error
-    # What is raised where a file holds something else than it should; msgspec 0.19 has errors of its own.
+    # Errors of a file with wrong contents; msgspec 0.19 has exceptions of its own.
     except (
         *(ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError, MemoryError),
         msgspec.ValidationError,
@@ -293,7 +293,7 @@ def load(
 
 
 def _parameters(path: Path, description: Description, model: Any) -> dict[str, Any]:
-    """The estimator's parameters; those that decide on its predictions are never replaced by a default."""
+    """The estimator's parameters; those that affect predictions are never replaced by a default."""
     given = description.parameters
     msgspec.convert(given, _Unchecked)
     absent = {"n_clusters", "model", "objective", "geometry"} - given.keys()
@@ -308,7 +308,7 @@ def _parameters(path: Path, description: Description, model: Any) -> dict[str, A
     own = next((name for name in ("activation", "kernel") if name in left_out), None)
     if model is None and own is not None:
         raise InputError(f"{path} does not hold the {own}, which is your own: pass the model, load(path, model=…).")
-    # What else is left out, such as a penalty, only matters in training.
+    # Others that were left out, such as a penalty, only matter in training.
     parameters = {name: value for name, value in given.items() if name not in left_out}
     if model is not None:
         parameters["model"] = model
@@ -322,15 +322,15 @@ def _parameters(path: Path, description: Description, model: Any) -> dict[str, A
 
 
 def _make(make: Callable[..., Clustering], parameters: dict[str, Any], device: str) -> Clustering:
-    """The estimator of those parameters that it knows, by their own names."""
-    # What a file of an older version does not say had these values.
+    """Build the estimator from the parameters that it knows, by their own names."""
+    # Files of older versions lack these, which then had the following values.
     training = Training(schedule="constant", trial_epochs=None, max_samples=None)
     plain: dict[str, Any] = {"preprocessing": None, "n_init": 1, "max_epochs": 200, "learning_rate": 1e-2}
     clustering = make(parameters["n_clusters"], device=device, training=training, penalties=None, **plain)
     known = flatten_params(clustering).keys() - _ACTING
     model = parameters["model"] if isinstance(parameters["model"], str) else None
     if model != "mlp":
-        # Files of old versions name the layers of a perceptron whatever the model.
+        # Files of old versions hold the layers of a perceptron whatever the model.
         known -= MLP().get_params().keys()
     default = clustering.get_params()
     if model in MODEL_GROUPS:
@@ -338,7 +338,7 @@ def _make(make: Callable[..., Clustering], parameters: dict[str, Any], device: s
         known |= own.keys()
         default |= {f"model__{name}": value for name, value in own.items()}
     changed = {nested_name(name): value for name, value in parameters.items() if name in known}
-    # Groups are left as they are where they say the same.
+    # Groups are not set if they equal the defaults.
     changed = {name: value for name, value in changed.items() if "__" not in name or value != default[name]}
     clustering.set_params(**changed)
     return clustering
@@ -373,7 +373,7 @@ def _read_geometry(value: Any) -> str | Geometry:
 
 
 def _convert_options(geometry: Geometry, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters of a geometry, each of the type that its function or class asks for, and finite."""
+    """Convert the parameters of a geometry to the types of its function or class; they must be finite."""
     asks = (geometry.adapt_parameters or geometry.function) if isinstance(geometry, Pairwise) else type(geometry)
     types = _type_hints(asks)
     converted = {name: msgspec.convert(value, types[name]) for name, value in options.items()}
@@ -391,7 +391,7 @@ def _fitted(clustering: Any, tensors: dict[str, Tensor], description: Descriptio
     _check_tensors(tensors, description, clustering.n_clusters, _is_free(clustering))
     if encoding is not None and encoding.encoded_shape != shape:
         raise ValueError("the columns are not those of the network")
-    # Copies of what is kept: a tensor that is mapped into memory goes where the file goes.
+    # Copies, because a memory-mapped tensor would not outlive the file.
     kept = {name: tensor.clone() for name, tensor in tensors.items() if not name.startswith("module.")}
     own, of_prototypes, of_confidence = (
         {name.removeprefix(prefix): value for name, value in kept.items() if name.startswith(prefix)}
@@ -443,7 +443,7 @@ def _is_free(clustering: Any) -> bool:
 
 
 def _check_tensors(tensors: Mapping[str, Tensor], description: Description, n_clusters: int, is_free: bool) -> None:
-    """Raise a ValueError where tensors are not what the description says; weights are checked against their layers."""
+    """Raise a ValueError if tensors do not match the description; weights are checked against their layers."""
     order, labels, shape = tensors["order"], tensors["labels"], description.shape
     if order.dtype != torch.int64 or order.ndim != 1 or sorted(order.tolist()) != list(range(len(order))):
         raise ValueError("the order of the clusters is not a permutation")
@@ -486,14 +486,14 @@ def _module(
     dtype: torch.dtype,
     weights: dict[str, Tensor],
 ) -> nn.Module:
-    """The network of a model file, by its name and options, for samples of a shape."""
+    """Build the network of a model file from its name and options, for samples of a shape."""
     model, options = network
     if len(options.get("hidden", ())) > len(weights):
         raise ValueError("there are more layers than weights")
     if _is_free(clustering):
         shape = tuple(weights["logits"].shape[:1])
     if isinstance(model, str):
-        # Without memory first: a file may claim a network of any size.
+        # First on the meta device, without memory: a damaged file may describe a network of any size.
         with torch.device("meta"):
             (skeleton,) = build(model, shape, clustering.n_clusters, **options)
         _check_weights(skeleton.to(dtype), weights)
@@ -512,7 +512,7 @@ def _check_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
     if expected != found:
         differing = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
         raise InputError(f"The weights in the file are not those of this model: they differ in {', '.join(differing)}.")
-    # Buffers of a network of the user's own may be infinite, as masks are.
+    # Buffers of a custom network may be infinite, as masks are.
     numbers = {name for name in own if name.endswith(("running_mean", "running_var", "landmarks", "basis", "gamma"))}
     for name in sorted(numbers.union(name for name, _ in module.named_parameters())):
         if not bool(weights[name].isfinite().all()) or (
@@ -522,7 +522,7 @@ def _check_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
 
 
 def _geometry(clustering: Any, description: Description) -> Geometry | None:
-    """The geometry as it was adapted to the training data."""
+    """The geometry as it was fitted to the training data."""
     needs = None if clustering.objective == NOT_IN_FILE else resolve_objective(clustering.objective).needs
     if needs is None or clustering.geometry == NOT_IN_FILE:
         return None
@@ -533,7 +533,7 @@ def _geometry(clustering: Any, description: Description) -> Geometry | None:
 
 
 def _as_json(value: Any) -> Any:
-    """The value where JSON can hold it, else None: a function or network is not saved, only its weights."""
+    """The value if JSON can hold it, else None: of a function or network, only weights are saved."""
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
     if isinstance(value, Gemini):

@@ -1,4 +1,4 @@
-"""Export to ONNX: one file from the columns of a table, in their own units, to clusters."""
+"""Export to ONNX: one file that maps the columns of a table, in their own units, to clusters."""
 
 from __future__ import annotations
 
@@ -55,35 +55,35 @@ if TYPE_CHECKING:
 __all__ = ["to_onnx"]
 
 _TOLERANCE = 1e-5
-"""How far a probability of the file may be from our own."""
+"""Tolerance for the difference of probabilities from those of the clustering."""
 
 _SHARES = (0.005, 0.01, 0.02, 0.05, 0.1)
-"""Shares of the samples of the training whose scores the metadata hold."""
+"""Shares of the training samples whose scores are stored in the metadata."""
 
 _MAX_BYTES = 2_000_000_000
 _NO_OPERATORS = ("fourier", "laplacian", "chi2")
 
 
 def to_onnx(clustering: GeminiClustering | GeminiTree, path: str | Path) -> str:
-    """Write a clustering and its preprocessing as one ONNX file; returns a line on what goes in and out.
+    """Write a clustering and its preprocessing as one ONNX file; returns a line about its inputs and outputs.
 
     Inputs, with any number n of rows:
 
     - ``numbers`` (n, d), float64: the columns of numbers, in their own units; or ``images`` (n, C, H, W), float32;
-    - ``categories`` (n, c), text: the columns of text, where the model reads any; "" is a missing value;
-    - ``times`` (n, t), float64: the columns of dates, in seconds since 1970 began, where the model reads any.
+    - ``categories`` (n, c), text: the columns of text, if the model uses any; "" is a missing value;
+    - ``times`` (n, t), float64: the columns of dates, in seconds since the start of 1970, if the model uses any.
 
-    Outputs: ``probabilities`` (n, K), float32, ``cluster`` (n,), int64, and, but of a tree, ``score`` (n,), float32,
-    as ``score_samples`` gives it. A row that ``predict`` would refuse, for values that are missing or infinite, has
-    probabilities NaN and cluster −1. The metadata name the columns.
+    Outputs: ``probabilities`` (n, K), float32, ``cluster`` (n,), int64, and, but for a tree, ``score`` (n,), float32,
+    as ``score_samples`` gives it. A row that ``predict`` would refuse, because of missing or infinite values, has
+    probabilities NaN and cluster −1. The metadata contain the names of the columns.
 
-    The file takes its place only after it has passed ONNX's checker and, where onnxruntime is installed, has given the
-    probabilities that the clustering gives.
+    The file is put in place only after it has passed ONNX's checker and, if onnxruntime is installed, has reproduced
+    the probabilities of the clustering.
 
     Parameters
     ----------
     clustering : GeminiClustering or GeminiTree
-        A fitted clustering of any model but a free table. Of a tree probabilities are 0 or 1, and numbers may be NaN.
+        A fitted clustering of any model but a free table. For a tree, probabilities are 0 or 1, and numbers may be NaN.
     path : path
         The file to write.
     """
@@ -118,10 +118,10 @@ def to_onnx(clustering: GeminiClustering | GeminiTree, path: str | Path) -> str:
 
 
 def _make_tree(tree: GeminiTree) -> bytes:
-    """The file's bytes: all splits at once, and the leaf whose conditions hold. In float64, as thresholds are."""
+    """The bytes of the file: evaluates all splits at once, and finds the leaf whose conditions hold; in float64."""
     onnx, graph, nodes, d = onnx_library(), Graph(), tree.nodes_, tree.n_features_in_
     paths = list(tree.paths())
-    # A tree without a split has one that nothing depends on.
+    # A tree without splits gets one that has no effect.
     inner = np.flatnonzero(nodes.left != NO_CHILD) if len(paths) > 1 else np.array([0])
     place = {int(node): row for row, node in enumerate(inner)}
     signs, counts = np.zeros((len(inner), len(paths))), np.zeros(len(paths))
@@ -132,7 +132,7 @@ def _make_tree(tree: GeminiTree) -> bytes:
     numbers = graph.input("numbers", np.float64, d)
     values = graph.add("Gather", numbers, graph.constant(nodes.feature[inner], np.int64), axis=1)
     below = graph.add("LessOrEqual", values, graph.constant(nodes.threshold[inner], np.float64))
-    # What is missing is not below anything.
+    # Comparisons with NaN are false, so missing values are handled separately.
     missing = graph.add("And", graph.add("IsNaN", values), graph.constant(nodes.missing_left[inner], np.bool_))
     below = graph.add("Or", below, missing)
     score = graph.add("MatMul", graph.cast(below, np.float32), graph.constant(signs, np.float32))
@@ -157,13 +157,13 @@ def _make_tree(tree: GeminiTree) -> bytes:
 
 
 def _make_model(fitted: Fitted, is_own_network: bool) -> bytes:
-    """The file's bytes, by the first translation of the network that gives what the network gives.
+    """The bytes of the file, by the first conversion of the network that reproduces its outputs.
 
-    Tracing is fast, needs no further package and knows all layers of our models, but torch is to part with it. It
-    cannot see where a program branches: a network of the user's own is read by torch.export first.
+    Tracing is fast, needs no further package and supports all layers of our models, but is deprecated in torch. It
+    does not see control flow: a custom network is converted by torch.export first.
     """
     translations = (_export, _trace) if is_own_network else (_trace, _export)
-    # Runtimes lack convolutions and some others in float64.
+    # Runtimes lack convolutions and some other operators in float64.
     dtypes = dict.fromkeys([torch.float32] if len(fitted.shape) == 3 else [fitted.dtype, torch.float32])
     failures = []
     for translate, dtype in itertools.product(translations, dtypes):
@@ -177,7 +177,7 @@ def _make_model(fitted: Fitted, is_own_network: bool) -> bytes:
             return content
         except InputError:
             raise
-        # Each translation has errors of its own, and so has each runtime.
+        # Each converter has exceptions of its own, and so has each runtime.
         except Exception as error:
             failures.append(error)
     first_lines = [f"{type(error).__name__}: {error}".partition("\n")[0] for error in failures]
@@ -216,7 +216,7 @@ def _copy(module: nn.Module, dtype: torch.dtype) -> nn.Module:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """No warnings and no log lines: what torch says of its own packages is of no use to the user."""
+    """Suppress warnings and log lines of torch's exporters, which are of no use to the user."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -228,9 +228,9 @@ def _silence() -> Iterator[None]:
 
 
 def _assemble(fitted: Fitted, translated: Any, dtype: torch.dtype) -> Any:
-    """The network between the encoding of its features and the probabilities of its logits."""
+    """Connect the encoding of features, the network, and the probabilities from its logits."""
     onnx = onnx_library()
-    # Names of the network's own never meet ours.
+    # A prefix, so that names in the network do not collide with ours.
     model = onnx.compose.add_prefix(translated, "network/")
     graph, kind = Graph(), np.float64 if dtype == torch.float64 else np.float32
     values = add_features(graph, fitted.encoding, fitted.shape)
@@ -261,7 +261,7 @@ def _assemble(fitted: Fitted, translated: Any, dtype: torch.dtype) -> Any:
 
 
 def _remove_sources(graph: Any) -> None:
-    """Remove the lines of source code, and their paths, that torch.export leaves at each operator."""
+    """Remove the source lines, and their paths, that torch.export attaches to each operator."""
     for part in (graph, *graph.node, *graph.input, *graph.output, *graph.value_info, *graph.initializer):
         part.ClearField("doc_string")
         part.ClearField("metadata_props")
@@ -290,7 +290,7 @@ def _metadata(fitted: Fitted) -> dict[str, str]:
 
 
 def _describe(fitted: Fitted) -> str:
-    """What goes in and out, in words."""
+    """A description of inputs and outputs."""
     encoding = fitted.encoding
     if isinstance(encoding, TableEncoding):
         counts = {"number": len(numbers_of(encoding)), "text": len(texts_of(encoding))}
@@ -305,7 +305,7 @@ def _describe(fitted: Fitted) -> str:
 
 
 def _compare(fitted: Fitted, content: bytes) -> None:
-    """Raise where onnxruntime does not give our own probabilities, for some rows and for one."""
+    """Raise if onnxruntime does not reproduce our probabilities, for several rows and for one."""
     try:
         import onnxruntime
     except ImportError:
@@ -320,7 +320,7 @@ def _compare(fitted: Fitted, content: bytes) -> None:
     for n in (len(expected), 1):
         found, cluster, *score = session.run(None, {name: x[:n] for name, x in inputs.items()})
         error = np.abs(found - expected[:n]).max()
-        # Not "error > …", which is false of NaN.
+        # Not "error > …", which is false for NaN.
         if not error <= tolerance or (cluster != found.argmax(1)).any():
             raise RuntimeError(f"onnxruntime gives other probabilities than pollux: they differ by {error:.1e}.")
         if score and not np.allclose(score[0], fitted.scores(X)[:n], rtol=1e-4):
@@ -335,7 +335,7 @@ def _conditioning(fitted: Fitted, X: Any) -> float:
 
 
 def _example_rows(fitted: Fitted, n: int = 6) -> tuple[Any, dict[str, NDArray[Any]]]:
-    """n random samples as the clustering gets them, and as the file gets them."""
+    """n random samples as the clustering takes them, and as the file takes them."""
     random, encoding = np.random.default_rng(0), fitted.encoding
     if isinstance(encoding, TableEncoding):
         columns = {column.name: _example_values(column, random, n, encoding.missing) for column in encoding.columns}
@@ -358,7 +358,7 @@ def _example_rows(fitted: Fitted, n: int = 6) -> tuple[Any, dict[str, NDArray[An
 
 
 def _example_values(column: ColumnEncoding, random: np.random.Generator, n: int, missing: str) -> list[Any]:
-    """n values of a column, the first of them missing and the second unknown where these are accepted."""
+    """n values of a column, the first of them missing and the second unknown if these are accepted."""
     if isinstance(column, Number):
         return [*([None] if missing == "mean" else []), *(column.mean + column.scale * random.normal(size=n))][:n]
     if isinstance(column, Date):

@@ -1,4 +1,4 @@
-"""The ONNX operators before and after the network. They are written out: torch cannot trace text."""
+"""The ONNX operators before and after the network, written explicitly, because torch cannot trace text."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pollux.errors import InputError
 from pollux.inspection.outliers import NEAREST, Prototypes
 
 OPSET, ML_OPSET, IR_VERSION = 18, 2, 8
-"""Versions of ONNX that programs of 2023 and later read."""
+"""Versions of ONNX that are supported by software from 2023 on."""
 
 ML = "ai.onnx.ml"
 _SPELLINGS = {"true": ("true", "True", "TRUE", "1"), "false": ("false", "False", "FALSE", "0")}
@@ -60,7 +60,7 @@ class Graph:
     def add(
         self, operator: str, *inputs: str, name: str | None = None, further: Sequence[str] = (), **attributes: Any
     ) -> str:
-        """The name of the first result; ``further`` are those of the others, which an operator may have."""
+        """Add an operator; returns the name of its first result; ``further`` are the names of other results."""
         name = name or f"pollux/{operator}_{len(self.nodes)}"
         self.nodes.append(
             onnx_library().helper.make_node(operator, inputs, [name, *further], name=f"pollux/{name}", **attributes)
@@ -72,13 +72,13 @@ class Graph:
 
 
 def tensor_type(kind: Any) -> Any:
-    """The ONNX type of a numpy type; that of text is str."""
+    """The ONNX type of a NumPy type; that of text is str."""
     onnx = onnx_library()
     return onnx.TensorProto.STRING if kind is str else onnx.helper.np_dtype_to_tensor_dtype(np.dtype(kind))
 
 
 def add_features(graph: Graph, encoding: Encoding | None, shape: Sequence[int]) -> str:
-    """What the network reads, (n, d) or (n, C, H, W), from the inputs of the file."""
+    """Add the inputs of the file, and the features (n, d) or (n, C, H, W) that the network takes."""
     if isinstance(encoding, TableEncoding):
         return _encode_columns(graph, encoding)
     if encoding is None:
@@ -93,7 +93,7 @@ def add_features(graph: Graph, encoding: Encoding | None, shape: Sequence[int]) 
 
 
 def add_scaling(graph: Graph, values: str, scaling: FittedScaling, missing: str) -> str:
-    """What the network reads of features, in float64."""
+    """Add the scaling of features, in float64."""
     fill = scaling.centre if scaling.fill is None else scaling.fill
     scaled = _scale(graph, values, scaling.centre, scaling.scale, fill, missing)
     if scaling.axes is None:
@@ -102,7 +102,7 @@ def add_scaling(graph: Graph, values: str, scaling: FittedScaling, missing: str)
 
 
 def _scale(graph: Graph, values: str, centre: Any, scale: Any, fill: Any, missing: str) -> str:
-    """(x − centre) / scale, with ``fill`` for a missing x; in float64: float32 has too few digits of a large x."""
+    """(x − centre) / scale, with ``fill`` for a missing x; in float64, as float32 has too few digits for large x."""
     x = graph.cast(values, np.float64)
     if missing == "mean":
         x = graph.add("Where", graph.add("IsNaN", x), graph.constant(fill, np.float64), x)
@@ -111,7 +111,7 @@ def _scale(graph: Graph, values: str, centre: Any, scale: Any, fill: Any, missin
 
 
 def input_of(shape: Sequence[int]) -> tuple[str, Any]:
-    """Name and type of the input for samples of this shape: float32 holds pixels, dates need float64."""
+    """Name and type of the input for samples of this shape: float32 is enough for pixels, dates need float64."""
     return ("images", np.float32) if len(shape) == 3 else ("numbers", np.float64)
 
 
@@ -121,7 +121,7 @@ def moments_of(encoding: ArrayEncoding) -> tuple[NDArray[np.float64], NDArray[np
 
 
 def _encode_columns(graph: Graph, encoding: TableEncoding) -> str:
-    """(n, d) of a table: its numbers, then its texts, put into the order of the model."""
+    """Features (n, d) of a table: its numbers, then its texts, reordered as in the model."""
     numbers, texts, dates = numbers_of(encoding), texts_of(encoding), dates_of(encoding)
     parts = []
     if numbers:
@@ -151,7 +151,7 @@ def _encode_columns(graph: Graph, encoding: TableEncoding) -> str:
 
 
 def _facets(graph: Graph, times: str, column: Date, missing: str) -> str:
-    """Facets of times (n, 1), in seconds since 1970 began → (n, features)."""
+    """Facets (n, features) of times (n, 1), in seconds since the start of 1970."""
 
     def turned(facet: str) -> str:
         begun = graph.add("Sub", times, graph.constant(BEGINNINGS.get(facet, 0.0), np.float64))
@@ -173,9 +173,9 @@ def _facets(graph: Graph, times: str, column: Date, missing: str) -> str:
 
 
 def _one_hot(graph: Graph, text: str, column: Category, missing: str) -> str:
-    """One-hot encoding of text (n,) → (n, features): rows of a table of codes.
+    """One-hot encoding of text (n,) → (n, features), by lookup in a table of codes.
 
-    The last but one is for text that is not a known value, the last for a missing one.
+    The second to last row is for unknown text, the last one for missing text.
     """
     count = len(column.values)
     rows = {
@@ -183,7 +183,7 @@ def _one_hot(graph: Graph, text: str, column: Category, missing: str) -> str:
         for index, value in enumerate(column.values)
         for spelling in (_SPELLINGS.get(value, (value,)) if column.boolean else (value,))
     }
-    # The empty text may be a value like others.
+    # The empty text means missing, unless it is a value of the column.
     rows.setdefault("", count + 1)
     table = column.codes
     if column.boolean:
@@ -204,12 +204,12 @@ def _one_hot(graph: Graph, text: str, column: Category, missing: str) -> str:
 def add_predictions(
     graph: Graph, features: str, logits: str, order: Sequence[int], kind: Any, temperature: float = 1.0
 ) -> None:
-    """The outputs, from features (n, …) and logits (n, K); NaN and −1 for rows that are not finite."""
+    """Add the outputs, from features (n, …) and logits (n, K); NaN and −1 for rows that are not finite."""
     ordered = graph.add("Gather", logits, graph.constant(order, np.int64), axis=1)
     if temperature != 1:
         ordered = graph.add("Div", ordered, graph.constant(temperature, kind))
     softmax = graph.add("Softmax", ordered, axis=1)
-    # Some layers turn NaN into numbers, so the features are checked.
+    # The features are checked, because some layers turn NaN into numbers.
     magnitudes = graph.add("Abs", graph.add("Flatten", features, axis=1))
     is_finite = graph.cast(graph.add("Less", magnitudes, graph.constant(math.inf, kind)), np.float32)
     second = graph.constant([1], np.int64)
@@ -222,12 +222,12 @@ def add_predictions(
 
 
 def add_score(graph: Graph, features: str, prototypes: Prototypes) -> None:
-    """The output ``score`` (n,), minus the mean distance of features (n, …) to their nearest prototypes, in float64."""
+    """Add the output ``score`` (n,): minus the mean distance of features (n, …) to the nearest prototypes; float64."""
     point = graph.cast(graph.add("Flatten", features, axis=1), np.float64)
     point = graph.add("Sub", point, graph.constant(prototypes.centre, np.float64))
-    # A factor before the product would be merged into it by onnxruntime, in single precision: it comes at the end.
+    # The scale is applied at the end: before the product onnxruntime would fuse it, in single precision.
     second, means = graph.constant([1], np.int64), (prototypes.means * prototypes.unit).numpy()
-    # ‖x‖² + ‖m‖² − 2 x·m: differences of all pairs would take d times the memory.
+    # ‖x‖² + ‖m‖² − 2 x·m: differences of all pairs would need d times the memory.
     own = graph.add("ReduceSum", graph.add("Mul", point, point), second, keepdims=1)
     squares = graph.add("Add", own, graph.constant(np.square(means).sum(1), np.float64))
     squares = graph.add("Add", squares, graph.add("MatMul", point, graph.constant(-2 * means.T, np.float64)))

@@ -1,4 +1,4 @@
-"""Plain data of files as typed records. What does not fit is an InputError that names the file and the field."""
+"""Parsing of plain data from files into typed records; an InputError names the file and the field that is wrong."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ Size = Annotated[int, Meta(ge=1)]
 
 
 def parse(data: Any, kind: type[T], source: str | Path) -> T:
-    """Plain data as a ``kind``: a msgspec Struct, a dataclass or any type of these; ``source`` is named in messages.
+    """Convert plain data to a ``kind``: a msgspec Struct, a dataclass or any type of these; messages name ``source``.
 
-    Fields that the type does not know are left out, unless it forbids them. Checks of several fields belong into its
+    Unknown fields are ignored, unless the type forbids them. Checks of several fields belong in its
     ``__post_init__``, which raises a ValueError.
 
     Examples
@@ -37,7 +37,7 @@ def parse(data: Any, kind: type[T], source: str | Path) -> T:
     try:
         return msgspec.convert(data, kind)
     except (msgspec.ValidationError, RecursionError, UnicodeEncodeError) as error:
-        # The last is of half a character, as names of files and words of a command line can have.
+        # UnicodeEncodeError is raised for lone surrogates, which file names and command lines can contain.
         what, _, field = str(error).partition(" - at `")
         what = re.sub(r"`float` [<>]=? -?1\.797\S+", "a finite number", what)
         place = re.sub(r"^(key in )?\$\.?", "", field.removesuffix("`"))
@@ -46,7 +46,7 @@ def parse(data: Any, kind: type[T], source: str | Path) -> T:
 
 
 def parse_json(text: str | bytes, kind: type[T], source: str | Path) -> T:
-    """JSON as a ``kind``."""
+    """Parse JSON as a ``kind``."""
     try:
         data = decode_json(text)
     except (ValueError, RecursionError) as error:
@@ -55,11 +55,11 @@ def parse_json(text: str | bytes, kind: type[T], source: str | Path) -> T:
 
 
 def decode_json(text: str | bytes) -> Any:
-    """What JSON says; a ValueError where a key is there twice, or half a character, which no file can hold."""
+    """Parse JSON; a ValueError for duplicate keys, and for lone surrogates, which no file can hold."""
     text = text.decode() if isinstance(text, bytes) else text
     data = json.loads(text, object_pairs_hook=_unique)
     if "\\ud" in text.lower():
-        # Two halves make a character.
+        # Pairs of surrogates are valid characters.
         json.dumps(data, ensure_ascii=False).encode()
     return data
 

@@ -1,4 +1,4 @@
-"""Files of tensors and a JSON description, as safetensors: written whole or not at all, with a checksum."""
+"""Files of tensors and a JSON description, as safetensors: written atomically, with a checksum."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from pollux.errors import InputError
 from pollux.io.atomic import in_place
 from pollux.io.parsing import parse_json
 
-# Far more than any description; a header that claims more is not read at all.
+# Far more than any description needs; a file whose header claims more is not read.
 _MAX_HEADER_BYTES = 50_000_000
 
 
 def write(path: str | Path, kind: str, version: str, tensors: Mapping[str, Tensor], description: Any) -> None:
-    """Tensors and a JSON description in one file, which appears whole or not at all."""
-    # Tensors of one storage (tied weights) are written as separate ones.
+    """Write tensors and a JSON description to one file, atomically."""
+    # Tensors that share storage (tied weights) are written separately.
     contiguous = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     text = json.dumps(description)
     metadata = {"format": kind, "version": version, "description": text, "sha256": checksum(contiguous, text)}
@@ -32,16 +32,16 @@ def write(path: str | Path, kind: str, version: str, tensors: Mapping[str, Tenso
         try:
             save_file(contiguous, temporary, metadata=metadata)
         except SafetensorError as error:
-            # A full disk raises this too.
+            # safetensors raises this for a full disk too.
             raise OSError(str(error)) from error
 
 
 def read(
     path: Path, kind: str, versions: Sequence[str], noun: str, *, unchecked: Sequence[str] = ()
 ) -> tuple[dict[str, Tensor], Any]:
-    """The tensors and the description of a file that :func:`write` made; ``noun`` is its name in messages.
+    """Read the tensors and the description of a file written by :func:`write`; ``noun`` is its name in messages.
 
-    Versions that are ``unchecked`` had no checksum. Raises an InputError where it is another file, of another version,
+    Versions in ``unchecked`` had no checksum. Raises an InputError if it is another kind of file, of another version,
     or damaged.
     """
     damaged = f"{path} is not a whole {noun}"
@@ -68,7 +68,7 @@ def read(
 
 
 def kind_of(path: Path) -> str:
-    """What kind of file :func:`write` made; "" where it is not known."""
+    """The kind of a file written by :func:`write`; "" if it is unknown."""
     with path.open("rb") as file:
         size = _header_size(file.read(8))
         content = file.read(size) if size <= min(_MAX_HEADER_BYTES, path.stat().st_size) else b""
@@ -87,9 +87,9 @@ def _header_size(content: bytes) -> int:
 
 
 def _read_whole(path: Path, damaged: str) -> bytes:
-    """The bytes of a safetensors file, which is read only where its header can be as long as it claims.
+    """The bytes of a safetensors file, which is read only if its header fits in the file.
 
-    They are not mapped: a file that is cut short meanwhile would end the process.
+    It is not memory-mapped: a file that is truncated meanwhile would crash the process.
     """
     with path.open("rb") as file:
         beginning = file.read(8)
@@ -100,7 +100,7 @@ def _read_whole(path: Path, damaged: str) -> bytes:
 
 
 def checksum(tensors: Mapping[str, Tensor], description: str) -> str:
-    """SHA-256 of the description and of all tensors, by their names, types, shapes and bytes."""
+    """SHA-256 of the description and of all tensors: their names, types, shapes and bytes."""
     digest = hashlib.sha256(description.encode())
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())

@@ -1,4 +1,4 @@
-"""Models p(y|x): factories ``(shape of a sample, n_clusters) → nn.Module`` that returns logits (n, K)."""
+"""Models p(y|x): factories ``(shape of a sample, n_clusters) → nn.Module`` whose modules return logits (n, K)."""
 
 from pollux.models.kernel import KernelNetwork, kernel
 from pollux.models.registry import MODELS, build

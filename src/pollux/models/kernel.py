@@ -17,7 +17,7 @@ from pollux import names
 from pollux.geometry import Geometry, Pairwise, resolve
 from pollux.geometry.pairwise import is_whole
 
-# Directions in which landmarks differ less than this, of the most, are rounding.
+# Smaller eigenvalues of the kernel of landmarks, relative to the largest, are rounding errors.
 _NOTHING = 1e-8
 
 
@@ -36,7 +36,7 @@ class KernelNetwork(nn.Module):
     basis: Tensor
     gamma: Tensor | None
     has_fixed_buffers = True
-    """Copies that are adapted to the same samples differ in their weights only."""
+    """Whether copies that are adapted to the same samples differ in their weights only."""
 
     def __init__(self, kernel: Pairwise, d: int, n_clusters: int, landmarks: int) -> None:
         super().__init__()
@@ -48,8 +48,8 @@ class KernelNetwork(nn.Module):
 
     def adapt(self, samples: Tensor) -> None:
         """Take landmarks, and a bandwidth that was not given, from samples (m, …), at most as many as there are
-        landmarks; what is left of these counts for nothing."""
-        # Samples that are there twice are one landmark, as one of twice the weight is.
+        landmarks; unused landmarks have no effect."""
+        # Duplicates count once.
         at = torch.unique(samples.flatten(1).double(), dim=0)
         kernel = self.kernel.adapt(at)
         matrix = kernel(at)
@@ -76,7 +76,7 @@ def kernel(
     kernel: str | Geometry | Callable[..., Tensor] = "rbf",
     gamma: float | None = None,
 ) -> KernelNetwork:
-    """Kernel logistic regression on landmarks; a training draws these from its samples.
+    """Kernel logistic regression on landmarks, which training draws from its samples.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def kernel(
         A name of :data:`pollux.geometry.KERNELS`, one with parameters of its own, ``resolve("polynomial", degree=2)``,
         or a function of x (n, d) and y (m, d) that returns (n, m).
     gamma : float, optional
-        The parameter γ of the named kernel; by default that of :func:`pollux.geometry.resolve`, of the landmarks.
+        The parameter γ of the named kernel; by default that of :func:`pollux.geometry.resolve`, for the landmarks.
     """
     d = n_features if isinstance(n_features, int) else math.prod(n_features)
     if not is_whole(landmarks) or landmarks < 1:

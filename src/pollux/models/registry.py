@@ -1,4 +1,4 @@
-"""Modules from what a user passes as a model, for one training or several restarts."""
+"""Modules for the ``model`` argument of a user, for one training or several restarts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def build(
     count: int = 1,
     **options: Any,
 ) -> list[nn.Module]:
-    """``count`` modules with initial weights of their own.
+    """Build ``count`` modules with different initial weights.
 
     Parameters
     ----------

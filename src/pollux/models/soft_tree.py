@@ -21,7 +21,7 @@ _MOST_LEAVES = 4_096
 
 
 class SoftTreeNetwork(nn.Module):
-    """Soft bins of features between cuts; a sample belongs to a leaf by the product of its bins.
+    """Soft bins of features between cuts; the membership of a sample in a leaf is the product of its bins.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class SoftTreeNetwork(nn.Module):
     def __init__(self, features: Sequence[int], n_clusters: int, cuts: int, temperature: float) -> None:
         super().__init__()
         self.features, self.temperature = list(features), temperature
-        # About the middle of standardised features, each elsewhere.
+        # Random cuts, around the mean of standardised features.
         spread = torch.linspace(-1, 1, cuts) if cuts > 1 else torch.zeros(1)
         self.cuts = nn.Parameter(spread + 0.3 * torch.randn(len(self.features), cuts))
         self.leaves = nn.Parameter(torch.randn((cuts + 1) ** len(self.features), n_clusters))
@@ -54,14 +54,14 @@ class SoftTreeNetwork(nn.Module):
         return reached @ self.leaves
 
     def boxes(self) -> list[tuple[int, tuple[tuple[float, float], ...]]]:
-        """What the tree comes to at temperature zero: outputs and intervals (low, high] of the features, merged."""
+        """The tree at temperature zero: outputs and intervals (low, high] of features, with adjacent leaves merged."""
         cuts = self.cuts.detach().cpu().sort(-1).values.tolist()
         count = len(cuts[0]) + 1
         choices = self.leaves.detach().cpu().argmax(1).tolist()
         ranges = [tuple((b, b + 1) for b in leaf) for leaf in itertools.product(range(count), repeat=len(cuts))]
         found = list(zip(choices, ranges, strict=True))
         for feature in range(len(cuts)):
-            # Neighbours of one cluster that differ in this feature only are one box.
+            # Adjacent leaves of one cluster that differ in this feature only are merged.
             merged: dict[tuple[int, tuple[tuple[int, int], ...]], list[tuple[int, int]]] = {}
             for choice, box in found:
                 merged.setdefault((choice, box[:feature] + box[feature + 1 :]), []).append(box[feature])

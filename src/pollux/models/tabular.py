@@ -28,11 +28,11 @@ NORMS = (None, "batch")
 
 
 class FreeTable(nn.Module):
-    """A row of logits for each training sample, tied to nothing: inputs are indices (n,) → (n, K)."""
+    """An independent row of logits for each training sample: inputs are indices (n,) → (n, K)."""
 
     def __init__(self, n_samples: int, n_clusters: int) -> None:
         super().__init__()
-        # Near uniform, so that the objective decides; not quite, so that clusters can part.
+        # Nearly uniform, so that the objective decides; small noise breaks the symmetry between clusters.
         self.logits = nn.Parameter(0.1 * torch.randn(n_samples, n_clusters))
 
     def forward(self, index: Tensor) -> Tensor:
@@ -68,9 +68,9 @@ def mlp(
     hidden : sequence of int
         Widths of the hidden layers.
     activation : str, class or sequence of these
-        What follows each hidden layer: a name of ``ACTIVATIONS`` or a module class; or one for each of the layers.
+        The activation after each hidden layer: a name of ``ACTIVATIONS`` or a module class; or one for each layer.
     norm : {None, "batch"}
-        What each hidden layer is normalised by, before its activation.
+        Normalisation of each hidden layer, before its activation.
     """
     if norm not in NORMS:
         raise ValueError(f"norm is one of {', '.join(map(repr, NORMS))}; not {norm!r}.")
@@ -89,7 +89,7 @@ def mlp(
 
 
 def activations(activation: Activation | Sequence[Activation], layers: int) -> Sequence[Activation]:
-    """The activation of each of so many hidden layers."""
+    """The activations of all hidden layers."""
     if isinstance(activation, str | type):
         return (activation,) * layers
     if len(activation) != layers:

@@ -32,9 +32,9 @@ def lenet5(
     width : int, default=84
         Units of the last hidden layer.
     activation : {"relu", "tanh"}, default="relu"
-        What follows each layer but the last.
+        Activation after each layer but the last.
     pooling : {"max", "average"}, default="max"
-        How 2 x 2 pixels become one.
+        Pooling of 2 x 2 pixels into one.
 
     Returns
     -------
@@ -65,7 +65,7 @@ def lenet5(
             raise ValueError(f"The {name} of lenet5 is {' or '.join(map(repr, known))}, not {value!r}.")
     active = nn.ReLU if activation == "relu" else nn.Tanh
     pool = nn.MaxPool2d if pooling == "max" else nn.AvgPool2d
-    # Padding 28 pixels to 32 makes both sizes meet in the same 16 x 5 x 5 features.
+    # Padding 28 pixels to 32 gives both sizes the same 16 x 5 x 5 features.
     padding = (32 - height) // 2
     return _channels_last(
         nn.Conv2d(channels, 6, kernel_size=5, padding=padding),
@@ -75,7 +75,7 @@ def lenet5(
         active(),
         pool(2),
         nn.Flatten(),
-        # The third convolution of the original: 5 x 5 pixels of 5 x 5.
+        # The third convolution of the original, whose kernel covers all 5 x 5 pixels.
         nn.Linear(16 * 5 * 5, 120),
         active(),
         nn.Linear(120, width),
@@ -167,7 +167,7 @@ class BasicBlock(nn.Module):
 
 
 def _channels_last(*layers: nn.Module) -> nn.Module:
-    """Layers in a row, with weights in the order in which convolutions on processors are a fifth to a third faster."""
+    """A sequence of layers in the channels-last format, in which convolutions on CPUs are a fifth to a third faster."""
     network: nn.Module = nn.Sequential(*layers).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return network
 

@@ -1,4 +1,4 @@
-"""What is maximised: GEMINIs, the divergences they are made of, and the penalties that may join them."""
+"""Objectives: GEMINIs, their divergences, and penalties."""
 
 from pollux.objectives.divergences import DIVERGENCES, Divergence, f_divergence, sinkhorn
 from pollux.objectives.gemini import GEMINIS, Gemini

@@ -1,6 +1,6 @@
-"""The samples of a batch: all of them here, or spread over several processes.
+"""The samples of a batch, which are all in this process or distributed over several.
 
-Whatever an objective does over all samples it asks of ``BatchSamples``, so that its formula is written once.
+Objectives delegate all operations over samples to ``BatchSamples``, so that each formula is written once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class BatchSamples:
     """A batch whose samples are all in this process."""
 
     def log_shares(self, log_p: Tensor, sample_weight: Tensor | None) -> Tensor:
-        """log p(x) of the samples that are here (n,), in the precision of log_p (…, n, K)."""
+        """log p(x) of the local samples (n,), in the precision of log_p (…, n, K)."""
         if sample_weight is None:
             n = log_p.shape[-2]
             return log_p.new_full((n,), -math.log(n))
@@ -33,27 +33,27 @@ class BatchSamples:
         return log_joint.logsumexp(-2)
 
     def same(self, tensor: Tensor) -> Tensor:
-        """What was drawn at random, the same in all processes."""
+        """A random tensor, made the same in all processes."""
         return tensor
 
     def sums(self, *partial: Tensor) -> tuple[Tensor, ...]:
-        """Sums over all samples, from those over the samples that are here."""
+        """Sums over all samples, from sums over the local ones."""
         return partial
 
     def whole(self, rows: Tensor) -> Tensor:
-        """Rows over all samples, from those over the samples that are here."""
+        """Rows over all samples, from rows over the local ones."""
         return rows
 
     def own(self, matrix: Tensor, dim: int) -> Tensor:
-        """Of a matrix (n, n) of all samples, the rows or columns of those that are here."""
+        """The rows or columns of the local samples in a matrix (n, n) of all samples."""
         return matrix
 
     def own_columns_of_zeros(self, columns: Tensor) -> Tensor:
-        """A matrix (n, n) of all samples that has these columns of those that are here, and zeros elsewhere."""
+        """A matrix (n, n) of all samples with these columns for the local samples, and zeros elsewhere."""
         return columns
 
     def centre(self, features: Features) -> Features:
-        """Features, less their mean over all samples."""
+        """The features minus their mean over all samples."""
         return features.centre()
 
     def whole_affinity(self, affinity: Affinity | None) -> Affinity | None:
@@ -61,7 +61,7 @@ class BatchSamples:
         return affinity
 
     def share_out(self, cost: Callable[..., Tensor], p: Tensor, q: Tensor, affinity: Affinity) -> Tensor:
-        """cost(p, q, affinity) (…) of many pairs of rows p, q (…, n) over all samples, broadcast."""
+        """cost(p, q, affinity) (…) of many pairs of rows p, q (…, n), broadcast; the pairs are split over processes."""
         return cost(p, q, affinity)
 
 
@@ -69,14 +69,14 @@ LOCAL = BatchSamples()
 
 
 class DistributedSamples(BatchSamples):
-    """A batch whose samples are spread over several processes, each with ``sizes`` of them."""
+    """A batch whose samples are distributed over several processes, with ``sizes`` of them in each."""
 
     def __init__(self, ranks: Ranks, sizes: list[int], weights: list[tuple[float, float]]) -> None:
         self.ranks = ranks
         self.sizes = sizes
         self.n = sum(sizes)
         self._start = sum(sizes[: ranks.rank])
-        # The largest weight of each process, and the sum of its weights as multiples of that.
+        # The largest weight in each process, and the sum of its weights as a multiple of that.
         self._weights = weights
 
     @classmethod
@@ -88,14 +88,14 @@ class DistributedSamples(BatchSamples):
         sample_weight: Tensor | None,
         error: Exception | None,
     ) -> DistributedSamples:
-        """Learn what the others have. An error of one process, or a difference between them, is raised in all.
+        """Exchange sizes and weights. An error in one process, or a difference between them, is raised in all.
 
         Parameters
         ----------
         log_p, affinity, sample_weight
-            What this process has; looked at only where nothing is wrong with it.
+            Those of this process; used only if there is no error.
         error : Exception, optional
-            What is wrong with it.
+            What is wrong with them, if anything.
         """
         numbers = [0.0] * 8
         if error is None:
@@ -133,7 +133,7 @@ class DistributedSamples(BatchSamples):
         return self.ranks.broadcast(tensor)
 
     def sums(self, *partial: Tensor) -> tuple[Tensor, ...]:
-        # All in one: it is the number of messages that costs, where they are small.
+        # In one message: with small tensors the number of messages is what costs.
         total = self.ranks.sum(torch.cat([part.flatten() for part in partial]))
         parts = torch.split(total, [part.numel() for part in partial])
         return tuple(whole.reshape(part.shape) for whole, part in zip(parts, partial, strict=True))
@@ -162,14 +162,14 @@ class DistributedSamples(BatchSamples):
     def share_out(self, cost: Callable[..., Tensor], p: Tensor, q: Tensor, affinity: Affinity) -> Tensor:
         p, q = torch.broadcast_tensors(p, q)  # type: ignore[no-untyped-call]
         own = slice(self.ranks.rank, None, self.ranks.size)
-        # The same pairs each time: a process finds what it remembers of them.
+        # Each process always gets the same pairs, so that it can start from their last solutions.
         costs = p.new_zeros(p.shape[:-1].numel())
         costs[own] = cost(p.flatten(0, -2)[own], q.flatten(0, -2)[own], affinity)
         return self.ranks.sum(costs).reshape(p.shape[:-1])
 
 
 def _weight(sample_weight: Tensor | None) -> tuple[float, float]:
-    """The largest weight, and the sum of all as multiples of it; zero where there are none."""
+    """The largest weight, and the sum of all as a multiple of it; zeros if there are no samples."""
     if sample_weight is None or not len(sample_weight):
         return 0.0, 0.0
     largest = float(sample_weight.max())

@@ -26,7 +26,7 @@ Needs = Literal["kernel", "distance"]
 Across = Literal["gathered", "summed", "shared"]
 
 _FEW_ROWS = 4
-# What the backward pass of an f-divergence may keep rather than recompute.
+# Numbers that the backward pass of an f-divergence may store rather than recompute.
 _KEPT_NUMBERS = 1_000_000
 
 
@@ -39,17 +39,17 @@ class Divergence:
     name : str
         What it is called in names such as ``"kl_ova"``.
     function : callable
-        ``function(log_p, log_q)``, or ``function(log_p, log_q, affinity)`` when ``needs`` is given.
+        ``function(log_p, log_q)``, or ``function(log_p, log_q, affinity)`` if ``needs`` is given.
     needs : {"kernel", "distance"}, optional
         What it must know about the samples.
     refuses_one_vs_one : str
-        Why clusters cannot be compared with each other, where they cannot.
+        The reason why clusters cannot be compared with each other; empty if they can.
     takes_paths : bool
-        Whether the function can do with ``Paths`` in a graph; else it is given their matrix of distances.
+        Whether the function accepts ``Paths`` in a graph; otherwise it is given their matrix of distances.
     across : {"gathered", "summed", "shared"}
-        How processes that have a part of the samples each find it together. ``"gathered"``, which is right for any:
-        each finds it for all samples. ``"summed"``, where it is a constant and a sum over samples: each finds it for
-        its own, and only numbers (…, K, L) travel. ``"shared"``: the function takes ``BatchSamples`` too.
+        How it is computed when samples are distributed over processes. ``"gathered"``, which is right for any: each
+        process computes it for all samples. ``"summed"``, if it is a constant and a sum over samples: each computes it
+        for its own, and only numbers (…, K, L) are sent. ``"shared"``: the function takes ``BatchSamples`` too.
     """
 
     name: str
@@ -140,7 +140,7 @@ def mmd(log_p: Tensor, log_q: Tensor, kernel: Tensor | Features, samples: BatchS
     q = p if log_q is log_p else log_q.exp()
     K, L = p.shape[-2], q.shape[-2]
     # Only differences count, so weights are measured from one origin, which keeps float32 accurate (features are
-    # centred themselves); a single q, being that origin, needs no row of its own.
+    # centred already); a single q is that origin, and needs no row of its own.
     if q is p:
         rows = p if isinstance(kernel, Features) else p - p.mean(-2, keepdim=True)
     elif L == 1:
@@ -156,7 +156,7 @@ def mmd(log_p: Tensor, log_q: Tensor, kernel: Tensor | Features, samples: BatchS
             and rows.shape[:-1].numel() >= n
             and not (values.requires_grad or is_traced())
         ):
-            # Of many clusters, and of more features than samples, the kernel itself is smaller.
+            # For many clusters, and for more features than samples, the kernel matrix is smaller.
             gram, _ = _Gram.apply(rows, values @ values.mT, samples)  # type: ignore[no-untyped-call]
         else:
             (means,) = samples.sums(rows @ values)
@@ -170,7 +170,7 @@ def mmd(log_p: Tensor, log_q: Tensor, kernel: Tensor | Features, samples: BatchS
         return _safe_sqrt(squares)[..., None].to(p.dtype)
     squared = squares[..., :K, None] + squares[..., None, -L:] - 2 * gram[..., :K, -L:]
     if q is p:
-        # Zero already, but compiled by inductor the gradient is wrong unless it is said.
+        # The diagonal is zero already, but without this the gradient is wrong when compiled by inductor.
         cluster = torch.arange(K, device=p.device)
         squared = torch.where(cluster[:, None] == cluster, 0, squared)
     return _safe_sqrt(squared).to(p.dtype)
@@ -287,7 +287,7 @@ class _Gram(torch.autograd.Function):
     """rows (…, R, n), symmetric kernel (n, n) → rows κ rowsᵀ (…, R, R) in float64, and rows κ (…, R, n).
 
     The one product with the kernel serves the value and the gradient; it is an output so that this gradient has a
-    gradient too. Where samples are spread, so is that product: rows and their gradient are those of the samples here.
+    gradient too. If samples are distributed, so is that product: rows and their gradient are of the local samples.
     """
 
     @staticmethod
@@ -320,10 +320,10 @@ class _Gram(torch.autograd.Function):
 
 
 def _product(rows: Tensor, kernel: Tensor, samples: BatchSamples) -> Tensor:
-    """rows κ, of the samples that are here."""
+    """rows κ, for the local samples."""
     every, R = samples.whole(rows), rows.shape[-2]
-    # A symmetric kernel may stand on either side: on the left it is up to three times faster for very few rows. On the
-    # right, rows by fours are up to twice as fast.
+    # A symmetric kernel may be multiplied from either side: from the left it is up to three times faster for very few
+    # rows. From the right, four rows at a time are up to twice as fast.
     if rows.ndim == 2 and R <= _FEW_ROWS:
         return (samples.own(kernel, 0) @ every.mT).mT
     return (pad(every, (0, 0, 0, -R % 4)) @ samples.own(kernel, 1))[..., :R, :]

@@ -16,14 +16,14 @@ from pollux.ranks import Ranks
 
 ALIASES = {"mi": "kl_ova"}
 DEFAULT_CLIPS = {"kl_ovo": 1e-7}
-"""Unbounded, it never ceases to push probabilities towards zero: not beyond what single precision resolves."""
+"""Default ``clip`` of unbounded objectives, which would push probabilities to zero: the precision of float32."""
 
-# Looked up once, because torch 2.6 cannot trace the question.
+# At import, because torch 2.6 cannot trace the query.
 _AUTOCAST = [name for name in ("cpu", "cuda", "mps", "xpu", "hpu", "mtia") if torch.amp.is_autocast_available(name)]
 _LOG_ROUNDING = 1e-3
-# Of probabilities that sum to one, in single and in half precision; and of how many samples.
+# Tolerances for the sum of probabilities, in single and in half precision; and how many samples are checked.
 _ROUNDING, _HALF_ROUNDING, _LOOKED_AT = 1e-2, 0.2, 128
-# The logarithm of zero, as a share of the most negative number: of so many samples the sum is a number too.
+# log 0 as a share of the most negative float, so that a sum over this many samples does not overflow.
 _LOG_ZERO = 2.0**-32
 GEMINIS = tuple(
     f"{name}_{mode}"
@@ -66,12 +66,12 @@ class Gemini:
     one_vs_one : bool
         With a divergence (or its bare name): compare clusters with each other rather than with the data.
     clip : float, None or "auto"
-        Probabilities below this count as this, and get no gradient. Objectives that never cease to push probabilities
-        towards zero then leave alone what is decided already. By default 1e-7, the resolution of single precision, for
-        ``"kl_ovo"``, and none for all others; the paper's authors had 1e-12 throughout, and ``None`` is the definition.
+        Probabilities below this count as this, and get no gradient. Objectives that would push probabilities towards
+        zero without end then leave certain ones alone. By default 1e-7, the resolution of single precision, for
+        ``"kl_ovo"``, and none for all others; the paper's authors used 1e-12 throughout; ``None`` is the definition.
     sampled_pairs : int, optional
         One-vs-one only: an unbiased estimate from this many random ordered pairs of clusters, instead of
-        all of them. It pays where one pair is costly (Wasserstein). The ``generator`` of a call seeds them.
+        all of them. It pays off if a pair is costly (Wasserstein). The ``generator`` of a call seeds them.
 
     Examples
     --------
@@ -119,17 +119,17 @@ class Gemini:
 
     @property
     def name(self) -> str:
-        """Its name, such as ``"mmd_ova"``."""
+        """The name, such as ``"mmd_ova"``."""
         return f"{self.divergence.name}_{'ovo' if self.one_vs_one else 'ova'}"
 
     @property
     def is_registered(self) -> bool:
-        """Whether the divergence is one of ``DIVERGENCES``; a user's own may bear the name of one."""
+        """Whether the divergence is one of ``DIVERGENCES``; a custom one may have the same name."""
         return DIVERGENCES.get(self.divergence.name) == self.divergence
 
     @property
     def needs(self) -> Needs | None:
-        """What it must know about the samples: a kernel, a distance, or nothing."""
+        """What it needs to know about the samples: a kernel, a distance, or nothing."""
         return self.divergence.needs
 
     def __repr__(self) -> str:
@@ -154,12 +154,12 @@ class Gemini:
         ----------
         log_p : Tensor of shape (…, n, K)
             Log-probabilities log p(y|x) of n samples and K clusters, as ``log_softmax(-1)`` gives them. In half
-            precision, or below autocast, all is computed in float32.
+            precision, or under autocast, all is computed in float32.
         affinity : Tensor of shape (n, n), Features or Paths, optional
             How the n samples relate. The MMD needs a kernel: a matrix, or ``Features`` (n, r) whose products it is.
             Wasserstein needs distances: a matrix, or ``Paths`` in a graph. They are constants. All other objectives
-            ignore it. In a loop, pass the same tensor each time: what is known of it (a kernel's centre, where the last
-            transport problems ended) is remembered as long as it lives and is not written to.
+            ignore it. In a loop, pass the same tensor each time: what is computed from it (a kernel's centre, the last
+            solutions of transport problems) is cached as long as it lives and is not modified.
         sample_weight : Tensor of shape (n,), optional
             Finite, non-negative weights of the samples; equal ones by default.
         generator : torch.Generator, optional
@@ -167,23 +167,23 @@ class Gemini:
             in each run. Without it the global generator of torch does, which ``torch.manual_seed`` seeds. An estimator
             draws them by its ``random_state``.
         ranks : Ranks, optional
-            The processes over which the samples are spread. ``log_p``, ``sample_weight`` and features are then of those
-            that this one has, of none at all if need be; a matrix or paths are of all samples, in the order of the
-            ranks. All processes get the value of all samples, and the gradient of value / size, added over the
+            The processes over which the samples are distributed. ``log_p``, ``sample_weight`` and features are then of
+            the local samples, of which there may be none; a matrix or paths are of all samples, in the order of the
+            ranks. All processes get the value of all samples, and the gradient of value / size, summed over the
             processes, is that of this value.
 
         Returns
         -------
         Tensor of shape (…)
-            One value for each of the leading dimensions of ``log_p``: a scalar for (n, K). It is of float64 if
-            ``log_p`` is, else of float32.
+            One value for each of the leading dimensions of ``log_p``: a scalar for (n, K). It is float64 if
+            ``log_p`` is, else float32.
 
         Raises
         ------
         ValueError
             If ``log_p`` does not hold log-probabilities of a shape (…, n, K); if there are no samples; if the objective
             needs an affinity and there is none, or it is not of n samples, or not symmetric; if distances require a
-            gradient; if weights are not one a sample, negative, infinite or all zero. Numbers are looked at on the CPU
+            gradient; if weights are not one per sample, negative, infinite or all zero. Values are checked on the CPU
             only, and never while torch traces.
         TypeError
             If ``log_p`` is not a tensor, or the affinity is not of a type that the objective takes.
@@ -204,13 +204,13 @@ class Gemini:
         samples: BatchSamples,
     ) -> Tensor:
         log_p = log_p.to(torch.promote_types(log_p.dtype, torch.float32))
-        # An exact zero probability (−inf) stays a zero, but one that can be added and subtracted.
+        # log 0 = −inf becomes a large negative number, which can be added and subtracted.
         log_zero = torch.finfo(log_p.dtype).min * _LOG_ZERO
         log_p = log_p.clamp_min(log_zero if self.clip is None else math.log(self.clip))
         log_x = samples.log_shares(log_p, sample_weight)
         log_joint = log_p + log_x[:, None]
         log_y = samples.log_sum(log_joint)
-        # A cluster's samples lie side by side from here on.
+        # From here on the samples of a cluster are contiguous in memory.
         log_x_given_y = (log_joint - log_y[..., None, :]).mT.contiguous()
         p_y = log_y.exp()
         if not self.one_vs_one:
@@ -244,7 +244,7 @@ class Gemini:
     def _samples(
         self, log_p: Tensor, affinity: Affinity | None, sample_weight: Tensor | None, ranks: Ranks | None
     ) -> BatchSamples:
-        """Where the samples are; an error where what is given does not fit."""
+        """Validate the arguments, and return the samples of the batch."""
         if ranks is None:
             self._check(log_p, affinity, sample_weight)
             if sample_weight is not None and _is_seen(sample_weight) and len(sample_weight) and not sample_weight.any():
@@ -278,11 +278,11 @@ class Gemini:
                 f"log_p must hold log-probabilities of shape (…, n, K); got {log_p.dtype} {tuple(log_p.shape)}."
             )
         seen = _is_seen(log_p)
-        # Forgetting the softmax makes a loss that rises beautifully.
+        # Without a softmax the loss would still rise, so the mistake would go unnoticed.
         if seen and log_p.numel() and bool(log_p.detach().amax() > _LOG_ROUNDING):
             raise ValueError("log_p holds positive numbers, so they are not log-probabilities: call .log_softmax(-1).")
         if seen and log_p.numel():
-            # Whoever forgets it, forgets it for all samples.
+            # A missing softmax affects all samples, so checking some is enough.
             some = log_p.detach()[..., :: max(1, log_p.shape[-2] // _LOOKED_AT), :].float().exp().sum(-1)
             wrong = (some - 1).abs() > (_ROUNDING if log_p.dtype.itemsize > 2 else _HALF_ROUNDING)
             if bool(wrong.any()):
@@ -319,7 +319,7 @@ class Gemini:
 
 
 def _is_seen(tensor: Tensor) -> bool:
-    """Whether numbers may be looked at; other devices would have to be waited for."""
+    """Whether values may be inspected; on other devices that would wait for the device."""
     return tensor.device.type == "cpu" and not is_traced()
 
 

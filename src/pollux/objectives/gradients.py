@@ -1,8 +1,8 @@
-"""Gradients of GEMINIs with respect to logits, in closed form where it is known, else by autograd.
+"""Gradients of GEMINIs with respect to logits, in closed form if available, else by autograd.
 
-On small batches recording operations costs several times the operations themselves. So those of f-divergences and of
-the MMD with explicit features are compiled, together with the training steps of small networks, and so is what
-Wasserstein objectives are beside their transport problems.
+On small batches autograd costs several times the operations themselves. So gradients of f-divergences and of the MMD
+with explicit features are compiled, together with the training steps of small networks, and so are those of
+Wasserstein objectives, except for their transport problems.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def value_and_gradient(
 ) -> tuple[Tensor, Tensor]:
     """The value (…) at logits (…, n, K), and its gradient (…, n, K).
 
-    With ``ranks`` the samples are those here, and so is the gradient; ``sizes`` are those of all processes, if known.
+    With ``ranks``, logits and gradient are those of the local samples; ``sizes`` are those of all processes, if known.
     """
     if ranks is None and is_compiled(gemini, affinity, logits):
         return _compiled(gemini, logits, affinity, sample_weight)
@@ -57,7 +57,7 @@ def value_and_gradient(
 
 
 def is_compiled(gemini: Gemini, affinity: Affinity | None, logits: Tensor) -> bool:
-    """Whether value and gradient at such logits are compiled."""
+    """Whether value and gradient are compiled for such logits."""
     return (
         load_compiled() is not None
         and gemini.name in COMPILED_FORMS
@@ -88,7 +88,7 @@ def _compiled(
 def as_arrays(
     gemini: Gemini | None, affinity: Affinity | None, sample_weight: Tensor | None, dtype: torch.dtype
 ) -> tuple[NDArray[Any], Array]:
-    """What compiled steps are given of samples: features (n, r) and weights (n,), empty where there are none."""
+    """Features (n, r) and weights (n,) as arrays for compiled steps; empty if there are none."""
     features, weight = torch.empty(0, dtype=dtype), _NOTHING
     if gemini is not None and gemini.needs == "kernel":
         assert isinstance(affinity, Features)
@@ -99,7 +99,7 @@ def as_arrays(
 
 
 def _transported(gemini: Gemini, logits: Tensor, affinity: Affinity | None) -> tuple[Tensor, Tensor]:
-    """Σ_y p(y) W(y), or 2 Σ_{a<b} p(a) p(b) W(a, b): compiled, but for the transport problems."""
+    """Σ_y p(y) W(y), or 2 Σ_{a<b} p(a) p(b) W(a, b): compiled, except for the transport problems."""
     native = load_compiled()
     assert native is not None
     assert affinity is not None
@@ -121,7 +121,7 @@ def _transported(gemini: Gemini, logits: Tensor, affinity: Affinity | None) -> t
 
 @functools.lru_cache(maxsize=8)
 def _pairs(K: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The clusters on the two sides of all pairs."""
+    """Indices of the first and the second cluster of all pairs."""
     first, second = np.triu_indices(K, 1)
     return first, second
 
@@ -135,7 +135,7 @@ def _through_softmax(p: Tensor, gradient: Tensor) -> Tensor:
 def _distributed_kl_ova(
     logits: Tensor, affinity: Affinity | None, samples: DistributedSamples
 ) -> tuple[Tensor, Tensor]:
-    """:func:`kl_ova` of samples that are spread over processes: K sums travel, and the value."""
+    """:func:`kl_ova` of samples that are distributed over processes: K sums and the value are exchanged."""
     log_p = logits.log_softmax(-1)
     p = log_p.exp()
     (sums,) = samples.sums(p.sum(-2, keepdim=True))
@@ -149,12 +149,12 @@ def _distributed_kl_ova(
 def _distributed_mmd_ova(
     logits: Tensor, affinity: Affinity | None, samples: DistributedSamples
 ) -> tuple[Tensor, Tensor]:
-    """:func:`mmd_ova` of samples that are spread over processes: the sums of the clusters travel, and those of all."""
+    """:func:`mmd_ova` of samples that are distributed over processes: sums by cluster and over all are exchanged."""
     assert isinstance(affinity, Features)
     features, n = affinity.values.to(logits.dtype), samples.n
     p = logits.softmax(-1)
     sums, masses, everything = samples.sums(p.mT @ features, p.sum(-2)[..., None], features.sum(0))
-    # From the centre of all samples, wherever the features are measured from.
+    # Centred at the mean of all samples, whatever the origin of the features.
     centre = everything / n
     sums = sums - masses * centre
     norms: Tensor = torch.linalg.vector_norm(sums, dim=-1, keepdim=True)
@@ -166,15 +166,15 @@ DISTRIBUTED_FORMS: dict[str, Callable[[Tensor, Affinity | None, DistributedSampl
     "kl_ova": _distributed_kl_ova,
     "mmd_ova": _distributed_mmd_ova,
 }
-"""Of samples that are spread over processes, with fewer messages than autograd would send."""
+"""Objectives for distributed samples, with fewer messages than autograd would send."""
 
 COMPILED_FORMS = (
     *("kl_ova", "kl_ovo", "tv_ova", "tv_ovo", "hellinger_ova", "hellinger_ovo", "chi2_ova"),
     *("mmd_ova", "mmd_ovo"),
 )
-"""Objectives of compiled steps; those with a kernel where it has explicit features."""
+"""Objectives with compiled steps; those with a kernel only if it has explicit features."""
 
 TRANSPORT_FORMS = ("wasserstein_ova", "wasserstein_ovo")
-"""Objectives of transport problems: what they are beside these is compiled."""
+"""Objectives with transport problems: all else is compiled."""
 
 CLOSED_FORMS = (*COMPILED_FORMS, *TRANSPORT_FORMS)

@@ -1,9 +1,9 @@
-"""Penalties that join the loss: what the objective alone does not ask of a model.
+"""Penalties: terms that are added to the loss.
 
 A penalty is a function ``penalty(model, inputs, log_p, sample_weight, generator)`` of log-probabilities (n, K) that
-returns a number, to be made small. Those of this module take (…, n, K) of models that are trained together, and return
-(…), one value for each; of a user's own :class:`OwnPenalty` makes such a one. ``model(inputs)`` gives log-probabilities
-and ``model.each(inputs)`` does so for inputs (…, n, …) that differ between the models. One with an attribute
+returns a number, to be minimised. Those of this module take (…, n, K) of models that are trained together, and return
+(…), one value for each; :class:`OwnPenalty` adapts a user's function. ``model(inputs)`` gives log-probabilities and
+``model.each(inputs)`` does so for inputs (…, n, …) that differ between the models. A penalty with an attribute
 ``uses_spacing`` is also given ``spacing`` (n,): the distance of each sample to its 10th nearest neighbour.
 """
 
@@ -23,7 +23,7 @@ from pollux.geometry.affinity import proportions
 
 
 class Model(Protocol):
-    """What a penalty may ask of what is trained."""
+    """The interface of a model that penalties use."""
 
     def __call__(self, inputs: Tensor) -> Tensor: ...
 
@@ -32,7 +32,7 @@ class Model(Protocol):
     def parameters(self) -> Iterable[Tensor]: ...
 
 
-# Some take the spacing of samples too.
+# A penalty with ``uses_spacing`` takes the spacing of samples too.
 Penalty = Callable[..., Tensor]
 
 
@@ -54,9 +54,9 @@ def balance(
     sample_weight: Tensor | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """How far the sizes of clusters are from equal: log K − H(Y), in nats. Of several processes, each has its own."""
+    """How far the sizes of clusters are from equal: log K − H(Y), in nats, computed within each process."""
     shares = _mean(log_p.exp().mT, sample_weight)
-    # Of a share of zero both the logarithm and its weight vanish.
+    # Clamped, so that a share of zero contributes 0 · finite = 0.
     logarithms = shares.clamp_min(torch.finfo(shares.dtype).tiny).log()
     return (shares * logarithms).sum(-1) + math.log(log_p.shape[-1])
 
@@ -169,7 +169,7 @@ class LocalVat:
 
 @dataclass(frozen=True)
 class OwnPenalty:
-    """A penalty of the user's, asked about one model after the other: log-probabilities are always (n, K).
+    """A custom penalty, called for one model at a time: log-probabilities are always (n, K).
 
     Parameters
     ----------
@@ -182,7 +182,7 @@ class OwnPenalty:
     def __post_init__(self) -> None:
         try:
             given = inspect.signature(self.function)
-        except ValueError:  # Some that are compiled have none.
+        except ValueError:  # Some compiled functions have no signature.
             return
         try:
             given.bind(*range(5), **{"spacing": None} if self.uses_spacing else {})
@@ -215,17 +215,17 @@ class OwnPenalty:
 
 
 def _unit(direction: Tensor, sample_ndim: int) -> Tensor:
-    """Each sample's direction, its last ``sample_ndim`` dimensions, at length one."""
+    """Each sample's direction, over its last ``sample_ndim`` dimensions, scaled to length one."""
     dims = tuple(range(-sample_ndim, 0))
     tiny = torch.finfo(direction.dtype).tiny
-    # First of unit size: the squares of what a model hardly changes by would vanish, and their root with them.
+    # Scale to a maximum of one first: the squares of very small directions would underflow, and their norm be zero.
     direction = direction / direction.abs().amax(dims, keepdim=True).clamp_min(tiny)
     length: Tensor = torch.linalg.vector_norm(direction, dim=dims, keepdim=True)
     return direction / length.clamp_min(tiny)
 
 
 def _of_each(length: float | Tensor, inputs: Tensor) -> float | Tensor:
-    """A length for all samples, or one for each, to multiply inputs (…, n, …) with."""
+    """A length for all samples, or one for each, shaped to multiply inputs (…, n, …)."""
     if not isinstance(length, Tensor):
         return length
     return length.to(inputs.device, inputs.dtype).reshape(-1, *[1] * (inputs.ndim - 1))
@@ -279,7 +279,7 @@ K is the number of clusters and θ are the trained parameters. A mean is one ove
 
 
 def as_penalty(penalty: str | Penalty) -> Penalty:
-    """A penalty by its name, or of a function."""
+    """The penalty for a name or a function."""
     if isinstance(penalty, str):
         return PENALTIES[penalty]
     is_ours = isinstance(penalty, LocalVat) or any(penalty is each for each in PENALTIES.values())

@@ -1,6 +1,6 @@
-"""Colours of clusters, the same in the page and in the figures; and what figures are drawn with.
+"""Colours of clusters, the same in the page and in the figures; and helpers to draw figures.
 
-matplotlib is loaded by the first figure.
+matplotlib is imported by the first figure.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Group = tuple[str, str, NDArray[np.bool_]]
 Ramp = tuple[Sequence[str], float, float]
 Predict = Callable[[Any], ArrayLike]
 INK, QUIET = "#1f2933", "#616e7c"
-# The page's background in dark mode, and the contrast that text needs on it.
+# The page's background in dark mode, and the minimum contrast of text on it.
 ON_DARK, READABLE = "#14181d", 4.8
 COLOURS = (
     *("#2f6fb2", "#d1495b", "#3b8f5a", "#e08e29", "#7b4fa3", "#17a2a2", "#8c5a3c", "#d65da8"),
@@ -36,7 +36,7 @@ ROWS_AT_ONCE = 10_000
 
 def colours(count: int) -> list[str]:
     """``count`` different colours for clusters, as ``#rrggbb``."""
-    # Beyond those chosen by eye, hues a golden angle apart: neighbours differ however many there are.
+    # Beyond those chosen by eye, hues are a golden angle apart: consecutive ones differ, however many there are.
     further = (colorsys.hls_to_rgb(0.618 * k % 1, 0.35 + 0.12 * (k % 3), 0.55) for k in range(count - len(COLOURS)))
     return [*COLOURS[:count], *map(_hex, further)]
 
@@ -58,7 +58,7 @@ def on_dark(colour: str) -> str:
 
 
 def contrast(colour: str, other: str) -> float:
-    """From 1, the same, to 21, black on white."""
+    """Contrast ratio, from 1 for equal colours to 21 for black on white."""
     low, high = sorted((luminance(colour), luminance(other)))
     return (high + 0.05) / (low + 0.05)
 
@@ -88,7 +88,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def clean_axes(ax: Axes | None, width: float = 6, height: float = 4, title: str = "") -> Axes:
-    """``ax``, or the only one of a figure, with a title; without frame and ticks."""
+    """``ax``, or the only axes of a new figure, with a title; without frame and ticks."""
     if ax is None:
         ax = new_figure(width, height).add_subplot()
         ax.set_title(title, **TITLE)
@@ -98,7 +98,7 @@ def clean_axes(ax: Axes | None, width: float = 6, height: float = 4, title: str 
 
 
 def axes_for(X: Array, ax: Axes | None, title: str) -> Axes:
-    """Axes in which both directions have one scale, unless X (n, 2) is far longer in one of them."""
+    """Axes with equal scales, unless X (n, 2) is far longer in one direction."""
     width, height = np.ptp(X, axis=0).tolist()
     equal = 0.25 * width <= height <= 4 * width and width > 0
     ax = clean_axes(ax, 6.6, min(6.6 * height / width, 7) + 0.5 if equal else 5, title)
@@ -140,7 +140,7 @@ def as_probabilities(probabilities: ArrayLike, n: int) -> Array:
 
 
 def as_images(images: ArrayLike) -> tuple[Array, tuple[float, float]]:
-    """(n, H, W) or (n, H, W, 3), with the values of black and of white, or the reverse."""
+    """Images (n, H, W) or (n, H, W, 3), with the values of black and of white, or the reverse."""
     pictures = np.asarray(images)
     if pictures.ndim == 4 and pictures.shape[3] not in (1, 3) and pictures.shape[1] in (1, 3):
         pictures = np.moveaxis(pictures, 1, 3)
@@ -160,7 +160,7 @@ def predict_in_parts(predict_proba: Predict, X: Array) -> Array:
 
 
 def over_the_plane(ax: Axes, p_of: Predict, X: Array, resolution: int, margin: float) -> tuple[dict[str, Any], Array]:
-    """How to draw a picture of the plane, and p(y|x) in the middle of each of its pixels: (r, r, K)."""
+    """Style of a picture of the plane, and p(y|x) at the centre of each of its pixels: (r, r, K)."""
     if resolution < 2 or margin < 0:
         raise ValueError(f"resolution must be at least 2 and margin at least 0, but got {resolution} and {margin}.")
     around = np.where(np.ptp(X, axis=0) > 0, margin * np.ptp(X, axis=0), 0.5)
@@ -173,13 +173,13 @@ def over_the_plane(ax: Axes, p_of: Predict, X: Array, resolution: int, margin: f
 
 
 def confidence_of(p: Array) -> Array:
-    """max p of the last axis, from 0 (uniform) to 1 (certain)."""
+    """max p over the last axis, scaled from 0 (uniform) to 1 (certain)."""
     K = p.shape[-1]
     return np.clip((p.max(-1) * K - 1) / (K - 1), 0, 1) if K > 1 else np.ones(p.shape[:-1])
 
 
 def groups_of(label: NDArray[np.int64]) -> list[Group]:
-    """Name, colour and members (n,) of each cluster in use, and last of the samples that have none."""
+    """Name, colour and members (n,) of each cluster in use, and last those of samples without a cluster."""
     palette, found = [*colours(int(label.max()) + 1), GREY], np.unique(label)
     return [(str(k) if k >= 0 else "none", palette[k], label == k) for k in np.roll(found, -int(found[0] < 0))]
 
@@ -191,7 +191,7 @@ def scatter(ax: Axes, X: Array, label: NDArray[np.int64] | None, **style: Any) -
 
 
 def number_clusters(ax: Axes, X: Array, label: NDArray[np.int64]) -> None:
-    """Each cluster's number at one of its samples: away from other numbers, then where it is purest, then densest."""
+    """Write each cluster's number at one of its samples: away from other numbers, where it is purest, then densest."""
     groups = sorted((group for group in groups_of(label) if group[0] != "none"), key=lambda group: -group[2].sum())
     scaled = X / (np.ptp(X, axis=0).max() or 1)
     tree, placed = KDTree(scaled), np.empty((0, 2))
@@ -211,7 +211,7 @@ def number_clusters(ax: Axes, X: Array, label: NDArray[np.int64]) -> None:
 def heat_map(
     ax: Axes | None, title: str, values: Array, ramp: Ramp, rows: list[str], groups: list[Group], cells: list[list[str]]
 ) -> Axes:
-    """values (rows, K) shaded by a ramp; cells are written where there are few."""
+    """Draw values (rows, K) as a heat map; cells show their values if there are few."""
     ax = clean_axes(ax, max(4.4, 1.5 + 0.08 * max(map(len, rows)) + 0.52 * len(groups)), 1.1 + 0.31 * len(rows), title)
     image = ax.imshow(values, cmap=colour_map(ramp[0]), vmin=ramp[1], vmax=ramp[2], aspect="auto")
     ax.tick_params(labeltop=True, labelbottom=False)
@@ -243,7 +243,7 @@ def colour_map(ramp: Sequence[str]) -> Colormap:
 
 
 def shortened(name: object, most: int) -> str:
-    """At most ``most`` characters on one line; names that begin alike often differ at their ends."""
+    """At most ``most`` characters on one line, cut in the middle: names that begin alike often differ at their ends."""
     text = " ".join(str(name).split())
     text = text if len(text) <= most else f"{text[: most - most // 3 - 1]}…{text[-(most // 3) :]}"
     return text.replace("$", r"\$")

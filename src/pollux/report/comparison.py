@@ -1,4 +1,4 @@
-"""A clustering beside another one of the same samples, or beside itself on other samples: ``compare``."""
+"""``compare``: a clustering beside another one of the same samples, or beside itself on other samples."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from pollux.report.findings import Array, Findings
 
 _Z = 1.959964
-"""The quantile of the normal distribution that intervals of 95 % go to."""
+"""The quantile of the normal distribution for 95 % intervals."""
 
-# A mean has moved that did so by this many standard deviations, and this many standard errors.
+# A mean has moved if it did by this many standard deviations, and by this many standard errors.
 _LEAST_MOVED, _SURE = 0.1, 4.0
-# Samples outside a range are worth a word above this share, and above so many times that of chance.
+# Samples outside a range are reported above this share, and above so many times that of chance.
 _LEAST_OUTSIDE, _TIMES_CHANCE = 0.01, 3.0
 
 
@@ -39,33 +39,33 @@ class MovedColumn(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Clusters here (K) beside those there (L).
+    """Clusters here (K) compared with those there (L).
 
     Parameters
     ----------
     name : str
-        What is compared with.
+        Name of the other clustering or samples.
     same_samples : bool
-        Whether these are two clusterings of the same samples, rather than one of two sets of samples.
+        Whether these are two clusterings of the same samples, rather than one clustering of two sets of samples.
     shares, other_shares : arrays of shapes (K,) and (L,)
-        The share of the samples that each cluster has, here and there.
+        The share of the samples in each cluster, here and there.
     matches : mapping of int to int
-        The cluster there that stands for each cluster here, so that most samples have the same; some have none.
+        The cluster there that matches each cluster here, such that most samples agree; some have none.
     changes : array of shape (K, 3)
-        The share there less that here, and the ends of its interval of 95 % (Newcombe's); these are NaN where both
-        are of the same samples, and all are where a cluster has no match.
+        The share there minus that here, and its 95 % interval (Newcombe's); the interval is NaN if both are of the
+        same samples, and everything is if a cluster has no match.
     table : array of shape (K, L)
-        Samples that are known in both: how many are in which two clusters.
+        Contingency table of the samples that are known in both.
     moved : array of (m, 2)
-        The row here, and the cluster there, of those that are not in the clusters that match.
+        The row here, and the cluster there, of samples that are not in matching clusters.
     agreement : float
-        The adjusted Rand index of both clusterings of the samples that are known in both; NaN where there are none.
+        The adjusted Rand index of both clusterings on the samples that are known in both; NaN if there are none.
     other_names : mapping of int to str
         Short names of the clusters there.
     columns : list of MovedColumn
-        Of other samples, the features that moved by more than chance, the furthest first.
+        For other samples, the features that moved by more than chance, the furthest first.
     notes : list of str
-        What is told of other samples and not of those here, such as values that training has not seen.
+        Notes on the other samples that do not apply to those here, such as values that training has not seen.
     """
 
     name: str
@@ -83,17 +83,17 @@ class Comparison:
 
 
 def compare(findings: Findings, other: Findings, *, name: str = "the other", same_samples: bool = True) -> Comparison:
-    """What two findings have in common, for ``replace(findings, comparison=…)``.
+    """Compare two findings, for ``replace(findings, comparison=…)``.
 
     Parameters
     ----------
     findings, other : Findings
-        What :func:`describe` says of the same samples by two clusterings; or, with ``same_samples=False``, of two sets
-        of samples by one clustering, of which those of the same name are the same.
+        Results of :func:`describe` for the same samples by two clusterings; or, with ``same_samples=False``, for two
+        sets of samples by one clustering, in which samples of the same name are the same.
     name : str
-        What is compared with.
+        Name of the other clustering or samples.
     same_samples : bool
-        Which of the two it is.
+        Which of the two cases it is.
     """
     labels, others = findings.labels, other.labels
     K, L = len(findings.sizes), len(other.sizes)
@@ -104,7 +104,7 @@ def compare(findings: Findings, other: Findings, *, name: str = "the other", sam
             )
         here = there = np.arange(len(labels))
     else:
-        # One clustering has the same clusters everywhere.
+        # One clustering has the same clusters for all samples.
         K = L = max(K, L)
         here, there = _same_names(findings, other)
     table = np.zeros((K, L), dtype=np.int64)
@@ -155,7 +155,7 @@ def _moved_columns(findings: Findings, other: Findings) -> list[MovedColumn]:
         if min(len(here), len(there)) < 2:
             continue
         low, high = here.min(), here.max()
-        # The deviation of equal numbers may miss zero by a rounding error.
+        # The standard deviation of equal numbers may differ from zero by a rounding error.
         spread = float(here.std()) if high > low else 0.0
         moved = float(there.mean() - here.mean()) if high > low else float(np.abs(there - low).max())
         error = float(np.sqrt(here.var() / len(here) + there.var() / len(there))) if high > low else 0.0
@@ -167,7 +167,7 @@ def _moved_columns(findings: Findings, other: Findings) -> list[MovedColumn]:
 
 
 def _same_names(findings: Findings, other: Findings) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Rows here and there that have the same name, where names are given and those of samples differ."""
+    """Rows here and there that have the same name, if names are given and unique."""
     names, others = findings.row_names, other.row_names
     nothing = np.empty(0, dtype=np.intp)
     if names is None or others is None or len(set(names)) < len(names) or len(set(others)) < len(others):
@@ -179,7 +179,7 @@ def _same_names(findings: Findings, other: Findings) -> tuple[NDArray[np.intp], 
 
 
 def _difference(first: tuple[int, int], second: tuple[int, int]) -> tuple[float, float]:
-    """Newcombe's interval of the second share less the first, each (count, of how many): right at 0 and 1 too."""
+    """Newcombe's interval for the second share minus the first, each (count, total): valid at 0 and 1 too."""
 
     def wilson(count: int, n: int) -> tuple[float, float, float]:
         share, z = count / n, _Z**2

@@ -1,4 +1,4 @@
-"""``describe``: what a fitted clustering says of samples, as :class:`Findings`."""
+"""``describe``: the results of a fitted clustering on samples, as :class:`Findings`."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from pollux.inspection.hierarchy import Hierarchy
 
 MOST_STREAMED_ROWS = 100_000
-# Samples whose place among the centres of clusters is worked out.
+# Maximum number of samples whose place among the centres of clusters is computed.
 MOST_PLACED = 20_000
-# A sample fits in nowhere that lies so many times as far from its like as is typical.
+# A sample is an outlier if it lies this many times as far from similar ones as is typical.
 FAR = 3.0
-# Clusters whose groups are looked for, and samples that decide where each pair of them is a transport problem.
+# Maximum number of clusters for a hierarchy, and number of samples for it if each pair is a transport problem.
 MOST_GROUPED, SAMPLES_OF_TRANSPORT = 20, 100
-# Parameters that are shown by these names where they are not the defaults.
+# Parameters that are shown by these names if they are not the defaults.
 FURTHER_SETTINGS = {
     "scaling": "Scaling",
     "missing": "Missing values",
@@ -73,40 +73,40 @@ def describe(
     notes: Sequence[str] = (),
     command: str = "",
 ) -> Findings:
-    """What a fitted clustering says of X, for :func:`write_page`.
+    """Collect the results of a fitted clustering on X, for :func:`write_page`.
 
     Parameters
     ----------
     clustering : GeminiClustering or Pipeline
-        A fitted one, or a fitted pipeline of scikit-learn that ends in one.
+        A fitted clustering, or a fitted pipeline of scikit-learn that ends in one.
     X : whatever ``fit`` takes
         The samples: an array, a DataFrame or a sparse matrix (n, d), images (n, C, H, W), files, a stream or a loader.
-        Of those that are streamed 100,000 at most are shown; of a free table, those that it was fitted on.
+        At most 100,000 streamed samples are shown; for a free table, the samples must be those of the fit.
     title : str
-        What was clustered.
+        Title of the report.
     feature_names : sequence of str, optional
         Names of the d columns; those of a data frame are its own.
     classes : array of shape (n,), optional
         Known classes, to compare with; None, NaN or "" where the class of a sample is not known.
     images : array of shape (n, H, W) or (n, H, W, 3), uint8, optional
-        The samples as pictures, where X holds their pixels as rows.
+        The samples as images, if X holds their pixels as rows.
     points : array of shape (n, 2) or "components", optional
-        Where the samples lie on the map; by default by the neighbours that they have in what the model sees
-        (:func:`neighbour_map`), and the page has its principal components beside, or these alone. Where the model sees
-        columns in units that differ widely, the maps show them standardised.
+        Where the samples lie on the map; by default by their nearest neighbours in what the model sees
+        (:func:`neighbour_map`), with a second map of principal components; "components": the latter alone. If the model
+        sees columns in units that differ widely, the maps show them standardised.
     axes : pair of str
-        What the coordinates of ``points`` are.
+        Names of the coordinates of ``points``.
     labels : array of int of shape (n,), optional
-        The cluster of each sample, where it is not the likeliest: ``labels_`` of a fit to given sizes.
+        The cluster of each sample, if it is not the most likely one: ``labels_`` of a fit with given sizes.
     outliers : float
-        Flag samples that fit in less than this share of the training does; by default those that lie three times as
-        far from their like as is typical.
+        Flag samples that fit in less well than this share of the training samples does; by default those that lie three
+        times as far from similar ones as is typical.
     row_names : sequence of str, optional
         A name for each sample.
     settings : mapping of str, optional
-        How it was trained; :func:`describe_training` by default.
+        Settings of the training; :func:`describe_training` by default.
     notes, command : sequence of str, str
-        What else a reader must know, and the command that repeats the run.
+        Further notes for the reader, and the command that repeats the run.
 
     Examples
     --------
@@ -117,7 +117,7 @@ def describe(
     >>> describe(clustering, X, title="Iris").probabilities.shape
     (150, 3)
     """
-    # Imported late, because they bring torch, which figures do not need.
+    # Imported late, because they import torch, which figures do not need.
     from pollux.clustering import GeminiClustering
     from pollux.data.samples import validate_samples
     from pollux.fitted import say_outside
@@ -149,7 +149,7 @@ def describe(
     else:
         raise ValueError("A free table knows only the samples it was trained on, in their order: pass those.")
     seen = _as_seen(fitted, samples)
-    # Of embeddings only angles count, and their numbers mean nothing to people.
+    # For embeddings only angles count, and their numbers are not interpretable.
     is_embedded = isinstance(fitted.geometry, CosineGraph)
     drawn: NDArray[Any] | None = unit_rows(seen) if is_embedded else seen
     if isinstance(points, str):
@@ -162,17 +162,17 @@ def describe(
     features: tuple[Feature, ...] = ()
     has_features = images is None and not is_embedded
     if has_features and samples is X:
-        # What was streamed has been encoded already.
+        # Streamed samples are encoded already.
         values = np.asarray(_dense(samples), dtype=np.float64)
         own = fitted.feature_names or (() if fitted.encoding is None else fitted.encoding.feature_names)
         names = own or [str(index) for index in range(values.shape[1])]
         features = tuple(map(Feature, readable_names(list(names if feature_names is None else feature_names))))
     elif has_features:
         _, values, features = read_columns(given, X, feature_names)
-        # Their names without the columns that they stem from, which figures do not know.
+        # Names of features without those of their columns, which figures do not use.
         features = mark_shares(values, features)
     if row_names is None and isinstance(X, list | np.ndarray) and all(isinstance(text, str) for text in X[:10]):
-        # Texts are their own names.
+        # Texts are used as their own names.
         row_names = [" ".join(str(text).split()) for text in X]
     scores = far = None
     if fitted.prototypes is not None:
@@ -202,7 +202,7 @@ def describe(
         ),
         scores=scores,
         outliers=far,
-        # What was streamed is encoded already, and would be so twice.
+        # Streamed samples are encoded already, and must not be encoded twice.
         hierarchy=None
         if samples is X and fitted.encoding is not None
         else _find_hierarchy(clustering, samples if steps else X, probabilities.argmax(1)),
@@ -216,24 +216,24 @@ def describe(
 
 
 def describe_training(clustering: GeminiClustering, n_samples: int | None = None) -> dict[str, str]:
-    """How a fitted clustering was trained, in words: what is always of interest, and what is not the default.
+    """Settings of the training of a fitted clustering, in words: the main ones, and those that are not the default.
 
-    ``n_samples`` is the number of samples of the training, where the model does not know it: it was streamed, and
-    loaded from a file.
+    ``n_samples`` is the number of training samples, if the model does not know it: it was streamed, and loaded from a
+    file.
     """
-    # Imported late, because it brings torch, which figures do not need.
+    # Imported late, because it imports torch, which figures do not need.
     from pollux.recipes import PLAIN
     from pollux.spec import flatten_params
     from pollux.training.problem import resolve_batch_size
 
     def name_of(value: Any) -> str:
-        """A parameter for people: of functions and networks the name must do."""
+        """A parameter as text: functions and networks by name."""
         if isinstance(value, str | int | float | tuple | list) or value is None:
             return str(value)
         return str(getattr(value, "name", "") or getattr(value, "__name__", "") or type(value).__name__)
 
     fitted, given = clustering.fitted_, flatten_params(clustering)
-    # Plain values go without saying, and so do values that are not scaled.
+    # Plain defaults are not shown, and neither is the absence of scaling.
     default = flatten_params(type(clustering)(preprocessing=None))
     default |= {name.rpartition("__")[2]: value for name, value in PLAIN.items() if "preprocessing" not in name}
     if fitted.given_labels is not None:
@@ -246,12 +246,12 @@ def describe_training(clustering: GeminiClustering, n_samples: int | None = None
         is_auto = isinstance(given["geometry"], str) and given["geometry"] == "auto"
         kernel = getattr(fitted.geometry, "name", "") if is_auto else name_of(given["geometry"])
         geometry = f"{kernel} {fitted.geometry.kind}".strip()
-    # That of the training, whatever samples the page shows.
+    # The number of training samples, whatever samples the page shows.
     if n_samples is None and size in (None, "auto"):
         size = size or "all samples"
     else:
         size = f"{resolve_batch_size(size, n_samples or 0):,}"
-    # A transformer of the user's own has neither scaling nor components.
+    # A custom transformer has neither scaling nor components.
     values = {name: given.get(name, default[name]) for name in FURTHER_SETTINGS}
     further = {label: values[name] for name, label in FURTHER_SETTINGS.items() if values[name] != default[name]}
     described = {
@@ -274,9 +274,9 @@ def describe_training(clustering: GeminiClustering, n_samples: int | None = None
 
 
 def _find_places(fitted: Fitted, samples: Any, seen: NDArray[Any], labels: NDArray[np.int64]) -> Places:
-    """Where samples lie among the centres of clusters: in the features of a kernel, or else as the model sees them.
+    """Places of samples among the centres of clusters: in the features of a kernel, or else as the model sees them.
 
-    A mixture knows no centre but its own: its features are nearly the same for all samples of a component.
+    Not in the features of mixtures, which are nearly the same for all samples of a component.
     """
     import torch
 
@@ -296,13 +296,13 @@ def _find_places(fitted: Fitted, samples: Any, seen: NDArray[Any], labels: NDArr
 
 
 def _find_hierarchy(clustering: GeminiClustering, X: Any, labels: NDArray[np.int64]) -> Hierarchy | None:
-    """How clusters group into larger ones, by some of the samples; None where this cannot be said, or not at once."""
+    """The hierarchy of clusters, from some of the samples; None if it cannot be computed, or not quickly."""
     fitted, used = clustering.fitted_, len(np.unique(labels))
     if fitted.is_free or not 3 <= used <= len(fitted.order) <= MOST_GROUPED:
         return None
     most = SAMPLES_OF_TRANSPORT if fitted.geometry is not None and fitted.geometry.kind == "distance" else 500
     some = np.sort(np.random.default_rng(0).permutation(len(labels))[:most])
-    # An affinity that was given knows no other samples; values that were not seen have been told of all samples.
+    # A given affinity cannot be used for these samples; unseen values have been warned about before.
     with contextlib.suppress(ValueError), warnings.catch_warnings():
         warnings.simplefilter("ignore", UnseenWarning)
         return replace(clustering.hierarchy(_take(X, some)), labels=labels)
@@ -310,12 +310,12 @@ def _find_hierarchy(clustering: GeminiClustering, X: Any, labels: NDArray[np.int
 
 
 def _take(X: Any, rows: NDArray[np.int64]) -> Any:
-    """Some rows of an array or frame, of pyarrow's too, which older releases of scikit-learn do not index."""
+    """Some rows of an array or frame, also of pyarrow's, which older releases of scikit-learn do not index."""
     return X.take(rows) if type(X).__module__.startswith("pyarrow") else _safe_indexing(X, rows)
 
 
 def _read_streamed(clustering: GeminiClustering, X: Any) -> tuple[Any, Any]:
-    """Rows of what is streamed, in memory; and their samples, where these are not yet to be made of them."""
+    """Rows of a stream, in memory; and their samples, if these are already encoded."""
     from pollux.data.samples import draw_samples, is_streamed, open_samples
     from pollux.data.sources import gather, open_data
 
@@ -330,16 +330,16 @@ def _read_streamed(clustering: GeminiClustering, X: Any) -> tuple[Any, Any]:
 
 
 def _as_seen(fitted: Fitted, samples: Any) -> NDArray[Any]:
-    """Samples (n, …) as the network sees them, (n, d): scaled, without gaps.
+    """Samples (n, …) as the network sees them, (n, d): scaled, without missing values.
 
-    Where it sees columns as they are, they are scaled all the same: that of the largest numbers would be the map.
+    If the network sees unscaled columns, they are scaled all the same: otherwise the largest would dominate the map.
     """
     import torch
 
     from pollux.data.scaling import FittedScaling, prepared
 
     seen = prepared(samples, fitted.scaling, torch.float64, "cpu")
-    # A scaling with values of its own for gaps fills these, and leaves the units.
+    # A scaling with its own fill values only fills gaps, and keeps the units.
     scales = fitted.scaling is not None and getattr(fitted.scaling, "fill", None) is None
     if not scales and fitted.encoding is None:
         seen = prepared(seen.flat(), FittedScaling.fit(seen.flat(), "auto"), torch.float64, "cpu")
@@ -351,7 +351,7 @@ def _dense(samples: Any) -> NDArray[Any]:
 
 
 def as_pictures(images: NDArray[Any]) -> NDArray[np.uint8]:
-    """(n, C, H, W) of any numbers as bytes (n, H, W), or (n, H, W, 3) of three channels."""
+    """Images (n, C, H, W) of any numbers as bytes (n, H, W), or (n, H, W, 3) if there are three channels."""
     if images.dtype != np.uint8:
         low, high = float(np.nanmin(images)), float(np.nanmax(images))
         images = ((np.nan_to_num(images) - low) * (255 / (high - low or 1.0))).astype(np.uint8)
@@ -359,14 +359,14 @@ def as_pictures(images: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def _as_text(classes: ArrayLike) -> NDArray[np.str_]:
-    """Classes (n,) as text, "" where there is none."""
+    """Classes (n,) as text, "" if there is none."""
     known = np.asarray(classes)
     if known.dtype.kind not in "fO":
         return known.astype(str)
-    # Only missing values differ from themselves; that of pandas does not say whether it does.
+    # Only missing values differ from themselves; comparing pandas' NA gives NA.
     present = [value is not None and str(value) != "<NA>" and value == value for value in known.tolist()]
     whole = known.dtype.kind == "f" and bool(np.all(known[present] == np.round(known[present])))
-    # Whole numbers with gaps among them come as 1.0, 2.0, …
+    # Integers with missing values among them come as 1.0, 2.0, …
     return np.array(
         [str(int(value) if whole else value) if has else "" for value, has in zip(known.tolist(), present, strict=True)]
     )

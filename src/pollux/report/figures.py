@@ -1,4 +1,4 @@
-"""Figures of a clustering, without pyplot; matplotlib is loaded by the first one only."""
+"""Figures of a clustering, without pyplot; matplotlib is imported by the first one only."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TRAINING = {"objective": "Objective (is maximised)", "clusters": "Clusters in use", "entropy": "Entropy (nats)"}
-# Blue and orange can be distinguished with any kind of colour vision.
+# Blue and orange can be distinguished with all common kinds of colour vision.
 DIFFERENCE = ("#23527c", "#7fa8cb", "#f7f7f5", "#e9ae79", "#a84f0a")
 UNCERTAIN, SHARE = ("#fbfaf8", "#cfc4e0", "#8a68ad", "#46246b"), ("#ffffff", "#2f6fb2")
 
@@ -56,7 +56,7 @@ def plot_map(
     axes_names: Sequence[str] | None = None,
     ax: Axes | None = None,
 ) -> Figure:
-    """Samples (n, 2) in the colours of their clusters (n,); each number is where its cluster is purest and densest.
+    """Plot samples (n, 2) in the colours of their clusters (n,), each numbered where it is purest and densest.
 
     Parameters
     ----------
@@ -65,11 +65,11 @@ def plot_map(
     labels : array-like of int of shape (n,)
         The cluster of each sample; −1, for none, is drawn in grey.
     probabilities : array-like of shape (n, K), optional
-        p(y|x): the less certain a sample, the paler.
+        p(y|x): the less certain a sample, the paler its colour.
     axes_names : pair of str, optional
-        What the two axes are; without them, the axes are not shown.
+        Names of the two axes; without them, the axes are not shown.
     ax : Axes, optional
-        Where to draw, without a title.
+        The axes to draw on, without a title.
     """
     X = as_plane(points, "points")
     label = as_labels(labels, len(X))
@@ -86,14 +86,14 @@ def plot_map(
 
 
 def plot_training(history: Mapping[str, Sequence[float]], *, n_clusters: int | None = None) -> Figure:
-    """The objective, the clusters in use and the mean entropy of the predictions, each against the epoch.
+    """Plot the objective, the clusters in use and the mean entropy of the predictions against the epoch.
 
     Parameters
     ----------
     history : mapping
         ``objective``, ``clusters`` and ``entropy`` of each epoch, or some of them: ``clustering.history_``.
     n_clusters : int, optional
-        Clusters that were asked for, as a dashed line.
+        Number of clusters requested, as a dashed line.
     """
     curves = {name: np.asarray(history[name], dtype=float) for name in TRAINING if len(history.get(name, ()))}
     if not curves:
@@ -126,29 +126,29 @@ def plot_profiles(
     shares: Collection[str] = (),
     ax: Axes | None = None,
 ) -> Figure:
-    """(mean in the cluster − mean of all) / deviation of all: features (n, d), labels (n,) → a heat map (top, K).
+    """Plot (mean of the cluster − mean of all) / standard deviation: features (n, d), labels (n,) → heat map (top, K).
 
     Parameters
     ----------
     features : array-like of shape (n, d)
-        The samples in their own units. What is NaN or infinite is missing and left out.
+        The samples in their own units. NaN and infinite values are ignored.
     labels : array-like of int of shape (n,)
-        The cluster of each sample; those of −1 get the last column.
+        The cluster of each sample; −1 gets the last column.
     names : sequence of str
         Names of the d features.
     top : int, default=8
-        Features to show: those with the largest absolute difference in any cluster, the largest first.
+        Number of features to show: those with the largest absolute difference in any cluster, the largest first.
     shares : collection of str
-        The names among them that are zeros and ones: their cells hold the share within the cluster instead.
+        The names of features that are zeros and ones: their cells show the share within the cluster instead.
     ax : Axes, optional
-        Where to draw, without a title.
+        The axes to draw on, without a title.
     """
     X, names = np.asarray(features, dtype=float), list(map(str, names))
     if X.ndim != 2 or 0 in X.shape or len(names) != X.shape[1] or top < 1:
         raise ValueError(f"features must be (n, d) with d names and top ≥ 1: got {X.shape}, {len(names)} and {top}.")
     groups = groups_of(as_labels(labels, len(X)))
     contrasts = compare_clusters(X, np.argmax([members for _, _, members in groups], axis=0), len(groups))
-    # Equal means may differ by a rounding error, and its sign.
+    # Equal means may differ by a rounding error of either sign.
     differences, means = contrasts.from_mean.round(12) + 0.0, contrasts.inside
     strength = np.abs(np.nan_to_num(differences)).max(0)
     chosen = np.argsort(-strength, kind="stable")[:top]
@@ -162,17 +162,17 @@ def plot_profiles(
 
 
 def plot_images(images: ArrayLike, labels: ArrayLike, *, classes: ArrayLike | None = None) -> Figure:
-    """Mean image of each cluster, and its size: images (n, H, W), (n, H, W, 3) or (n, C, H, W), labels (n,).
+    """Plot the mean image of each cluster, with its size: images (n, H, W), (n, H, W, 3) or (n, C, H, W), labels (n,).
 
     Parameters
     ----------
     images : array-like
-        Pixels from 0 to 255 where uint8, else from 0 to 1, else from the lowest to the highest of all. Without colours,
+        Pixels from 0 to 255 if uint8, else from 0 to 1, else from the lowest to the highest of all. In grey images,
         high values are dark.
     labels : array-like of int of shape (n,)
-        The cluster of each image; those of −1 come last, in grey.
+        The cluster of each image; −1 comes last, in grey.
     classes : array-like of shape (n,), optional
-        Known classes: the commonest of each cluster is named, with its share.
+        Known classes: the most common one of each cluster is named, with its share.
     """
     pictures, (low, high) = as_images(images)
     groups = groups_of(as_labels(labels, len(pictures)))
@@ -206,20 +206,20 @@ def plot_decision_regions(
     margin: float = 0.1,
     ax: Axes | None = None,
 ) -> Figure:
-    """argmax p(y|x) over the plane around X (n, 2), stronger where p is larger, with boundaries and the samples.
+    """Plot argmax p(y|x) over the plane around X (n, 2), stronger where p is larger, with boundaries and the samples.
 
     Parameters
     ----------
     predict_proba : callable
         (m, 2) → (m, K): ``clustering.predict_proba``. It is called with up to 10,000 rows, in the dtype of X.
     X : array-like of shape (n, 2)
-        The samples; where outliers would make the plane too wide, those to show.
+        The samples; if outliers would make the plane too wide, those to show.
     labels : array-like of int of shape (n,), optional
-        Their clusters, −1 for none (grey); those predicted, by default.
+        Their clusters, −1 for none (grey); by default the predicted ones.
     resolution, margin : int, float
-        Predictions along each axis, and what to show around the samples as a share of their spread.
+        Number of predictions along each axis, and the margin around the samples as a share of their spread.
     ax : Axes, optional
-        Where to draw, without a title.
+        The axes to draw on, without a title.
     """
     X = as_plane(X, "X")
     label = predict_in_parts(predict_proba, X).argmax(1) if labels is None else as_labels(labels, len(X))
@@ -228,7 +228,7 @@ def plot_decision_regions(
     best, strength = p.argmax(2), 0.06 + 0.34 * confidence_of(p)[..., None]
     own = np.array([list(bytes.fromhex(colour[1:])) for colour in colours(p.shape[2])])[best] / 255
     ax.imshow(1 - strength * (1 - own), **place)
-    # Two neighbours have one boundary, so one cluster need not draw its own.
+    # Two adjacent clusters share a boundary, so the first cluster need not draw its own.
     for k in np.unique(best)[1:]:
         lead = p[..., k] - np.delete(p, k, axis=2).max(2)
         ax.contour(lead, levels=[0.0], colors=INK, linewidths=0.9, extent=place["extent"], origin="lower")
@@ -240,14 +240,14 @@ def plot_decision_regions(
 def plot_entropy_map(
     predict_proba: Predict, X: ArrayLike, *, order: float = 2.0, resolution: int = 200, ax: Axes | None = None
 ) -> Figure:
-    """log(Σ p(y|x)^order) / (1 − order) over the plane around X (n, 2), in nats, from 0 (pale) to log K (dark).
+    """Plot log(Σ p(y|x)^order) / (1 − order) over the plane around X (n, 2), in nats, from 0 (pale) to log K (dark).
 
     Parameters
     ----------
     predict_proba, X, resolution, ax
         As for :func:`plot_decision_regions`.
     order : float, default=2.0
-        Of Rényi's entropy: 1 is Shannon's, 0 and infinity are its limits.
+        Order of Rényi's entropy: 1 is Shannon's, 0 and infinity are limits.
     """
     X = as_plane(X, "X")
     ax = axes_for(X, ax, "How uncertain the predictions are")
@@ -260,18 +260,18 @@ def plot_entropy_map(
 
 
 def plot_confusion(classes: ArrayLike, labels: ArrayLike, ax: Axes | None = None) -> Figure:
-    """Samples of each class (a row) in each cluster (a column), shaded by their share of the class: (n,), (n,).
+    """Plot the samples of each class (row) in each cluster (column), shaded by their share of the class: (n,), (n,).
 
-    Clusters stand in the order of the classes that are commonest in them, so what agrees lies along the diagonal.
+    Clusters are ordered by their most common classes, so that agreement lies along the diagonal.
 
     Parameters
     ----------
     classes : array-like of shape (n,)
         Known classes, numbers or text.
     labels : array-like of int of shape (n,)
-        The cluster of each sample; those of −1 get the last column.
+        The cluster of each sample; −1 gets the last column.
     ax : Axes, optional
-        Where to draw, without a title.
+        The axes to draw on, without a title.
     """
     label = as_labels(labels)
     found, codes = np.unique(as_classes(classes, len(label)), return_inverse=True)

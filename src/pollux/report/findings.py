@@ -1,4 +1,4 @@
-"""The record that a report is made from, ``Findings``, and what its probabilities say."""
+"""``Findings``, the record from which a report is made, and summaries of its probabilities."""
 
 from __future__ import annotations
 
@@ -26,83 +26,82 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.floating[Any]]
 MOST_CLASSES = 1_000
-# From this probability on a sample is never listed as uncertain.
+# Samples of at least this probability are never listed as uncertain.
 CERTAIN = 0.99
-# Typical, and uncertain, samples of a cluster that are shown.
+# Number of typical, and of uncertain, samples of a cluster that are shown.
 SHOWN = 10
 ROWS_AT_ONCE = 100_000
-# Fewer samples are shown on their principal components alone.
+# Fewer samples are only shown on their principal components.
 FEWEST_ARRANGED = 50
-# A certain sample is near a boundary where it lies less than this share of the way from it to the centre.
+# A certain sample is near a boundary if it lies within this share of the way from it to the centre.
 NEAR = 0.3
-# Of each of these there is one for every sample, where it is given.
+# Fields that have one entry for every sample, if they are given.
 OF_SAMPLES = ("points", "seen", "given_labels", "features", "images", "row_names", "classes", "scores", "outliers")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Findings:
-    """n samples in at most K clusters, numbered by decreasing size.
+    """The results on n samples in at most K clusters, numbered by decreasing size.
 
     Parameters
     ----------
     title : str
-        What was clustered.
+        Title of the report.
     probabilities : array of shape (n, K)
         p(y|x) of each sample.
     points : array of shape (n, 2), optional
-        Where each sample lies on the map, if it is not to be arranged.
+        Position of each sample on the map, if it is given.
     axes : pair of str
-        What the two coordinates of ``points`` are.
+        Names of the two coordinates of ``points``.
     seen : array of shape (n, d), optional
-        The samples as the model sees them, which further maps are made from: :meth:`draw_maps`.
+        The samples as the model sees them, from which further maps are computed: :meth:`draw_maps`.
     given_labels : array of int of shape (n,), optional
-        The cluster of each sample, where it need not be the likeliest: clusters of given sizes.
+        The cluster of each sample, if it need not be the most likely one: clusters of given sizes.
     features : array of shape (n, d), optional
-        The samples in their own units, NaN where a value is missing. Text columns come as one column of zeros and ones
-        for each of their values.
+        The samples in their own units, NaN for missing values. Text columns are one-hot encoded.
     feature_names : sequence of str
-        Names of the d features; ``column=value`` for the zeros and ones of text columns.
+        Names of the d features; ``column=value`` for one-hot columns.
     shares : collection of str
-        The names among them that are zeros and ones.
+        The names of features that are zeros and ones.
     dates : collection of str
-        The names among them that are points in time, in years.
+        The names of features that are times, in years.
     images : array of shape (n, H, W) or (n, H, W, 3), uint8, optional
-        The samples as pictures.
+        The samples as images.
     row_names : sequence of str, optional
-        A name for each sample, which may be a text; its number is used otherwise.
+        A name for each sample, which may be a text; row numbers are used otherwise.
     classes : array of str of shape (n,), optional
-        Known classes, at most 1,000 different ones; ``""`` where the class of a sample is not known. They were not used
+        Known classes, at most 1,000 different ones; ``""`` if the class of a sample is not known. They were not used
         for training.
     places : Places, optional
-        Where samples lie among the centres of clusters; without it the probabilities say which are typical.
+        Positions of samples among the centres of clusters; without it typical samples are found by probability.
     scores : array of shape (n,), optional
-        How well each sample fits in: −1 is typical, −2 is twice as far from its like.
+        How well each sample fits in: −1 is typical, −2 is twice as far from similar samples.
     outliers : array of bool of shape (n,), optional
-        Which samples fit in nowhere.
+        Mask of the outliers.
     hierarchy : Hierarchy, optional
-        How clusters group into larger ones.
+        The hierarchy of clusters.
     comparison : Comparison, optional
-        The clusters beside those of another clustering, or of other samples: :func:`compare`.
+        A comparison with another clustering, or with other samples: :func:`compare`.
     structure : Structure, optional
-        How clear it is that clusters are there at all.
+        How clear it is that there are clusters at all.
     stability : float, optional
-        The mean adjusted Rand index between the best restart and the others.
+        The mean adjusted Rand index over pairs of restarts.
     agreement : array of shape (n,), optional
         The share of other trainings that would give each sample the same cluster, after ``assess``.
     totals : array of int of shape (K,), optional
-        How many samples each cluster has in all, where the n samples are drawn from more.
+        Number of samples of each cluster in all, if the n samples are drawn from more.
     cluster_names : mapping of int to str
-        Short names of clusters; those that are not given are found in the features, or the texts.
+        Short names of clusters; the others are derived from the features, or the texts.
     history : mapping
         ``objective``, ``clusters`` and ``entropy`` of each epoch.
     settings : mapping of str
-        How the model was trained, for people.
+        Settings of the training, as text.
     columns : sequence of Decision
-        What became of each column of the table, in the order of the table.
+        The decision about each column of the table, in order.
     notes : sequence of str
-        What else a reader must know: columns that were left out, an interrupted training.
+        Further notes for the reader: columns that were left out, an interrupted training.
     command : str
-        The command that repeats the run; empty where there is none.
+        The command that repeats the run; empty if there is none.
     """
 
     title: str
@@ -158,15 +157,15 @@ class Findings:
 
     @functools.cached_property
     def summary(self) -> Summary:
-        """Clusters, confidence and entropy of all samples."""
+        """Cluster, confidence and entropy of all samples."""
         return Summary.of(self.probabilities, self.places, self.given_labels)
 
     def draw_maps(self, rows: NDArray[np.intp]) -> list[Map]:
-        """The maps of some rows, the one to look at first first: given points, or neighbours; principal components."""
+        """Maps of some rows, the most useful first: given points, or neighbours; then principal components."""
         maps = [] if self.points is None else [Map("Given", np.asarray(self.points, float)[rows], self.axes)]
         if self.seen is not None:
             seen = self.seen[rows]
-            # Of two columns, and of a few rows, everything is seen as it is.
+            # With two columns, or few rows, principal components show everything.
             if not maps and seen.shape[1] > 2 and len(seen) >= FEWEST_ARRANGED:
                 with Stage(f"map of {len(seen):,} rows"):
                     maps.append(Map("Neighbours", neighbour_map(seen)))
@@ -175,7 +174,7 @@ class Findings:
 
     @functools.cached_property
     def read_features(self) -> tuple[Feature, ...]:
-        """What the features are, the columns that they stem from among it."""
+        """The features, with the columns that they come from."""
         if self.features is None:
             return ()
         given = tuple(
@@ -188,7 +187,7 @@ class Findings:
 
     @functools.cached_property
     def contrasts(self) -> Contrasts | None:
-        """How the features of clusters differ; None without features."""
+        """Contrasts of the features between clusters; None without features."""
         if self.features is None or not self.features.shape[1]:
             return None
         return compare_clusters(self.features, self.summary.labels, len(self.summary.sizes))
@@ -203,13 +202,13 @@ class Findings:
 
     @functools.cached_property
     def has_texts(self) -> bool:
-        """Whether samples are texts, which are their names: neither features nor pictures tell of them."""
+        """Whether samples are texts, which are used as names: there are neither features nor images."""
         if self.row_names is None or self.features is not None or self.images is not None:
             return False
         return are_sentences([str(name) for name in self.row_names[:1000]])
 
     def cluster_name(self, cluster: int) -> str:
-        """The short name of a cluster; "" where it has none."""
+        """The short name of a cluster; "" if it has none."""
         return self._names.get(cluster, "")
 
     @functools.cached_property
@@ -219,11 +218,11 @@ class Findings:
         return self.cluster_names or (self.name_groups(self.labels) if self.has_texts else {})
 
     def name_groups(self, labels: NDArray[np.int64]) -> dict[int, str]:
-        """Short names of groups (n,) of the samples, by their columns or their words; {} where they have neither."""
+        """Short names of groups (n,) of the samples, from their columns or their words; {} if they have neither."""
         if self.explanation is not None:
             return name_clusters(labels, np.asarray(self.features, dtype=np.float64), self.read_features)
         if self.has_texts and self.row_names is not None:
-            # Imported late, because it brings torch, which figures do not need.
+            # Imported late, because it imports torch, which figures do not need.
             from pollux.embedding.topics import name_clusters as name_topics
 
             return {topic.cluster: topic.name for topic in name_topics(labels, self.row_names)}
@@ -231,7 +230,7 @@ class Findings:
 
     @functools.cached_property
     def known_classes(self) -> Classes | None:
-        """The classes of the samples; None where not a single one is known."""
+        """The classes of the samples; None if none is known."""
         return None if self.classes is None else Classes.of(self.classes)
 
     @property
@@ -241,40 +240,40 @@ class Findings:
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """Samples of each cluster in use, (in use,); clusters that no sample prefers come last and are left out."""
+        """Number of samples of each cluster in use, (in use,); empty clusters come last and are left out."""
         return self.summary.sizes
 
     @property
     def all_sizes(self) -> NDArray[np.int64]:
-        """The sizes of these clusters among all samples, of which those here may be drawn."""
+        """The sizes of these clusters among all samples, of which those here may be a part."""
         return self.sizes if self.totals is None else self.totals[: len(self.sizes)]
 
     @property
     def n_samples(self) -> int:
-        """How many samples there are, of which those here may be drawn."""
+        """The number of all samples, of which those here may be a part."""
         return len(self.labels) if self.totals is None else int(self.totals.sum())
 
     def row_name(self, row: int) -> str:
-        """A sample's name, or its number from 0."""
+        """A sample's name, or its row number from 0."""
         return f"Sample {row}" if self.row_names is None else str(self.row_names[row])
 
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """Where n samples lie among the centres of K clusters, in the features of the geometry.
+    """Positions of n samples among the centres of K clusters, in the features of the geometry.
 
     Parameters
     ----------
     own : array of shape (n,)
-        The squared distance to the centre of the own cluster; NaN where it was not worked out.
+        The squared distance to the centre of its own cluster; NaN if it was not computed.
     margin : array of shape (n,)
-        How far a sample is from the nearest boundary, on the way from there (0) to its centre (1); negative beyond it.
+        Relative position between the nearest boundary (0) and the centre (1); negative beyond the boundary.
     other : array of int of shape (n,)
         The cluster beyond that boundary.
     between : array of shape (K, K)
         Distances between centres: maximum mean discrepancies.
     space : str
-        What the features are.
+        Description of the features.
     """
 
     own: Array
@@ -285,9 +284,9 @@ class Places:
 
     @staticmethod
     def of(features: Array, labels: NDArray[np.int64], rows: NDArray[np.intp], n: int, space: str) -> Places:
-        """Of features (m, r) of some rows, with their labels, among n samples."""
+        """Compute places from features (m, r) of some rows, with their labels, among n samples."""
         K = int(labels.max()) + 1
-        # Squares of numbers far from zero would leave no digits for the distances.
+        # Centred, because squares of numbers far from zero would lose the digits of distances.
         features = features - features.mean(0)
         counts = np.bincount(labels, minlength=K)
         sums = np.zeros((K, features.shape[1]))
@@ -311,10 +310,10 @@ class Places:
 
 @dataclass(frozen=True, eq=False)
 class Summary:
-    """Cluster, next cluster and their probabilities, entropy in nats: (n,) each.
+    """Most likely and second cluster with their probabilities, and entropy in nats: (n,) each.
 
     ``sizes`` are those of clusters up to the last in use, ``clusters`` the numbers of those in use, and
-    ``highest_entropy`` is log K, that of a guess.
+    ``highest_entropy`` is log K, that of uniform probabilities.
     """
 
     n_allowed: int
@@ -330,7 +329,7 @@ class Summary:
 
     @staticmethod
     def of(probabilities: Array, places: Places | None = None, labels: NDArray[np.int64] | None = None) -> Summary:
-        """Read probabilities (n, K) once, some rows at a time; labels are the likeliest clusters if none are given."""
+        """Summarise probabilities (n, K) in parts of rows; labels are the most likely clusters by default."""
         n, n_allowed = probabilities.shape
         labels = np.asarray(probabilities.argmax(1) if labels is None else labels, dtype=np.int64)
         counts = np.bincount(labels, minlength=n_allowed)
@@ -348,7 +347,7 @@ class Summary:
                 following[part] = rows.argmax(1)
             following_probability[part] = np.maximum(rows[every, following[part]], 0.0)
         if places is not None:
-            # Where probabilities do not say which cluster is next.
+            # Where probabilities do not determine the second cluster, the nearest boundary does.
             unsaid = (following_probability < 1e-6) & np.isfinite(places.margin)
             following[unsaid] = places.other[unsaid]
         return Summary(
@@ -369,21 +368,21 @@ class Summary:
         return np.flatnonzero(self.labels == cluster)
 
     def most_typical(self, cluster: int, most: int = SHOWN) -> NDArray[np.intp]:
-        """Rows nearest to the centre, best first; of a small cluster half, if the others are uncertain.
+        """Rows nearest to the centre, best first; half of a small cluster, if the others are uncertain.
 
-        Without places they are those of the highest probability, which may be the same for nearly all.
+        Without places they are those of the highest probability, which may be equal for nearly all.
         """
         members = self.members(cluster)
         certain = int((self.confidence[members] >= CERTAIN).sum())
         most = min(most, max(certain, -(-len(members) // 2)))
-        # NaN, of what was not placed, comes last.
+        # NaN, for rows without a place, is sorted last.
         order = -self.confidence[members] if self.places is None else self.places.own[members]
         return members[np.argsort(order, kind="stable")[:most]]
 
     def least_certain(self, rows: NDArray[np.intp], most: int | None = SHOWN) -> NDArray[np.intp]:
-        """Those of the rows whose next cluster is nearest in probability, worst first; then certain ones at a boundary.
+        """Those of the rows with the smallest margin in probability, worst first; then certain ones near a boundary.
 
-        Without places these are left out.
+        Without places the latter are left out.
         """
         certain = self.confidence[rows] >= CERTAIN
         unsure, sure = rows[~certain], rows[certain]
@@ -404,9 +403,9 @@ class Summary:
 
 @dataclass(frozen=True, eq=False)
 class Classes:
-    """Names of the known classes, whole numbers in their own order, and the class (n,) of each sample.
+    """Names of the known classes, integers in numeric order, and the class (n,) of each sample.
 
-    The code of a class that is not known is ``len(names)``, one beyond the last of them.
+    The code of an unknown class is ``len(names)``, one beyond the last of them.
     """
 
     names: list[str]
@@ -415,7 +414,7 @@ class Classes:
 
     @staticmethod
     def of(classes: NDArray[np.str_]) -> Classes | None:
-        """The classes of text (n,), "" where a class is not known; None where not a single one is."""
+        """The classes from text (n,), "" for an unknown class; None if all are unknown."""
         given = np.asarray(classes).astype(str).tolist()
         names = sorted(set(given) - {""})
         if not names:

@@ -1,4 +1,4 @@
-"""What the script of the page draws: which samples, where they lie, and what is told of each."""
+"""Data for the script of the page: which samples are drawn, where, and what is shown of each."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from pollux.trees.contrasts import Contrasts
 from pollux.trees.words import counts_years
 
 MOST_ON_MAP = 50_000
-# Of the names of samples, which may be texts: one of them, and all together.
+# Maximum length of a sample's name, which may be a text; and of all names together.
 LONGEST_NAME, MOST_CHARACTERS = 300, 3_000_000
 VALUES = 5
 FULL = 65_535
 CELLS = 24
-# How far down its list of telling features a sample is searched for shares that it has.
+# How many of its most distinctive features are searched for shares that a sample has.
 DEEP, NOTHING = 250, 255
 
 
 def choose_rows(findings: Findings, most: int = MOST_ON_MAP) -> NDArray[np.intp]:
-    """The rows to draw, in the order in which they are drawn: random, so that no cluster lies on top.
+    """The rows to draw, in drawing order: random, so that no cluster covers the others.
 
-    Of more than ``most`` samples each cluster keeps its share, but at least 100 samples, or all it has.
+    If there are more than ``most`` samples, each cluster keeps its share, but at least 100 samples, or all it has.
     """
     summary, generator = findings.summary, np.random.default_rng(0)
     drawn = np.arange(len(summary.labels))
@@ -58,7 +58,7 @@ def encode_samples(
     contrasts: Contrasts | None,
     groups: NDArray[np.int64] | None = None,
 ) -> dict[str, Any]:
-    """All that the maps draw, and that they show of a sample under the pointer; groups (K,) are those of clusters."""
+    """All data of the maps, and of the tooltip of a sample; groups (K,) are those of clusters."""
     summary, classes = findings.summary, findings.known_classes
     labels, entropy = summary.labels[rows], summary.entropy[rows] / (summary.highest_entropy or 1.0)
     data: dict[str, Any] = {
@@ -79,17 +79,17 @@ def encode_samples(
     if findings.outliers is not None and findings.outliers.any():
         data["outlier"] = pack(findings.outliers[rows], "<u1")
     if contrasts is not None:
-        data |= _telling_values(findings, rows, contrasts)
+        data |= _distinctive_values(findings, rows, contrasts)
     return data
 
 
 def encode_map(drawn: Map, labels: Sequence[NDArray[np.int64]]) -> dict[str, Any]:
-    """Where samples lie on a map, in units of its first view, from 0 to 1: outliers cost the others no digits.
+    """Positions of samples on a map, in units of its first view, from 0 to 1, so that outliers do not cost precision.
 
-    The first of the labels are clusters, the second groups of them.
+    The first of the labels are clusters, the second are groups of clusters.
     """
     low, span = first_view(drawn.points)
-    # Beyond this numbers of four bytes come to an end, and so does every screen.
+    # Within the range of float32, and far beyond any screen.
     places = ((drawn.points - low) / span).clip(-1e30, 1e30)
     return {
         "axes": drawn.axes and list(map(plain, drawn.axes)),
@@ -98,8 +98,8 @@ def encode_map(drawn: Map, labels: Sequence[NDArray[np.int64]]) -> dict[str, Any
         "extent": [[float(own.min(initial=0.0)), float(own.max(initial=1.0))] for own in places.T],
         "x": pack(places[:, 0], "<f4"),
         "y": pack(places[:, 1], "<f4"),
-        # Without axes clusters are islands of one density: their middle is their heart.
-        # Groups of clusters are named in their middle.
+        # Without axes clusters are islands of uniform density: the number is placed at their middle.
+        # Groups of clusters are named at their middle.
         "places": [
             _label_places(places, own, sigma)
             for own, sigma in zip(labels, (2.0 if drawn.axes else 5.0, CELLS / 2), strict=False)
@@ -108,10 +108,10 @@ def encode_map(drawn: Map, labels: Sequence[NDArray[np.int64]]) -> dict[str, Any
 
 
 def first_view(points: Array) -> tuple[Array, Array]:
-    """The lower corner and the extent of what the map shows first, of points (n, 2).
+    """The lower corner and the extent of the first view of a map of points (n, 2).
 
-    It is all of them, unless few of them take most of the room: then it is the bulk and a little around it. An extent
-    of 0 becomes 1.
+    It shows all of them, unless few take up most of the space: then it shows the bulk with a margin. An extent of 0
+    becomes 1.
     """
     if not len(points):
         return np.zeros(2), np.ones(2)
@@ -130,12 +130,12 @@ def _label_places(places: Array, labels: NDArray[np.int64], sigma: float) -> lis
         own = places[labels == cluster]
         seen = own[((own >= 0) & (own <= 1)).all(1)]
         own = seen if 10 * len(seen) >= len(own) else own
-        # In cells of its own size: those of a wide map would hold a small cluster, or all but the outliers, in one.
+        # Cells scale with the cluster: those of a wide map could hold a small cluster in a single one.
         low, high = np.quantile(own, (TAIL, 1 - TAIL), axis=0)
         size = np.where(high > low, high - low, 1.0) / CELLS
         cells = np.floor((own - low) / size).clip(0, CELLS - 1).astype(np.int64)
         table = np.bincount(cells[:, 0] * CELLS + cells[:, 1], minlength=CELLS**2).reshape(CELLS, CELLS)
-        # Wide enough to find the heart of a scattered cluster rather than a chance pair in it.
+        # Smoothed enough to find the centre of a scattered cluster rather than a chance pair in it.
         smooth = gaussian_filter(table.astype(np.float64), sigma=sigma, mode="constant")
         heart = low + (np.array(np.unravel_index(smooth.argmax(), smooth.shape)) + 0.5) * size
         near = own[(((own - heart) / size) ** 2).sum(1).argsort(kind="stable")[: max(1, len(own) // 10)]]
@@ -143,15 +143,15 @@ def _label_places(places: Array, labels: NDArray[np.int64], sigma: float) -> lis
     return found
 
 
-def _telling_values(findings: Findings, rows: NDArray[np.intp], contrasts: Contrasts) -> dict[str, Any]:
-    """For each cluster its most telling features; for each sample which of them are shown, and their values.
+def _distinctive_values(findings: Findings, rows: NDArray[np.intp], contrasts: Contrasts) -> dict[str, Any]:
+    """The most distinctive features of each cluster; for each sample which of them are shown, and their values.
 
-    Of the shares only those are shown that a sample has.
+    Of the shares only those that a sample has are shown.
     """
     summary, features, read = findings.summary, np.asarray(findings.features), findings.read_features
     is_share = np.array([bool(feature.value) for feature in read])
     width = min(VALUES, features.shape[1])
-    telling = {cluster: _most_telling(contrasts, cluster, is_share, width) for cluster in summary.clusters}
+    telling = {cluster: _most_distinctive(contrasts, cluster, is_share, width) for cluster in summary.clusters}
     which = np.full((len(rows), width), NOTHING, dtype=np.uint8)
     values = np.full((len(rows), width), np.nan, dtype=np.float32)
     labels = summary.labels[rows]
@@ -178,12 +178,12 @@ def _telling_values(findings: Findings, rows: NDArray[np.intp], contrasts: Contr
             if read[feature].is_date or counts_years(read[feature])
         },
     }
-    # Without shares the features of a sample are the first ones of its cluster.
+    # Without shares, each sample shows the first features of its cluster.
     return data | ({"which": pack(which, "<u1")} if is_share.any() else {})
 
 
-def _most_telling(contrasts: Contrasts, cluster: int, is_share: NDArray[np.bool_], width: int) -> list[int]:
-    """Features, the most telling first: ``width`` that are not shares, and enough shares to find those a sample has."""
+def _most_distinctive(contrasts: Contrasts, cluster: int, is_share: NDArray[np.bool_], width: int) -> list[int]:
+    """Features, the most distinctive first: ``width`` that are not shares, and enough shares to search."""
     d = len(is_share)
     ranked = contrasts.ranked(cluster, d)
     ranked += np.setdiff1d(np.arange(d), ranked).tolist()
@@ -193,7 +193,7 @@ def _most_telling(contrasts: Contrasts, cluster: int, is_share: NDArray[np.bool_
 
 
 def pack(values: NDArray[Any], kind: str) -> str:
-    """Numbers as little-endian bytes of a kind such as '<u2', in base64."""
+    """Encode numbers as little-endian bytes of a kind such as '<u2', in base64."""
     with np.errstate(over="ignore"):
         written = np.ascontiguousarray(values).astype(kind)
     return base64.b64encode(written.tobytes()).decode("ascii")

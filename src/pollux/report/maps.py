@@ -1,4 +1,4 @@
-"""Maps of samples: one on which neighbours stay neighbours, a t-SNE in plain arrays; and principal components."""
+"""Maps of samples: a t-SNE, which keeps neighbours together, in plain NumPy; and principal components."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from scipy.sparse import csr_array
 from sklearn.decomposition import PCA
 
 MOST_ROWS = 20_000
-"""Rows that are arranged; further ones are placed among them."""
+"""Maximum number of rows of the t-SNE; further ones are placed among them."""
 _COMPONENTS = 50
-# Equal weights of 15 neighbours give the map that a perplexity of 30 gives, with a sixth of its edges.
+# Equal weights of 15 neighbours give a map like that of a perplexity of 30, with a sixth of its edges.
 _NEIGHBOURS = 15
 _PLACED_BY = 5
-# Steps with attraction enlarged, so that clusters find each other, and steps without.
+# Iterations with early exaggeration, iterations without, and the factor of the exaggeration.
 _EARLY, _LATE, _EXAGGERATION = 100, 150, 12.0
-# The kernel 1 / (1 + d²) is smooth on the scale of 1: quadratic interpolation on so fine a grid follows it.
+# Spacing of the grid: the kernel 1 / (1 + d²) is smooth on the scale of 1, so quadratic interpolation is accurate.
 _SPACING = 0.5
 _LONGEST_STEP = 5.0
 _MOST_ELEMENTS = 20_000_000
@@ -29,7 +29,7 @@ Points = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Map:
-    """Where samples lie, (n, 2), and what the axes are; None where only who lies near whom means something."""
+    """Positions of samples, (n, 2), and names of the axes; None if only neighbourhoods are meaningful."""
 
     name: str
     points: NDArray[np.floating[Any]]
@@ -39,45 +39,45 @@ class Map:
 def neighbour_map(X: NDArray[Any]) -> Points:
     """A t-SNE of X (n, d): points (n, 2) whose neighbours are those of the rows.
 
-    Only who lies near whom means something: neither distances between clusters nor the directions do. At most 20,000
-    rows are arranged, in their first 50 principal components, and the others placed among them. The same rows give the
-    same map.
+    Only neighbourhoods are meaningful: neither distances between clusters nor directions are. At most 20,000 rows are
+    arranged, in their first 50 principal components, and the others placed among them. The same rows give the same
+    map.
     """
-    # Imported late, because it brings torch, which figures do not need.
+    # Imported late, because it imports torch, which figures do not need.
     from pollux.geometry.neighbours import nearest
 
     X = np.nan_to_num(np.asarray(X))
-    # Of a size whose squares can be added up.
+    # Scaled, so that squares do not overflow.
     X = (X / (np.abs(X).max(initial=0) or 1)).astype(np.float32)
     if not X.shape[1]:
         return np.zeros((len(X), 2))
     n, generator = len(X), np.random.default_rng(0)
     rows = np.arange(n) if n <= MOST_ROWS else np.sort(generator.choice(n, MOST_ROWS, replace=False))
     count = min(_COMPONENTS, len(rows), X.shape[1])
-    # Of rows that are all the same, components explain nothing of nothing.
+    # If all rows are equal, explained variance ratios are 0 / 0.
     with np.errstate(invalid="ignore", divide="ignore"):
         X = PCA(count, random_state=0).fit(X[rows]).transform(X) if count else X
     start = np.zeros((len(rows), 2))
     start[:, : min(count, 2)] = X[rows, :2]
-    # Small, so that forces decide and not where it started; rows that are equal can part.
+    # Small, so that forces decide rather than the initialisation; noise separates equal rows.
     start /= start[:, 0].std() or 1.0
     start = 1e-4 * (start + generator.normal(scale=0.01, size=start.shape))
     points = np.empty((n, 2))
     points[rows] = _arrange(nearest(X[rows], _NEIGHBOURS).numbers, start)
     others = np.setdiff1d(np.arange(n), rows)
-    # Distances but for the length of each sample, which its neighbours have in common.
+    # Squared distances up to a constant for each sample, which does not change its neighbours.
     lengths = (X[rows] ** 2).sum(1)
     for part in np.array_split(others, -(-len(others) * len(rows) // _MOST_ELEMENTS)) if len(others) else []:
         near = np.argpartition(lengths - 2 * X[part] @ X[rows].T, _PLACED_BY, axis=1)[:, :_PLACED_BY]
-        # The mean of neighbours in two clusters would lie between them.
+        # The median, because the mean of neighbours in two clusters would lie between them.
         points[part] = np.median(points[rows[near]], axis=1)
     return points
 
 
 def principal_map(X: NDArray[Any]) -> tuple[NDArray[np.float64], tuple[str, str]]:
-    """The first two principal components of X (n, d): points (n, 2), and what their axes are.
+    """The first two principal components of X (n, d): points (n, 2), and names of the axes.
 
-    The components are those of at most 20,000 samples. Of a single feature, the second coordinate is zero.
+    They are computed from at most 20,000 samples. With a single feature, the second coordinate is zero.
     """
     X = np.asarray(X)
     count = min(2, *X.shape)
@@ -93,9 +93,9 @@ def principal_map(X: NDArray[Any]) -> tuple[NDArray[np.float64], tuple[str, str]
 
 
 def _arrange(neighbours: NDArray[np.int64], y: Points) -> Points:
-    """The t-SNE of a graph of neighbours (n, k) from y (n, 2), the widest direction first.
+    """The t-SNE of a neighbour graph (n, k), initialised at y (n, 2), with the widest direction first.
 
-    Repulsion is that of all pairs: a convolution of the points with the kernel, on a grid, by its Fourier transform.
+    The repulsion of all pairs is a convolution of the points with the kernel on a grid, computed by Fourier transform.
     """
     n, k = neighbours.shape
     directed = csr_array((np.ones(n * k), neighbours.ravel(), k * np.arange(n + 1)), shape=(n, n))
@@ -117,26 +117,26 @@ def _arrange(neighbours: NDArray[np.int64], y: Points) -> Points:
             kernels = {side: (fft.rfft2(kernel), fft.rfft2(kernel**2))}
         spread = _interpolate((y - corner) / _SPACING, side)
         charges = spread.T @ np.column_stack([np.ones(n), y])
-        # Twice as wide, so that what leaves on one side does not come back on the other.
+        # Padded to twice the width, because the Fourier transform is periodic.
         wide = (2 * side, 2 * side)
         waves = fft.rfft2(charges.T.reshape(3, side, side).astype(np.float32), s=wide)
         kernel, squares = kernels[side]
         sums = fft.irfft2(np.concatenate([waves * squares, waves[:1] * kernel]), s=wide)[:, :side, :side]
         ones, x_and_y, total = np.split(spread @ sums.reshape(4, -1).T, [1, 3], axis=1)
-        # All pairs, without those of a point and itself.
+        # All pairs, without those of a point with itself.
         repulsion = (ones * y - x_and_y) / max(float(total.sum()) - n, 1e-12)
 
         gradient = 4 * (attraction - repulsion)
         gains = np.maximum(np.where(gradient * step < 0, gains + 0.2, 0.8 * gains), 0.01)
         step = momentum * step - n / exaggeration * gains * gradient
-        # A point with very many neighbours would be thrown out of the map by all of them.
+        # Limit the step: a point with very many neighbours would be thrown out of the map.
         step *= np.minimum(1, _LONGEST_STEP / np.maximum(np.linalg.norm(step, axis=1, keepdims=True), 1e-300))
         y = y + step - (y + step).mean(0)
     return np.asarray(y @ np.linalg.svd(y, full_matrices=False)[2].T)
 
 
 def _interpolate(places: Points, side: int) -> csr_array:
-    """The weights (n, side²) by which values of points (n, 2) are shared by the nine nodes of a grid around each."""
+    """Interpolation weights (n, side²) of points (n, 2) for the nine grid nodes around each."""
     middle = np.rint(places)
     off = (places - middle)[:, :, None]
     weight = np.concatenate([off * (off - 1) / 2, 1 - off**2, off * (off + 1) / 2], axis=2)

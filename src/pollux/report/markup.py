@@ -1,4 +1,4 @@
-"""How values are written for people, and templates into pages."""
+"""Formatting of values as text, and rendering of templates."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 
 from pollux import __version__
 
-# Control characters have no place in HTML; a lone half of a surrogate pair cannot be written as UTF-8.
+# Control characters are not allowed in HTML; lone surrogates cannot be encoded as UTF-8.
 UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 IN_A_SCRIPT = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
 
 
 @functools.cache
 def environment(package: str = "pollux.report") -> Environment:
-    """The environment of the templates in ``package/templates``: whatever they print is escaped."""
+    """The environment of the templates in ``package/templates``, with autoescape."""
     made = Environment(
         loader=PackageLoader(package, "templates"),
         autoescape=True,
@@ -39,34 +39,34 @@ def environment(package: str = "pollux.report") -> Environment:
 
 
 def render(name: str, content: dict[str, Any], package: str = "pollux.report") -> str:
-    """A template of a package with its content filled in, free of characters that cannot be written."""
+    """Render a template of a package with its content, without characters that cannot be encoded."""
     return plain(environment(package).get_template(name).render(content))
 
 
 def asset(*names: str) -> Markup:
-    """Style sheets or scripts of the package, one after the other; they are part of the page as they stand."""
+    """Style sheets or scripts of the package, concatenated, for inclusion in the page without escaping."""
     folder = files("pollux.report") / "assets"
     return Markup("".join((folder / name).read_text(encoding="utf-8") for name in names))
 
 
 def digest(text: str) -> str:
-    """'sha256-…': by which a content security policy knows a script or a style sheet."""
+    """'sha256-…': the hash of a script or a style sheet for a content security policy."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
 def plain(value: object) -> str:
-    """Text that can be written, not yet escaped."""
+    """Text without characters that cannot be encoded, not yet escaped."""
     return UNWRITABLE.sub("\ufffd", str(value))
 
 
 def shortened(value: object, most: int) -> str:
-    """At most ``most`` characters, the last of them an ellipsis where something was cut off."""
+    """At most ``most`` characters, ending in an ellipsis if the text was cut."""
     whole = plain(value)
     return whole if len(whole) <= most else whole[: most - 1].rstrip() + "…"
 
 
 def script_data(value: object) -> Markup:
-    """JSON that cannot end the script element it stands in."""
+    """JSON that is safe inside a script element."""
     written = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return Markup(written.translate(IN_A_SCRIPT))
 
@@ -87,7 +87,7 @@ def decimal(value: float, form: str = ".3f") -> str:
 
 
 def coordinate(value: float) -> str:
-    """A length in a drawing, to a tenth; 0 where it is not known."""
+    """A length in a drawing, to a tenth; 0 if it is not finite."""
     return "0" if math.isnan(value) else f"{value:.1f}".removesuffix(".0")
 
 

@@ -1,4 +1,4 @@
-"""A clustering in a notebook: what it shows of itself, and its page, ``show``."""
+"""A clustering in a notebook: its HTML summary, and its page, ``show``."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ def show(
     Parameters
     ----------
     clustering : GeminiClustering, Pipeline or Findings
-        A fitted one, or what :func:`describe` says of it.
+        A fitted clustering, or the result of :func:`describe`.
     X : whatever ``fit`` takes
         The samples, unless the clustering is described already.
     height : int
-        Pixels that the page has in a notebook.
+        Height of the page in a notebook, in pixels.
     **options
         Further arguments of :func:`describe`, such as ``title``.
 
     Returns
     -------
     Path or None
-        The file that the browser was given; None in a notebook.
+        The file that was opened in the browser; None in a notebook.
     """
     findings = clustering if isinstance(clustering, Findings) else describe(clustering, X, **options)
     page = render_page(findings)
@@ -57,11 +57,11 @@ def show(
     else:
         shell = get_ipython()
     if getattr(shell, "kernel", None) is not None:
-        # As an origin of its own: the page reads nothing of the notebook, nor the notebook of it.
+        # Sandboxed with its own origin: page and notebook cannot read each other.
         frame = f'<iframe sandbox="allow-scripts allow-downloads" width="100%" height="{int(height)}" '
         display(HTML(f'{frame}style="border:0" srcdoc="{html.escape(page)}"></iframe>'))
         return None
-    # It stays: the browser reads it when it likes to.
+    # The file is kept, because the browser may read it later.
     with tempfile.NamedTemporaryFile("w", suffix=".html", prefix="pollux-", delete=False, encoding="utf-8") as file:
         file.write(page)
     webbrowser.open(Path(file.name).as_uri())
@@ -69,7 +69,7 @@ def show(
 
 
 def summarise(clustering: GeminiClustering) -> str:
-    """The clusters of a fit as a small table of HTML: sizes, names where there are any, and how sure it is."""
+    """The clusters of a fit as a small HTML table: sizes, names if there are any, and confidence."""
     fitted, names = clustering.fitted_, named_clusters(clustering)
     facts = [f"{fitted.recipe} recipe" if fitted.recipe else ""]
     facts.append(f"structure: {fitted.known_structure.grade}" if fitted.known_structure is not None else "")
@@ -77,7 +77,7 @@ def summarise(clustering: GeminiClustering) -> str:
     facts.append("training was stopped: it diverged" if fitted.diverged else "")
     rows: list[dict[str, str]] = []
     found, more = counted(fitted.n_clusters, "cluster"), 0
-    # Those of streamed samples would have to be predicted.
+    # Labels of streamed samples would have to be predicted.
     if fitted.given_labels is not None:
         labels = fitted.given_labels[fitted.given_labels >= 0]
         sizes = np.bincount(labels)

@@ -1,4 +1,4 @@
-"""The first screen of the page: what was found, in words and in a few numbers."""
+"""The first screen of the page: the result in words and in a few numbers."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from pollux.trees.words import percent
 if TYPE_CHECKING:
     from pollux.inspection.structure import Structure
 
-# A sample is doubtful where its own cluster has less than this probability.
+# A sample is doubtful if the probability of its cluster is lower than this.
 DOUBT = 0.6
 
 
 def write_lead(findings: Findings) -> str:
-    """What was found, in one sentence or two."""
+    """The result in one sentence or two."""
     summary = findings.summary
     n, sizes = findings.n_samples, findings.all_sizes if findings.totals is None else findings.totals
     clusters = np.flatnonzero(sizes).tolist()
@@ -31,17 +31,17 @@ def write_lead(findings: Findings) -> str:
     if used < 2:
         return words
 
-    def told(cluster: int) -> str:
+    def describe(cluster: int) -> str:
         name = findings.cluster_name(cluster)
         called = f"“{shortened(name, 80)}”" if name else f"cluster {cluster}"
         return f"{share_in_words(sizes[cluster] / n)}, is {called}"
 
-    smallest = f"; the smallest, {told(clusters[-1])}" if used > 2 else ""
-    return f"{words} The largest, {told(clusters[0])}{smallest}."
+    smallest = f"; the smallest, {describe(clusters[-1])}" if used > 2 else ""
+    return f"{words} The largest, {describe(clusters[0])}{smallest}."
 
 
 def answer_questions(findings: Findings) -> list[tuple[str, str]]:
-    """What a reader asks next, and the answer in words."""
+    """Common questions of a reader, with answers in words."""
     summary = findings.summary
     if len(summary.clusters) < 2:
         return []
@@ -49,25 +49,25 @@ def answer_questions(findings: Findings) -> list[tuple[str, str]]:
     sure = share_in_words(float((summary.confidence >= DOUBT).mean()))
     of_shown = "" if findings.totals is None else " of those shown"
     doubt = f"; {counted(n_doubtful, 'sample')}{of_shown} could as well be elsewhere" if n_doubtful else ""
-    told = f"The model is sure of {sure} of the samples{doubt}. That does not tell whether its clusters are right."
+    text = f"The model is sure of {sure} of the samples{doubt}. That does not tell whether its clusters are right."
     if findings.structure is not None and findings.structure.grade == "none":
-        told = f"{sure.capitalize()} of the samples lie well inside one part{doubt}. That makes the division no truer."
+        text = f"{sure.capitalize()} of the samples lie well inside one part{doubt}. That makes the division no truer."
     if findings.agreement is not None:
         changing = int((findings.agreement < 0.5).sum())
         doubt = f"; on {counted(changing, 'sample')}{of_shown} most of them do not" if changing else ""
         share = percent(float(findings.agreement.mean()))
-        told = f"Other trainings, on parts of the data, agree on {share} of the samples{doubt}."
+        text = f"Other trainings, on parts of the data, agree on {share} of the samples{doubt}."
     if findings.stability is not None and findings.stability < AGREED:
-        told = f"Restarts disagree (adjusted Rand index {findings.stability:.2f}): another seed may find others. {told}"
-    answers = [("How sure", told)]
+        text = f"Restarts disagree (adjusted Rand index {findings.stability:.2f}): another seed may find others. {text}"
+    answers = [("How sure", text)]
     if findings.structure is not None:
         answers.insert(0, ("Are they real?", say_evidence(findings.structure)))
     if findings.outliers is not None:
         count = int(findings.outliers.sum())
         ringed = "fits in nowhere: it is ringed" if count == 1 else "fit in nowhere: they are ringed"
-        told = f"{counted(count, 'sample')}{of_shown} {ringed} on the map."
-        told = told if count else "No sample lies far from all others."
-        answers.append(("Outliers", told))
+        text = f"{counted(count, 'sample')}{of_shown} {ringed} on the map."
+        text = text if count else "No sample lies far from all others."
+        answers.append(("Outliers", text))
     if findings.explanation is not None:
         leading = [name for name, share in findings.explanation.importances.items() if share >= 0.1][:3]
         if leading:
@@ -76,7 +76,7 @@ def answer_questions(findings: Findings) -> list[tuple[str, str]]:
 
 
 def say_evidence(structure: Structure) -> str:
-    """Whether the groups are there, and how that is known."""
+    """A sentence on whether the groups are there, with the evidence."""
     if structure.others is not None:
         by = f"by the values of “{shortened(structure.category, 40)}”"
         if structure.others.grade == "likely":
@@ -93,7 +93,7 @@ def say_evidence(structure: Structure) -> str:
 
 
 def list_metrics(findings: Findings, scores: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    """The numbers a reader looks for first: name, value, note."""
+    """The most important numbers: name, value, note."""
     summary, classes, n = findings.summary, findings.known_classes, findings.n_samples
     first, last, sizes = summary.clusters[0], summary.clusters[-1], findings.all_sizes
     limit = f"of at most {integer(summary.n_allowed)}" if summary.n_allowed > len(summary.clusters) else ""

@@ -1,6 +1,6 @@
-"""A clustering as one HTML file that needs nothing else: ``write_page`` and ``render_page``.
+"""A clustering as one self-contained HTML file: ``write_page`` and ``render_page``.
 
-``page_content`` gathers all that the page shows, as text for people; the template lays it out.
+``page_content`` collects all that the page shows, as text; the template lays it out.
 """
 
 from __future__ import annotations
@@ -46,28 +46,28 @@ SCORES = {
 
 
 def write_page(findings: Findings, path: str | os.PathLike[str]) -> None:
-    """Write what was found as one HTML file.
+    """Write findings as one HTML file.
 
     Parameters
     ----------
     findings : Findings
-        What the page shows.
+        The contents of the page.
     path : path
-        The file to write. It is replaced as a whole once the new one is complete.
+        The file to write. It is replaced atomically.
     """
     write_text(Path(path), render_page(findings))
 
 
 def render_page(findings: Findings) -> str:
-    """What was found, as one HTML page.
+    """Render findings as one HTML page.
 
-    It asks for nothing outside itself, and forbids the browser to. Tables, scores and drawings are read without
-    JavaScript; the map, picking and reading values need it.
+    It requests nothing from outside, and its content security policy forbids it. Tables, scores and drawings work
+    without JavaScript; the map, picking and reading values need it.
 
     Parameters
     ----------
     findings : Findings
-        What the page shows.
+        The contents of the page.
 
     Returns
     -------
@@ -78,12 +78,12 @@ def render_page(findings: Findings) -> str:
 
 
 def page_content(findings: Findings) -> dict[str, Any]:
-    """All that the page shows, as text, with the data of its script."""
+    """All contents of the page, as text, with the data of its script."""
     summary, classes = findings.summary, findings.known_classes
     n, n_used, n_allowed = len(summary.labels), len(summary.clusters), summary.n_allowed
     sizes = findings.all_sizes
     contrasts, explanation = findings.contrasts, findings.explanation
-    # Without another cluster there is nothing to compare with.
+    # With a single cluster there is nothing to compare with.
     compared = contrasts if n_used > 1 else None
     is_told = compared is not None or findings.images is not None or findings.has_texts
     rows = choose_rows(findings)

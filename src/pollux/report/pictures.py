@@ -1,4 +1,4 @@
-"""Samples that are images: means, typical and uncertain ones, and thumbnails for the map, in few large pictures."""
+"""Samples that are images: means, typical and uncertain ones, and thumbnails for the map, in a few sprite sheets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pollux.report.findings import Summary
 
 LARGEST = 64
-# Smaller images are enlarged with their pixels left sharp.
+# Smaller images are enlarged without smoothing.
 PIXELATED = 40
 MOST_THUMBNAILS = 12_000
 THUMBNAIL_BYTES = 1_150_000
@@ -32,7 +32,7 @@ class Sheet:
     layout: tuple[int, int, int, int]
 
     def position(self, tile: int) -> str:
-        """Where a tile is, as a position of the background in CSS, at any size."""
+        """The position of a tile as a CSS background position, at any size."""
         columns, rows = self.layout[:2]
         x = 100 * (tile % columns) / (columns - 1) if columns > 1 else 0
         y = 100 * (tile // columns) / (rows - 1) if rows > 1 else 0
@@ -41,7 +41,7 @@ class Sheet:
 
 @dataclass(frozen=True)
 class Gallery:
-    """Tiles of one sheet: of each cluster the mean, of a row its image. Rows that are typical, and least certain."""
+    """Tiles on one sheet: the mean of each cluster, the image of a row. With typical and least certain rows."""
 
     sheet: Sheet
     sharp: bool
@@ -52,7 +52,7 @@ class Gallery:
 
 
 def make_gallery(images: Images, summary: Summary, further: Sequence[int] = ()) -> Gallery:
-    """The images (n, H, W[, 3]) that are shown for each cluster, and further rows."""
+    """Collect the images (n, H, W[, 3]) that are shown for each cluster, and further rows."""
     sharp = max(images.shape[1:3]) <= PIXELATED
     members = {cluster: summary.members(cluster) for cluster in summary.clusters}
     typical = {cluster: summary.most_typical(cluster).tolist() for cluster in summary.clusters}
@@ -76,12 +76,12 @@ def make_gallery(images: Images, summary: Summary, further: Sequence[int] = ()) 
 
 
 def make_thumbnails(images: Images) -> Sheet:
-    """As many of the first images (n, H, W[, 3]) as fit into the bytes there are, as large as they can be."""
+    """As many of the first images (n, H, W[, 3]) as fit into the byte limit, as large as possible."""
     images = images[:MOST_THUMBNAILS]
     for side in (32, 24, 16):
         tiles = _shrink(images, side)
         height, width = tiles.shape[1:3]
-        # Blocks of a JPEG are of 8 pixels: tiles that end where blocks do leave no trace in their neighbours.
+        # Pad to multiples of 8, the block size of JPEG, so that tiles do not bleed into their neighbours.
         around = [(0, 0), (0, -height % 8), (0, -width % 8), *[(0, 0)] * (tiles.ndim - 3)]
         tiles = np.pad(tiles, around, mode="edge")
         sheet, written = _encode_sheet(tiles, "JPEG", quality=50, subsampling=0)
@@ -94,7 +94,7 @@ def make_thumbnails(images: Images) -> Sheet:
 
 
 def _shrink(images: Images, side: int) -> Images:
-    """(n, H, W[, 3]) with neither H nor W beyond the side, in their proportions."""
+    """Images (n, H, W[, 3]) shrunk so that neither H nor W exceeds the side, in proportion."""
     height, width = images.shape[1:3]
     if max(height, width) <= side:
         return images
@@ -105,7 +105,7 @@ def _shrink(images: Images, side: int) -> Images:
 
 
 def _encode_sheet(images: Images, kind: str, **options: Any) -> tuple[Sheet, int]:
-    """(n, H, W[, 3]) as a sheet of about as many columns as rows, and how many bytes it takes."""
+    """Encode images (n, H, W[, 3]) as a sheet with about as many columns as rows; returns its size in bytes too."""
     n, height, width, *depth = images.shape
     columns = math.ceil(math.sqrt(n))
     rows = math.ceil(n / columns)

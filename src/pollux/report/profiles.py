@@ -1,4 +1,4 @@
-"""Clusters one by one: their numbers, their pictures and rows, and how features are spread in each."""
+"""Sections on single clusters: their numbers, images and rows, and the distributions of their features."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pollux.trees.contrasts import Contrasts, of_sources
 from pollux.trees.words import percent, write_value
 
 FEATURES_SHOWN = 8
-# Example rows of a cluster, and the columns that are shown of them.
+# Number of example rows of a cluster, and of their columns that are shown.
 EXAMPLES, EXAMPLE_COLUMNS = 3, 6
 BINS = 24
 # At most this share of the values, at either end, may lie outside the bulk.
@@ -26,7 +26,7 @@ TAIL = 0.02
 
 
 def show_clusters(findings: Findings, contrasts: Contrasts | None, gallery: Gallery | None) -> list[dict[str, Any]]:
-    """Each cluster in use: its numbers, its pictures, and the columns in which it differs most."""
+    """The contents for each cluster in use: its numbers, its images, and the columns in which it differs most."""
     summary, features = findings.summary, findings.read_features
     _, confidence_shares = summary.shares(summary.confidence, 1.0)
     ranked = {} if contrasts is None else {k: _ranked_columns(contrasts, k, features) for k in summary.clusters}
@@ -50,7 +50,7 @@ def show_clusters(findings: Findings, contrasts: Contrasts | None, gallery: Gall
             return described | {
                 "gap": f"{decimal(100 * (inside - outside), '+.0f')} points",
                 "deviations": deviations,
-                # The share of the cluster over that of the rest.
+                # The share of the cluster above that of the rest.
                 "paths": [
                     (kind, f"M0 {top}H{length}v12H0Z")
                     for top, bar, share in bars
@@ -66,7 +66,7 @@ def show_clusters(findings: Findings, contrasts: Contrasts | None, gallery: Gall
         return described | {
             "gap": deviations,
             "deviations": "",
-            # The cluster in its colour over all samples in grey, each as shares of its own.
+            # The cluster in its colour above all samples in grey, each normalised.
             "paths": [(kind, outline(shares, 120, 36, highest)) for kind, shares in [("all", everyone), ("own", own)]],
             "ends": [
                 write_value(end, feature, histogram.high - histogram.low) for end in (histogram.low, histogram.high)
@@ -109,7 +109,7 @@ def show_clusters(findings: Findings, contrasts: Contrasts | None, gallery: Gall
 
 
 def _ranked_columns(contrasts: Contrasts, cluster: int, features: Sequence[Feature]) -> list[int]:
-    """The features that differ most, largest first, one for each column."""
+    """The features that differ most, the largest difference first, one for each column."""
     found: dict[str, int] = {}
     for at in contrasts.ranked(cluster, len(features)):
         found.setdefault(features[at].source, at)
@@ -119,7 +119,7 @@ def _ranked_columns(contrasts: Contrasts, cluster: int, features: Sequence[Featu
 
 
 def _examples(findings: Findings, cluster: int, columns: Sequence[str]) -> list[dict[str, Any]]:
-    """Rows of a cluster near its centre, and near a boundary, with what they have in some columns."""
+    """Rows of a cluster near its centre, and near a boundary, with their values in some columns."""
     summary = findings.summary
     typical = summary.most_typical(cluster, EXAMPLES)
     others = np.setdiff1d(summary.members(cluster), typical)
@@ -137,7 +137,7 @@ def _examples(findings: Findings, cluster: int, columns: Sequence[str]) -> list[
 
 
 def _texts(findings: Findings, cluster: int) -> dict[str, list[str]]:
-    """Texts of a cluster near its centre, and near a boundary, no two of them the same."""
+    """Different texts of a cluster near its centre, and near a boundary."""
     typical = findings.summary.most_typical(cluster)
     others = np.setdiff1d(findings.summary.members(cluster), typical)
     shown = {"Most typical": typical, "Near a boundary": findings.summary.least_certain(others)}
@@ -146,7 +146,7 @@ def _texts(findings: Findings, cluster: int) -> dict[str, list[str]]:
 
 
 def _value_of(findings: Findings, row: int, own: Sequence[int]) -> str:
-    """What a row has in a column, of which these are the features."""
+    """The value of a row in a column with these features, as text."""
     assert findings.features is not None
     assert findings.contrasts is not None
     for at in own:
@@ -164,7 +164,7 @@ def _strips(findings: Findings, gallery: Gallery, cluster: int, confidence: Arra
     """The mean of a cluster, its most typical and its least certain images."""
     strips = {"Mean": [(gallery.sheet.position(gallery.mean[cluster]), "Mean image")]}
     shown = {"Most typical": gallery.typical[cluster]}
-    # Of a sample that is alone in its cluster there is nothing left to show.
+    # An uncertain sample that is alone in its cluster is already shown as typical.
     if gallery.uncertain[cluster] or bool((confidence >= CERTAIN).all()):
         shown["Near a boundary"] = gallery.uncertain[cluster]
     for name, rows in shown.items():
@@ -180,7 +180,7 @@ def _strips(findings: Findings, gallery: Gallery, cluster: int, confidence: Arra
 
 @dataclass(frozen=True)
 class Histogram:
-    """Shares of each bin between two ends: of all (B,) and of each cluster (K, B)."""
+    """Shares of each bin between two ends: of all samples (B,) and of each cluster (K, B)."""
 
     low: float
     high: float
@@ -189,7 +189,7 @@ class Histogram:
 
 
 def make_histogram(values: Array, labels: NDArray[np.int64], n_clusters: int) -> Histogram:
-    """How a feature (n,) is spread, over all and in each cluster. The outermost bins hold what lies beyond them."""
+    """Histograms of a feature (n,), over all samples and in each cluster. The outermost bins include values beyond."""
     known = np.isfinite(values)
     kept, owners = np.asarray(values[known], dtype=np.float64), labels[known]
     least, most = float(kept.min()), float(kept.max())
@@ -207,7 +207,7 @@ def make_histogram(values: Array, labels: NDArray[np.int64], n_clusters: int) ->
 
 
 def find_bulk(values: NDArray[Any]) -> tuple[float, float]:
-    """The ends of values (n,), n > 0; of the bulk of them, where few take more than half of the room.
+    """Minimum and maximum of values (n,), n > 0; or of their bulk, if a few values take more than half of the range.
 
     The bulk lies within the quantiles TAIL and 1 − TAIL, or at most half their distance beyond them.
     """
@@ -215,7 +215,7 @@ def find_bulk(values: NDArray[Any]) -> tuple[float, float]:
     least, most = (float(end) for end in np.quantile(values, (TAIL, 1 - TAIL)))
     beyond = 0.5 * (most - least)
     bulk = values[(values >= least - beyond) & (values <= most + beyond)]
-    # Where nearly all values are the same there is no bulk to speak of.
+    # If nearly all values are equal, there is no bulk.
     if not len(bulk) or not 0 < np.ptp(bulk) < 0.45 * (high - low):
         return low, high
     return float(bulk.min()), float(bulk.max())

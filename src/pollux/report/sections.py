@@ -1,4 +1,4 @@
-"""What each section of the page shows, as text for people and paths of drawings."""
+"""Contents of the sections of the page, as text and paths of drawings."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from pollux.trees.explanation import Branch
 from pollux.trees.words import number, percent, write_value
 
 MOST_COMPARED = 30
-# Outliers that are listed, and how many standard deviations from its cluster make a value a reason.
+# Number of outliers listed, and standard deviations from its cluster from which on a value is a reason.
 MOST_OUTLIERS, UNUSUAL = 30, 1.0
 MOST_MOVED, MOST_MOVED_COLUMNS = 200, 10
 MOST_EPOCHS = 300
 
 
 def show_comparison(findings: Findings, found: Comparison) -> dict[str, Any]:
-    """The clusters beside their matches, what moved, and both in words."""
+    """The clusters with their matches, what moved, and a summary in words."""
     total = int(found.table.sum())
     changed = []
     rows = []
@@ -100,7 +100,7 @@ def _deviations(moved: MovedColumn) -> str:
 
 
 def show_distances(findings: Findings) -> list[dict[str, Any]]:
-    """Distances between the centres of clusters, in percent of the largest; nearest is which comes closest."""
+    """Distances between the centres of clusters, in percent of the largest, and the nearest cluster of each."""
     clusters = findings.summary.clusters
     if findings.places is None or not 2 <= len(clusters) <= MOST_COMPARED:
         return []
@@ -108,7 +108,7 @@ def show_distances(findings: Findings) -> list[dict[str, Any]]:
     longest = float(np.nanmax(apart))
     if not longest > 0:
         return []
-    # The nearest two have the darkest shade.
+    # The nearest two clusters have the darkest shade.
     least = min(0.9, float(apart[~np.eye(len(clusters), dtype=bool)].min()) / longest)
     rows = []
     for row, cluster in enumerate(clusters):
@@ -122,9 +122,9 @@ def show_distances(findings: Findings) -> list[dict[str, Any]]:
 
 
 def show_confusion(classes: Classes, summary: Summary) -> list[dict[str, Any]]:
-    """A row for each class, in the order of the clusters that hold most of them: what agrees lies on a diagonal.
+    """A row for each class, in the order of the clusters with most of them, so that agreement is on the diagonal.
 
-    The last row, whose name is None, counts the samples whose class is not known.
+    The last row, whose name is None, counts the samples of unknown class.
     """
     names = [*classes.names, *([] if classes.known.all() else [None])]
     width = len(summary.sizes)
@@ -167,7 +167,7 @@ def show_distributions(summary: Summary) -> list[dict[str, Any]]:
 def show_uncertain(findings: Findings, gallery: Gallery | None) -> dict[str, Any]:
     """The samples between two clusters, worst first, and the clusters that have none.
 
-    Of pictures these are the samples that are not shown as typical, if there are any.
+    Of images, these are the samples that are not shown as typical, if there are any.
     """
     summary, classes = findings.summary, findings.known_classes
     each: dict[int, NDArray[np.intp]] = {
@@ -204,7 +204,7 @@ def show_uncertain(findings: Findings, gallery: Gallery | None) -> dict[str, Any
 
 
 def show_tree(findings: Findings) -> dict[str, Any] | None:
-    """The tree of clusters in a drawing of 100 × 100, root to the left: its lines, its nodes, its leaves in order."""
+    """The tree of clusters as a drawing of 100 × 100, root to the left: its lines, its nodes, its leaves in order."""
     tree, used = findings.hierarchy, findings.summary.clusters
     if tree is None or len(used) < 3:
         return None
@@ -213,7 +213,7 @@ def show_tree(findings: Findings) -> dict[str, Any] | None:
     for a, b, _, _ in tree.linkage:
         below.append(below[int(a)] + below[int(b)])
     leaves, top = below[-1], float(tree.linkage[-1, 2]) or 1.0
-    # Where a line enters a node: half way along its leaves, and as far from them as its merges cost.
+    # Position of each node: the middle of its leaves, at a distance from them given by the cost of its merges.
     places = {k: (100.0, 100 * (leaves.index(k) + 0.5) / len(leaves)) for k in used}
     lines, nodes = [], []
     for merge, (a, b, height, _) in enumerate(tree.linkage):
@@ -240,7 +240,7 @@ def show_tree(findings: Findings) -> dict[str, Any] | None:
 
 
 class Groups(NamedTuple):
-    """Groups of clusters, the largest first, their names, "" where they have none, and the group (K,) of a cluster."""
+    """Groups of clusters, the largest first, their names, "" if they have none, and the group (K,) of each cluster."""
 
     clusters: list[list[int]]
     names: list[str]
@@ -248,7 +248,7 @@ class Groups(NamedTuple):
 
 
 def find_groups(findings: Findings) -> Groups | None:
-    """The groups of the most persistent layer of clusters; None without a hierarchy."""
+    """The groups of clusters in the most persistent layer of the hierarchy; None without a hierarchy."""
     tree, used = findings.hierarchy, findings.summary.clusters
     layer = next((k for k in tree.layers if 1 < k < len(used)), 0) if tree is not None else 0
     if tree is None or not layer:
@@ -260,7 +260,7 @@ def find_groups(findings: Findings) -> Groups | None:
 
 
 def show_outliers(findings: Findings, gallery: Gallery | None) -> dict[str, Any] | None:
-    """The samples that fit in nowhere, and the columns in which they are unlike their own cluster; None without any."""
+    """The outliers, and the columns in which they differ from their own cluster; None if there are none."""
     if findings.outliers is None or not findings.outliers.any():
         return None
     summary, total = findings.summary, int(findings.outliers.sum())
@@ -284,7 +284,7 @@ def show_outliers(findings: Findings, gallery: Gallery | None) -> dict[str, Any]
 
 
 def furthest_outliers(findings: Findings) -> list[int]:
-    """The rows that fit in nowhere, the worst first."""
+    """The rows of outliers, the worst first."""
     assert findings.outliers is not None
     rows = np.flatnonzero(findings.outliers)
     order = np.arange(len(rows)) if findings.scores is None else np.argsort(findings.scores[rows], kind="stable")
@@ -314,7 +314,7 @@ def _reasons(findings: Findings, row: int) -> list[str]:
 
 
 def show_rules(branches: Sequence[Branch], total: int = 0) -> list[dict[str, Any]]:
-    """The nodes of the tree, each with all below it and its share of all rows."""
+    """The nodes of the tree, each with its subtree and its share of all rows."""
     total = total or sum(branch.rows for branch in branches)
     return [
         {
@@ -329,7 +329,7 @@ def show_rules(branches: Sequence[Branch], total: int = 0) -> list[dict[str, Any
 
 
 def thin_history(history: Mapping[str, Sequence[float]]) -> dict[str, list[tuple[int, float]]]:
-    """(epoch, value) of each metric that has finite values, at most MOST_EPOCHS of them, the last among them."""
+    """(epoch, value) of each metric that has finite values, thinned to at most MOST_EPOCHS, including the last."""
     found = {}
     for name, values in history.items():
         kept = np.unique(np.linspace(0, len(values) - 1, min(len(values), MOST_EPOCHS)).round().astype(int))
@@ -342,7 +342,7 @@ def thin_history(history: Mapping[str, Sequence[float]]) -> dict[str, list[tuple
 def show_curves(
     thinned: Mapping[str, Sequence[tuple[int, float]]], history: Mapping[str, Sequence[float]]
 ) -> list[dict[str, Any]]:
-    """Each metric over the epochs: an SVG path in a drawing of 300 × 100, with its scale and its ends in words."""
+    """Each metric over the epochs: an SVG path in a drawing of 300 × 100, with its scale and its ends as text."""
     last_epoch = max((len(history[name]) for name in thinned), default=0)
     curves = []
     for name, pairs in thinned.items():
@@ -363,7 +363,7 @@ def show_curves(
                 "path": f"M0 {spots[0][1]}H300" if len(spots) == 1 else "M" + "L".join(f"{x} {y}" for x, y in spots),
                 "base": base,
                 "extent": extent,
-                # Where the highest and the lowest value stand beside the curve, from the top; of a flat one it is one.
+                # Positions of the highest and the lowest value beside the curve, from the top; a flat curve has one.
                 "levels": list(zip(["6.9", "93.1"], ends, strict=True)) if high > low else [("50.0", ends[0])],
                 "first": number(values[0]),
                 "last": number(values[-1]),

@@ -1,4 +1,4 @@
-"""How many clusters: stability of subsamples and gaps between clusters. Which columns: a path of penalties."""
+"""Selection of the number of clusters, by stability and gaps, and of columns, by a regularisation path."""
 
 from pollux.selection.features import FeaturePath, FeatureStep, select_features
 from pollux.selection.result import Candidate, Selection

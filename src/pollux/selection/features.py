@@ -1,4 +1,4 @@
-"""``select_features``: the columns that a clustering needs, by a path of penalties that leaves ever fewer of them."""
+"""``select_features``: the columns that a clustering needs, by a regularisation path on which columns are dropped."""
 
 from __future__ import annotations
 
@@ -36,38 +36,38 @@ from pollux.threads import DrawFrom, threads_for
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Samples that the path is found from; fewer where each pair of them has a number of its own.
+# Samples for the path; fewer if the geometry needs a matrix.
 _MOST_ROWS, _MOST_OF_MATRIX = 5_000, 1_000
-# The first penalty as a share of the objective, and by how much it grows.
+# The first penalty as a share of the objective, and its growth factor.
 _FIRST, _GROWTH = 2e-3, 1.25
-# At most this share of the columns leaves at a time, or one: else the penalty grows more slowly, so many times.
+# At most this share of the columns is dropped at a time, or one: else the growth is halved, up to so many times.
 _LEAVING, _HALVINGS = 0.2, 3
-# Where all would leave together, the weakest of so few is found by trial.
+# If all would be dropped together, the least important of at most so many is found by trying each.
 _TRIED, _HARDLY = 12, 0.005
-# The penalty of the start, at which weights are of about unit size.
+# The penalty while learning the initial clusters, at which weights have about unit size.
 _OF_LABELS = 1e-3
 _ITERATIONS, _TOLERANCE, _QUIET_ITERATIONS = 100, 1e-4, 3
-# By how much, in units of length² / step, the value must fall; and the longest step.
+# Sufficient decrease of the value, in units of length² / step; and the longest step.
 _FALL, _LONGEST = 1e-4, 1e4
-# By how much hidden weights of a column may exceed the norm of its direct ones (LassoNet's M).
+# Bound on hidden weights of a column, relative to the norm of its direct ones (LassoNet's M).
 _RATIO = 10.0
 
 Smooth = Callable[[Tensor], tuple[Tensor, Tensor]]
-"""From logits (n, K) to what is to become small, and its gradient (n, K)."""
+"""A function from logits (n, K) to a value to be minimised, and its gradient (n, K)."""
 
 
 @dataclass(frozen=True)
 class FeatureStep:
-    """A model of the path.
+    """A model on the path.
 
     Parameters
     ----------
     penalty : float
-        That at which the last of the other columns has left.
+        The penalty at which the last of the other columns was dropped.
     objective : float
-        Of the model on these columns alone, in the geometry of all.
+        The objective of the model on these columns alone, in the geometry of all columns.
     columns : tuple of int
-        Columns of X that are left.
+        Remaining columns of X.
     n_clusters : int
         Clusters in use.
     adjusted_rand_index : float, optional
@@ -83,18 +83,18 @@ class FeatureStep:
 
 @dataclass(frozen=True)
 class FeaturePath:
-    """Models of ever fewer columns, and the smallest that is good enough. ``print`` shows a table.
+    """Models of fewer and fewer columns, and the smallest that is good enough. ``print`` shows a table.
 
     Parameters
     ----------
     steps : tuple of FeatureStep
         From all columns to the fewest.
     chosen : FeatureStep
-        The smallest that keeps enough of the objective; or all columns that leave late, where others leave soon.
+        The smallest that keeps enough of the objective; or all columns that are dropped late, if others go soon.
     names : tuple of str
         The columns of X by name.
     keep : float
-        The share of the objective that is enough.
+        The share of the objective to keep.
     best : GeminiClustering
         The clustering, fitted to the selected columns of X.
     """
@@ -107,7 +107,7 @@ class FeaturePath:
 
     @property
     def selected(self) -> NDArray[np.int64]:
-        """The numbers of the selected columns."""
+        """The indices of the selected columns."""
         return np.array(self.chosen.columns, dtype=np.int64)
 
     @property
@@ -116,7 +116,7 @@ class FeaturePath:
         return tuple(self.names[column] for column in self.chosen.columns)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, as JSON holds it."""
+        """Plain data for JSON."""
         steps = [{**vars(step), "columns": [self.names[column] for column in step.columns]} for step in self.steps]
         return {"selected": list(self.selected_names), "keep": self.keep, "steps": steps}
 
@@ -154,7 +154,7 @@ class FeaturePath:
 
     @property
     def smallest(self) -> FeatureStep:
-        """The fewest columns that keep enough of the objective."""
+        """The step of the fewest columns that keeps enough of the objective."""
         return _smallest(self.steps, self.keep)
 
     def plot(self, path: str | Path | None = None) -> Figure:
@@ -198,31 +198,31 @@ def select_features(
     y: Any = None,
     verbose: bool = False,
 ) -> FeaturePath:
-    """The columns of X that a clustering needs: the smallest model that keeps most of the objective.
+    """Select the columns of X that a clustering needs: the smallest model that keeps most of the objective.
 
-    A penalty on the weights of each column grows until few columns are left. That of a linear model is the group lasso;
+    A penalty on the weights of each column grows until few columns are left. For a linear model it is the group lasso;
     a perceptron also gets direct weights, and hidden weights of a column must vanish with them (LassoNet). Weights are
-    of columns that are standardised. A column that has left does not come back. The objective of each set of columns is
+    those of standardised columns. A column that was dropped does not come back. The objective of each set of columns is
     that of a model which is trained further on them without a growing penalty.
 
     Parameters
     ----------
     clustering : GeminiClustering
-        The clustering, with a linear model or a perceptron. One that is fitted says where the path begins; one that is
-        not is fitted first.
+        The clustering, with a linear model or a perceptron. If it is fitted, the path begins with its clusters; else it
+        is fitted first.
     X : array or DataFrame of shape (n, d)
         The samples; of more than 5,000 so many are drawn for the path, or 1,000 where the geometry needs a matrix.
     groups : mapping or sequence of sequences, optional
-        Columns, by number or name, that are kept or leave together. The features of one column of a data frame always
-        do.
+        Columns, by number or name, that are kept or dropped together. The features of one column of a data frame always
+        are.
     min_features : int
-        The path ends where so many columns or groups are left.
+        The path ends when so many columns or groups are left.
     keep : float
-        Share of the objective of all columns that the selected ones must keep. Of columns some of which leave soon and
-        others late, all that leave late are kept.
+        Share of the objective of all columns that the selected ones must keep. If some columns are dropped soon and
+        others late, all that are dropped late are kept.
     dynamic : bool
-        Whether the geometry, too, is of the columns that are left, from one model to the next. What is compared remains
-        the objective in the geometry of all columns.
+        Whether the geometry, too, uses only the remaining columns, from one model to the next. Models are still
+        compared by the objective in the geometry of all columns.
     y : array of shape (n,), optional
         Known classes, to score the models by; they have no influence.
     verbose : bool
@@ -265,7 +265,7 @@ def find_path(
     dynamic: bool,
     y: Any,
 ) -> tuple[tuple[FeatureStep, ...], FeatureStep]:
-    """All steps and the chosen one, for validated samples (n, d) of a fitted clustering."""
+    """All steps of the path, and the chosen one, for validated samples (n, d) of a fitted clustering."""
     if isinstance(min_features, bool) or not isinstance(min_features, int | np.integer) or min_features < 1:
         raise ValueError(f"{option('min_features')} is a positive number of columns, not {min_features!r}.")
     if not 0 < keep <= 1:
@@ -294,14 +294,14 @@ def find_path(
 
 
 def _choose(steps: Sequence[FeatureStep], end: float, keep: float) -> FeatureStep:
-    """The smallest that keeps enough; but where some columns leave soon and others late, all that leave late.
+    """The smallest step that keeps enough; but if some columns are dropped soon and others late, all that are late.
 
-    ``end`` is a penalty at which the columns of the last step still stay.
+    ``end`` is a penalty at which the columns of the last step are still kept.
     """
-    # How far the penalty rises until the next column leaves.
+    # By how much the penalty rises until the next column is dropped.
     rises = [after - step.penalty for step, after in zip(steps, [*(s.penalty for s in steps[1:]), end], strict=True)]
     before = steps[int(np.argmax(rises))]
-    # Of all columns none has left.
+    # In the first step no column has been dropped.
     if before is not steps[0] and max(rises) > end / 2 and before.objective >= keep * steps[0].objective:
         return before
     return _smallest(steps, keep)
@@ -313,17 +313,17 @@ def _smallest(steps: Sequence[FeatureStep], keep: float) -> FeatureStep:
 
 
 class Unit(NamedTuple):
-    """What is kept or leaves together: columns of X, and the features that a network sees of them."""
+    """Columns of X that are kept or dropped together, and the features that a network sees of them."""
 
     columns: tuple[int, ...]
     features: tuple[int, ...]
 
 
 class _Network:
-    """Direct weights of all features and, of a perceptron, hidden layers beside them: inputs (n, p) → logits (n, K).
+    """Direct weights of all features and, for a perceptron, hidden layers beside them: inputs (n, p) → logits (n, K).
 
-    Its numbers are a list of tensors: direct weights (p, K), biases (K,), weights of the first hidden layer (p, h), and
-    those of the further layers.
+    Its parameters are a list of tensors: direct weights (p, K), biases (K,), weights of the first hidden layer (p, h),
+    and those of the further layers.
     """
 
     def __init__(self, hidden: nn.Module | None) -> None:
@@ -331,7 +331,7 @@ class _Network:
         self._names = [] if hidden is None else [name for name, _ in hidden.named_parameters()]
 
     def start(self, n_features: int, n_clusters: int) -> list[Tensor]:
-        """Direct weights of zero beside the hidden layers as they are."""
+        """Initial parameters: direct weights of zero, and the hidden layers unchanged."""
         direct = [torch.zeros(n_features, n_clusters).double(), torch.zeros(n_clusters).double()]
         if self._hidden is None:
             return direct
@@ -350,7 +350,7 @@ class _Network:
     def evaluate(
         self, tensors: Sequence[Tensor], inputs: Tensor, smooth: Smooth
     ) -> tuple[float, Callable[[], Sequence[Tensor]]]:
-        """A function of the logits, and what gives its gradient by all tensors."""
+        """A function of the logits, and a function that computes its gradient with respect to all tensors."""
         if self._hidden is None:
             value, by_logits = smooth(self(tensors, inputs))
             return float(value), lambda: [inputs.T @ by_logits, by_logits.sum(0)]
@@ -362,7 +362,7 @@ class _Network:
 
 
 class _Path:
-    """The models of ever fewer columns of samples ``values`` (n, p), which begin with the clusters ``labels`` (n,)."""
+    """The path of models on samples ``values`` (n, p), which begins with the clusters ``labels`` (n,)."""
 
     def __init__(
         self,
@@ -376,7 +376,7 @@ class _Path:
         self._spec, self._values, self._classes, self._dynamic = spec, values, classes, dynamic
         centred = values - values.mean(0)
         variance = centred.square().mean(0)
-        # Each unit counts as one standardised column does, whatever its units and the number of its features.
+        # Scale each unit to count as one standardised column, whatever its units and the number of its features.
         scales = [math.sqrt(float(variance[list(unit.features)].sum())) for unit in units]
         smallest = 1e-9 * max(scales, default=0.0)
         varying = [(unit, scale) for unit, scale in zip(units, scales, strict=True) if scale > smallest]
@@ -390,7 +390,7 @@ class _Path:
             if spec.model == "mlp" and len(spec.options["hidden"]):
                 hidden = mlp(p, K, hidden=spec.options["hidden"], activation=spec.mlp.activation)
         self._network = _Network(hidden)
-        # It first learns the clusters of the fit.
+        # The network first learns the clusters of the fit.
         one_hot = nn.functional.one_hot(labels, K).double()
 
         def cross_entropy(logits: Tensor) -> tuple[Tensor, Tensor]:
@@ -402,7 +402,7 @@ class _Path:
     def _descend(
         self, tensors: list[Tensor], smooth: Smooth, penalty: float, kept: Tensor | None = None
     ) -> tuple[list[Tensor], float]:
-        """Numbers of the network that make a function of its logits and the penalty small; only of features kept."""
+        """Minimise a function of the logits plus the penalty; returns parameters for the features ``kept`` only."""
         inputs, groups = self._inputs, self._groups()
         if kept is not None:
             inputs, groups = inputs[:, kept], torch.unique_consecutive(groups[kept], return_inverse=True)[1]
@@ -420,7 +420,7 @@ class _Path:
         objective = self._spec.objective
 
         def smooth(logits: Tensor) -> tuple[Tensor, Tensor]:
-            # An objective that draws pairs of clusters always draws the same.
+            # An objective that samples pairs of clusters always draws the same ones, so that values are comparable.
             generator = None if objective.sampled_pairs is None else torch.Generator().manual_seed(0)
             value, gradient = value_and_gradient(objective, logits, affinity, None, generator)
             return -value, -gradient
@@ -431,7 +431,7 @@ class _Path:
         return torch.repeat_interleave(torch.tensor([len(unit.features) for unit in self._units]))
 
     def run(self, min_features: int) -> tuple[list[FeatureStep], float]:
-        """All steps, until so many units are left, and a penalty at which these still stay."""
+        """All steps until ``min_features`` units are left, and a penalty at which these are still kept."""
         if min_features > len(self._units):
             raise InputError(
                 f"{option('min_features', min_features)} is more than the {len(self._units)} columns or groups of X "
@@ -455,8 +455,8 @@ class _Path:
                     factor, halvings = math.sqrt(factor), halvings + 1
                     continue
                 if is_many or (gone and self._clusters_of(tensors) < steps[0].n_clusters):
-                    # Clusters merge before the last columns leave: the penalty then tells when, but not which.
-                    weakest = self._without_weakest(len(stays) - min_features)
+                    # Clusters merge before the last columns are dropped: the penalty then says when, but not which.
+                    weakest = self._drop_weakest(len(stays) - min_features)
                     tensors = tensors if bool((weakest == stays).all()) else self._tensors
                     stays, left, gone = weakest, int(weakest.sum()), len(stays) - int(weakest.sum())
                 self._tensors, penalty, factor, halvings = tensors, penalty * factor, _GROWTH, 0
@@ -477,8 +477,8 @@ class _Path:
                 return steps, penalty
             penalty *= 2
 
-    def _without_weakest(self, most: int) -> Tensor:
-        """Which units stay (G,) if that leaves without which most is left; of many several leave, at most so many."""
+    def _drop_weakest(self, most: int) -> Tensor:
+        """Mask of units to keep (G,), without the least important; of many units up to ``most`` are dropped at once."""
         groups, stays = self._groups(), torch.ones(len(self._units), dtype=torch.bool)
         norms = group_norms(self._relaxed[0], groups)
         if len(stays) > _TRIED:
@@ -488,7 +488,7 @@ class _Path:
         for unit in range(len(stays)):
             kept = torch.nonzero(groups != unit).flatten()
             costs.append(self._descend(_cut(self._relaxed, kept), self._objective, self._first, kept)[1])
-        # Of several that are hardly missed, that which the penalty leaves least of.
+        # Among those that hardly matter, drop the one with the smallest weights.
         hardly = torch.tensor(costs) <= min(costs) + _HARDLY * abs(min(costs))
         stays[int(torch.where(hardly, group_norms(self._tensors[0], groups), math.inf).argmin())] = False
         return stays
@@ -503,7 +503,7 @@ class _Path:
         self._units = [unit for unit, stay in zip(self._units, stays.tolist(), strict=True) if stay]
 
     def _measure(self, penalty: float) -> FeatureStep:
-        """The model of the columns that are left, which has the first penalty only."""
+        """Train the model of the remaining columns at the first penalty."""
         logits = self._network(self._relaxed, self._inputs)
         labels = logits.argmax(1).numpy()
         ari = None if self._classes is None else float(adjusted_rand_index(self._classes, labels))
@@ -512,7 +512,7 @@ class _Path:
 
 
 def _cut(tensors: Sequence[Tensor], kept: Tensor) -> list[Tensor]:
-    """The numbers of a network that has the features ``kept`` only."""
+    """The parameters of a network with the features ``kept`` only."""
     return [tensor[kept] if at in (0, 2) else tensor for at, tensor in enumerate(tensors)]
 
 
@@ -520,9 +520,9 @@ def _cut(tensors: Sequence[Tensor], kept: Tensor) -> list[Tensor]:
 def descend(
     network: _Network, here: list[Tensor], inputs: Tensor, smooth: Smooth, penalty: float, groups: Tensor
 ) -> tuple[list[Tensor], float]:
-    """Make ``smooth`` of the logits plus the penalty small, by proximal gradients: where, and the value.
+    """Minimise ``smooth`` of the logits plus the penalty by proximal gradient; returns the minimiser and the value.
 
-    A step is as long as the curvature along the last one says (Barzilai and Borwein), and shorter where the value would
+    Step sizes follow the curvature along the last step (Barzilai and Borwein), and are reduced where the value would
     not fall.
     """
     shapes, sizes = [tensor.shape for tensor in here], [tensor.numel() for tensor in here]
@@ -534,7 +534,7 @@ def descend(
         return torch.cat([tensor.flatten() for tensor in tensors])
 
     def proximal(point: Tensor, step: float) -> float:
-        """Move to the point of least quadratic and penalty: its penalty."""
+        """Take a proximal step; returns the penalty at the new point."""
         direct, _, *further = views(point)
         shrunk, hidden, norms = shrink_groups(direct, groups, step * penalty, further[0] if further else None)
         direct.copy_(shrunk)
@@ -542,7 +542,7 @@ def descend(
             further[0].copy_(hidden)
         return penalty * float(norms.sum())
 
-    # All numbers as one vector. The start must obey the bound on hidden weights, too.
+    # All parameters as one vector. The initial point must satisfy the bound on hidden weights, too.
     point = joined(here)
     cost = proximal(point, 0.0)
     value, backward = network.evaluate(views(point), inputs, smooth)
@@ -572,7 +572,7 @@ def descend(
 def group_norms(weights: Tensor, groups: Tensor) -> Tensor:
     """Euclidean norms (G,) of the rows of weights (p, K) in each group; ``groups`` (p,) numbers them from 0."""
     squares, G = weights.square().sum(1), int(groups[-1]) + 1
-    # Most often each column is a group.
+    # Usually each column is a group of its own.
     return (squares if len(squares) == G else squares.new_zeros(G).index_add(0, groups, squares)).sqrt()
 
 
@@ -581,18 +581,18 @@ def shrink_groups(
 ) -> tuple[Tensor, Tensor | None, Tensor]:
     """The proximal operator of threshold · Σ ‖direct of a group‖, hidden weights being at most ratio times the norm.
 
-    What both become, and the norms (G,).
+    Returns both results, and the norms (G,).
 
     It minimises ½‖θ − direct‖² + ½‖W − hidden‖² + threshold · Σ_g ‖θ_g‖ subject to |W| ≤ ratio · ‖θ_g‖ in each group.
-    For a norm b the best θ points to direct, and the best W is cut off at ratio · b: what is left is a convex function
-    of b, quadratic between the sizes of hidden weights.
+    For a given norm b the best θ points along direct, and the best W is clipped at ratio · b: what remains is a convex
+    function of b, quadratic between the sizes of hidden weights.
 
     Parameters
     ----------
     direct, hidden : Tensor of shape (p, K), (p, h)
         Rows of features.
     groups : Tensor of shape (p,)
-        The group of each, from 0, in rising order.
+        The group of each row, from 0, ascending.
     threshold, ratio : float
         See above; without hidden weights this is the group lasso.
     """
@@ -607,7 +607,7 @@ def shrink_groups(
     sizes[groups, place] = hidden.abs()
     falling = sizes.flatten(1).sort(1, descending=True).values
     none = falling.new_zeros(len(falling), 1)
-    # If the s largest are cut off, the norm is this; and s is right where no further one exceeds its bound.
+    # The norm if the s largest hidden weights are clipped; s is right if no further one exceeds its bound.
     sums = torch.cat([none, falling.cumsum(1)], 1)
     numbers = torch.arange(sums.shape[1], dtype=sums.dtype)
     candidates = (norms[:, None] + ratio * sums - threshold).clamp_min(0) / (1 + numbers * ratio**2)
@@ -615,14 +615,14 @@ def shrink_groups(
     wanted = candidates.gather(1, fits.to(torch.uint8).argmax(1, keepdim=True)).squeeze(1)
     bound = (ratio * wanted)[groups, None]
     hidden = hidden.clamp(-bound, bound)
-    # Of weights that are all zero any direction is as good.
+    # If all direct weights are zero, any direction is as good.
     even = 1 / (counts.sqrt()[groups, None] * math.sqrt(direct.shape[1]))
     directions = torch.where(norms[groups, None] > 0, direct / norms.clamp_min(1e-300)[groups, None], even)
     return directions * wanted[groups, None], hidden, wanted
 
 
 def _units_of(clustering: GeminiClustering, X: Any) -> tuple[list[str], list[Unit]]:
-    """Names of the columns of X, and what is selected of them: each column with the features that it has become."""
+    """Names of the columns of X, and the units to select: each column with its features."""
     fitted = clustering.fitted_
     if len(fitted.shape) != 1 or not isinstance(fitted.shape[0], int):
         raise InputError(f"select_features takes rows of a table; samples of shape {fitted.shape} have no columns.")
@@ -649,7 +649,7 @@ def _units_of(clustering: GeminiClustering, X: Any) -> tuple[list[str], list[Uni
 
 
 def _join_groups(groups: Any, units: Sequence[Unit], names: Sequence[str]) -> list[Unit]:
-    """The units, those of a group joined."""
+    """The units, with those of each group joined."""
     if groups is None:
         return list(units)
     of_column = {unit.columns[0]: unit for unit in units}
@@ -667,7 +667,7 @@ def _join_groups(groups: Any, units: Sequence[Unit], names: Sequence[str]) -> li
             if number in named:
                 raise InputError(f"groups names the column {names[number]!r} twice: a column is in one group at most.")
             named.add(number)
-            # A column that the clustering does not read decides on nothing.
+            # Columns that the clustering does not use are ignored.
             columns += [number] if number in of_column else []
         if columns:
             features = tuple(feature for at in columns for feature in of_column[at].features)

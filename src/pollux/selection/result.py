@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 _BLUE, _PALE = colours(1)[0], "#b9d0e6"
 
 _SHARE_OF_BEST = 0.6
-"""Of the best score, which may be that of a coarser view: parts of a cluster have far less, clusters have more."""
+"""Share of the best score, which may be that of coarser groups: splits of a cluster score less, clusters more."""
 
 _FAR_APART, _MUCH = 0.6, 0.6
-"""The score from which on groups are no mere coarse view, and the share of the greatest gain that is much of it."""
+"""The score from which on groups are more than a coarse view, and the share of the greatest gain that is much."""
 
 
 @dataclass(frozen=True)
@@ -39,27 +39,27 @@ class Candidate:
     Parameters
     ----------
     n_clusters : int
-        Clusters that were requested.
+        Number of clusters requested.
     stability, stability_error : float
         Mean adjusted Rand index between clusterings of different subsamples, on all samples, and its standard error.
     separation : float
-        1 where there are gaps around all clusters, 0 where clusters touch: the geometric mean of the least and the
+        1 if there are gaps around all clusters, 0 if clusters touch: the geometric mean of the smallest and the
         mean gap, on average.
     score : float
         stability × separation.
     consensus : float
         Mean distance between the co-association of these clusterings and that of all candidates' clusterings.
     consensus_rank : int
-        Place by that distance; 1 is the nearest.
+        Rank by that distance; 1 is the nearest.
     in_use : float
-        Clusters that stayed in use, on average.
+        Number of clusters in use, on average.
     objective : float
-        What was maximised, on average.
+        The objective, on average.
     gain : float
-        By how much the log-density of a held-out sample is higher under a mixture of so many Gaussians than under the
+        By how much the log-density of a held-out sample is higher under a mixture of that many Gaussians than under the
         best null model of one cluster, on average.
     adjusted_rand_index : float or None
-        Agreement with known classes, on average; of no influence.
+        Agreement with known classes, on average; it has no influence.
     """
 
     n_clusters: int
@@ -82,12 +82,12 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Selection:
-    """How many clusters there are, and why. ``print`` shows a table.
+    """The number of clusters, and why. ``print`` shows a table.
 
     Parameters
     ----------
     n_clusters : int
-        The answer; 1 where a null model of one cluster explains the data as well.
+        The answer; 1 if a null model of one cluster explains the data as well.
     grade : {"clear", "likely", "none"}
         Clear: there are gaps between the clusters. Likely: they touch, but explain the data better than a null model.
     reason : str
@@ -95,11 +95,11 @@ class Selection:
     candidates : tuple of Candidate
         The metrics of each candidate, by their number of clusters.
     in_use : dict
-        Of the largest candidate's clusters, how many stay in use: how often each number, over several restarts.
+        How many of the largest candidate's clusters stay in use: counts of each number, over several restarts.
     asked_for : int
         The largest candidate.
     rows, rows_used : int
-        Samples of the data, and how many of them were used.
+        Number of samples in the data, and of those that were used.
     """
 
     n_clusters: int
@@ -125,7 +125,7 @@ class Selection:
 
     @property
     def best(self) -> Candidate:
-        """The candidate of the answer; where there is none, that of the highest score."""
+        """The candidate of the answer; if the answer is 1, the candidate with the highest score."""
         for candidate in self.candidates:
             if self.grade != "none" and candidate.n_clusters == self.n_clusters:
                 return candidate
@@ -158,7 +158,7 @@ class Selection:
         return [*header, *(["ARI"] if scored else [])], rows
 
     def surplus(self) -> str:
-        """A line on how many of too many clusters stay in use."""
+        """A line about how many of too many clusters stay in use."""
         restarts = sum(self.in_use.values())
         if not restarts:
             return ""
@@ -166,7 +166,7 @@ class Selection:
         return f"Of {self.asked_for} clusters requested, in use: {counts}."
 
     def sampled(self) -> list[str]:
-        """A line where not all samples were used."""
+        """A line, if not all samples were used."""
         if self.rows_used == self.rows:
             return []
         return [f"Of {self.rows:,} rows, {self.rows_used:,} were used, drawn at random."]
@@ -178,7 +178,7 @@ class Selection:
         return json.dumps(content, indent=2, ensure_ascii=False)
 
     def as_csv(self) -> str:
-        """The metrics of the candidates, a line for each."""
+        """The metrics of the candidates as CSV text, one line each."""
         text = io.StringIO()
         every = [asdict(candidate) for candidate in self.candidates]
         names = [name for name in every[0] if any(one[name] is not None for one in every)]
@@ -202,7 +202,7 @@ class Selection:
         Parameters
         ----------
         path : path, optional
-            Where to write it: PNG, SVG or PDF, by its name.
+            The file to write: PNG, SVG or PDF, by its suffix.
         """
         figure = new_figure(11, 3.6)
         grid: Any = figure.add_gridspec(1, 3, width_ratios=(1.15, 1, 1))
@@ -244,7 +244,7 @@ class Selection:
 
 
 def _draw_bars(ax: Axes, scores: NDArray[np.float64], chosen: Sequence[bool]) -> None:
-    """The scores, each written where there is room, and from where on one is clear."""
+    """Draw bars of the scores, with their values if there is room, and the threshold of clear ones."""
     bars = ax.bar(range(len(scores)), scores, width=0.72, color=[_BLUE if one else _PALE for one in chosen])
     for bar, value, is_chosen in zip(bars, scores, chosen, strict=True):
         if is_chosen or (len(scores) <= 12 and value >= 0.005):
@@ -264,15 +264,15 @@ class Decision(NamedTuple):
 
 
 def decide(candidates: Sequence[Candidate], likely: tuple[int, int] | None = None, error: float = 0.0) -> Decision:
-    """The finest of the candidates that are clear and not much worse than the best; else the most stable of the likely.
+    """Choose the finest candidate that is clear and not much worse than the best; else the most stable likely one.
 
-    ``likely`` are the least and the greatest number that mixtures speak for, None where a null model explains the data
+    ``likely`` are the smallest and the largest number that mixtures support, None if a null model explains the data
     as well: the answer is then one cluster. ``error`` is the standard error of the greatest gain over it. Groups that
-    explain far less than finer clusters do are a coarse view of these, where these are clear or the groups just are.
+    explain far less than finer clusters do are a coarse view of these, if these are clear or the groups barely are.
 
-    Clusters that lie near one another are less apart than groups of them are, so the best score is often that of a
-    coarse view. Splitting a cluster, though, leaves hardly a gap: the finest clear candidate tells most. A candidate
-    whose clusterings leave clusters empty stands for a smaller number, and is passed over for one that fills its own.
+    Neighbouring clusters are less separated than groups of them are, so the best score is often that of a coarse view.
+    Splitting a cluster, though, leaves hardly a gap: the finest clear candidate is the most informative. A candidate
+    whose clusterings leave clusters empty really has a smaller number, so one that fills all of its own is preferred.
     """
     filled = [candidate for candidate in candidates if candidate.in_use > candidate.n_clusters - 0.5] or candidates
     best = find_best(filled)
@@ -280,7 +280,7 @@ def decide(candidates: Sequence[Candidate], likely: tuple[int, int] | None = Non
     most = max(candidate.gain for candidate in candidates)
     if clear:
         chosen = max(clear, key=lambda candidate: candidate.n_clusters)
-        # Groups that are far apart make clusters within them look close.
+        # Groups that are far apart make the clusters within them look close.
         within = [each for each in filled if each.is_clear and each.gain >= _MUCH * most > chosen.gain]
         chosen = max([chosen, *within], key=lambda candidate: candidate.n_clusters)
         if likely is None or chosen.score >= _FAR_APART or chosen.gain >= _MUCH * most:
@@ -304,7 +304,7 @@ def decide(candidates: Sequence[Candidate], likely: tuple[int, int] | None = Non
 
 
 def find_best(candidates: Sequence[Candidate]) -> Candidate:
-    """That of the highest score; where all scores are 0, the most stable one."""
+    """The candidate with the highest score; if all scores are 0, the most stable one."""
     return max(candidates, key=lambda candidate: (candidate.score, candidate.stability))
 
 
@@ -340,7 +340,7 @@ def _explain_doubt(best: Candidate) -> str:
 
 
 def _advise(best: Candidate) -> str:
-    """What to do where nothing is clear."""
+    """Advice if no candidate is clear."""
     columns = advised("leave out columns that tell little", f"leave out columns that tell little ({option('drop')})")
     return (
         f"Columns of noise hide clusters: {columns}, or look at {best.n_clusters} clusters all the same, as a way to "

@@ -1,4 +1,4 @@
-"""``select_n_clusters``: how many clusters there are, by clusterings of subsamples that label all samples."""
+"""``select_n_clusters``: the number of clusters, from clusterings of subsamples that label all samples."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _PAIRS = 20_000
 _QUICK_ROWS, _QUICK_COLUMNS, _QUICK_CLUSTERS = 1_000, 64, 10
 MOST_ROWS = 5_000
 MAX_SUBSAMPLE = 1_000
-"""Samples of a subsample by default: more of them take longer and tell little more of a small network."""
+"""Default size of a subsample: more samples take longer and hardly improve a small network."""
 _EPOCHS, _LEARNING_RATE = 20, 0.01
 
 Result = TypeVar("Result")
@@ -75,37 +75,37 @@ def select_n_clusters(
     n_jobs: int | None = None,
     verbose: bool = False,
 ) -> Selection:
-    """How many clusters X has, or that it has none to speak of.
+    """Select the number of clusters in X, or find that it has none to speak of.
 
-    For each candidate, clusterings of subsamples label all samples. A number of clusters is good where they agree
-    (stability) and where their boundaries run through gaps (separation): they cut far fewer pairs of neighbours than
-    levels beside them do, inside the clusters. The product of both is the score.
+    For each candidate, clusterings of subsamples label all samples. A number of clusters is good if they agree
+    (stability) and if their boundaries run through gaps (separation): they cut far fewer pairs of neighbours than
+    nearby level sets inside the clusters do. The product of both is the score.
 
     Parameters
     ----------
     X : array of shape (n, d) or (n, C, H, W), DataFrame or sparse matrix
         The samples. They are scaled as by the recipe for their kind, columns in different units being standardised,
-        and steps between values that repeat are filled; unless you name an estimator: they are then scaled as it says,
-        all at once, and may hold NaN where it fills gaps.
+        and steps between repeated values are smoothed; with an estimator of your own they are scaled as it says, all at
+        once, and may hold NaN if it fills gaps.
     candidates : iterable of int
         Numbers of clusters to compare, from 2.
     estimator : GeminiClustering, optional
-        The clustering, of which ``n_clusters`` and ``random_state`` are set. Its model must predict new samples. By
+        The clustering, whose ``n_clusters`` and ``random_state`` are replaced. Its model must predict new samples. By
         default a small network with the objective ``"mmd_ovo"`` and the geometry ``"graph"``.
     y : array of shape (n,), optional
         Known classes, to score the clusterings by; they have no influence on the answer.
     n_subsamples : int
-        Clusterings of each candidate.
+        Clusterings per candidate.
     subsample : float
         Share of the samples that each is fitted to, above 0 and at most 1; at most 1,000 with the default estimator.
     max_rows : int
-        Of more samples, so many are drawn at random.
+        If there are more samples, this many are drawn at random.
     random_state : int, RandomState or None
         Seed; the same seed gives the same answer.
     n_jobs : int or None
-        Processes; None: this one only, −1: one a core.
+        Number of processes; None: this one only, −1: one per core.
     verbose : bool
-        Whether to show how far it is.
+        Whether to show progress.
 
     Returns
     -------
@@ -140,7 +140,7 @@ def select_n_clusters(
         ensure_all_finite="allow-nan" if allow_nan or estimator is None else True,
     )
     if estimator is None and isinstance(samples, np.ndarray) and np.isnan(samples).any():
-        # As fit does, a gap is the mean of its feature.
+        # As in fit, gaps are filled with the mean of the feature.
         flat = SimpleImputer(keep_empty_features=True).fit_transform(samples.reshape(len(samples), -1))
         samples = flat.reshape(samples.shape)
     n, classes = samples.shape[0], None if y is None else np.asarray(y)
@@ -166,17 +166,17 @@ def select_n_clusters(
 
 
 def select_quickly(X: NDArray[np.floating], random: np.random.RandomState) -> Selection:
-    """The same in a few seconds, for samples (n, d) that nobody has given a number of clusters for.
+    """A fast selection, in a few seconds, for samples (n, d) with n_clusters="auto".
 
-    A thousand samples are looked at, and three subsamples; they need not be all that ``select_n_clusters`` would say.
+    It uses a thousand samples and three subsamples, so its answer may differ from that of ``select_n_clusters``.
     """
     n = len(X)
     drawn = X if n <= _QUICK_ROWS else X[np.sort(random.permutation(n)[:_QUICK_ROWS])]
     if drawn.shape[1] > _QUICK_COLUMNS:
-        # The cost of mixtures grows with the cube of the columns.
+        # The cost of mixtures grows with the cube of the number of columns.
         components = min(_QUICK_COLUMNS, len(drawn) - 1)
         drawn = PCA(components, svd_solver="randomized", random_state=random).fit_transform(drawn)
-    # Of fewer samples a cluster would hold hardly any.
+    # At least five samples per cluster.
     most = max(2, min(_QUICK_CLUSTERS, len(drawn) // 5))
     how: dict[str, Any] = {"estimator": None, "classes": None, "subsample": 0.8, "surplus_restarts": 0}
     found = search(drawn, range(2, most + 1), n_subsamples=3, random=random, **how)
@@ -195,7 +195,7 @@ def search(
     n_jobs: int | None = None,
     surplus_restarts: int = 5,
 ) -> Selection:
-    """The same for validated samples (n, …), few enough, and scaled."""
+    """The selection for validated and scaled samples (n, …), few enough to be used all."""
     most = MAX_SUBSAMPLE if estimator is None else len(X)
     size = min(round(subsample * len(X)), most)
     largest = max(candidates)
@@ -241,7 +241,7 @@ def search(
 
 
 def _check_settings(candidates: Iterable[int], n_subsamples: int, subsample: float, max_rows: int) -> list[int]:
-    """The candidates in order, each once; a ValueError for what cannot be compared."""
+    """The candidates, sorted and without duplicates; a ValueError for settings that cannot be compared."""
 
     def is_count(value: Any, least: int) -> bool:
         return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= least
@@ -270,7 +270,7 @@ def _check_settings(candidates: Iterable[int], n_subsamples: int, subsample: flo
 
 
 def _check_estimator(estimator: GeminiClustering) -> None:
-    """Raise a ValueError for one that has one number of clusters only, or that cannot predict new samples."""
+    """Raise a ValueError for an estimator that cannot predict new samples, or whose number of clusters is fixed."""
     if not isinstance(estimator, GeminiClustering):
         raise ValueError(f"estimator must be a GeminiClustering, not a {type(estimator).__name__}.")
     if isinstance(estimator.model, str) and estimator.model == "free":
@@ -292,10 +292,10 @@ def _dense(samples: Any) -> NDArray[Any]:
 def _apply_scaling(
     X: NDArray[Any], estimator: GeminiClustering | None, *, is_scaled: bool
 ) -> tuple[NDArray[Any], GeminiClustering | None]:
-    """Samples as models see them, and the estimator for these: neighbours are those of what it sees."""
+    """Scaled samples, and the estimator without its scaling, so that neighbours are those of scaled samples."""
     if estimator is None:
         samples = select_samples(X.reshape(len(X), -1), None, "cpu")
-        # In the units of the recipe for samples of their kind.
+        # In the units of the recipe for this kind of data.
         units = RECIPES[recognise_samples(samples).recipe or "tables"]["preprocessing__scaling"]
         return samples.X if is_scaled else scale(samples.X, FittedScaling.fit(samples.X, units)), None
     scaling = Spec.of(estimator).preprocessing.fit(select_samples(X, None, "cpu"))
@@ -307,7 +307,7 @@ def _apply_scaling(
 
 
 def _describe_progress(ensembles: Mapping[int, Sequence[Member]]) -> str:
-    """What is known of the candidate that leads."""
+    """Text about the leading candidate so far."""
     best, described = -1.0, ""
     for n_clusters, members in ensembles.items():
         stability = 0.0
@@ -355,7 +355,7 @@ def _measure(
 
 
 class Task(NamedTuple):
-    """Clusterings of a subsample: how, for falling numbers of clusters, from which seed, and of how many samples."""
+    """Clusterings of one subsample: specs by descending number of clusters, the seed, and the number of samples."""
 
     specs: Sequence[Spec]
     seed: int
@@ -363,7 +363,7 @@ class Task(NamedTuple):
 
 
 def _specs_of(estimator: GeminiClustering, candidates: Sequence[int], kind: DataKind) -> list[Spec]:
-    """How samples of a kind are clustered, for each number of clusters, the largest first."""
+    """The specs for a kind of data, for each number of clusters, the largest first."""
     own = clone(estimator).set_params(verbose=False, training__checkpoint=None)
     return [Spec.of(own.set_params(n_clusters=number), kind) for number in sorted(candidates, reverse=True)]
 
@@ -394,10 +394,10 @@ def count_in_use(task: Task, X: NDArray[np.floating]) -> int:
 
 
 def _fit(task: Task, X: NDArray[np.floating]) -> Iterator[Fitted]:
-    """The models of a subsample of X, one for each number of clusters.
+    """Fit models to a subsample of X, one for each number of clusters.
 
-    All see the same samples, so that neighbours are looked for once, and the eigenvectors of the most clusters hold
-    those of fewer.
+    All use the same samples, so that neighbours are searched once, and the eigenvectors for the most clusters include
+    those for fewer.
     """
     problem: MemoryProblem | None = None
     first = task.specs[0]
@@ -430,7 +430,7 @@ def _fit(task: Task, X: NDArray[np.floating]) -> Iterator[Fitted]:
 
 
 def run_all(function: Callable[..., Result], tasks: Sequence[Task], n_jobs: int | None, *data: Any) -> Iterator[Result]:
-    """function(task, *data) of each task, in their order, as they are done."""
+    """Yield function(task, *data) of each task, in order, as results become available."""
     if n_jobs in (None, 1):
         yield from (function(task, *data) for task in tasks)
         return
@@ -444,7 +444,7 @@ def run_all(function: Callable[..., Result], tasks: Sequence[Task], n_jobs: int 
 
 
 def default_estimator() -> GeminiClustering:
-    """For scaled samples: a graph of neighbours fits clusters of any shape, its k-means those of any size."""
+    """The estimator for scaled samples: the neighbour graph fits clusters of any shape, k-means those of any size."""
     return GeminiClustering(
         model=MLP(hidden=(100,)),
         objective="mmd_ovo",
@@ -459,7 +459,7 @@ def default_estimator() -> GeminiClustering:
 
 
 def default_surplus_estimator() -> GeminiClustering:
-    """For counting the clusters that stay in use: one-vs-all empties the surplus soonest, from random weights."""
+    """The estimator for counting clusters in use: one-vs-all from random weights empties surplus clusters soonest."""
     return GeminiClustering(
         model="linear",
         objective="mmd_ova",
@@ -472,6 +472,6 @@ def default_surplus_estimator() -> GeminiClustering:
 
 
 def scale(X: NDArray[Any], scaling: FittedScaling) -> NDArray[Any]:
-    """Samples X (n, …) after a scaling, in their own precision."""
+    """Scale samples X (n, …), in their own dtype."""
     samples = prepared(X, scaling, torch.float32 if X.dtype == np.float32 else torch.float64, "cpu")
     return samples[torch.arange(len(samples))].numpy()

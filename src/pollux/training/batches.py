@@ -1,4 +1,4 @@
-"""Batches of samples in memory, of a stream and of a loader: an epoch at a time, in an order that can be resumed."""
+"""Batches of samples in memory, of a stream and of a loader: in epochs, in an order that can be resumed."""
 
 from __future__ import annotations
 
@@ -21,109 +21,109 @@ from pollux.geometry.affinity import Affinity, Block, Features
 from pollux.ranks import Ranks
 from pollux.threads import iterate_drawing
 
-# Most numbers of all samples that are held as a batch from which others are selected.
+# Maximum size of all samples if they are stored as one batch from which others are selected.
 _GROUPED_NUMBERS = 8_000_000
 
 
 class Batch(NamedTuple):
-    """Samples of one step: what the model sees, how they relate, and their weights.
+    """The samples of a step: inputs of the model, affinity, and weights.
 
-    Each of several processes has its own samples, and their features; a matrix is of the samples of all.
+    With several processes each has its own samples, and their features; a matrix is of the samples of all.
     """
 
     inputs: Any
     affinity: Affinity | None
     sample_weight: Tensor | None
     sizes: tuple[int, ...] | None = None
-    """How many samples each process has, where that is known."""
+    """Number of samples in each process, if known."""
     spacing: Tensor | None = None
-    """How far each sample is from its 10th nearest neighbour, where a penalty asks for it."""
+    """Distance of each sample to its 10th nearest neighbour, if a penalty needs it."""
     targets: Tensor | None = None
-    """The labels that a supervised step learns."""
+    """Labels for a supervised step."""
     order: Tensor | None = None
-    """With ``ends``: several batches ``order[:ends[0]]``, ``order[ends[0]:ends[1]]``, … of the samples."""
+    """With ``ends``: indices of several batches ``order[:ends[0]]``, ``order[ends[0]:ends[1]]``, … of the samples."""
     ends: Tensor | None = None
 
 
 class Batches(Protocol):
-    """Samples in batches, an epoch at a time, in an order that can be resumed in the middle.
+    """Samples in batches, an epoch at a time, in an order that can be resumed in the middle of an epoch.
 
     Attributes
     ----------
     batch_size : int
-        Most samples in a batch, of all processes.
+        Maximum number of samples in a batch, over all processes.
     n_batches : int or None
-        Batches of an epoch, where that is known.
+        Number of batches in an epoch, if known.
     """
 
     batch_size: int
     n_batches: int | None = None
 
     def epoch(self, generator: torch.Generator | None = None, start: int = 0) -> Iterator[Any]:
-        """Each sample once. Where ``start`` is above zero, an interrupted epoch is resumed after so many batches."""
+        """Iterate over all samples once. With ``start`` > 0 an interrupted epoch is resumed after that many batches."""
 
     def groups(self, generator: torch.Generator | None, start: int, most: int) -> Iterator[tuple[Any, int]]:
-        """The batches of :meth:`epoch`, and how many they are: at most so many at once, or with 0 single ones only."""
+        """The batches of :meth:`epoch` with their number: at most ``most`` together, or with 0 single ones only."""
         for batch in self.epoch(generator, start):
             yield batch, 1
 
     @property
     def repeats(self) -> bool:
-        """Whether :meth:`repeat` gives a single batch several times."""
+        """Whether :meth:`repeat` can repeat a single batch."""
         return False
 
     def repeat(self, times: int) -> Any:
-        """The only batch of an epoch so many times, as :meth:`groups` gives several."""
+        """The only batch of an epoch, repeated, in the form in which :meth:`groups` gives several."""
         return None
 
     def example(self, rows: int) -> Any:
-        """At most so many samples, to try a model on."""
+        """At most ``rows`` samples, to try a model on."""
 
     def forget(self) -> None:
-        """Drop what an objective has learned about batches. By default nothing is stored."""
+        """Drop what an objective has cached about batches. By default nothing is stored."""
         return
 
     @property
     def remembers(self) -> bool:
-        """Whether the next batch starts from what an objective has learned about it in an earlier epoch."""
+        """Whether the next batch has something that an objective cached about it in an earlier epoch."""
         return False
 
     def state(self) -> dict[str, Any]:
-        """What :meth:`load_state` needs to resume the epoch with the same batches."""
+        """The state from which :meth:`load_state` can resume the epoch with the same batches."""
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Resume the epoch of a :meth:`state`."""
 
 
 class RowBatches(Batches):
-    """n samples in batches of nearly equal size, reshuffled each epoch, or after several.
+    """n samples in batches of nearly equal size, reshuffled after each epoch, or after several.
 
     Parameters
     ----------
     n : int
         Number of samples.
     batch_size : int
-        Most samples in a batch.
+        Maximum number of samples in a batch.
     inputs : callable
-        ``index (b,) → (b, …)``, what the model is given.
+        ``index (b,) → (b, …)``, the inputs of the model.
     block : callable, optional
-        ``index (b,) → affinity``, what the objective must know of the samples.
+        ``index (b,) → affinity``, for the objective.
     sample_weight : Tensor of shape (n,), optional
-        Their weights.
+        Weights of the samples.
     reshuffle_every : int
-        Epochs for which batches keep their samples, and their affinity with whatever an objective has learned about
-        it; only their order changes.
+        Epochs for which batches keep their samples, and their affinity with what an objective has cached about it; only
+        the order of batches changes.
     ranks : Ranks, optional
         The processes that share each batch: this one gets its part of the samples.
     own_features : callable, optional
-        ``index → features`` of samples that this process has, from an origin that all have in common; the features of
-        all are then not needed.
+        ``index → features`` of the local samples, from an origin that all processes share; the features of all samples
+        are then not needed.
     spacing : Tensor of shape (n,), optional
-        How far each sample is from its 10th nearest neighbour.
+        Distance of each sample to its 10th nearest neighbour.
     targets : Tensor of shape (n,), optional
-        The labels that a supervised step learns.
+        Labels for a supervised step.
     selects : bool
-        Whether the affinity of a batch is the features of its samples, which are the same in every batch.
+        Whether the affinity of a batch is the features of its samples, and these do not depend on the batch.
     """
 
     n_batches: int
@@ -159,14 +159,14 @@ class RowBatches(Batches):
         self._is_under_way = False
         self._parts: tuple[Tensor, ...] = ()
         self._affinities: dict[int, Affinity | None] = {}
-        # From where the random numbers of the samples of batches, and of their order in this epoch, were drawn.
+        # States of the generator from which the samples of batches, and their order in this epoch, were drawn.
         self._parts_from = self._order_from = torch.Generator().get_state()
 
     def epoch(self, generator: torch.Generator | None = None, start: int = 0) -> Iterator[Batch]:
-        """Each sample once; a single batch is always the same one."""
+        """Iterate over all samples once; a single batch is always the same one."""
         if self.n_batches == 1:
             if not start:
-                # Made once, or again where a model has written into its inputs: those of inference mode cannot tell.
+                # Rebuilt if a model has modified its inputs; tensors made in inference mode do not record that.
                 if self._whole is None or _versions(self._whole.inputs) != self._written:
                     self._whole = self._batch(torch.arange(self.n))
                     self._written = _versions(self._whole.inputs)
@@ -178,7 +178,7 @@ class RowBatches(Batches):
         self._is_under_way = False
 
     def groups(self, generator: torch.Generator | None, start: int, most: int) -> Iterator[tuple[Batch, int]]:
-        """Several batches at once are all samples, and the numbers of those in each."""
+        """Several batches together are one batch of all samples, with the indices of those in each."""
         whole = self._samples_in_memory() if most else None
         if whole is None:
             yield from super().groups(generator, start, most)
@@ -190,7 +190,7 @@ class RowBatches(Batches):
         self._is_under_way = True
         order = list(self._order(generator, resumed=start > 0))
         while start < self.n_batches:
-            # They end where they would without a start in the middle.
+            # Group ends do not depend on where the epoch was resumed.
             parts = [self._parts[part] for part in order[start : start + most - start % most]]
             ends = torch.tensor([len(part) for part in parts]).cumsum(0)
             yield whole._replace(order=torch.cat(parts), ends=ends), len(parts)
@@ -209,7 +209,7 @@ class RowBatches(Batches):
 
     @torch.no_grad()
     def _samples_in_memory(self) -> Batch | None:
-        """All samples with their features as one batch, unless they are too many to be held once more."""
+        """All samples with their features as one batch, unless they are too large to be copied."""
         if self._can_group and self._everything is None:
             one = self.example(1)
             width = one.inputs[0].numel() if isinstance(one.inputs, Tensor) and one.inputs.is_floating_point() else 0
@@ -228,7 +228,7 @@ class RowBatches(Batches):
         return self._everything
 
     def _order(self, generator: torch.Generator | None, resumed: bool) -> Iterable[int]:
-        """The numbers of the batches in this epoch, which is drawn, or resumed."""
+        """The order of the batches in this epoch, drawn or, if resumed, drawn again from the same state."""
         if resumed:
             self._epochs -= 1
             generator = _generator_at(self._order_from)
@@ -245,7 +245,7 @@ class RowBatches(Batches):
         return torch.randperm(self.n_batches, generator=generator).tolist()
 
     def _draw_parts(self, generator: torch.Generator | None) -> None:
-        # Batches of nearly equal size: a small last one would be a noisy estimate of the objective.
+        # Of nearly equal size, because a small last batch would give a noisy estimate of the objective.
         self._parts = torch.randperm(self.n, generator=generator).tensor_split(self.n_batches)
 
     def example(self, rows: int) -> Batch:
@@ -274,7 +274,7 @@ class RowBatches(Batches):
         if ranks is not None:
             parts = index.tensor_split(ranks.size)
             own, sizes = parts[ranks.rank], tuple(map(len, parts))
-        # The inputs come first: the affinity uses the rows that were read for them.
+        # Inputs first: the affinity uses the rows that were read for them.
         inputs = self._inputs(own)
         affinity = self._affinities.get(part)
         if self._own_features is not None:
@@ -290,7 +290,7 @@ class RowBatches(Batches):
 
 
 class StreamBatches(Batches):
-    """A stream in batches of nearly equal size, shuffled anew each epoch; each process has its own samples."""
+    """A stream in batches of nearly equal size, reshuffled each epoch; each process has its own samples."""
 
     def __init__(
         self, stream: Stream, batch_size: int, batch: Callable[..., Batch], ranks: Ranks | None = None
@@ -299,7 +299,7 @@ class StreamBatches(Batches):
         self._chunks, self._own = shard(stream, ranks)
         n, n_own = len(stream), int(self._chunks.lengths[self._own].sum())
         shares = [n_own] if ranks is None else ranks.sizes(n_own)
-        # All processes take the same number of steps, with at least a row in each.
+        # All processes take the same number of steps, with at least one row in each.
         n_batches = min(math.ceil(n / batch_size), *shares) if ranks is not None else math.ceil(n / batch_size)
         if n < 2 or not n_batches:
             raise InputError(f"{stream.name} has {n} rows for {len(shares)} processes: there must be more.")
@@ -329,10 +329,10 @@ class StreamBatches(Batches):
 
 
 class LoaderBatches(Batches):
-    """The batches of a DataLoader, as they come.
+    """The batches of a DataLoader, in its own order.
 
-    A loader that shuffles draws from ``default_generator`` in place of torch's own, or from a generator that it has: an
-    epoch is resumed by giving it the same numbers.
+    A shuffling loader draws from ``default_generator`` instead of torch's global one, or from its own generator: an
+    epoch is resumed by restoring the states of these.
     """
 
     def __init__(
@@ -348,7 +348,7 @@ class LoaderBatches(Batches):
         self._begun_with = self._random()
 
     def _random(self) -> list[Tensor]:
-        """The state of the random numbers that it draws, and of a generator of its own, if it has one."""
+        """The states of the default generator and of the loader's own, if it has one."""
         own = self._loader.loader.generator
         return [self._default.get_state(), *([] if own is None else [own.get_state()])]
 
@@ -359,7 +359,7 @@ class LoaderBatches(Batches):
             own.set_state(states[1])
 
     def epoch(self, generator: torch.Generator | None = None, start: int = 0) -> Iterator[Batch]:
-        """Batches, as long as each process has one."""
+        """Iterate over batches for as long as each process has one."""
         begun = start > 0
         if not begun:
             self._begun_with = self._random()
@@ -397,7 +397,7 @@ class LoaderBatches(Batches):
 
 
 def shard(stream: Stream, ranks: Ranks | None) -> tuple[Any, NDArray[np.int64]]:
-    """The chunks of a stream, and the numbers of those that this process reads."""
+    """The chunks of a stream, and the indices of those that this process reads."""
     return stream.shard() if ranks is None else stream.shard(ranks.rank, ranks.size)
 
 
@@ -408,6 +408,6 @@ def _generator_at(state: Tensor) -> torch.Generator:
 
 
 def _versions(inputs: Tensor | Several) -> list[int]:
-    """How often inputs were written to; tensors made in inference mode do not count it."""
+    """Version counters of inputs; tensors made in inference mode have none."""
     parts = inputs.parts.values() if isinstance(inputs, Several) else (inputs,)
     return [-1 if part.is_inference() else part._version for part in parts]

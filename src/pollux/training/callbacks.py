@@ -1,8 +1,8 @@
 """Callbacks: called after each epoch with its metrics; one that returns True ends the training.
 
-A callback with a method ``after_step(epochs, max_epochs)`` is also called after each step, or after a few that
-are taken at once, with the epochs done so far.
-A callback that is a context manager is entered before the first epoch and left after the last. If it swallows an
+A callback with a method ``after_step(epochs, max_epochs)`` is also called after each step, or after several steps
+that run in one call, with the epochs done so far.
+A callback that is a context manager is entered before the first epoch and left after the last. If it suppresses an
 exception, training ends there with the weights of the last whole epoch.
 """
 
@@ -20,7 +20,7 @@ from pollux.progress import annotate, show_progress
 
 
 class Epoch(NamedTuple):
-    """Metrics of one epoch; of several restarts trained together, those of the best in that epoch."""
+    """Metrics of one epoch; with several restarts trained together, those of the best in that epoch."""
 
     number: int
     max_epochs: int
@@ -33,7 +33,7 @@ class Epoch(NamedTuple):
 
     @property
     def clusters(self) -> int:
-        """Clusters that at least one sample prefers."""
+        """Number of clusters that are the most probable one of at least one sample."""
         return int(self.metrics["clusters"])
 
     @property
@@ -44,29 +44,29 @@ class Epoch(NamedTuple):
 
 Callback = Callable[[Epoch], bool | None]
 
-# Before scikit-learn 1.9 there were none.
+# New in scikit-learn 1.9.
 _sklearn: Any = import_module("sklearn.callback") if find_spec("sklearn.callback") else None
 CallbackSupportMixin: Any = type("CallbackSupportMixin", (), {}) if _sklearn is None else _sklearn.CallbackSupportMixin
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def with_callbacks(method: Method) -> Method:
-    """A fit that ends the callbacks of scikit-learn whether or not it fails."""
+    """Decorate a fit so that scikit-learn's callbacks are ended even if it fails."""
     return method if _sklearn is None else cast(Method, _sklearn.with_callbacks(method))
 
 
 class TaskCallbacks:
-    """Callbacks of scikit-learn, which were set on an estimator, as one of ours: each epoch is a task of the fit."""
+    """Adapter for scikit-learn callbacks that were set on an estimator: each epoch is a subtask of the fit."""
 
     def __init__(self, estimator: Any) -> None:
         self._estimator = estimator
-        # How many epochs there will be is not known: restarts and patience decide.
+        # The number of epochs is not known: restarts and patience decide.
         self._fit = estimator._init_callback_context(max_subtasks=None)
         self._fit.call_on_fit_task_begin(estimator=estimator)
 
     @staticmethod
     def of(estimator: Any) -> tuple[TaskCallbacks, ...]:
-        """Those of an estimator; none where none were set."""
+        """The callbacks of an estimator; empty if none were set."""
         return (TaskCallbacks(estimator),) if hasattr(estimator, "_skl_callbacks") else ()
 
     def __call__(self, epoch: Epoch) -> bool:
@@ -75,7 +75,7 @@ class TaskCallbacks:
         return bool(task.call_on_fit_task_end(estimator=self._estimator))
 
     def end(self, X: Any, y: Any) -> None:
-        """The fit to these samples has ended."""
+        """End the task of the fit to these samples."""
         self._fit.call_on_fit_task_end(estimator=self._estimator, X=X, y=y, reconstruction_attributes=dict)
 
 
@@ -92,7 +92,7 @@ class ProgressBar:
     Parameters
     ----------
     describe : callable, optional
-        From an :class:`Epoch` to the text that is shown; by default all metrics by name.
+        Function from an :class:`Epoch` to the text that is shown; by default all metrics by name.
     """
 
     def __init__(self, describe: Callable[[Epoch], str] = describe_metrics) -> None:
@@ -111,26 +111,26 @@ class ProgressBar:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._shown.close()
-        # It cannot be copied, and an estimator that is cloned copies its callbacks.
+        # A stage cannot be copied, and cloning an estimator copies its callbacks.
         del self._shown
 
 
 class Interruptible:
-    """Ctrl-C ends the training and keeps what was learned by then; a second one is raised. Serves one fit.
+    """Ctrl-C ends the training and keeps what was learned; a second one raises KeyboardInterrupt. For a single fit.
 
     Attributes
     ----------
     interrupted : bool
         Whether the training was ended.
     stop_requested : bool
-        Set it to end the training after its epoch.
+        Set it to end the training after the current epoch.
     """
 
     def __init__(self) -> None:
         self.interrupted = self.stop_requested = False
 
     def __call__(self, epoch: Epoch) -> bool:
-        """Whether to end the training here."""
+        """Whether to end the training after this epoch."""
         if self.stop_requested and epoch.number < epoch.max_epochs:
             self.interrupted = True
         return self.stop_requested
@@ -153,7 +153,7 @@ class TensorBoard:
     Parameters
     ----------
     log_dir : path
-        Where the event files go.
+        The folder of the event files.
     """
 
     def __init__(self, log_dir: str | Path) -> None:

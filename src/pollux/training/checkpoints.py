@@ -1,4 +1,4 @@
-"""Checkpoints: all that a training needs to be resumed, in files that survive whatever ends it."""
+"""Checkpoints: the complete state of a training, in files from which it can be resumed however it ended."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pollux.ranks import Ranks, is_first
 FORMAT, VERSION = "pollux-checkpoint", "2"
 
 _KEPT = 2
-# How often several processes ask each other whether to stop.
+# How often several processes exchange whether to stop.
 _SECONDS_BETWEEN, _MOST_STEPS_BETWEEN = 0.1, 1_000
 _EVERY = re.compile(r"(\d+(?:\.\d+)?)\s*(s|seconds?|m|minutes?|h|hours?|epochs?|steps?)")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
@@ -46,7 +46,7 @@ class Stopped(KeyboardInterrupt):
 
 
 class _Share(Struct):
-    """What each process has for itself."""
+    """The state that differs between processes."""
 
     random: dict[str, Any]
     metrics: dict[str, Any]
@@ -72,7 +72,7 @@ class _State(Struct):
 
 
 class _Contents(Struct, forbid_unknown_fields=True):
-    """What a checkpoint holds: which training it is of, the results of its earlier stages, and how far it has come."""
+    """Contents of a checkpoint: the identity of the training, the results of its earlier stages, and its state."""
 
     identity: dict[str, Any]
     finished: list[dict[str, Any]]
@@ -82,14 +82,14 @@ class _Contents(Struct, forbid_unknown_fields=True):
 class Checkpoints:
     """The checkpoints of one training, in a folder of its own; the last two are kept.
 
-    A training with the same settings on the same data that finds some there resumes from the last good one, and ends
-    with the same bits as if it had not been interrupted. Where it has more or fewer processes than before, the epoch
-    that was under way begins anew. Checkpoints of another training are refused.
+    A training with the same settings on the same data resumes from the last good checkpoint in the folder, and ends
+    with the same bits as if it had not been interrupted. With another number of processes than before, the current
+    epoch begins anew. Checkpoints of another training are refused.
 
     Parameters
     ----------
     folder : path
-        Where they go; it is made.
+        The folder; it is created.
     every : str
         How often one is written: "60 s", "5 minutes", "1 epoch", "100 steps".
 
@@ -104,9 +104,9 @@ class Checkpoints:
     is_training : bool
         Whether a training that writes these is running.
     has_begun : bool
-        Whether one has been begun.
+        Whether a training has begun.
     finished : list
-        The results of earlier stages, where restarts are trained one after the other.
+        The results of earlier stages, if restarts are trained one after the other.
 
     Examples
     --------
@@ -130,9 +130,9 @@ class Checkpoints:
 
     @contextmanager
     def open(self, identity: Mapping[str, Any], ranks: Ranks | None = None) -> Iterator[None]:
-        """Lock the folder and read the last checkpoint; one of a training with another identity is refused.
+        """Lock the folder and read the last checkpoint; that of a training with another identity is refused.
 
-        Of several processes the first reads and writes.
+        With several processes the first reads and writes.
         """
         self._identity = dict(identity)
         self.stopped = False
@@ -144,14 +144,14 @@ class Checkpoints:
                 self._remove_leftovers()
             found = self._read_last() if leads else None
             if ranks is not None:
-                # All processes get what the first has read.
+                # Send what the first process has read to all.
                 found = ranks.broadcast_object(found)
             self._number, self.finished, self._found = 0, [], None
             if found is not None:
                 self._number, tree = found
                 _check_same(tree["identity"], self._identity, self.folder)
                 self.finished, self._found = tree["finished"], tree["state"]
-                # Whoever goes on with it: what several have begun stays as they store it.
+                # Kept when one process continues: the format of the state is that of the processes that began it.
                 self._identity["processes"] = tree["identity"].get("processes", 1)
             if leads:
                 self._move_damaged(after=self._number)
@@ -169,28 +169,28 @@ class Checkpoints:
 
     @property
     def begun_by(self) -> Any:
-        """How many processes have begun the training."""
+        """The number of processes that began the training."""
         return self._identity.get("processes", 1)
 
     def _remove_leftovers(self) -> None:
-        """Remove files of a process that was killed while it wrote: those that we name, and those of safetensors."""
+        """Remove temporary files, ours and those of safetensors, of a process that was killed while writing."""
         for path in [*leftovers(self.folder / CHECKPOINT), *self.folder.glob(_LEFTOVER_OF_SAFETENSORS)]:
             path.unlink(missing_ok=True)
 
     def epochs_done(self) -> int:
-        """Whole epochs that the current stage has had by its last good checkpoint."""
+        """Number of whole epochs of the current stage in the last good checkpoint."""
         with warnings.catch_warnings():
-            # The training that resumes warns of damaged files.
+            # Damaged files are warned about by the training that resumes.
             warnings.simplefilter("ignore", CheckpointWarning)
             found = self._read_last()
         return 0 if found is None else int(found[1]["state"]["before"]) + int(found[1]["state"]["epochs"])
 
     def exist(self) -> bool:
-        """Whether the folder has any, good or damaged: a training resumes from them, or is refused."""
+        """Whether the folder has checkpoints, good or damaged: a training resumes from them, or is refused."""
         return bool(checkpoint_files(self.folder))
 
     def remove(self) -> None:
-        """Remove all of them, and the folder if it holds nothing else; an error where another process writes there."""
+        """Remove all checkpoints, and the folder if it is then empty; an error if another process writes there."""
         if not self.folder.is_dir():
             return
         with locked(self.folder):
@@ -202,12 +202,12 @@ class Checkpoints:
             self.folder.rmdir()
 
     def pop_state(self) -> Any:
-        """The state of the current stage, once; None where it has not begun."""
+        """Return the state of the current stage, once; None if it has not begun."""
         found, self._found = self._found, None
         return found
 
     def is_due(self, after_epoch: bool) -> bool:
-        """Whether one is due, after a step or after an epoch; to be called once for each."""
+        """Whether a checkpoint is due, after a step or after an epoch; to be called once for each."""
         if after_epoch:
             self._epochs += 1
         else:
@@ -219,19 +219,19 @@ class Checkpoints:
         return time.monotonic() - self._last >= self._count
 
     def restart_timer(self) -> None:
-        """The next one is due an interval from now; of several processes all must call it, though one writes."""
+        """Restart the interval until the next checkpoint; all processes must call it, though one writes."""
         self._last = time.monotonic()
 
     def save(self, state: Any) -> None:
-        """Write one, in the background; a disk that is full for a while is no reason to lose the training."""
+        """Write a checkpoint in the background; a failure, such as a full disk, is only warned about."""
         self.wait()
         tensors, skeleton = self._pack(state)
-        # Copies, because training goes on meanwhile.
+        # Copies, because training continues meanwhile.
         copies = {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
         self._writing = self._thread().submit(self._write, copies, skeleton)
 
     def wait(self) -> None:
-        """Wait until the checkpoint that is being written is in its place."""
+        """Wait until the checkpoint that is being written is complete."""
         writing, self._writing = self._writing, None
         if writing is None:
             return
@@ -240,7 +240,7 @@ class Checkpoints:
             self._has_failed = False
         except OSError as error:
             if self._has_failed:
-                # Once is enough.
+                # Warn only once.
                 return
             self._has_failed = True
             warn(
@@ -250,14 +250,14 @@ class Checkpoints:
             )
 
     def write(self, state: Any) -> None:
-        """Write one at once, or raise the OSError that says why not."""
+        """Write a checkpoint at once; raises an OSError if that fails."""
         self._write(*self._pack(state))
 
     def _pack(self, state: Any) -> tuple[dict[str, Tensor], Any]:
         return pack({"identity": self._identity, "finished": self.finished, "state": state})
 
     def _write(self, tensors: Mapping[str, Tensor], skeleton: Any) -> None:
-        """Older ones are gone only after the new one is in its place."""
+        """Write a checkpoint; older ones are removed only after it is complete."""
         path = checkpoint_path(self.folder, self._number + 1)
         checked_tensors.write(path, FORMAT, VERSION, tensors, skeleton)
         self._number += 1
@@ -270,7 +270,7 @@ class Checkpoints:
         return self._executor
 
     def _read_last(self) -> tuple[int, dict[str, Any]] | None:
-        """The number and the contents of the newest one that is whole; None where there is none of any kind."""
+        """The number and the contents of the newest undamaged checkpoint; None if there are no checkpoints."""
         problems: list[str] = []
         for number, path in reversed(checkpoint_files(self.folder).items()):
             try:
@@ -292,7 +292,7 @@ class Checkpoints:
         return None
 
     def _move_damaged(self, after: int) -> None:
-        """Rename damaged ones, so that they do not count among the two that are kept."""
+        """Rename damaged checkpoints, so that they do not count among the two that are kept."""
         for number, damaged in checkpoint_files(self.folder).items():
             if number > after:
                 aside = damaged.with_suffix(".damaged")
@@ -304,13 +304,13 @@ class Checkpoints:
 
 
 class Resumable(Protocol):
-    """What a schedule needs of a training."""
+    """The interface of a training that a schedule uses."""
 
     def state(self) -> Any:
-        """All that changes in it; of several processes all must call it."""
+        """The complete state; all processes must call it."""
 
     def load_state(self, state: Any) -> None:
-        """Continue from a :meth:`state`."""
+        """Restore a :meth:`state`."""
 
     def can_be_saved(self) -> bool:
         """Whether the state is worth resuming from."""
@@ -330,19 +330,19 @@ class CheckpointSchedule:
         if found is not None:
             _load(training, found, state, checkpoints.folder, ranks)
         elif training.can_be_saved() and is_first(ranks):
-            # There is one from the beginning: a training that is resumed never starts anew unnoticed.
+            # Written at the beginning, so that a training that is resumed never restarts unnoticed.
             checkpoints.write(state)
 
     def after_step(self) -> bool:
-        """Write one if it is due; whether the training was asked to stop."""
+        """Write a checkpoint if it is due; returns whether the training was asked to stop."""
         return self._look(after_epoch=False)
 
     def after_epoch(self, is_last: bool = False) -> bool:
-        """The same after an epoch; after the last one there is nothing to stop."""
+        """The same after an epoch; the last one cannot be stopped."""
         return self._look(after_epoch=True, is_last=is_last)
 
     def end(self) -> None:
-        """Write the last one, from which a longer training can be resumed."""
+        """Write the last checkpoint, from which a longer training can be resumed."""
         self._save()
         self._checkpoints.wait()
 
@@ -355,7 +355,7 @@ class CheckpointSchedule:
                 return False
             due, stop = self._ask(self._ranks)
         stop = stop and not is_last
-        # Where a step depends on more than the state, the next place will do.
+        # If the next step depends on more than the state, wait for a later one.
         if stop or (due and not self._training.remembers):
             self._save()
             self._is_due = False
@@ -365,9 +365,9 @@ class CheckpointSchedule:
         return bool(stop)
 
     def _ask(self, ranks: Ranks) -> tuple[bool, bool]:
-        """Whether one is due, or to stop, in any of the processes: clocks and signals differ, and they act together.
+        """Whether a checkpoint is due, or to stop, in any process: clocks and signals differ, but all act together.
 
-        They ask each other about every tenth of a second, not after each step.
+        Processes communicate about every tenth of a second, not after each step.
         """
         now = time.monotonic()
         seconds = (now - self._asked_at) / self._steps
@@ -387,7 +387,7 @@ class CheckpointSchedule:
 
 
 def as_checkpoints(checkpoint: str | Path | Checkpoints | None) -> Checkpoints | None:
-    """The checkpoints of a folder, or as they are given."""
+    """The checkpoints of a folder; ``Checkpoints`` and None are returned as is."""
     return Checkpoints(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
 
 
@@ -407,13 +407,13 @@ def parse_every(every: Any) -> tuple[float, str]:
 
 
 def _check_same(found: Mapping[str, Any], own: Mapping[str, Any], folder: Path) -> None:
-    # More or fewer processes resume it, too.
+    # The number of processes may change.
     names = (found.keys() | own.keys()) - {"processes"}
     differing = sorted(name for name in names if found.get(name) != own.get(name))
     if differing:
         changes = [f"{name} was {_short(found.get(name))} and is {_short(own.get(name))}" for name in differing]
         trial = found.get("trial_epochs") if differing == ["trial_epochs"] else None
-        # A share of all epochs is another number where these are others.
+        # If the trial is a share of all epochs, another number of epochs changes it.
         named = "" if trial is None else f" To have another number of epochs, name the trial: trial_epochs={trial}."
         raise InputError(
             f"The checkpoints in {folder} are of another training ({'; '.join(changes)}).{named} Go on with the "
@@ -422,7 +422,7 @@ def _check_same(found: Mapping[str, Any], own: Mapping[str, Any], folder: Path) 
 
 
 def _load(training: Resumable, found: Any, fresh: Any, folder: Path, ranks: Ranks | None) -> None:
-    """Resume the training from what was found; ``fresh`` is its state now, for all that cannot be taken over."""
+    """Resume the training from what was found; ``fresh`` is its current state, used for all that cannot be restored."""
     before, now = len(found["processes"]), len(fresh["processes"])
     alike = [[(tensor.shape, tensor.dtype) for tensor in state["model"]] for state in (found, fresh)]
     if alike[0] != alike[1] and before != now:
@@ -431,7 +431,7 @@ def _load(training: Resumable, found: Any, fresh: Any, folder: Path, ranks: Rank
             f"with {before} (torchrun --nproc-per-node {before})."
         )
     if before != now:
-        # What a process has drawn for itself, and the metrics of its samples, are of no use to others.
+        # Generators and metrics of single processes cannot be used by another number of processes.
         first = found["processes"][0]
         shared = {"generator": first["random"].get("generator")}
         shares = [
@@ -448,7 +448,7 @@ def _load(training: Resumable, found: Any, fresh: Any, folder: Path, ranks: Rank
         if alike[0] != alike[1]:
             raise ValueError("the weights are of other shapes")
         for name in fresh.keys() - {"step"}:
-            # What an optimiser remembers is its own affair.
+            # The structure of an optimiser's state is not checked.
             if not _is_like(found[name], fresh[name]):
                 raise ValueError(f"{name} is not what it should be")
         training.load_state(found)
@@ -463,10 +463,7 @@ def _load(training: Resumable, found: Any, fresh: Any, folder: Path, ranks: Rank
 
 
 def _is_like(found: Any, fresh: Any) -> bool:
-    """Whether two trees have the same keys and types; what is None in one of them is not yet there, or no longer.
-
-    That is never so of counts.
-    """
+    """Whether two trees have the same keys and types; None, a value that is not set, matches all but integers."""
     if found is None or fresh is None:
         return not isinstance(fresh, int)
     if isinstance(fresh, Tensor):
@@ -481,23 +478,23 @@ def _is_like(found: Any, fresh: Any) -> bool:
 
 
 def _short(value: Any) -> str:
-    """A value for a message; of digests the beginning will do."""
+    """A value for a message; digests are shortened."""
     text = repr(value)
     return text if len(text) <= 40 or not isinstance(value, str) else f"{text[:12]}…"
 
 
 def pack(tree: Any) -> tuple[dict[str, Tensor], Any]:
-    """A tree of dicts, lists, tuples, tensors and plain values as tensors by name, and JSON that says where they go."""
+    """A tree of dicts, lists, tuples, tensors and plain values as tensors by name, and JSON with their places."""
     tensors: dict[str, Tensor] = {}
 
     def skeleton(node: Any) -> Any:
         if isinstance(node, Tensor):
             name = str(len(tensors))
-            # Scalars keep their shape; safetensors has no place for other layouts.
+            # Shapes are kept, also those of scalars; safetensors stores contiguous tensors only.
             tensors[name] = node
             return {"tensor": name}
         if isinstance(node, Mapping):
-            # Optimisers number their parameters: JSON has no keys but text.
+            # As pairs, because optimisers use integer keys, and JSON has text keys only.
             return {"dict": [[key, skeleton(value)] for key, value in node.items()]}
         if isinstance(node, list | tuple):
             return {"list" if isinstance(node, list) else "tuple": [skeleton(item) for item in node]}
@@ -512,12 +509,12 @@ def pack(tree: Any) -> tuple[dict[str, Tensor], Any]:
 
 
 def unpack(tensors: Mapping[str, Tensor], skeleton: Any) -> Any:
-    """The tree that :func:`pack` was given."""
+    """Rebuild the tree that was passed to :func:`pack`."""
     if not isinstance(skeleton, dict):
         return skeleton
     ((kind, value),) = skeleton.items()
     if kind == "tensor":
-        # A copy, because some sums depend in their last digits on where in memory numbers lie: as torch places them.
+        # A copy in memory aligned as torch does it, because the last digits of some sums depend on alignment.
         return tensors[value].clone()
     if kind == "dict":
         return {key: unpack(tensors, item) for key, item in value}

@@ -1,4 +1,4 @@
-"""What the user knows of some samples: their clusters, and pairs that belong together or apart."""
+"""Hints of the user: known clusters of some samples, and pairs that must or cannot be linked."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ from pollux.spec import Spec
 from pollux.training.problem import MemoryProblem, Problem, log_probabilities
 
 _AT_ONCE = 256
-# Known samples, and pairs of each kind, that join a step.
+# Known samples, and pairs of each kind, that are drawn for a step.
 _KNOWN_OF_A_STEP, _PAIRS_OF_A_STEP = 256, 128
-# Of trying whether clusters suffice for pairs that are apart.
+# Maximum number of steps of the search whether there are enough clusters for all cannot-link pairs.
 _MOST_STEPS = 5_000
-# How much labels that were learned from known ones count beside these.
+# Weight of labels that were learned from known ones, relative to these.
 _SHARE_OF_LEARNED = 0.5
 _SPREADING, _SPREADING_STEPS = 0.9, 50
 _SPREAD_NEIGHBOURS, _FOLDS, _ITERATIONS = 10, 5, 100
-# A mixture that is held to hints: principal components that it sees, samples that it is fitted to, and numbers of those
-# from which the components are learned; iterations, which are fewer where there are many products, and the rise of the
-# mean log-density at which it is there. What is known moves it slowly.
+# A mixture constrained by hints: number of principal components, minimum and maximum number of samples, and maximum
+# size of the data that components are learned from; iterations, which are fewer if there are many products, and the
+# tolerance on the mean log-density, which is small because known samples move components slowly.
 _MIXED_COMPONENTS, _FEWEST_MIXED, _MOST_MIXED, _MOST_NUMBERS = 20, 500, 5_000, 20_000_000
 _FEWEST_STEPS, _MIXING_STEPS, _MOST_PRODUCTS, _MIXING_TOLERANCE = 5, 60, 1e10, 1e-5
-# Rounds in which parts that are linked choose their clusters, each with a view to the others.
+# Rounds in which linked groups of samples choose their clusters, given the choices of the others.
 _ROUNDS, _UNLIKELY = 10, 1e-100
 
 Pairs = NDArray[np.int64]
@@ -55,20 +55,20 @@ Pairs = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Hints:
-    """What is known of the n samples of a fit, by their numbers, without contradictions.
+    """Hints on the n samples of a fit, by row number, checked for contradictions.
 
     Parameters
     ----------
     n_clusters : int
-        Clusters to look for.
+        Number of clusters.
     rows, labels : arrays of shape (m,)
-        Samples whose cluster is known, and its number; also of those that must be linked to such a sample.
+        Samples whose cluster is known, and its number; also those that must be linked to such a sample.
     must_link, cannot_link : arrays of shapes (a, 2), (b, 2)
         Pairs of samples.
     given_rows, given_labels : arrays
-        The known ones as they were given.
+        The known samples and labels as they were given.
     weight : float
-        How much they count beside the objective.
+        Weight of the hints relative to the objective.
     """
 
     n_clusters: int
@@ -84,9 +84,9 @@ class Hints:
     def gather(
         n: int, n_clusters: int, must_link: Any = None, cannot_link: Any = None, known: Any = None, weight: float = 10.0
     ) -> Hints:
-        """What was given of n samples, checked, and what follows from it.
+        """Check the hints on n samples, and add what follows from them.
 
-        Samples that must be linked, also by way of others, are of one cluster.
+        Samples that must be linked, also indirectly, are in one cluster.
         """
         if not 0 < weight < np.inf:
             raise InputError(f"{option('hint_weight')} is a positive number, not {weight!r}.")
@@ -94,7 +94,7 @@ class Hints:
         labels = np.full(n, -1) if known is None else _check_known(known, n, n_clusters)
         part = _linked_parts(must, n)
         given = np.flatnonzero(labels >= 0)
-        # The first known sample of each part speaks for all of it.
+        # The first known sample of each group represents it in messages.
         of_part, speaker = np.full(n, -1), np.full(n, -1)
         for row in given[::-1]:
             of_part[part[row]], speaker[part[row]] = labels[row], row
@@ -122,7 +122,7 @@ class Hints:
     def of(
         samples: Samples, n_clusters: int, must_link: Any, cannot_link: Any, known: Any, weight: float
     ) -> Hints | None:
-        """What was given of samples, which must have numbers; None where nothing was."""
+        """The hints on samples, which must have row numbers; None if there are none."""
         if must_link is None and cannot_link is None and known is None:
             return None
         if not isinstance(samples, ArraySamples | Stream):
@@ -135,7 +135,7 @@ class Hints:
     def join(
         self, spec: Spec, samples: Samples, problem: Problem, scaling: FittedScaling | FittedTransformer | None
     ) -> tuple[Spec, BoundHints]:
-        """The parameters of a training that heeds them, and how it does."""
+        """Bind the hints to the samples; returns the spec with a penalty for them, and the bound hints."""
         hints = self
         if isinstance(samples, ArraySamples) and not samples.selected.all():
             hints = self._of_selected(samples.selected)
@@ -148,7 +148,7 @@ class Hints:
         return replace(spec, penalties=(*spec.penalties, (bound, self.weight)), penalty_names=names), bound
 
     def _of_selected(self, selected: NDArray[np.bool_]) -> Hints:
-        """Without samples of weight zero, which are not learned from; what is linked by way of these stays linked."""
+        """Without samples of weight zero, which are not trained on; samples linked through these stay linked."""
         known, part = selected[self.rows], _linked_parts(self.must_link, len(selected))
         linked = np.unique(self.must_link)
         linked = linked[selected[linked]]
@@ -160,10 +160,10 @@ class Hints:
 
 
 class BoundHints:
-    """Hints on samples that are at hand: a penalty, a start, the order of clusters, and what was violated.
+    """Hints on samples in memory: a penalty, initial labels, the order of clusters, and the number of violations.
 
-    Output k of a network is cluster k for clusters that are known. ``used`` (u,) are the numbers of the samples, and
-    ``inputs`` gives what the model sees of some of them.
+    Output k of a network is cluster k if that is known. ``used`` (u,) are row numbers of the samples with hints, and
+    ``inputs`` returns the inputs of the model for some of them.
     """
 
     def __init__(self, hints: Hints, used: NDArray[np.int64], inputs: Callable[[Tensor], Any]) -> None:
@@ -175,12 +175,12 @@ class BoundHints:
             for pairs in (hints.must_link, hints.cannot_link)
         )
         must, cannot = self._must.numpy(), self._cannot.numpy()
-        # Samples that must be linked are of one part; parts that must be apart, by part.
+        # Groups of samples that must be linked; and for each group those that it must not be linked to.
         self._part, self._apart = _linked_parts(must, len(used)), dict[int, list[int]]()
         for one, other in self._part[cannot].tolist():
             self._apart.setdefault(one, []).append(other)
             self._apart.setdefault(other, []).append(one)
-        # What the model is given of some samples, and the labels (n,) that were learned from the known ones.
+        # The inputs of the model for some samples, and the labels (n,) that were learned from the known ones.
         self._learned: tuple[Callable[[Tensor], Any], Tensor] | None = None
 
     def __call__(
@@ -191,7 +191,7 @@ class BoundHints:
         sample_weight: Tensor | None = None,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        """What some of the hints, drawn at random, cost each model (…): a mean for each kind of them."""
+        """The penalty (…) of each model, for hints drawn at random: the sum of a mean for each kind of hint."""
         known, must, cannot = (
             torch.randperm(len(each), generator=generator)[:most]
             for each, most in (
@@ -203,7 +203,7 @@ class BoundHints:
         index = torch.cat([self._known[known], self._must[must].flatten(), self._cannot[cannot].flatten()])
         if not len(index):
             return log_p.new_zeros(log_p.shape[:-2])
-        # A layer that looks at a batch as a whole needs two samples.
+        # Layers such as batch normalisation need at least two samples.
         found = model(self._inputs(index if len(index) > 1 else index.repeat(2)))[..., : len(index), :]
         total = found.new_zeros(found.shape[:-2])
         if len(known):
@@ -212,8 +212,8 @@ class BoundHints:
         if self._learned is not None:
             inputs_of, learned = self._learned
             some = torch.randint(len(learned), (_KNOWN_OF_A_STEP,), generator=generator)
-            told = model(inputs_of(some))[..., torch.arange(len(some)), learned[some].to(found.device)]
-            total = total - _SHARE_OF_LEARNED * told.mean(-1)
+            log_p_learned = model(inputs_of(some))[..., torch.arange(len(some)), learned[some].to(found.device)]
+            total = total - _SHARE_OF_LEARNED * log_p_learned.mean(-1)
         start = len(known)
         if len(must):
             first, second = (found[..., start + side : start + 2 * len(must) : 2, :] for side in (0, 1))
@@ -221,62 +221,62 @@ class BoundHints:
             start += 2 * len(must)
         if len(cannot):
             first, second = (found[..., start + side :: 2, :] for side in (0, 1))
-            # log(1 − Σ p q) as the sum over pairs of different clusters: it has a gradient also where both are certain.
+            # log(1 − Σ p q) as a sum over pairs of different clusters, which has a gradient even if both are certain.
             both = first[..., :, None] + second[..., None, :]
             same = torch.eye(both.shape[-1], dtype=torch.bool, device=both.device)
             total = total - both.masked_fill(same, -torch.inf).flatten(-2).logsumexp(-1).mean(-1)
         return total
 
-    def adapt_start(self, starts: list[Tensor], problem: MemoryProblem) -> list[Tensor]:
-        """Labels (n,) that models start at, one for each, from clusters: known samples in theirs, pairs as they should.
+    def adapt_start(self, initial: list[Tensor], problem: MemoryProblem) -> list[Tensor]:
+        """Initial labels (n,) for each model, corrected by the hints.
 
-        All then start at the clusters that agree best with the hints. In the geometry of mixtures, a mixture that is
-        held to the hints corrects them. Where several samples of every cluster are known, it has to tell known samples
-        that were held back; other labels take its place if they clearly do so better: the clusters as they were, those
-        that spread from known samples along the neighbour graph, or those of a logistic regression. What differs from
-        the clusters stays in the penalty: the objective by itself would return to them.
+        All models start from the clusters that agree best with the hints. With the geometry of mixtures, a mixture
+        constrained by the hints corrects them. If several samples of every cluster are known, it is cross-validated on
+        these; other labels are used if they are clearly more accurate: the clusters as they were, those of label
+        spreading along the neighbour graph, or those of a logistic regression. Labels other than the clusters stay in
+        the penalty: the objective by itself would return to the clusters.
         """
         K, known = self.hints.n_clusters, self._labels.numpy()
         if K < 2 or not len(self.used):
-            return starts
+            return initial
         places = self._places(problem).numpy()
         at_known = places[self._known.numpy()]
-        clusters = min((labels.numpy() for labels in starts), key=lambda each: self._cost_of(each, at_known, places))
+        clusters = min((labels.numpy() for labels in initial), key=lambda each: self._cost_of(each, at_known, places))
         match = _matching(clusters, K)
         is_enough = len(known) >= _FOLDS * K and len(np.unique(known)) == K
         mixes = is_enough or (len(known) > 0 and isinstance(problem.geometry, Mixtures))
-        learn = _mixing(problem.rows, match, self._hold, places, K) if mixes else match
+        learn = _mixing(problem.rows, match, self._apply_hints, places, K) if mixes else match
         if is_enough:
             best = _cross_validate(learn, at_known, known)
             for other in (match, _spreading(problem.rows, K), _regression(problem.rows)):
                 right = _cross_validate(other, at_known, known)
-                # By more than chance: a standard error of the samples on which they differ.
+                # By more than a standard error of the number of samples on which they differ.
                 if right.sum() > best.sum() + math.sqrt((right != best).sum()):
                     learn, best = other, right
         found = learn(at_known, known)
         member = np.eye(K)[np.where(found >= 0, found, match(at_known, known))]
-        self._hold(member, at_known, known, places)
+        self._apply_hints(member, at_known, known, places)
         labels = torch.from_numpy(member.argmax(1))
         if learn is not match:
             self._learned = problem.inputs, labels
-        return [labels] * len(starts)
+        return [labels] * len(initial)
 
     def _cost_of(self, clusters: NDArray[np.int64], at_known: NDArray[np.int64], places: NDArray[np.int64]) -> int:
-        """How many hints do not hold in clusters (n,)."""
+        """Number of hints that clusters (n,) violate."""
         matched = _matching(clusters, self.hints.n_clusters)(at_known, self._labels.numpy())
         return sum(self.violations(torch.from_numpy(matched[places])).values())
 
-    def _hold(
+    def _apply_hints(
         self,
         member: NDArray[np.float64],
         at_known: NDArray[np.int64],
         known: NDArray[np.int64],
         places: NDArray[np.int64],
     ) -> None:
-        """Make samples at places (u,), which hints are of, members (n, K) of one cluster each, as the hints say.
+        """Set the memberships (n, K) of samples at places (u,), which have hints, to one cluster each, by the hints.
 
-        Samples that must be linked choose the likeliest one together; in a few rounds each looks for one that none has
-        from which it must be apart.
+        Samples that must be linked choose the most likely cluster together; in a few rounds each group looks for a
+        cluster that contains no sample to which it cannot be linked.
         """
         K, part = member.shape[1], self._part
         total = np.zeros((part.max() + 1, K))
@@ -289,23 +289,23 @@ class BoundHints:
             before = choice.copy()
             for p, others in self._apart.items():
                 if p not in fixed:
-                    # The fewest that it must be apart from, and of these the likeliest.
+                    # The cluster with the fewest violations, and among these the most likely one.
                     choice[p] = np.lexsort((-total[p], np.bincount(choice[others], minlength=K)))[0]
             if (choice == before).all():
                 break
         member[places] = np.eye(K)[choice[part]]
 
     def _places(self, problem: MemoryProblem) -> Tensor:
-        """Which samples of the problem (u,) hints are of; the nearest, where others were drawn."""
+        """Indices (u,) of the samples with hints in the problem; of the nearest ones if the problem is a subsample."""
         if isinstance(self._inputs, _Positions):
             return self._inputs.positions
         known = self._inputs(torch.arange(len(self.used))).flatten(1)
         rows = torch.from_numpy(np.asarray(problem.rows.flat())).to(known)
-        # Off the origin squares lose the digits that count.
+        # Centred, because squares lose digits far from the origin.
         centre = rows.mean(0)
         rows, known = rows - centre, known - centre
         squares, found = (rows**2).sum(1), torch.empty(len(known), dtype=torch.int64)
-        # In one piece of memory: thousands of large ones, with small ones that stay between them, would fill it.
+        # Allocated once: allocating large blocks between small ones that stay would fragment memory.
         products = rows.new_empty((_AT_ONCE, len(rows)))
         for first in range(0, len(known), _AT_ONCE):
             part = known[first : first + _AT_ONCE]
@@ -314,18 +314,18 @@ class BoundHints:
         return found
 
     def order(self, sizes: Tensor) -> Tensor:
-        """Which output of the network is cluster k: known clusters have their numbers, the others follow by size."""
+        """The output of the network for each cluster k: known clusters keep their numbers, others follow by size."""
         taken = set(self._labels.tolist())
         others = iter([int(k) for k in torch.argsort(sizes, descending=True, stable=True) if int(k) not in taken])
         return torch.tensor([k if k in taken else next(others) for k in range(len(sizes))])
 
     def predict(self, module: nn.Module) -> Tensor:
-        """The outputs of the network (u,) that the samples belong to."""
+        """The most probable output of the network (u,) for each sample."""
         parts, K = torch.split(torch.arange(len(self.used)), 1_000), self.hints.n_clusters
         return torch.cat([log_probabilities(module, self._inputs(part), K).argmax(-1).cpu() for part in parts])
 
     def violations(self, found: Tensor) -> dict[str, int]:
-        """How many hints of each kind do not hold in clusters (u,) of the samples."""
+        """Number of violated hints of each kind in clusters (u,) of the samples."""
         must, cannot = found[self._must], found[self._cannot]
         return {
             "known": int((found[self._known] != self._labels).sum()),
@@ -335,7 +335,7 @@ class BoundHints:
 
 
 class _Positions:
-    """What the model is given of samples of the problem itself."""
+    """Inputs of the model for samples of the problem itself."""
 
     def __init__(self, problem: MemoryProblem, positions: Tensor) -> None:
         self._problem, self.positions = problem, positions
@@ -361,17 +361,17 @@ def _inputs_of(
 
 
 def _linked_parts(pairs: Pairs, n: int) -> NDArray[np.int64]:
-    """A number (n,) that is the same for samples that pairs link, also by way of others."""
+    """A group number (n,) that is the same for samples that pairs link, also indirectly."""
     graph = scipy.sparse.coo_array((np.ones(len(pairs)), pairs.T), shape=(n, n))
     return np.asarray(connected_components(graph, directed=False)[1], dtype=np.int64)
 
 
 def _check_room(part: NDArray[np.int64], of_part: NDArray[np.int64], apart: Pairs, n_clusters: int) -> None:
-    """Raise an InputError where no assignment to so many clusters keeps all parts apart that must be.
+    """Raise an InputError if no assignment to ``n_clusters`` clusters satisfies all cannot-link pairs.
 
-    This is the colouring of a graph, which may take too long to settle: nothing is said then.
+    This is graph colouring, which may take too long to decide: no error is raised then.
     """
-    # Parts of a known cluster are one, and apart from those of the others.
+    # Groups of one known cluster are merged, and cannot be linked to those of other known clusters.
     known = {int(k): int(np.flatnonzero(of_part == k)[0]) for k in np.unique(of_part[of_part >= 0])}
     one = np.arange(len(of_part))
     one[of_part >= 0] = [known[int(k)] for k in of_part[of_part >= 0]]
@@ -380,7 +380,7 @@ def _check_room(part: NDArray[np.int64], of_part: NDArray[np.int64], apart: Pair
     edges = np.unique(np.sort(edges, axis=1), axis=0)
     if _is_colourable(edges, n_clusters):
         return
-    # What cannot be coloured without each of its parts is what people have to look at.
+    # Reduce to a minimal set of groups that cannot be coloured, for the message.
     needed = np.unique(edges)
     size = len(needed)
     while size := size // 2:
@@ -403,12 +403,12 @@ def _check_room(part: NDArray[np.int64], of_part: NDArray[np.int64], apart: Pair
 
 
 def _is_colourable(edges: Pairs, n_colours: int) -> bool:
-    """Whether so many colours suffice for the ends of each edge (m, 2) to differ; True where that takes too long.
+    """Whether ``n_colours`` suffice for the ends of each edge (m, 2) to differ; True if that takes too long to decide.
 
-    Vertices whose neighbours have most colours come first (DSATUR).
+    Vertices whose neighbours have the most colours come first (DSATUR).
     """
     while len(edges):
-        # Whatever has a colour left beside all others is no obstacle.
+        # A vertex with fewer neighbours than colours can always be coloured, so it is removed.
         is_tight = np.bincount(edges.ravel()) >= n_colours
         kept = edges[is_tight[edges].all(1)]
         if len(kept) == len(edges):
@@ -422,13 +422,13 @@ def _is_colourable(edges: Pairs, n_colours: int) -> bool:
 
 
 def _colour(edges: Pairs, n_colours: int) -> bool:
-    """The same for edges that hang together, by trying out."""
+    """The same for connected edges, by backtracking."""
     beside: dict[int, list[int]] = {}
     for a, b in edges.tolist():
         beside.setdefault(a, []).append(b)
         beside.setdefault(b, []).append(a)
     colour: dict[int, int] = {}
-    # How many neighbours have each colour.
+    # For each vertex, how many of its neighbours have each colour.
     counts = {vertex: [0] * n_colours for vertex in beside}
     queue: list[tuple[int, int, int]] = []
 
@@ -449,11 +449,11 @@ def _colour(edges: Pairs, n_colours: int) -> bool:
         return None
 
     push(next(iter(beside)))
-    # Vertices that were coloured one after another, the colour to try next, and how many were in use before.
+    # The stack of coloured vertices, the colour to try next, and the number of colours in use before.
     tried: list[tuple[int, int, int]] = [(next(iter(beside)), 0, 0)]
     for _ in range(_MOST_STEPS + len(beside)):
         vertex, own, in_use = tried.pop()
-        # Colours that are not in use yet are all alike.
+        # Colours that are not yet in use are equivalent, so only the first of them is tried.
         while own < min(n_colours, in_use + 1) and counts[vertex][own]:
             own += 1
         if own < min(n_colours, in_use + 1):
@@ -488,7 +488,7 @@ def _check_pairs(pairs: Any, n: int, name: str) -> Pairs:
 
 
 def read_known(known: Any) -> NDArray[Any]:
-    """Numbers of clusters as they were given, −1 for what is missing; an InputError where they are names."""
+    """Known clusters as numbers, −1 for missing ones; an InputError if they are names."""
     found = np.asarray(known)
     if found.dtype.kind == "O" and str(getattr(known, "dtype", "")) != "category":
         missing = np.array([value is None for value in found.ravel()]).reshape(found.shape)
@@ -518,12 +518,12 @@ def _check_known(known: Any, n: int, n_clusters: int) -> NDArray[np.int64]:
 
 
 Learner = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.int64]]
-"""From the places of known samples and their labels to labels of all (n,), −1 where none is found."""
+"""A function from the places of known samples and their labels to labels of all (n,), −1 if none is found."""
 
 
 def _cross_validate(learn: Learner, places: NDArray[np.int64], labels: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which known labels (m,) follow from the others."""
-    # Each fold has some of each cluster, as far as they suffice.
+    """Mask of the known labels (m,) that are predicted correctly from the others."""
+    # Folds are stratified by cluster.
     order = np.random.default_rng(0).permutation(len(places))
     order = order[np.argsort(labels[order], kind="stable")]
     right = np.zeros(len(places), dtype=bool)
@@ -534,14 +534,14 @@ def _cross_validate(learn: Learner, places: NDArray[np.int64], labels: NDArray[n
 
 
 def _matching(clusters: NDArray[np.int64], K: int) -> Learner:
-    """Clusters (n,) by the numbers of the known ones that they hold most of."""
+    """Clusters (n,) renumbered by the most common known label in each."""
     return lambda places, labels: match_clusters(labels, clusters[places], K)[clusters]
 
 
-def _mixing(rows: Rows, match: Learner, hold: Callable[..., None], used: NDArray[np.int64], K: int) -> Learner:
-    """Components of a Gaussian mixture that starts at clusters and is held to the hints, on samples ``used``.
+def _mixing(rows: Rows, match: Learner, apply_hints: Callable[..., None], used: NDArray[np.int64], K: int) -> Learner:
+    """Components of a Gaussian mixture, initialised by clusters and constrained by the hints on samples ``used``.
 
-    It is fitted to some of the samples, these among them.
+    It is fitted to a subsample that includes these.
     """
     to_points = learn_points(
         some_of(rows, max(_FEWEST_MIXED, _MOST_NUMBERS // math.prod(rows.shape))), _MIXED_COMPONENTS
@@ -555,7 +555,7 @@ def _mixing(rows: Rows, match: Learner, hold: Callable[..., None], used: NDArray
     def learn(places: NDArray[np.int64], labels: NDArray[np.int64]) -> NDArray[np.int64]:
         member, before = np.eye(K)[match(places, labels)[index]], -math.inf
         for _ in range(steps):
-            hold(member, np.searchsorted(index, places), labels, np.searchsorted(index, used))
+            apply_hints(member, np.searchsorted(index, places), labels, np.searchsorted(index, used))
             mixture = Mixture.of(fitted, member * weight[:, None], REGULARISATION)
             member, densities = normalise(mixture.log_joint(fitted))
             value = float(weight @ densities / weight.sum())
@@ -568,7 +568,7 @@ def _mixing(rows: Rows, match: Learner, hold: Callable[..., None], used: NDArray
 
 
 def _spreading(rows: Rows, K: int) -> Learner:
-    """Labels spread along the neighbour graph."""
+    """Label spreading along the neighbour graph."""
     once, which = distinct(rows)
     graph = NeighbourGraph(_SPREAD_NEIGHBOURS).graph(once)
     degree = np.asarray(graph.sum(1)).ravel()
@@ -578,7 +578,7 @@ def _spreading(rows: Rows, K: int) -> Learner:
     def learn(places: NDArray[np.int64], labels: NDArray[np.int64]) -> NDArray[np.int64]:
         source = np.zeros((len(once), K))
         np.add.at(source, (which[places], labels), 1)
-        # Each cluster sends as much, however many of its samples are known.
+        # Each cluster spreads the same total, however many of its samples are known.
         source /= np.maximum(source.sum(0), 1)
         found = source
         for _ in range(_SPREADING_STEPS):
@@ -589,14 +589,14 @@ def _spreading(rows: Rows, K: int) -> Learner:
 
 
 def _regression(rows: Rows) -> Learner:
-    """Labels that a logistic regression finds."""
+    """Labels by logistic regression."""
     X = rows.flat()
 
     def learn(places: NDArray[np.int64], labels: NDArray[np.int64]) -> NDArray[np.int64]:
         if len(np.unique(labels)) == 1:
             return np.full(X.shape[0], labels[0])
         with warnings.catch_warnings():
-            # So many iterations are enough, whether or not they converge.
+            # This many iterations are enough, whether or not they converge.
             warnings.simplefilter("ignore", ConvergenceWarning)
             found = LogisticRegression(max_iter=_ITERATIONS).fit(X[places], labels).predict(X)
         return np.asarray(found, dtype=np.int64)

@@ -1,7 +1,7 @@
 """The training loop: epochs of steps, their metrics, and when to stop.
 
-It knows nothing of clustering: a step is anything that returns an objective to be raised, and what metrics are computed
-from. Clustering, the start at labels and self-supervised pretraining use it alike.
+It knows nothing of clustering: a step is anything that returns an objective to be maximised, and outputs from which
+metrics are computed. Clustering, pretraining on labels and self-supervised pretraining all use it.
 """
 
 from __future__ import annotations
@@ -25,21 +25,22 @@ from pollux.training.session import load_random_states, random_states
 from pollux.training.steps import Step
 from pollux.training.trainable import Trainable
 
-# Steps after which the objective is checked to be finite, where an epoch has more.
+# The objective is checked to be finite after this many steps, if an epoch has more.
 _CHECKED_EVERY = 1_000
-# Epochs of a single step that are taken at once; the first few are fewer, so that little is lost if they fail.
+# Maximum number of epochs of a single step that run in one call; early calls have fewer, so that little is lost if
+# they fail.
 _EPOCHS_AT_ONCE = 20
-# Epochs after which a training with checkpoints forgets what an objective has learned about batches, as one that is
-# resumed does.
+# Every so many epochs, a training with checkpoints drops what an objective has cached about batches, since one that is
+# resumed does not have it.
 _REMEMBERED_EPOCHS = 50
 
 Schedule: TypeAlias = Callable[[int, float], float]
 SCHEDULES: dict[str, Schedule] = {
     "constant": lambda max_epochs, epochs: 1.0,
-    # Slow at both ends.
+    # Decays slowly at both ends.
     "cosine": lambda max_epochs, epochs: (1 + math.cos(math.pi * min(epochs / max_epochs, 1.0))) / 2,
 }
-"""The share of the learning rate after so many of all epochs, which need not be whole."""
+"""Factors of the learning rate after ``epochs`` of ``max_epochs``; ``epochs`` need not be whole."""
 
 
 class NumericalWarning(RuntimeWarning):
@@ -47,7 +48,7 @@ class NumericalWarning(RuntimeWarning):
 
 
 class NotFiniteError(ValueError):
-    """The objective is NaN or infinite, and there are no good weights to go back to."""
+    """The objective is NaN or infinite, and there are no good weights to restore."""
 
     def __init__(self, value: float) -> None:
         self.value = value
@@ -59,7 +60,7 @@ class NotFiniteError(ValueError):
 
 
 def warn_not_finite() -> None:
-    """Warn that a training went back to its last good weights."""
+    """Warn that the last good weights of a training were restored."""
     warn(
         "The objective or the weights were no longer finite: training stopped, and the last good weights were kept. A "
         "smaller learning rate or scaled data may help.",
@@ -68,22 +69,22 @@ def warn_not_finite() -> None:
 
 
 class TrainingResult(NamedTuple):
-    """How a training went.
+    """The outcome of a training.
 
     Attributes
     ----------
     history : History
         The metrics of its epochs.
     restore : callable
-        Goes back to the last good weights.
+        Restores the last good weights.
     interrupted : bool
-        Whether a callback has swallowed an exception, such as Ctrl-C.
+        Whether a callback suppressed an exception, such as Ctrl-C.
     stopped : bool
-        Whether it was asked to stop, and can be resumed from its checkpoint.
+        Whether it was asked to stop; it can be resumed from its checkpoint.
     diverged : bool
-        Whether the objective was no longer finite.
+        Whether the objective became NaN or infinite.
     ended_by_callback : bool
-        Whether a callback has returned True.
+        Whether a callback returned True.
     """
 
     history: History
@@ -117,28 +118,28 @@ def train(
     Parameters
     ----------
     model, step, batches
-        What is trained, how, and on what.
+        The model, its training step, and its data.
     max_epochs : int
-        Epochs, unless something ends the training earlier.
+        Maximum number of epochs.
     tol, patience
-        With ``patience``, training ends after so many epochs in which no objective has risen by the share ``tol``.
+        With ``patience``, training ends after so many epochs in which no objective rose by the relative amount ``tol``.
     callbacks : sequence of callable
-        Called after each epoch, see :mod:`pollux.training.callbacks`. One that swallows an exception, such as Ctrl-C,
-        leaves the weights of the last whole epoch.
+        Called after each epoch, see :mod:`pollux.training.callbacks`. One that suppresses an exception, such as Ctrl-C,
+        ends the training with the weights of the last whole epoch.
     generator, noise : torch.Generator, optional
-        Draw the order of batches, and what each process draws for itself.
+        For the order of batches, and for random numbers that differ between processes.
     default_generator : torch.Generator, optional
-        Stands for torch's own in layers that draw, such as dropout.
+        Replaces torch's global generator in layers that draw random numbers, such as dropout.
     ranks : Ranks, optional
         The processes that train together.
     checkpoints : Checkpoints, optional
-        The training resumes from the last one, and writes more.
+        The training resumes from the last checkpoint, and writes more.
     schedule : str or callable
-        The share of the learning rate, see :data:`SCHEDULES`.
+        Name or function of the schedule of the learning rate, see :data:`SCHEDULES`.
     before : int
-        Epochs that the model has had in earlier rounds; callbacks see them counted.
+        Epochs of earlier rounds, which callbacks see counted.
     title : str
-        What is shown of it, before the number of the epoch.
+        Title of the progress display, before the number of the epoch.
     """
     generators = {"generator": generator, "noise": noise, "torch": default_generator}
     state = TrainingState(model, step, batches, tol, patience, generators, ranks, before)
@@ -149,7 +150,7 @@ def train(
             f"{before + max_epochs}: ask for at least as many, or name another folder."
         )
     if state.epochs == max_epochs and state.position:
-        # The checkpoint is of an epoch that is no longer asked for; a longer training can still be resumed from it.
+        # The checkpoint is beyond max_epochs; a longer training can still be resumed from it.
         state.to_last_epoch()
         saving = None
     factor = None if schedule == "constant" else SCHEDULES[schedule] if isinstance(schedule, str) else schedule
@@ -177,9 +178,9 @@ def train(
             if callbacks or shown.is_shown:
                 epoch = Epoch(before + state.epochs, before + max_epochs, state.history.best_of_last())
                 shown.update(epoch.number, detail=describe_metrics(epoch))
-                # Each is called, also when an earlier one asks to stop.
+                # Call all of them, even if an earlier one asks to stop.
                 answers = [bool(callback(epoch)) for callback in callbacks]
-            # What ends one process ends all.
+            # If one process ends, all do.
             ended = any(answers) if ranks is None else bool(ranks.maximum(torch.tensor(int(any(answers)))))
             stopped = saving is not None and saving.after_epoch(is_last=state.epochs == max_epochs)
         interrupted = False
@@ -207,11 +208,11 @@ def _run_epoch(
     watchers: Sequence[Callable[[float, int], None]],
     shown: Stage,
 ) -> tuple[bool, bool]:
-    """The rest of an epoch; whether it has diverged, and whether it was asked to stop."""
+    """Run the rest of an epoch; returns whether it diverged, and whether it was asked to stop."""
     step, metrics, n_batches = state.step, state.metrics, state.batches.n_batches
     most = step.steps_at_once(state.batches.batch_size)
     if saving is not None:
-        # A checkpoint may be due after any step.
+        # A checkpoint may be due after any step, so steps are taken one by one.
         most = min(most, 1)
     for batch, steps in state.batches.groups(generator, state.position, most):
         if factor is not None:
@@ -244,7 +245,7 @@ def _run_epochs(
     factor: Schedule | None,
     epochs: int,
 ) -> bool:
-    """So many epochs of a single step each, at once; whether they have diverged."""
+    """Run several epochs of a single step each in one call; returns whether they diverged."""
     if factor is not None:
         state.step.scale_learning_rate(*(factor(max_epochs, state.epochs + i) for i in range(epochs)))
     with draws:
@@ -253,14 +254,14 @@ def _run_epochs(
 
 
 class TrainingState:
-    """All that changes in a training: what a checkpoint holds.
+    """All that changes during a training, which is what a checkpoint holds.
 
     Parameters
     ----------
     model, step, batches, tol, patience, ranks, before
         See :func:`train`.
     generators : mapping
-        The sources of its random numbers, by name.
+        Its random generators, by name.
     """
 
     def __init__(
@@ -279,17 +280,17 @@ class TrainingState:
         self.history, self.guard = History(self.metrics.names), NanGuard(model)
         self.epochs = self.position = 0
         self._tol, self._patience = tol, patience
-        # The best objectives so far, and the epochs since any of them rose by the share ``tol``.
+        # The best objectives so far, and the epochs since any of them rose by the relative amount ``tol``.
         self._best: Tensor | None = None
         self._waited = 0
         self._generators, self._ranks = generators, ranks
 
     def end_epoch(self) -> bool:
-        """Take the metrics of an epoch whose steps are done; whether its objective was finite."""
+        """Record the metrics of an epoch; returns whether its objective was finite."""
         metrics = self.metrics.compute(self._ranks)
         values = metrics["objective"]
         if self._ranks is not None:
-            # Unlike machines may differ in the last digits, and must not drift apart.
+            # Different machines may round differently: broadcasting keeps the weights of all processes equal.
             for tensor in (values, *self.model.state()):
                 self._ranks.broadcast(tensor)
         if not self.guard.passes(values):
@@ -299,7 +300,7 @@ class TrainingState:
         return True
 
     def end_epochs(self, metrics: Mapping[str, Tensor]) -> bool:
-        """The same for several epochs, whose metrics are (S, R)."""
+        """Record several epochs, whose metrics are (S, R); returns whether their objectives were finite."""
         values = metrics["objective"]
         if not bool(values.isfinite().any(1).all()) or not self.guard.passes(values[-1]):
             return False
@@ -318,7 +319,7 @@ class TrainingState:
             self._waited += 1
 
     def epochs_at_once(self) -> int:
-        """How many epochs can be taken at once, where each is a single step: not beyond the end of our patience."""
+        """Number of epochs of a single step that can run in one call, within the patience."""
         if self.batches.n_batches != 1 or self.position or not self.batches.repeats:
             return 1
         most = min(self.step.steps_at_once(self.batches.batch_size), _EPOCHS_AT_ONCE, 1 + self.epochs)
@@ -326,18 +327,18 @@ class TrainingState:
 
     @property
     def is_over(self) -> bool:
-        """Whether no model has risen for so many epochs that its patience is at an end."""
+        """Whether the patience is exhausted: no objective has risen for so many epochs."""
         return self._patience is not None and self._waited >= self._patience
 
     def give_up(self) -> bool:
-        """Go back to the last good weights, with a warning, or raise an error where there are none; True."""
+        """Restore the last good weights, with a warning, or raise an error if there are none; returns True."""
         self.guard.restore(warn=self.guard.has_good)
         if not self.guard.has_good:
             raise NotFiniteError(float(self.metrics.mean()[0]))
         return True
 
     def to_last_epoch(self) -> None:
-        """Go back to the end of the last epoch, or of the last steps that were checked."""
+        """Restore the end of the last epoch, or of the last steps that were checked."""
         self.guard.to_last_checked()
         self.history.truncate(self.epochs)
 
@@ -351,14 +352,14 @@ class TrainingState:
 
     @property
     def remembers(self) -> bool:
-        """Whether the next step depends on what an objective has learned about its batch, which no checkpoint holds."""
+        """Whether the next step depends on what an objective has cached about its batch, which no checkpoint holds."""
         return self.batches.remembers
 
     def state(self) -> dict[str, Any]:
-        """Plain data and tensors, for a checkpoint."""
+        """The state as plain data and tensors, for a checkpoint."""
         metrics = self.metrics.state()
         if self._ranks is not None:
-            # The first of several processes, which writes, may not have the device that this one is on.
+            # On the CPU, because the first process, which writes, may not have the device of this one.
             metrics = {name: value.cpu() if isinstance(value, Tensor) else value for name, value in metrics.items()}
         random = random_states(self._generators, self.model.state()[0].device)
         own = {"random": random, "metrics": metrics, "batches": self.batches.state()}
@@ -376,7 +377,7 @@ class TrainingState:
 
     @torch.no_grad()
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Continue from a :meth:`state`."""
+        """Restore a :meth:`state`."""
         for tensor, saved in zip(self.model.state(), state["model"], strict=True):
             tensor.copy_(saved)
         self.step.load_state(state["step"])
@@ -396,7 +397,7 @@ class TrainingState:
 
 
 class History:
-    """Metrics of each epoch by name, a row an epoch and a column a model: (epochs, R)."""
+    """Metrics by name, one row per epoch and one column per model: (epochs, R)."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self.metrics: dict[str, list[Tensor]] = {name: [] for name in names}
@@ -405,12 +406,12 @@ class History:
         return min(map(len, self.metrics.values()))
 
     def truncate(self, epochs: int) -> None:
-        """Back to so many epochs."""
+        """Drop all but the first ``epochs``."""
         for rows in self.metrics.values():
             del rows[epochs:]
 
     def best_of_last(self) -> dict[str, float]:
-        """The metrics of the last epoch, of the model with the highest objective in it."""
+        """The metrics of the last epoch, for the model with the highest objective in it."""
         best = int(self.metrics["objective"][-1].nan_to_num(-float("inf")).argmax())
         return {name: rows[-1][best].item() for name, rows in self.metrics.items()}
 
@@ -419,19 +420,19 @@ class History:
         return {name: torch.stack(rows)[:, r].tolist() if rows else [] for name, rows in self.metrics.items()}
 
     def state(self) -> dict[str, Tensor | None]:
-        """For a checkpoint."""
+        """The state for a checkpoint."""
         return {name: torch.stack(rows) if rows else None for name, rows in self.metrics.items()}
 
     def load_state(self, state: Mapping[str, Tensor | None], device: torch.device | str = "cpu") -> None:
-        """Continue from a :meth:`state`."""
+        """Restore a :meth:`state`."""
         for name, rows in state.items():
             self.metrics[name] = [] if rows is None else list(rows.to(device).unbind(0))
 
 
 class NanGuard:
-    """Keeps the last good weights, for a training whose objective is no longer finite.
+    """Keeps the last good weights, in case the objective becomes NaN or infinite.
 
-    Weights are good once some steps that began with them had a finite objective.
+    Weights are good once steps that began with them had a finite objective.
     """
 
     def __init__(self, model: Trainable) -> None:
@@ -450,11 +451,11 @@ class NanGuard:
         return True
 
     def to_last_checked(self) -> None:
-        """Go back to the weights of the last call that passed."""
+        """Restore the weights of the last call of :meth:`passes` that was successful."""
         self._load(self._candidate)
 
     def restore(self, warn: bool = True) -> None:
-        """Go back to the last good weights."""
+        """Restore the last good weights."""
         self._load(self._good)
         if warn:
             warn_not_finite()
@@ -466,7 +467,7 @@ class NanGuard:
         self._model.sync()
 
     def state(self) -> dict[str, Any]:
-        """For a checkpoint; weights that are those of the model are not stored twice."""
+        """The state for a checkpoint; weights that equal those of the model are not stored twice."""
         same = all(torch.equal(*pair) for pair in zip(self._candidate, self._model.state(), strict=True))
         alike = all(torch.equal(*pair) for pair in zip(self._candidate, self._good, strict=True))
         return {
@@ -476,7 +477,7 @@ class NanGuard:
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Continue from a :meth:`state`, with a model that has its weights already."""
+        """Restore a :meth:`state`; the model must have its weights already."""
         own = self._copy()
         candidate, good = (
             None if state[name] is None else [saved.to(now.device) for saved, now in zip(state[name], own, strict=True)]

@@ -30,20 +30,20 @@ from pollux.training.trainable import logits_of
 SPACING_NEIGHBOUR = 10
 _WHOLE_UP_TO = 1_000
 _AUTO_BATCH = 500
-# Reshuffling less often is hardly faster.
+# Keeping batches for longer makes training hardly faster.
 _KEPT_EPOCHS = 10
 _KEPT_BYTES = 1_000_000_000
-# Samples that are evaluated together: all at once where they have features, fewer where they need a matrix.
+# Samples that are evaluated together: more if they have features, fewer if they need a matrix.
 _EVALUATED_ROWS, _EVALUATED_MATRIX = 10_000, 1_000
 _IMAGES_AT_ONCE = 500
-# Geometries whose features of a sample are the same in every batch.
+# Geometries in which the features of a sample do not depend on its batch.
 _OF_EACH_SAMPLE = (Pairwise, Mixtures, NeighbourGraph)
 
 
 class Evaluation(NamedTuple):
     """The objective on all samples, the weight of each cluster (K,), and the cluster of each sample (n,).
 
-    Streamed samples have no clusters of their own.
+    For streamed samples the last is None.
     """
 
     objective: float
@@ -52,7 +52,7 @@ class Evaluation(NamedTuple):
 
 
 def resolve_batch_size(batch_size: int | str | None, n: int) -> int:
-    """Samples of a step: those asked for; all n for None, and for "auto" where there are few."""
+    """Samples per step: the given number; all n for None, and for "auto" if n is small."""
     if batch_size == "auto":
         batch_size = None if n <= _WHOLE_UP_TO else _AUTO_BATCH
     return n if batch_size is None else int(batch_size)
@@ -61,13 +61,13 @@ def resolve_batch_size(batch_size: int | str | None, n: int) -> int:
 def resolve_reshuffling(reshuffle_every: int | str, n: int, batch_size: int, transports: int, dense: bool) -> int:
     """Epochs for which batches keep their samples.
 
-    "auto" keeps them where an objective has transport problems, which are solved faster the second time, and where what
-    is kept for that has room; ``dense`` says that distances are a matrix.
+    "auto" keeps them if the objective solves transport problems, which are faster to solve again, and if the memory for
+    that suffices; ``dense`` says that distances are a matrix.
     """
     if reshuffle_every != "auto":
         return int(reshuffle_every)
-    # For each pair of a batch its distance and two copies, for each problem a tree of five bytes a node; trees in a
-    # graph span all of its nodes.
+    # Bytes: for each pair of a batch its distance and two copies, for each transport problem a tree of five bytes per
+    # node; trees in a graph span all of its nodes.
     kept = 20 * n * batch_size + 5 * transports * (n if dense else n**2 // batch_size)
     return _KEPT_EPOCHS if transports and kept <= _KEPT_BYTES else 1
 
@@ -85,22 +85,22 @@ def pose_problem(
     takes_integers: bool = False,
     default_generator: torch.Generator | None = None,
 ) -> MemoryProblem | StreamProblem:
-    """The problem that samples pose, as model and geometry see them after scaling.
+    """Build the problem from samples: scaled, and with the geometry bound to them.
 
     Parameters
     ----------
     spec, samples, scaling, geometry, ranks
-        The parameters, the samples, what is done to them first, how they relate, and the processes that share them.
+        The parameters, the samples, their scaling, their geometry, and the processes that share them.
     dtype : torch.dtype, optional
-        The arithmetic, where it is known already.
+        The floating-point type, if it is known already.
     adapt : bool
-        Whether the geometry takes what it needs from these samples, such as a bandwidth.
+        Whether to estimate data-dependent parameters of the geometry, such as a bandwidth, from these samples.
     is_trained : bool
-        Whether a model is trained on them, so that penalties ask about them.
+        Whether a model is trained on them, so that penalties need their spacing.
     takes_integers : bool
-        Whether a model that is trained already takes samples as whole numbers.
+        Whether a trained model takes samples as integers.
     default_generator : torch.Generator, optional
-        Stands for torch's own where a loader draws from that.
+        Replaces torch's global generator for a loader that draws from it.
     """
     dtype = dtype or spec.torch_dtype(samples.dtype)
     if isinstance(samples, StreamSamples):
@@ -116,7 +116,7 @@ def pose_problem(
     rows.sample_weight = samples.sample_weight
     if geometry is not None and adapt:
         geometry = geometry.adapt(rows)
-    # A network of the user's may be one of tokens; all others are of numbers.
+    # A custom network may take tokens; all others take floats.
     is_whole = scaling is None and not isinstance(spec.model, str) and samples.dtype.kind in "iu"
     integers = samples.X if is_whole or takes_integers else None
     uses_spacing = is_trained and spec.uses_spacing
@@ -145,14 +145,14 @@ class MemoryProblem:
         self._integers = None if integers is None else Rows(integers, torch.int64, rows.device)
 
     def with_geometry(self, geometry: Geometry | None) -> MemoryProblem:
-        """The same samples, related in another way; what is known of them stays known."""
+        """The same samples with another geometry; what was cached about them is kept."""
         other = copy.copy(self)
         vars(other).pop("block", None)
         other.geometry = None if geometry is None else geometry.adapt(self.rows)
         return other
 
     def inputs(self, index: Tensor) -> Any:
-        """What the model is given of samples (b,)."""
+        """Inputs of the model for samples (b,)."""
         if self.free_table:
             return index.to(self.rows.device)
         if self.takes_integers and self._integers is not None:
@@ -160,7 +160,7 @@ class MemoryProblem:
         return self.rows[index]
 
     def try_integers(self, modules: list[nn.Module], n_clusters: int, dtype: torch.dtype) -> None:
-        """Give whole numbers to networks as such, in this arithmetic, where they take them; floats may lose digits."""
+        """Pass integers unchanged to networks that accept them, in this dtype; as floats they may lose digits."""
         if self._integers is None:
             return
         some = self._integers[torch.arange(min(2, self.n))]
@@ -171,7 +171,7 @@ class MemoryProblem:
 
     @cached_property
     def block(self) -> Block | None:
-        """The affinity of samples (b,). Processes have the features of the first: others may round otherwise."""
+        """The affinity of samples (b,). All processes use the features of the first: others may round differently."""
         if self.geometry is None:
             return None
         block = self.geometry.bind(self.rows)
@@ -183,12 +183,12 @@ class MemoryProblem:
         return block_of(self.ranks.broadcast(everything.values))
 
     def batches(self, batch_size: int | str | None, reshuffle_every: int | str = 1, transports: int = 0) -> Batches:
-        """Batches of the samples, for an objective that poses so many transport problems."""
+        """Batches of the samples, for an objective with ``transports`` transport problems per batch."""
         size = resolve_batch_size(batch_size, self.n)
         geometry, ranks, rows = self.geometry, self.ranks, self.rows
         own_features: Callable[[Tensor], Affinity] | None = None
         if ranks is not None and geometry is not None and geometry.gives_features and not geometry.needs_all_samples:
-            # Of several processes each needs the features of its own samples only.
+            # With several processes each needs the features of its own samples only.
             own_features = lambda index: geometry.of(rows[index], ranks)  # noqa: E731
         return RowBatches(
             self.n,
@@ -202,12 +202,12 @@ class MemoryProblem:
             ranks,
             own_features,
             measure_spacing(rows) if self.uses_spacing else None,
-            # A geometry of the user's may look at a batch as a whole.
+            # A custom geometry may compute features from the batch as a whole.
             selects=geometry is not None and geometry.gives_features and isinstance(geometry, _OF_EACH_SAMPLE),
         )
 
     def evaluate(self, module: nn.Module, n_clusters: int, objective: Gemini) -> Evaluation:
-        """What a trained module predicts for the samples; several processes share them out.
+        """Evaluate a trained module on the samples, which several processes divide among them.
 
         The objective is exact up to 10,000 samples, or 1,000 that need a matrix; beyond that it is the mean over
         random batches of about that size, always the same ones, so that models can be compared.
@@ -236,7 +236,7 @@ class MemoryProblem:
 
 
 class StreamProblem:
-    """Streamed samples; the geometry is that of each batch."""
+    """Streamed samples; the geometry sees one batch at a time."""
 
     def __init__(
         self,
@@ -252,16 +252,16 @@ class StreamProblem:
 
     @torch.no_grad()
     def batch(self, rows: NDArray[Any] | Tensor | Several, ranks: Ranks | None = None) -> Batch:
-        """Samples as they were read, with their affinity."""
+        """A batch of samples that were read, with their affinity."""
         if isinstance(rows, Several):
-            # Their objective needs none.
+            # Objectives of models with several inputs need no affinity.
             return Batch(SeveralRows(rows, self.dtype, self.device)[torch.arange(len(rows))], None, None)
         numbers = torch.as_tensor(rows).to(self.device, self.dtype)
         affinity = None if self.geometry is None else self.geometry.of(numbers, ranks)
         return Batch(torch.as_tensor(rows).to(self.device) if self.takes_integers else numbers, affinity, None)
 
     def try_integers(self, modules: list[nn.Module], n_clusters: int, dtype: torch.dtype) -> None:
-        """Give whole numbers of a loader to networks as such, where they take them."""
+        """Pass integers of a loader unchanged to networks that accept them."""
         if has_several_inputs(self.source):
             return
         some = torch.as_tensor(self.source.sample(2)).to(self.device)
@@ -269,7 +269,7 @@ class StreamProblem:
             self.takes_integers = takes(modules[0], some, n_clusters)
 
     def batches(self, batch_size: int | str | None, reshuffle_every: int | str = 1, transports: int = 0) -> Batches:
-        """Batches of the samples, each time others."""
+        """Batches of the samples, different ones in each epoch."""
         if isinstance(self.source, Loader):
             if self.ranks is not None and self.source.ordered is not None:
                 raise InputError(
@@ -281,7 +281,7 @@ class StreamProblem:
         return StreamBatches(self.source, size, self.batch, self.ranks)
 
     def evaluate(self, module: nn.Module, n_clusters: int, objective: Gemini) -> Evaluation:
-        """The mean of the objective over random batches, always the same ones; each process looks at its own."""
+        """The mean objective over random batches, always the same ones; each process evaluates its own."""
         batches = ((batch, float(len(batch.inputs))) for batch in map(self.batch, self._evaluated()))
         value, choices = evaluate(module, n_clusters, objective, batches, self.ranks)
         sizes = sum((choice.bincount(minlength=n_clusters) for choice in choices), torch.zeros(n_clusters).long())
@@ -289,7 +289,7 @@ class StreamProblem:
 
     def _evaluated(self) -> Iterator[NDArray[Any] | Tensor | Several]:
         if isinstance(self.source, Loader):
-            # One that shuffles draws the same numbers for each model.
+            # A shuffling loader draws the same numbers for each model.
             yield from iterate_drawing(self.source, torch.Generator().manual_seed(0))
             return
         chunks, own = shard(self.source, self.ranks)
@@ -309,9 +309,9 @@ def evaluate(
     batches: Iterable[tuple[Batch, float]],
     ranks: Ranks | None = None,
 ) -> tuple[float, list[Tensor]]:
-    """The mean objective over batches by their weights, and the clusters (b,) of the samples of each.
+    """The mean objective over batches, weighted, and the clusters (b,) of the samples of each batch.
 
-    Each of several processes has its own batches, and the mean is over those of all.
+    With several processes each has its own batches, and the mean is over those of all.
     """
     mean, seen, choices = 0.0, 0.0, []
     generator = torch.Generator().manual_seed(0)
@@ -332,7 +332,7 @@ def evaluate(
 def log_probabilities(module: nn.Module, inputs: Tensor | Several, n_clusters: int) -> Tensor:
     """log p(y|x), (n, K), of the module in evaluation mode."""
     module.eval()
-    # Layers of an image network hold many times the numbers of its input.
+    # Activations of an image network hold many times as many numbers as its input.
     is_large = isinstance(inputs, Several) or inputs.ndim > 2
     parts = inputs.split(_IMAGES_AT_ONCE) if is_large else (inputs,)
     with threads_for(module, len(parts[0])):
@@ -340,7 +340,7 @@ def log_probabilities(module: nn.Module, inputs: Tensor | Several, n_clusters: i
 
 
 def takes(module: nn.Module, inputs: Tensor, n_clusters: int) -> bool:
-    """Whether a module can be given such inputs."""
+    """Whether a module accepts such inputs."""
     try:
         log_probabilities(module, inputs, n_clusters)
     except ValueError:
@@ -353,7 +353,7 @@ def _rows_at_once(geometry: Geometry | None) -> int:
 
 
 def measure_spacing(rows: Rows) -> Tensor:
-    """How far each sample (n,) is from its 10th nearest neighbour, or from the farthest where there are fewer."""
+    """The distance (n,) of each sample to its 10th nearest neighbour, or to the farthest if there are fewer."""
     distances = nearest(rows, SPACING_NEIGHBOUR).distances
     if not distances.shape[1]:
         raise ValueError("The penalty 'local_vat' looks at neighbours, and there is one sample only: use 'vat'.")

@@ -1,4 +1,4 @@
-"""Several restarts, of which the best is kept: trained together as one batched model where that can be done."""
+"""Training of several restarts, of which the best is kept: as one batched model if possible."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ _TRIED_ROWS = 64
 _NO_MEMORY = re.compile(r"can't allocate memory|out of memory|not enough memory|bad_alloc", re.IGNORECASE)
 # A model that fails raises a ValueError, whatever its own error was.
 _MEMORY_ERRORS = (MemoryError, RuntimeError, ValueError)
-# About so many steps are taken where the number of epochs is left to us, in at least so many epochs.
+# With max_epochs="auto": about this many steps, in at least this many epochs.
 _AUTO_STEPS, _AUTO_EPOCHS = 200, 15
-# Steps without a rise, from a start at labels, after which no more are taken.
+# Patience, in steps, of models that were pretrained on labels.
 _PATIENT_STEPS = 80
-# How many restarts go on after a trial: which is the best is seen late.
+# Restarts that continue after a trial: more than one, because the best is known late.
 _GOING_ON = 2
 
 
 class Round(NamedTuple):
-    """How many of the models so far are trained, how long, by which schedule, and after how many epochs."""
+    """A round of training: number of models, number of epochs, schedule, and epochs of earlier rounds."""
 
     models: int
     epochs: int
@@ -50,9 +50,9 @@ class Round(NamedTuple):
 
 
 class BestRestart(NamedTuple):
-    """The best module, its evaluation, the metrics of its epochs, and whether its objective was no longer finite.
+    """The best module, its evaluation, the metrics of its epochs, and whether its objective became NaN or infinite.
 
-    ``choices`` are the clusters (n,) that each restart has found, of samples in memory.
+    ``choices`` are the clusters (n,) that each restart found, for samples in memory.
     """
 
     module: nn.Module
@@ -67,8 +67,8 @@ def train_restarts(
 ) -> BestRestart:
     """Train every module and keep the one with the highest objective on the samples.
 
-    In the first round all are trained; the best of a round go on to the next. One that diverges in a later round is
-    kept as it was before it. A fingerprint of the samples tells checkpoints from those of other trainings.
+    In the first round all are trained; the best of a round continue in the next. One that diverges in a later round is
+    restored to its state before it. A fingerprint of the samples distinguishes checkpoints of different trainings.
     """
     count, modules = len(modules), list(dict.fromkeys(modules))
     if run.ranks is not None:
@@ -81,7 +81,7 @@ def train_restarts(
     with nullcontext() if checkpoints is None else checkpoints.open(identity, run.ranks):
         try:
             best = _Restarts(problem, batches, spec, run, checkpoints).run(modules, rounds)
-            # One that stands for several has their agreement.
+            # A module that was trained once for several restarts counts as that many restarts that agree.
             return best._replace(choices=best.choices * (count // len(modules)))
         except _MEMORY_ERRORS as error:
             advice = explain_memory_error(error, modules[0], spec.n_clusters, batches, spec.objective)
@@ -93,7 +93,7 @@ def train_restarts(
 def train_one_epoch(
     module: nn.Module, problem: Problem, spec: Spec, run: Session, earlier: dict[str, Any] | None
 ) -> tuple[BestRestart, dict[str, Any]]:
-    """Train a copy of the module for one epoch, with the optimiser and random numbers where the last one left them."""
+    """Train a copy of the module for one epoch, continuing with the optimiser and the generators of the last one."""
     model = SingleModel(copy.deepcopy(module), spec.n_clusters, spec.autocast, spec.training.compile)
     optimiser = make_optimiser(spec.training.optimiser, model.parameters(), spec.learning_rate)
     if earlier is not None:
@@ -113,12 +113,14 @@ def train_one_epoch(
     )
     random = {"generator": run.generator.get_state(), "torch": run.default_generator.get_state()}
     state = {"optimiser": optimiser.state_dict(), **random}
-    (evaluation,), was_spoilt = _evaluate_finite(model, result, problem, spec, run)
-    return BestRestart(model.modules[0], evaluation, result.history.of_model(0), result.diverged or was_spoilt), state
+    (evaluation,), was_not_finite = _evaluate_finite(model, result, problem, spec, run)
+    return BestRestart(
+        model.modules[0], evaluation, result.history.of_model(0), result.diverged or was_not_finite
+    ), state
 
 
 class _Restarts:
-    """Rounds of trainings one after the other, each a stage; those that an earlier process has finished are loaded."""
+    """Trains restarts in rounds, as a sequence of stages; stages that an earlier process finished are loaded."""
 
     def __init__(
         self, problem: Problem, batches: Batches, spec: Spec, run: Session, checkpoints: Checkpoints | None
@@ -126,11 +128,11 @@ class _Restarts:
         self._problem, self._batches, self._spec, self._run = problem, batches, spec, run
         self._checkpoints = checkpoints
         self._stage = 0
-        self._have_learned = self._is_over = False
+        self._has_results = self._is_over = False
         self._failed: list[nn.Module] = []
 
     def run(self, modules: Sequence[nn.Module], rounds: Sequence[Round]) -> BestRestart:
-        """The best module after all rounds."""
+        """Train all rounds, and return the best module."""
         best: list[BestRestart] = []
         choices: tuple[Tensor, ...] = ()
         for number, each in enumerate(rounds):
@@ -145,11 +147,11 @@ class _Restarts:
             if not number:
                 choices = tuple(result.evaluation.choice for result in results if result.evaluation.choice is not None)
             else:
-                # A module is trained in place: it tells which restart a result is of.
+                # Modules are trained in place, so they identify restarts.
                 later = {id(result.module): result for result in results}
                 pairs = zip(finite, weights, strict=True)
                 results = [self._joined(restart, kept, later.get(id(restart.module))) for restart, kept in pairs]
-            # One whose objective is not finite is the worst.
+            # A restart whose objective is not finite ranks last.
             values = [result.evaluation.objective for result in results]
             ranking = [value if math.isfinite(value) else -math.inf for value in values]
             best = [results[i] for i in sorted(range(len(results)), key=ranking.__getitem__, reverse=True)]
@@ -159,7 +161,7 @@ class _Restarts:
 
     @torch.no_grad()
     def _joined(self, earlier: BestRestart, weights: list[Tensor], later: BestRestart | None) -> BestRestart:
-        """A restart after a later round, with the metrics of all its epochs; as it was, where that round has failed."""
+        """A restart after a later round, with the metrics of all its epochs; unchanged if that round failed."""
         if later is not None:
             history = {name: values + later.history[name] for name, values in earlier.history.items()}
             return later._replace(history=history, diverged=earlier.diverged or later.diverged)
@@ -172,7 +174,7 @@ class _Restarts:
         return earlier._replace(diverged=earlier.diverged or has_failed)
 
     def _train_round(self, modules: Sequence[nn.Module], each: Round, is_last: bool) -> list[BestRestart]:
-        """Results of a round; of models that failed, none."""
+        """Train one round; models that failed have no result."""
         results: list[BestRestart] = []
         failure: NotFiniteError | None = None
         several = self._run.ranks is not None or (self._checkpoints is not None and self._checkpoints.begun_by != 1)
@@ -182,19 +184,19 @@ class _Restarts:
             try:
                 of = f"restart {number + 1} of {len(plan)}" if len(plan) > 1 else ""
                 result = self._train_stage(model, step, each, of)
-                if (result.interrupted or result.stopped) and not len(result.history) and self._have_learned:
-                    # It has learned nothing, and others have, or it has in an earlier round.
+                if (result.interrupted or result.stopped) and not len(result.history) and self._has_results:
+                    # Interrupted before its first epoch, but there are results of others or of an earlier round.
                     self._is_over = True
                     break
                 random = self._run.default_generator.get_state()
-                evaluations, was_spoilt = _evaluate_finite(model, result, self._problem, self._spec, self._run)
+                evaluations, was_not_finite = _evaluate_finite(model, result, self._problem, self._spec, self._run)
                 done = {} if self._checkpoints is None else _stage_state(model, result, random)
             except NotFiniteError as error:
-                # One restart may fail where another does not.
+                # One restart may fail while others do not.
                 failure, done = error, {"failed": error.value}
                 self._failed += model.modules
             finished = None if self._checkpoints is None else self._checkpoints.finished
-            # Later checkpoints hold the result of a stage; the last stage is in its own.
+            # Checkpoints of later stages hold the results of earlier ones; the last stage only has its own.
             is_final = is_last and number == len(plan) - 1
             if finished is not None and self._stage == len(finished) and not is_final:
                 finished.append({**done, "max_epochs": each.epochs})
@@ -202,20 +204,20 @@ class _Restarts:
             if not evaluations:
                 continue
             results += [
-                BestRestart(module, evaluations[r], result.history.of_model(r), result.diverged or was_spoilt)
+                BestRestart(module, evaluations[r], result.history.of_model(r), result.diverged or was_not_finite)
                 for r, module in enumerate(model.modules)
             ]
-            self._have_learned = True
-            # Where a callback has ended one, the other restarts are trained, and no further round begins.
+            self._has_results = True
+            # If a callback ends one restart, the others are still trained, but no further round begins.
             self._is_over |= result.interrupted or result.stopped or result.ended_by_callback
             if result.interrupted or result.stopped:
                 break
-        if failure is not None and not self._have_learned:
+        if failure is not None and not self._has_results:
             raise failure
         return results
 
     def _train_stage(self, model: Trainable, step: Step, each: Round, of: str) -> TrainingResult:
-        """Train a model, which is one ``of`` several, unless an earlier process has done so."""
+        """Train a model, with ``of`` as its title, unless an earlier process has done so."""
         checkpoints, spec, run = self._checkpoints, self._spec, self._run
         if checkpoints is not None and self._stage < len(checkpoints.finished):
             done = checkpoints.finished[self._stage]
@@ -226,7 +228,7 @@ class _Restarts:
                 )
             return _load_stage(model, step, done, run.default_generator)
         if checkpoints is not None and self._stage:
-            # A process that resumes here knows nothing of the batches of earlier stages.
+            # A process that resumes at this stage has no caches from earlier stages.
             self._batches.forget()
         result = train(
             model,
@@ -247,7 +249,7 @@ class _Restarts:
         )
         if checkpoints is not None and result.stopped:
             epochs = len(result.history)
-            if checkpoints.stop_immediately or not (epochs or self._have_learned):
+            if checkpoints.stop_immediately or not (epochs or self._has_results):
                 raise Stopped(each.before + epochs)
         return result
 
@@ -255,7 +257,7 @@ class _Restarts:
 def _evaluate_finite(
     model: Trainable, result: TrainingResult, problem: Problem, spec: Spec, run: Session
 ) -> tuple[list[Evaluation], bool]:
-    """Evaluations of the trained modules, and whether the last step had spoilt the weights of all of them.
+    """Evaluate the trained modules; returns also whether the last step made the weights of all of them not finite.
 
     In that case the last good weights are restored and evaluated.
     """
@@ -270,7 +272,7 @@ def _evaluate_finite(
 
 
 def _plan_rounds(spec: Spec, restarts: int, batches: Batches) -> list[Round]:
-    """All restarts for some epochs, and the best of them for the rest; or all to the end."""
+    """All restarts for a trial, and the best of them for the remaining epochs; or all for all epochs."""
     epochs, trial = spec.max_epochs, spec.training.trial_epochs
     if epochs == "auto":
         least = int(trial) + 1 if isinstance(trial, Integral) else 2
@@ -285,8 +287,8 @@ def _plan_rounds(spec: Spec, restarts: int, batches: Batches) -> list[Round]:
 
 
 def _patience(spec: Spec, batches: Batches) -> int | None:
-    """Epochs without a rise after which a training ends: those asked for; where we say how long it is, and it begins
-    near its end, those of some steps."""
+    """Patience in epochs: that of the parameters; if max_epochs is "auto" and models are pretrained on labels, that of
+    a fixed number of steps."""
     patience, is_near = spec.training.patience, spec.init in ("kmeans", "graph") and not spec.penalties
     if patience is not None or spec.max_epochs != "auto" or not is_near or batches.n_batches is None:
         return patience
@@ -296,13 +298,13 @@ def _patience(spec: Spec, batches: Batches) -> int | None:
 def _plan_models(
     modules: Sequence[nn.Module], batches: Batches, spec: Spec, run: Session, several: bool
 ) -> Iterator[tuple[Trainable, Step]]:
-    """All modules as one model where possible, else one by one; by compiled steps where there are some.
+    """Combine all modules into one model if possible, else yield them one by one; with compiled steps if available.
 
-    ``several`` processes, or one that goes on for several, have none.
+    With ``several`` processes, also if one continues a training of several, steps are not compiled.
     """
     objective, optimiser, learning_rate = spec.objective, spec.training.optimiser, spec.learning_rate
     autocast, compiled = spec.autocast, spec.training.compile
-    # A network of the user's may carry hooks that must run.
+    # A custom network may have hooks that must run.
     is_plain = isinstance(spec.model, str) and not (spec.penalties or autocast or compiled or several)
     if is_plain and optimiser == "adam" and has_compiled_steps(modules[0], spec.n_clusters):
         dense = DenseModels(modules, learning_rate)
@@ -329,10 +331,10 @@ class TooLargeError(MemoryError, ValueError):
 def explain_memory_error(
     error: Exception, module: nn.Module, n_clusters: int, batches: Batches, objective: Gemini
 ) -> Exception:
-    """The error itself; or, where memory did not suffice for a batch, one that says which batch would fit."""
+    """Return the error itself; or, if memory did not suffice for a batch, one that says which batch size would fit."""
     if not is_lack_of_memory(error):
         return error
-    # What the failed step held must be free before others are tried.
+    # Release the memory of the failed step before smaller batches are tried.
     error.__traceback__ = error.__cause__ = error.__context__ = None
     cause = str(error).splitlines()[0] if str(error) else type(error).__name__
     lack = f"There is not enough memory for batches of {batches.batch_size:,} rows"
@@ -343,7 +345,7 @@ def explain_memory_error(
             if len(batch.inputs) < size:
                 break
             torch.autograd.grad(objective(model(batch.inputs), batch.affinity), model.parameters(), allow_unused=True)
-            # Halves leave some for the optimiser and the system.
+            # Since sizes are halved, this usually leaves memory for the optimiser and the system.
             return TooLargeError(f"{lack}; batches of {size:,} would fit: {option('batch_size', size)}. ({cause})")
         except _MEMORY_ERRORS as other:
             if not is_lack_of_memory(other):
@@ -353,28 +355,28 @@ def explain_memory_error(
 
 
 def is_lack_of_memory(error: BaseException) -> bool:
-    """Whether an error says that there is no memory left; torch has no type of its own for that on a CPU."""
+    """Whether an error means that memory is exhausted; torch has no exception type for that on a CPU."""
     return isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)) is not None
 
 
 def _identity(
     spec: Spec, module: nn.Module, problem: Problem, run: Session, samples: Samples, rounds: list[Round]
 ) -> dict[str, Any]:
-    """What tells this training from others, as plain data."""
+    """All that distinguishes this training from others, as plain data."""
     layers = repr([(name, *value.shape, str(value.dtype)) for name, value in module.state_dict().items()])
     given = getattr(problem, "geometry", None)
     return {
         **spec.fingerprint(),
         "layers": hashlib.sha256(layers.encode()).hexdigest()[:16],
         "data": samples.fingerprint(given.values if isinstance(given, Precomputed) else None),
-        # A share of all epochs as the number that it is.
+        # As a number of epochs, also if it was given as a share.
         "trial_epochs": as_plain_data(rounds[0].epochs) if len(rounds) > 1 else None,
         "processes": 1 if run.ranks is None else run.ranks.size,
     }
 
 
 def _stage_state(model: Trainable, result: TrainingResult, random: Tensor) -> dict[str, Any]:
-    """A finished stage for a checkpoint, with the random numbers that its evaluation began with."""
+    """The result of a stage for a checkpoint, with the generator state at the start of its evaluation."""
     return {
         "weights": model.state(),
         "history": result.history.state(),

@@ -16,10 +16,10 @@ from pollux.threads import note_threads
 
 @dataclass(frozen=True)
 class Session:
-    """Where random numbers come from, and the processes that train one model.
+    """The random generators of a fit, and the processes that train one model.
 
-    ``generator`` is the same in all processes; ``noise``, where there are several, is each one's own. Initial weights,
-    dropout and loaders draw from ``default_generator``, which stands for torch's own (see
+    ``generator`` is the same in all processes; ``noise``, if there are several, differs between them. Initial weights,
+    dropout and loaders draw from ``default_generator``, which replaces torch's global one (see
     :class:`pollux.threads.DrawFrom`).
     """
 
@@ -31,7 +31,7 @@ class Session:
     ranks: Ranks | None = None
 
     def diverge_ranks(self) -> None:
-        """From here on each process draws random numbers of its own, for instance for dropout."""
+        """From here on each process draws different random numbers, for instance for dropout."""
         if self.ranks is not None:
             seed = self.seed + 1 + self.ranks.size + self.ranks.rank
             self.default_generator.manual_seed(seed)
@@ -42,10 +42,10 @@ class Session:
 
 @contextmanager
 def session(random_state: Any, device: str, *, distributed: bool = True) -> Iterator[Session]:
-    """All randomness from random_state: initial weights, dropout, batches. Torch's own random numbers are left alone.
+    """Seed all randomness of a fit from random_state: initial weights, dropout, batches.
 
-    Those of a CUDA device are seeded, and put back. Several processes start from the same weights and draw the same
-    batches, with the seed of the first of them.
+    Torch's global generator is not changed; that of a CUDA device is seeded, and restored afterwards. Several processes
+    start from the same weights and draw the same batches, with the seed of the first of them.
     """
     note_threads()
     ranks = joined() if distributed else None
@@ -68,7 +68,7 @@ def session(random_state: Any, device: str, *, distributed: bool = True) -> Iter
 
 
 def random_states(generators: Mapping[str, torch.Generator | None], device: torch.device) -> dict[str, Any]:
-    """The state of generators by name, and of the random numbers of the device."""
+    """The states of generators by name, and of the generator of the device."""
     states: dict[str, Any] = {name: generator.get_state() for name, generator in generators.items() if generator}
     if device.type == "cuda":
         states["cuda"] = torch.cuda.get_rng_state(device)
@@ -80,7 +80,7 @@ def random_states(generators: Mapping[str, torch.Generator | None], device: torc
 def load_random_states(
     states: Mapping[str, Any], generators: Mapping[str, torch.Generator | None], device: torch.device
 ) -> None:
-    """Continue from :func:`random_states`."""
+    """Restore :func:`random_states`."""
     for name, generator in generators.items():
         if generator is not None and name in states:
             generator.set_state(states[name])

@@ -1,4 +1,4 @@
-"""Where models start: at random, or at clusters that k-means finds in features of the geometry or a neighbour graph."""
+"""Initial models: random, or pretrained on clusters of k-means in features of the geometry or of a neighbour graph."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from pollux.training.session import Session
 from pollux.training.steps import CompiledStep, LabelStep, Step, make_optimiser
 from pollux.training.trainable import DenseModels, SingleModel, Trainable, has_compiled_steps
 
-# Of k-means; restarts are further ones.
+# Runs of k-means per restart.
 _RUNS = 4
 _FEWEST_STEPS = 100
 _WIDE, _PROJECTED = 1_024, 256
-# Labels of k-means are often wrong: a model that is sure of them has little left to learn.
+# Labels of k-means are often wrong: a model that is certain of them has little left to learn.
 _LABEL_SMOOTHING = 0.1
 
 
@@ -47,10 +47,10 @@ def start(
     resumes: bool = True,
     hints: BoundHints | None = None,
 ) -> list[nn.Module]:
-    """So many modules at the place where training starts: at random, or near the clusters that ``init`` names.
+    """Initialise ``count`` modules: at random, or trained towards the clusters that ``init`` names.
 
-    Where k-means finds the same clusters every time, one module stands for all. ``resumes`` says that the training
-    continues from its checkpoints, where there are some; ``hints`` are what is known of clusters.
+    If k-means finds the same clusters every time, the first module is returned for all. ``resumes`` says that the
+    training continues from its checkpoints, if there are any; ``hints`` are known clusters and pairs of samples.
     """
     if isinstance(problem, StreamProblem):
         shape = tuple(problem.source.shape)
@@ -71,12 +71,12 @@ def start(
         random = np.random.RandomState(run.seed)
         labels = [_nearest_seeds(rows.flat(), spec.n_clusters, random) for _ in modules]
         for module, own in zip(modules, labels if hints is None else hints.adapt_start(labels, problem), strict=True):
-            _lean(module, own)
+            _favour_labels(module, own)
     if spec.init not in ("kmeans", "graph"):
         return modules
     checkpoints = as_checkpoints(spec.training.checkpoint) if resumes else None
-    # A single restart that is resumed gets the weights of its checkpoint. Of several some may not have begun, and of
-    # several processes some may not see the folder. What hints say of all samples follows from where training started.
+    # A single restart that is resumed gets its weights from the checkpoint. Of several, some may not have begun; of
+    # several processes, some may not see the folder. With hints the initial labels are needed for the penalty.
     is_resumed = hints is None and checkpoints is not None and count == 1 and run.ranks is None and checkpoints.exist()
     return modules if is_resumed else _start_at_labels(modules, spec, problem, run, hints)
 
@@ -84,7 +84,7 @@ def start(
 def _start_at_labels(
     modules: list[nn.Module], spec: Spec, problem: MemoryProblem, run: Session, hints: BoundHints | None
 ) -> list[nn.Module]:
-    """The modules, which have learned their labels; of several that start at the same ones the first for all."""
+    """Train the modules on their labels; of several with the same labels the first is trained, and returned for all."""
     count = len(modules)
     labels = initial_labels(
         spec.init,
@@ -102,7 +102,7 @@ def _start_at_labels(
         del modules[1:], labels[1:]
     if spec.is_free:
         for module, own in zip(modules, labels, strict=True):
-            _lean(module, own)
+            _favour_labels(module, own)
     else:
         learn_labels(
             modules,
@@ -117,24 +117,24 @@ def _start_at_labels(
             is_own_network=not isinstance(spec.model, str),
         )
     if run.ranks is not None:
-        # Unlike machines may find other labels, or differ in the last digits of what they learn from them.
+        # Different machines may find other labels, or round differently when training on them.
         for tensor in (tensor for module in modules for tensor in module.state_dict().values()):
             run.ranks.broadcast(tensor)
     return modules if len(modules) == count else modules * count
 
 
 def _nearest_seeds(X: Any, n_clusters: int, random: np.random.RandomState) -> Tensor:
-    """The nearest of k-means++ seeds for each of the samples X (n, d)."""
+    """The nearest k-means++ seed of each of the samples X (n, d)."""
     samples = X.astype(np.float64)
-    # Of unit size, their squares can be summed whatever the units of X.
+    # Scaled to unit size, so that squares do not overflow.
     samples = samples / (abs(samples).max() or 1.0)
     seeds, _ = kmeans_plusplus(samples, min(n_clusters, samples.shape[0]), random_state=random)
     return torch.from_numpy(np.asarray(pairwise_distances_argmin(samples, seeds), dtype=np.int64))
 
 
 @torch.no_grad()
-def _lean(table: nn.Module, labels: Tensor) -> None:
-    """Lean each row of a free table towards its label."""
+def _favour_labels(table: nn.Module, labels: Tensor) -> None:
+    """Set each row of a free table to favour its label."""
     assert isinstance(table, FreeTable)
     table.logits.add_(torch.nn.functional.one_hot(labels, table.logits.shape[1]).to(table.logits.device))
 
@@ -149,35 +149,35 @@ def initial_labels(
     seed: int,
     sample_weight: Tensor | None = None,
 ) -> list[Tensor]:
-    """Labels (n,) for each of so many restarts.
+    """Initial labels (n,) for each of ``count`` restarts.
 
     Parameters
     ----------
     init : {"kmeans", "graph"}
-        k-means in the features of the geometry, or in those of the samples where it has none; or in the leading
-        eigenvectors of the neighbour graph, the best of several runs by what they leave of it.
+        k-means in the features of the geometry, or in the samples if it has none; or in the leading eigenvectors of the
+        neighbour graph, the best of several runs by their cut of the graph.
     rows : Rows
         The samples.
     geometry, block : Geometry, callable, optional
-        The geometry, and what it gives of these samples.
+        The geometry, and its affinity function for these samples.
     n_clusters, count, seed : int
-        Clusters, restarts, and what their random numbers come from.
+        Number of clusters, number of restarts, and the random seed.
     sample_weight : Tensor of shape (n,), optional
-        The weights of samples in k-means; a graph has none.
+        The weights of samples in k-means; a graph ignores them.
     """
-    # In any unit: equal ones are as good as none.
+    # Scaled, since only ratios of weights matter.
     weight = None if sample_weight is None else (sample_weight / sample_weight.max()).cpu().numpy()
     if init == "graph":
         graph = geometry if isinstance(geometry, NeighbourGraph) else NeighbourGraph()
         return [torch.from_numpy(labels) for labels in graph.clusterings(rows, n_clusters, count, seed, weight)]
     if geometry is None or block is None or geometry == KERNELS["linear"] or not geometry.gives_features:
-        # The features of the linear kernel are the samples, which may be sparse: no copy is made of them.
+        # The features of the linear kernel are the samples themselves, which may be sparse: no copy is made.
         features = rows.flat()
     else:
         everything = block(torch.arange(len(rows)))
         assert isinstance(everything, Features)
         features = _narrow(everything.values.cpu().numpy())
-    # Of unit size, squares can be summed whatever the units.
+    # Scaled to unit size, so that squares do not overflow.
     features = features / (max(float(features.max()), -float(features.min())) or 1.0)
     labels: list[Tensor] = []
     for restart in range(count):
@@ -185,13 +185,13 @@ def initial_labels(
         found = fit_k_means(features, K, own_seed, weight, runs=_RUNS)
         labels.append(torch.from_numpy(found.labels))
         if not restart and found.runs == found.found == ENOUGH:
-            # All runs have found the same clusters, and further ones would.
+            # All runs found the same clusters, so further runs are not needed.
             return labels * count
     return labels
 
 
 def _narrow(features: NDArray[Any]) -> NDArray[Any]:
-    """Features (n, r) as they are, or of hundreds of clusters a random projection, which keeps distances to a few
+    """Features (n, r) unchanged, or for hundreds of clusters a random projection, which keeps distances to a few
     percent: k-means in thousands of dimensions takes minutes."""
     r = features.shape[1]
     if r <= _WIDE:
@@ -215,11 +215,11 @@ def learn_labels(
 ) -> None:
     """Train each module to predict its own labels (n,), by cross-entropy: an epoch, or 100 steps where it has fewer.
 
-    A network of the user's, ``is_own_network``, may carry hooks that must run.
+    A custom network, ``is_own_network``, may have hooks that must run.
     """
     plan: list[tuple[Trainable, Step, Tensor]] = []
     if not is_own_network and has_compiled_steps(modules[0], n_clusters):
-        # All at once, each towards labels of its own.
+        # All together, each with its own labels.
         dense = DenseModels(modules, learning_rate)
         plan.append((dense, CompiledStep(dense, label_smoothing=_LABEL_SMOOTHING), torch.stack(list(labels), 1)))
     else:
@@ -230,7 +230,7 @@ def learn_labels(
     for model, step, targets in plan:
         batches = RowBatches(len(targets), batch_size, inputs, sample_weight=sample_weight, targets=targets)
         before = [tensor.detach().clone() for module in model.modules for tensor in module.parameters()]
-        # A module whose loss is not finite stays as it was: the training itself says what is wrong.
+        # A module whose loss is not finite keeps its weights: the training itself will report the problem.
         with suppress(NotFiniteError):
             train(
                 model,
@@ -241,12 +241,12 @@ def learn_labels(
                 default_generator=default_generator,
                 title="learning the start",
             )
-        _restore_spoilt(model.modules, before)
+        _restore_not_finite(model.modules, before)
 
 
 @torch.no_grad()
-def _restore_spoilt(modules: Sequence[nn.Module], before: Sequence[Tensor]) -> None:
-    """Give modules whose weights are not finite the weights (of all modules) that they had before."""
+def _restore_not_finite(modules: Sequence[nn.Module], before: Sequence[Tensor]) -> None:
+    """Restore modules whose weights are not finite to the weights (of all modules) that they had before."""
     kept = iter(before)
     for module in modules:
         own = [(parameter, next(kept)) for parameter in module.parameters()]

@@ -1,6 +1,6 @@
-"""One step of training, and the metrics of an epoch of them.
+"""Training steps, and the metrics of an epoch of them.
 
-A step is the one place where model, objective and penalties meet, and the only one that negates.
+Model, objective and penalties only meet in a step, and only a step negates the objective.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ OPTIMISERS: dict[str, Factory] = {
 }
 _PENDING_ROWS = 10_000
 _SEPARATE = 32
-# Of some samples, where it matters only that there are features.
+# A placeholder, where it only matters that the affinity has features.
 _FEATURES = Features(torch.empty(0, 1))
-# These treat each number by itself, so models stacked into one are trained as they would be alone.
+# Optimisers that treat each element separately, so that stacked models are trained as they would be alone.
 _ELEMENTWISE = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.RMSprop)
 
 
 class EpochMetrics:
-    """The mean objective (R,) of an epoch; subclasses add metrics of what a step returns beside it.
+    """The mean objective (R,) of an epoch; subclasses add metrics from the outputs of steps.
 
     Attributes
     ----------
     names : tuple of str
-        Of the metrics that :meth:`compute` gives.
+        Names of the metrics that :meth:`compute` returns.
     """
 
     names: tuple[str, ...] = ("objective",)
@@ -55,11 +55,11 @@ class EpochMetrics:
         self._n_earlier = 0
 
     def update(self, outputs: Any, values: Tensor) -> None:
-        """Outputs and objectives of a step, () or (R,), or of several, (steps, R)."""
+        """Add the outputs and objectives of a step, () or (R,), or of several steps, (steps, R)."""
         _append(self._values, values if values.ndim == 2 else values.reshape(1, -1))
 
     def mean_since_last(self) -> Tensor:
-        """Mean objective (R,) of the steps since the last call, of which only the sum is kept."""
+        """Mean objective (R,) of the steps since the last call."""
         values = torch.cat(self._values)
         total = values.sum(0)
         self._earlier = total if self._earlier is None else self._earlier + total
@@ -86,32 +86,32 @@ class EpochMetrics:
         return {"objective": values}
 
     def state(self) -> dict[str, Any]:
-        """For a checkpoint."""
+        """The state for a checkpoint."""
         values = torch.cat(self._values) if self._values else None
         return {"values": values, "earlier": self._earlier, "n_earlier": self._n_earlier}
 
     def load_state(self, state: Mapping[str, Any], device: torch.device) -> None:
-        """Continue from a :meth:`state`."""
+        """Restore a :meth:`state`."""
         values, earlier = state["values"], state["earlier"]
-        # Earlier versions had no column for a single model.
+        # Earlier versions stored no column for a single model.
         self._values = [] if values is None else [values.to(device).reshape(len(values), -1)]
         self._earlier = None if earlier is None else earlier.to(device).reshape(-1)
         self._n_earlier = state["n_earlier"]
 
     def widths(self) -> set[int]:
-        """Of how many models the metrics are that were loaded; empty where there are none."""
+        """Numbers of models of the metrics that were loaded; empty if there are none."""
         return {each.shape[-1] for each in (*self._values, self._earlier) if each is not None}
 
 
 def _append(tensors: list[Tensor], rows: Tensor) -> None:
-    """Keep rows (steps, R) with those before them: many small tensors would leave holes in memory between them."""
+    """Append rows (steps, R), concatenated to earlier ones: many small tensors would fragment memory."""
     tensors.append(rows)
     if len(tensors) >= _SEPARATE:
         tensors[:] = [torch.cat(tensors)]
 
 
 class Predicted(NamedTuple):
-    """What steps have predicted: sums of entropies (S, R), how many prefer each cluster (S, R, K), and how many."""
+    """Summary of predictions: sums of entropies (S, R), samples in each cluster (S, R, K), and numbers of samples."""
 
     entropy: Tensor
     counts: Tensor
@@ -119,9 +119,9 @@ class Predicted(NamedTuple):
 
 
 class ClusterMetrics(EpochMetrics):
-    """Mean objective, clusters that at least one sample prefers, and mean entropy of the predictions; each (R,).
+    """Mean objective, number of non-empty clusters, and mean entropy of the predictions; each (R,).
 
-    Predictions wait until there are many: their metrics then cost a few operations, not a few a step.
+    Predictions are collected and reduced many at a time, which costs fewer operations than after each step.
     """
 
     names = ("objective", "clusters", "entropy")
@@ -131,11 +131,11 @@ class ClusterMetrics(EpochMetrics):
         self._pending: list[Tensor] = []
         self._rows = self._seen = 0
         self._counts: Tensor | None = None
-        # They are added up at the end, so that it makes no difference how many steps were taken at once.
+        # Summed at the end, so that the result does not depend on how many steps run in one call.
         self._entropy: list[Tensor] = []
 
     def update(self, outputs: Tensor | Predicted, values: Tensor) -> None:
-        """Predictions (…, n, K) and objectives of a step, or what is known of those of several steps."""
+        """Add the predictions (…, n, K) and objectives of a step, or a summary of those of several steps."""
         super().update(outputs, values)
         if isinstance(outputs, Predicted):
             self._add(outputs)
@@ -176,7 +176,7 @@ class ClusterMetrics(EpochMetrics):
         return {"objective": values, "clusters": (outputs.counts > 0).sum(-1), "entropy": entropy}
 
     def state(self) -> dict[str, Any]:
-        """For a checkpoint. Pending predictions stay pending: sums in another order differ in their last digits."""
+        """The state for a checkpoint. Pending predictions stay pending: the order of sums changes the last digits."""
         return {
             **super().state(),
             "pending": torch.cat(self._pending, -2) if self._pending else None,
@@ -191,7 +191,7 @@ class ClusterMetrics(EpochMetrics):
             None if state[name] is None else state[name].to(device) for name in ("pending", "counts", "entropy")
         )
         self._pending, self._rows = ([], 0) if pending is None else ([pending], pending.shape[-2])
-        # Earlier versions had one sum for each model.
+        # Earlier versions stored one sum for each model.
         self._entropy = [] if entropy is None else [entropy if entropy.ndim == 2 else entropy[None]]
         self._seen = state["seen"]
 
@@ -202,33 +202,33 @@ class ClusterMetrics(EpochMetrics):
 
 
 class Step(Protocol):
-    """One step on one batch, and the optimiser's state."""
+    """A training step on one batch, with the optimiser's state."""
 
     new_metrics: type[EpochMetrics] = ClusterMetrics
-    """Gathers the metrics of an epoch from what the steps return."""
+    """Creates the metrics of an epoch, which collect the outputs of steps."""
 
     def __call__(self, batch: Any) -> tuple[Any, Tensor]:
-        """What metrics are computed from, and the objective (…) that rises, of each model.
+        """Take a step; returns outputs for the metrics, and the objective (…) of each model, which is maximised.
 
         Steps of a clustering return predictions (…, n, K), up to a constant for each sample.
         """
 
     def steps_at_once(self, batch_size: int) -> int:
-        """How many batches of this size it takes in one call, as ``Batches.groups`` gives them; 0: only single ones."""
+        """Number of batches of this size that one call takes, as ``Batches.groups`` gives them; 0: only single ones."""
         return 0
 
     def scale_learning_rate(self, *factors: float) -> None:
-        """Continue at this share of the learning rate; or at these, one for each of the steps of the next call."""
+        """Set the learning rate to this share of the initial one; or to several, one for each step of the next call."""
 
     def state(self) -> Any:
         """The optimiser's state, as plain data and tensors."""
 
     def load_state(self, state: Any) -> None:
-        """Continue from a :meth:`state`."""
+        """Restore a :meth:`state`."""
 
 
 class OptimiserStep(Step):
-    """A step whose state is that of a torch optimiser."""
+    """A step that uses a torch optimiser."""
 
     def __init__(self, optimiser: torch.optim.Optimizer) -> None:
         self._optimiser = optimiser
@@ -237,7 +237,7 @@ class OptimiserStep(Step):
     def scale_learning_rate(self, *factors: float) -> None:
         (factor,) = factors
         if factor == self._factor:
-            # A user's optimiser may change its rates by itself.
+            # A custom optimiser may change its rates by itself.
             return
         self._factor = factor
         for group, rate in zip(self._optimiser.param_groups, self._rates, strict=True):
@@ -252,35 +252,35 @@ class OptimiserStep(Step):
         is_fused = any(group.get("fused") for group in self._optimiser.param_groups)
         for parameter, memory in self._optimiser.state.items():
             for name, value in memory.items():
-                # Files hold plain layouts, and fused optimisers read memory without a look at strides.
+                # Files hold contiguous tensors, and fused optimisers assume the strides of the parameter.
                 if isinstance(value, Tensor) and value.shape == parameter.shape:
                     memory[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
                 elif is_fused and not (
                     isinstance(value, Tensor) and value.numel() == 1 and value.dtype == torch.float32
                 ):
-                    # Nor at shapes and types: what does not fit would be read beyond its end.
+                    # Fused optimisers do not check shapes and types: they would read beyond the end of the tensor.
                     raise ValueError(f"the optimiser's {name} is of another shape or type than its parameter")
 
 
 class AutogradStep(OptimiserStep):
-    """Steps of any optimiser on any model, by automatic differentiation.
+    """Steps of any optimiser on any model, by autograd.
 
     Parameters
     ----------
     model : SingleModel or StackedModels
-        What is trained.
+        The model to train.
     objective : Gemini
-        What rises.
+        The objective to maximise.
     optimiser : torch.optim.Optimizer
-        Of the model's parameters.
+        The optimiser of the model's parameters.
     penalties : sequence of (penalty, weight)
-        What joins the loss.
+        Penalties that are added to the loss.
     generator : torch.Generator, optional
-        Draws what the objective needs; of several processes all must have the same.
+        Random numbers of the objective; the same in all processes.
     ranks : Ranks, optional
-        The processes that share each batch. The objective is that of the whole batch.
+        The processes that share each batch. The objective is computed on the whole batch.
     noise : torch.Generator, optional
-        Draws what penalties need, for the samples of this process alone; else ``generator`` does.
+        Random numbers of penalties, for the samples of this process alone; ``generator`` by default.
     """
 
     def __init__(
@@ -312,11 +312,11 @@ class AutogradStep(OptimiserStep):
         self._optimiser.step(closure)
         if self._ranks is not None:
             self._model.broadcast_statistics(self._ranks)
-        # An optimiser may evaluate the closure more than once; the first time is at the weights the step began with.
+        # An optimiser may evaluate the closure several times; the first evaluation is at the weights before the step.
         return seen[0]
 
     def _backward(self, batch: Batch, log_p: Tensor) -> tuple[Tensor, Tensor]:
-        """Objective and loss, after their backward pass; of several processes, the part of the loss of this one."""
+        """Run the backward pass; returns objective and loss, with several processes this one's share of the loss."""
         ranks, size = self._ranks, 1 if self._ranks is None else self._ranks.size
         is_plain = not self._penalties and batch.sample_weight is None and batch.sizes is not None
         if ranks is not None and is_plain and self._objective.name in DISTRIBUTED_FORMS:
@@ -325,7 +325,7 @@ class AutogradStep(OptimiserStep):
                 values, gradient = value_and_gradient(
                     self._objective, log_p, batch.affinity, None, self._generator, ranks, batch.sizes
                 )
-            # Logarithms of probabilities are logits too.
+            # Log-probabilities are valid logits.
             log_p.backward(gradient.neg())  # type: ignore[no-untyped-call]
             return values, -values.sum() / size
         values = self._objective(
@@ -333,7 +333,7 @@ class AutogradStep(OptimiserStep):
         )
         loss, share = -values.sum() / size, 1.0
         if ranks is not None and self._penalties:
-            # A penalty is a mean over samples, and this process has some of them.
+            # A penalty is a mean over the local samples, so it is weighted by their number.
             own = torch.tensor(float(len(batch.inputs)), dtype=torch.float64)
             if batch.sample_weight is not None:
                 own = batch.sample_weight.sum().double()
@@ -347,20 +347,20 @@ class AutogradStep(OptimiserStep):
 
 
 class CompiledStep(Step):
-    """Steps of Adam on small dense networks, compiled, on several batches in one call.
+    """Compiled steps of Adam on small dense networks, on several batches in one call.
 
     Parameters
     ----------
     model : DenseModels
-        What is trained.
+        The models to train.
     objective : Gemini, optional
-        What rises. One that is not compiled, such as a transport distance, gives its gradient to the compiled network.
-        Without one, steps are those of :class:`LabelStep`: towards the ``targets`` of a batch, by cross-entropy, or
-        with (n, R) of them each network towards its own.
+        The objective to maximise. One that is not compiled, such as Wasserstein, passes its gradient to the network.
+        Without one, steps are those of :class:`LabelStep`: towards the ``targets`` of a batch, by cross-entropy; with
+        targets (n, R), each network has its own.
     generator : torch.Generator, optional
-        Draws what the objective needs.
+        Random numbers of the objective.
     label_smoothing : float
-        The share of a label that is spread over all clusters.
+        The share of a label's probability that is spread over all clusters.
     """
 
     def __init__(
@@ -374,7 +374,7 @@ class CompiledStep(Step):
         self._factors: tuple[float, ...] = (1.0,)
         self._has_compiled_form = objective is None or is_compiled(objective, _FEATURES, model.parameters)
         self._needs_features = objective is not None and objective.needs is not None
-        # The samples of the last call, and what the next one is given of them.
+        # The samples of the last call, and the arrays made from them, which the next call may reuse.
         self._last: tuple[Any, ...] = ()
         self._arrays: tuple[Any, ...] = ()
         self.new_metrics = EpochMetrics if objective is None else ClusterMetrics
@@ -382,7 +382,7 @@ class CompiledStep(Step):
     def steps_at_once(self, batch_size: int) -> int:
         if not self._has_compiled_form:
             return 0
-        # A few hundredths of a second: what waits for the end of a call, such as Ctrl-C, does not wait for long.
+        # A few hundredths of a second per call, so that Ctrl-C is handled promptly.
         return next((count for count in (100, 20, 5) if count * batch_size * self._model.parameters.numel() < 2e8), 1)
 
     @torch.no_grad()
@@ -405,7 +405,7 @@ class CompiledStep(Step):
                 *(np.arange(len(rows), dtype=np.int64), np.array([len(rows)], dtype=np.int64)),
             )
             if batch.order is not None:
-                # The next batches are of the same samples; others must not be held.
+                # The next batches have the same samples; those of other batches must not be kept in memory.
                 self._last, self._arrays = samples, arrays
         else:
             arrays = self._arrays
@@ -431,7 +431,7 @@ class CompiledStep(Step):
 
 
 class LabelStep(OptimiserStep):
-    """Steps towards given labels, by cross-entropy; the labels are the ``targets`` of a batch."""
+    """Steps towards labels, the ``targets`` of a batch, by cross-entropy."""
 
     new_metrics = EpochMetrics
 
@@ -468,13 +468,13 @@ def make_optimiser(
 
 
 def is_elementwise(optimiser: torch.optim.Optimizer) -> bool:
-    """Whether it treats each number by itself; of a user's subclass that is not known."""
+    """Whether the optimiser treats each element separately; False for a user's subclass, of which that is not known."""
     return type(optimiser) in _ELEMENTWISE
 
 
 @torch.no_grad()
 def add_gradients(parameters: Sequence[Tensor], loss: Tensor, ranks: Ranks) -> Tensor:
-    """Give every process the sum of their gradients, and return that of their losses; all in one message."""
+    """Sum the gradients over all processes, in one message, and return the sum of the losses."""
     gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in parameters]
     total = ranks.sum_in_place(torch.cat([*(gradient.flatten() for gradient in gradients), loss.flatten()]))
     *parts, losses = torch.split(total, [*(gradient.numel() for gradient in gradients), 1])

@@ -1,4 +1,4 @@
-"""What the loop trains: one module, several restarts as one model, or small dense networks by compiled steps."""
+"""Models as the loop trains them: one module, several restarts as one, or small dense networks with compiled steps."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from pollux.errors import InputError
 from pollux.native import load_compiled
 from pollux.ranks import Ranks
 
-# With more parameters the work outweighs the recording of a step, and torch's fused optimiser is faster.
+# With more parameters autograd's overhead is small, and torch's fused optimiser is faster.
 _MOST_DENSE_PARAMETERS = 50_000
 
-# Activations of dense networks, by the numbers that they have in compiled steps.
+# Activations of dense networks, by their numbers in the compiled code.
 _ACTIVATIONS: dict[type[nn.Module], int] = {nn.Identity: 0, nn.ReLU: 1, nn.Tanh: 2, nn.Sigmoid: 3}
 
 
 class ModelError(ValueError):
-    """The forward pass of a module has failed."""
+    """The forward pass of a module failed."""
 
 
 class Trainable(Protocol):
-    """What the loop needs of a model."""
+    """The interface of a model that the loop uses."""
 
     modules: list[nn.Module]
-    """The R modules that are trained."""
+    """The R modules being trained."""
 
     def state(self) -> list[Tensor]:
-        """All that training changes: parameters and running statistics."""
+        """All tensors that training changes: parameters and running statistics."""
 
     def train(self, mode: bool = True) -> None:
-        """Training mode, or evaluation mode."""
+        """Set training mode or evaluation mode."""
 
     def sync(self) -> None:
-        """Write what was learned to the modules."""
+        """Write trained parameters back to the modules."""
 
 
 class SingleModel(Trainable):
@@ -54,7 +54,7 @@ class SingleModel(Trainable):
     module, n_clusters
         The module, and the number K of its logits.
     autocast : torch.dtype, optional
-        The type of matrix products, where it is not that of the weights.
+        The dtype of matrix products, if it is not that of the weights.
     compiled : bool
         Whether torch compiles the module.
     """
@@ -69,7 +69,7 @@ class SingleModel(Trainable):
         self.modules = [module]
         self.n_clusters = n_clusters
         self._autocast, self.compiled, self._is_checked = autocast, compiled, False
-        # Batches differ by a row in size, which must not lead to more than one compilation.
+        # dynamic, because sizes of batches differ by one, which must not cause another compilation.
         self._forward: Any = torch.compile(module, dynamic=True) if compiled else module
 
     def __call__(self, inputs: Tensor | Several) -> Tensor:
@@ -81,13 +81,13 @@ class SingleModel(Trainable):
         return logits.log_softmax(-1)
 
     def each(self, inputs: Tensor) -> Tensor:
-        """Log-probabilities of inputs that a penalty has made."""
-        # They are not data: the running statistics of normalisation layers must not see them.
+        """Log-probabilities of inputs that a penalty has modified."""
+        # Modified inputs must not enter the running statistics of normalisation layers.
         with _frozen_statistics(self.modules[0]):
             return self(inputs)
 
     def parameters(self) -> list[Tensor]:
-        """What the optimiser may change."""
+        """The trainable parameters."""
         return [parameter for parameter in self.modules[0].parameters() if parameter.requires_grad]
 
     def state(self) -> list[Tensor]:
@@ -102,12 +102,12 @@ class SingleModel(Trainable):
             ranks.broadcast(buffer)
 
     def sync(self) -> None:
-        """The module is trained in place."""
+        """Do nothing: the module is trained in place."""
 
 
 @dataclass(frozen=True)
 class One:
-    """One of several models, as a penalty sees it."""
+    """One of several stacked models, with the interface that penalties use."""
 
     forward: Callable[[Tensor], Tensor]
     own: list[Tensor]
@@ -125,8 +125,8 @@ class One:
 class StackedModels(Trainable):
     """R modules of one architecture as one: inputs (n, …) → log-probabilities (R, n, K).
 
-    Parameters are stacked along a first dimension, and each optimiser that works element by element trains
-    them as it would one by one.
+    Parameters are stacked along a first dimension; an optimiser that treats each element separately trains them as it
+    would train them one by one.
     """
 
     def __init__(self, modules: Sequence[nn.Module], n_clusters: int, autocast: torch.dtype | None = None) -> None:
@@ -146,22 +146,22 @@ class StackedModels(Trainable):
         return logits_of(module, inputs, self.n_clusters, self._autocast).log_softmax(-1)
 
     def __call__(self, inputs: Tensor | Several) -> Tensor:
-        """Log-probabilities of inputs that all models share."""
+        """Log-probabilities of the same inputs for all models."""
         log_p: Tensor = self._shared(self._stacked, inputs)
         return log_p
 
     def each(self, inputs: Tensor) -> Tensor:
-        """Log-probabilities of inputs (R, n, …), each model its own."""
+        """Log-probabilities of inputs (R, n, …) that differ between models."""
         log_p: Tensor = self._each(self._stacked, inputs)
         return log_p
 
     def alone(self, r: int) -> One:
-        """The model of number r."""
+        """The r-th model."""
         own = {name: value[r] for name, value in self._stacked.items()}
         return One(lambda inputs: self._call(own, inputs), list(own.values()))
 
     def parameters(self) -> list[Tensor]:
-        """What the optimiser may change, stacked."""
+        """The trainable parameters, stacked."""
         return list(self._stacked.values())
 
     def state(self) -> list[Tensor]:
@@ -171,7 +171,7 @@ class StackedModels(Trainable):
         self._skeleton.train(mode)
 
     def broadcast_statistics(self, ranks: Ranks) -> None:
-        """Modules with running statistics are not stacked."""
+        """Do nothing: modules with running statistics are not stacked."""
 
     @torch.no_grad()
     def sync(self) -> None:
@@ -181,9 +181,9 @@ class StackedModels(Trainable):
 
 
 def stackable(module: nn.Module) -> bool:
-    """Whether copies of the module can be trained as one.
+    """Whether copies of the module can be stacked and trained as one.
 
-    Buffers (running statistics) are written in place, and frozen or shared parameters would be torn apart.
+    Buffers (running statistics) are written in place, and frozen or shared parameters cannot be stacked.
     """
     distinct = {id(parameter) for parameter in module.parameters()}
     named = dict(module.named_parameters(remove_duplicate=False))
@@ -197,7 +197,7 @@ def stackable(module: nn.Module) -> bool:
 def try_stack(
     modules: Sequence[nn.Module], n_clusters: int, inputs: Tensor | Several, autocast: torch.dtype | None = None
 ) -> StackedModels | None:
-    """The modules as one model, or None where their forward pass cannot be batched."""
+    """The modules stacked as one model, or None if their forward pass cannot be batched."""
     if not stackable(modules[0]):
         return None
     try:
@@ -210,7 +210,7 @@ def try_stack(
     except (ModelError, RuntimeError):
         return None
     check_not_probabilities(logits[0])
-    # A module may hold more than its parameters show, such as a plain tensor of its own.
+    # A module may depend on more than its parameters, such as a tensor attribute: compare with the module alone.
     if not torch.allclose(together, alone, rtol=1e-4, atol=1e-5, equal_nan=True):
         return None
     return stacked if autocast is None else StackedModels(modules, n_clusters, autocast)
@@ -219,7 +219,7 @@ def try_stack(
 class DenseModels(Trainable):
     """R dense networks of one architecture, trained by compiled steps of Adam: inputs (n, d) → logits (R, n, K).
 
-    The work of a step is less than the cost of recording it for autograd. The results are those of
+    A step takes less time than autograd's overhead for it. The results are those of
     :class:`~pollux.training.AutogradStep`.
     """
 
@@ -237,7 +237,7 @@ class DenseModels(Trainable):
                 for own in self._linears
             ]
         )
-        """Those of all layers, (R, P): weights and biases of the first, of the second, …"""
+        """Parameters of all layers (R, P): weights and biases of the first, of the second, …"""
         self._mean, self._square = torch.zeros_like(self.parameters), torch.zeros_like(self.parameters)
         self._steps, self._betas, self.learning_rate = 0, (beta1, beta2), float(learning_rate)
         widths = [layers[0].in_features, *(linear.out_features for linear in layers[::2])]
@@ -253,7 +253,7 @@ class DenseModels(Trainable):
         return logits
 
     def ascend(self, inputs: Tensor, gradient: Tensor, factor: float) -> None:
-        """One step of Adam along the gradient (R, n, K) by the logits, at this share of the learning rate."""
+        """One step of Adam along the gradient (R, n, K) with respect to logits, at this share of the learning rate."""
         rows, rate = self._as_rows(inputs), factor * self.learning_rate
         gradient = gradient.contiguous()
         self._native.ascend(*self._network, *self._moments, self._steps, *self._betas, rows, gradient.numpy(), rate)
@@ -274,7 +274,7 @@ class DenseModels(Trainable):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Steps of Adam on batches ``index[:ends[0]]``, ``index[ends[0]:ends[1]]``, … of samples in memory.
 
-        Returns the objectives and the sums of entropies (S, R), and how many samples prefer each cluster (S, R, K).
+        Returns the objectives and the sums of entropies (S, R), and the numbers of samples in each cluster (S, R, K).
         """
         S, R = len(ends), len(self.modules)
         values, entropy, counts = np.empty((S, R)), np.empty((S, R)), np.empty((S, R, self._n_clusters), np.int64)
@@ -297,7 +297,7 @@ class DenseModels(Trainable):
         return {"mean": self._mean, "square": self._square, "steps": self._steps}
 
     def load_optimiser_state(self, state: dict[str, Any]) -> None:
-        """Continue from an :meth:`optimiser_state`."""
+        """Restore an :meth:`optimiser_state`."""
         self._mean.copy_(state["mean"])
         self._square.copy_(state["square"])
         self._steps = state["steps"]
@@ -306,7 +306,7 @@ class DenseModels(Trainable):
         return [self.parameters]
 
     def train(self, mode: bool = True) -> None:
-        """The layers are the same in training and in evaluation."""
+        """Do nothing: the layers behave the same in training and in evaluation."""
 
     @torch.no_grad()
     def sync(self) -> None:
@@ -333,7 +333,7 @@ def has_compiled_steps(module: nn.Module, n_clusters: int) -> bool:
 
 
 def _dense_layers(module: nn.Module) -> list[Any]:
-    """The layers in their order, without a leading nn.Flatten."""
+    """The layers in order, without a leading nn.Flatten."""
     layers = list(module) if type(module) is nn.Sequential else [module]
     return layers[1:] if layers and type(layers[0]) is nn.Flatten else layers
 
@@ -341,10 +341,10 @@ def _dense_layers(module: nn.Module) -> list[Any]:
 def logits_of(
     module: Callable[..., Any], inputs: Tensor | Several, n_clusters: int, autocast: torch.dtype | None = None
 ) -> Tensor:
-    """Logits (n, K) of inputs (n, …), or an error that says how the module failed.
+    """Logits (n, K) of inputs (n, …); raises an error that says how the module failed.
 
     A module may also return an object or a mapping with ``logits``, or a tuple that begins with them. With ``autocast``
-    matrix products are in that type, and logits in one that probabilities can be computed in.
+    matrix products have that dtype, and logits one in which probabilities can be computed.
     """
     try:
         with contextlib.nullcontext() if autocast is None else torch.autocast(inputs.device.type, autocast):
@@ -369,10 +369,10 @@ def logits_of(
 
 
 def check_not_probabilities(logits: Tensor) -> None:
-    """Raise an InputError where rows (n, K) are probabilities: at least zero, with the sum of one."""
+    """Raise an InputError if rows (n, K) are probabilities: non-negative, with a sum of one."""
     if logits.is_meta or logits.shape[1] < 2 or not bool((logits >= 0).all()):
         return
-    # The sum of K rounded numbers.
+    # Rounding error of a sum of K numbers.
     tolerance = logits.shape[1] * torch.finfo(logits.dtype).eps
     if bool(((logits.sum(1) - 1).abs() <= tolerance).all()):
         raise InputError(

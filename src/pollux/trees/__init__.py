@@ -1,4 +1,4 @@
-"""Clusters that explain themselves: unsupervised trees, and rules for any clustering."""
+"""Explainable clusters: unsupervised trees, and rules for any clustering."""
 
 import typing
 
@@ -12,7 +12,7 @@ __all__ = ["Explanation", "GeminiTree", "Rule", "explain", "hard_rules"]
 if not typing.TYPE_CHECKING:
 
     def __getattr__(name):
-        # These bring torch, which rules and reports do not need.
+        # Imported on demand: these import torch, which rules and reports do not need.
         if name in ("GeminiTree", "hard_rules"):
             from pollux.trees import tree
 

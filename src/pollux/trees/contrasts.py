@@ -1,4 +1,4 @@
-"""What sets clusters apart: means of their columns beside those of all others and of the nearest cluster, in words."""
+"""Contrasts: how the columns of a cluster differ from all others and from the nearest cluster, in words."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Array = NDArray[np.floating[Any]]
 
 VALUES_AT_ONCE = 4_000_000
 NOTABLE, _CLEAR, STRONG = 0.5, 0.9, 1.5
-# Deviations that a column ranges over, about: what numbers are rounded by.
+# Approximate range of a column in standard deviations, by which numbers are rounded.
 _RANGE = 4
 _MOST_SAID, _MOST_CANDIDATES, _MOST_PARTNERS = 3, 12, 3
-# Columns of at least this correlation say the same.
+# Columns with at least this correlation are described together.
 _TOGETHER = 0.8
 _MOST_ROWS, _MOST_SOURCES, _FEWEST_ROWS = 2_000, 64, 20
-# Of this adjusted Rand index on, a tree of the other columns tells the clusters too: they are no matter of one column.
-_TOLD_BY_OTHERS, _FOLDS = 0.5, 3
+# From this adjusted Rand index on, a tree on the other columns predicts the clusters too: one column is not decisive.
+_PREDICTED_BY_OTHERS, _FOLDS = 0.5, 3
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,11 @@ class Contrasts:
 
 
 def compare_clusters(features: Array, labels: NDArray[np.int64], n_clusters: int) -> Contrasts:
-    """Features (n, d) of clusters 0 … K − 1; values that are missing or infinite are passed over."""
+    """Contrasts of features (n, d) between clusters 0 … K − 1; missing and infinite values are ignored."""
     n, d = features.shape
     members = csr_array((np.ones(n), (labels, np.arange(n))), shape=(n_clusters, n))
     width = min(64, max(1, VALUES_AT_ONCE // max(n, 1)))
-    # Without columns there is one block, of no columns.
+    # Without columns there is one empty block.
     blocks = [_compare(features[:, at : at + width], members) for at in range(0, max(d, 1), width)]
     return Contrasts(*(np.concatenate(parts, axis=1) for parts in zip(*blocks, strict=True)))
 
@@ -81,7 +81,7 @@ def _compare(features: Array, members: csr_array) -> tuple[Array, ...]:
     total = known.sum(0)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         mean = np.where(known, values, 0.0).sum(0, keepdims=True) / total
-        # From the mean, so that a column of large numbers keeps the digits in which clusters differ.
+        # Centred, so that a column of large numbers keeps the digits in which clusters differ.
         centred = np.where(known, values - mean, 0.0)
         deviation = np.sqrt((centred**2).sum(0, keepdims=True) / total)
         counts, sums = members @ known.astype(np.float64), members @ centred
@@ -93,12 +93,12 @@ def _compare(features: Array, members: csr_array) -> tuple[Array, ...]:
 
 
 def _varies(mean: Array, deviation: Array) -> NDArray[np.bool_]:
-    """Whether a feature differs among samples; rounding gives a constant one a deviation too."""
+    """Whether a feature varies among samples; rounding gives a constant one a small deviation too."""
     return np.asarray(deviation > 1e-12 * np.abs(mean))
 
 
 def of_sources(features: Sequence[Feature]) -> dict[str, list[int]]:
-    """The features of each column of the table."""
+    """The indices of the features of each column of the table."""
     found: dict[str, list[int]] = {}
     for at, feature in enumerate(features):
         found.setdefault(feature.source, []).append(at)
@@ -106,7 +106,7 @@ def of_sources(features: Sequence[Feature]) -> dict[str, list[int]]:
 
 
 def opposites(features: Sequence[Feature]) -> dict[int, str]:
-    """What a zero stands for, of the features of columns that have two values."""
+    """What a zero means, for features of columns with two values, by index."""
     found: dict[int, str] = {}
     for own in of_sources(features).values():
         values = [features[at].value for at in own]
@@ -120,16 +120,16 @@ def opposites(features: Sequence[Feature]) -> dict[int, str]:
 def describe_clusters(
     contrasts: Contrasts, values: Array, features: Sequence[Feature], clusters: Sequence[int]
 ) -> dict[int, str]:
-    """What sets each cluster apart, such as "petal length very high (5.6; elsewhere 2.9), mostly colour=red (80%; …)".
+    """Describe each cluster, as in "petal length very high (5.6; elsewhere 2.9), mostly colour=red (80%; …)".
 
-    A column is said once, and so are columns of values (n, d) that move together. Where none of what is said tells a
-    cluster from the one nearest to it, what does is added.
+    A column is mentioned once, and correlated columns of values (n, d) together. If none of them separates
+    a cluster from the one nearest to it, the column that does is added.
     """
     sources, other_value = of_sources(features), opposites(features)
     sizes = np.abs(contrasts.scaled)
     strength = np.stack([sizes[:, own].max(1) for own in sources.values()], axis=1)
     every = list(sources.values())
-    told: dict[int, str] = {}
+    descriptions: dict[int, str] = {}
     for cluster in clusters:
         said: list[str] = []
         taken: list[int] = []
@@ -164,19 +164,19 @@ def describe_clusters(
                 feature = int(np.abs(apart).argmax())
                 if abs(apart[feature]) > 0.1:
                     said.append(_say_unlike(contrasts, cluster, nearest, feature, features[feature]))
-        told[cluster] = "; ".join(said) or "close to the average in every column"
-    return told
+        descriptions[cluster] = "; ".join(said) or "close to the average in every column"
+    return descriptions
 
 
 def _best(contrasts: Contrasts, cluster: int, own: Sequence[int]) -> int:
-    """Of the features of a column the one that tells most: a value that most have, or else the largest difference."""
+    """The most informative feature of a column: a value that most samples have, or else the largest difference."""
     scaled, inside = contrasts.scaled[cluster], contrasts.inside[cluster]
     common = [at for at in own if len(own) > 1 and scaled[at] >= NOTABLE and inside[at] > 0.5]
     return max(common or own, key=lambda at: abs(scaled[at]))
 
 
 def move_together(values: Array, one: int, other: int) -> bool:
-    """Whether two columns of values (n, d) are so correlated that they say the same."""
+    """Whether two columns of values (n, d) are so correlated that they are redundant."""
     some = values[:: max(1, len(values) // _MOST_ROWS)][:, [one, other]]
     some = some[np.isfinite(some).all(1)]
     if len(some) < 3 or (np.ptp(some, axis=0) == 0).any():
@@ -186,7 +186,7 @@ def move_together(values: Array, one: int, other: int) -> bool:
 
 
 def _nearest(contrasts: Contrasts, cluster: int, clusters: Sequence[int], every: Sequence[Sequence[int]]) -> int | None:
-    """The cluster whose means differ least, each column counting once."""
+    """The cluster with the most similar means, each column counting once."""
     others = [other for other in clusters if other != cluster]
     if not others:
         return None
@@ -206,7 +206,7 @@ def _say(contrasts: Contrasts, cluster: int, at: int, feature: Feature, opposite
         return f"{feature.name} {degree}{how} ({here}; elsewhere {there})"
     name = feature.name
     if size < 0 and opposite:
-        # Of two values, less of one is more of the other.
+        # Of two values, less of one is more of the other, so the more frequent is described.
         inside, outside, size = 1 - inside, 1 - outside, -size
         name = Feature(feature.source, opposite, feature.column).name
     share, elsewhere = round(inside, 12), f"elsewhere {percent(outside)}"
@@ -230,7 +230,7 @@ def _say_unlike(contrasts: Contrasts, cluster: int, nearest: int, at: int, featu
 
 @contextmanager
 def clusters_of_few_rows() -> Iterator[None]:
-    """Trees are grown though most clusters have one row, which scikit-learn warns of."""
+    """Suppress scikit-learn's warning about trees in which most clusters have a single row."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The number of unique classes is greater than 50%")
         yield
@@ -238,7 +238,7 @@ def clusters_of_few_rows() -> Iterator[None]:
 
 @clusters_of_few_rows()
 def restated_column(values: Array, labels: NDArray[np.int64], features: Sequence[Feature]) -> str:
-    """The column of which the clusters are little more than the values or ranges; "" where others tell them too."""
+    """The column whose values or ranges the clusters restate; "" if other columns predict the clusters too."""
     step = max(1, len(labels) // _MOST_ROWS)
     values, labels = values[::step], labels[::step]
     n_clusters = len(np.unique(labels))
@@ -253,14 +253,14 @@ def restated_column(values: Array, labels: NDArray[np.int64], features: Sequence
         agreement = adjusted_rand_index(labels, tree.fit(values[:, own], labels).predict(values[:, own]))
         if agreement >= best and (agreement > best or not column):
             best, column = agreement, source
-    if not column or _tell(np.delete(values, sources[column], axis=1), labels):
+    if not column or _predicts_clusters(np.delete(values, sources[column], axis=1), labels):
         return ""
     return column
 
 
-def _tell(values: Array, labels: NDArray[np.int64]) -> bool:
-    """Whether values (n, d) tell the clusters (n,) of rows that a small tree has not seen."""
+def _predicts_clusters(values: Array, labels: NDArray[np.int64]) -> bool:
+    """Whether a small tree on values (n, d) predicts the clusters (n,) of held-out rows."""
     tree = DecisionTreeClassifier(max_leaf_nodes=2 * len(np.unique(labels)), min_samples_leaf=2, random_state=0)
-    # Not by order: files are often sorted.
+    # Shuffled, because files are often sorted.
     folds = KFold(_FOLDS, shuffle=True, random_state=0)
-    return adjusted_rand_index(labels, cross_val_predict(tree, values, labels, cv=folds)) >= _TOLD_BY_OTHERS
+    return adjusted_rand_index(labels, cross_val_predict(tree, values, labels, cv=folds)) >= _PREDICTED_BY_OTHERS

@@ -1,4 +1,4 @@
-"""Rules for any clustering: what tells each cluster, in the units of the data, and how far that is true."""
+"""Rules for any clustering: conditions for each cluster, in the units of the data, with their estimated accuracy."""
 
 from __future__ import annotations
 
@@ -39,29 +39,29 @@ Labels = NDArray[np.int64]
 Features = tuple[Feature, ...]
 
 _MOST_ROWS, _MOST_CONDITIONS = 5_000, 3
-# Of more columns the tree, and each rule, looks at those that differ most between clusters.
+# Maximum number of columns for the tree, and for each rule: those that differ most between clusters are used.
 _OF_TREE, _OF_RULES = 1_024, 64
 # A further condition must raise the F1 score of a rule by this much.
 _WORTH = 0.02
-# Rules of a lower F1 score do not tell a cluster.
-_TELLING = 0.7
-# Trees of scikit-learn read float32, and squares of columns are added up.
+# Rules with a lower F1 score do not identify a cluster.
+_ACCURATE = 0.7
+# Bound on values: trees of scikit-learn use float32, and squares of columns are summed.
 _LARGEST = 1e37
-# From this agreement on, some values of a column name a cluster, of which so many are listed.
+# From this agreement on, values of a column name a cluster, of which so many are listed.
 _RESTATED, _MOST_SHOWN = 0.95, 3
-# Differences of means, in deviations, below which a column says nothing of a cluster.
+# Differences of means, in standard deviations, below which a column is not mentioned.
 _LEAST_CONTRAST = 0.2
-# A condition that more of the rows of other clusters fulfil is no part of a name.
+# Conditions that a larger share of the rows of other clusters satisfies are not used in names.
 _MOST_OTHERS = 0.8
-# Numbered columns of one name, at least so many of at least this Cronbach's alpha, measure one thing.
+# Numbered columns of one name, at least so many with at least this Cronbach's alpha, are treated as one family.
 _NUMBERED = re.compile(r"(.*[^\W\d].*?)\d+(\D*)")
 _FEWEST_ALIKE, _ALIKE = 3, 0.8
-# What holds for fewer of the rows of a cluster holds "mostly".
+# Statements that hold for a smaller share of a cluster are qualified by "mostly".
 _USUAL = 0.8
 
 
 class Condition(NamedTuple):
-    """``low`` < column ≤ ``high``, or ``missing``; of zeros and ones: whether it has the value in its name."""
+    """``low`` < column ≤ ``high``, or ``missing``; for zeros and ones: whether the row has the value in the name."""
 
     column: int
     low: float = -math.inf
@@ -70,32 +70,32 @@ class Condition(NamedTuple):
 
     @property
     def is_bounded(self) -> bool:
-        """Whether it is about values, and not just about gaps."""
+        """Whether the condition bounds values, and is not only about missing ones."""
         return self.low < math.inf and (self.low > -math.inf or self.high < math.inf)
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What tells a cluster.
+    """The description of a cluster by conditions.
 
     Parameters
     ----------
     cluster, size : int
-        Its number and its rows.
+        The number of the cluster, and of its rows.
     name : str
         A short name, such as "high petal length, low sepal width".
     conditions : tuple of str
-        In the units of the data; all of them hold.
+        Conditions in the units of the data; all of them hold.
     precision, coverage : float
-        Of the rows for which they hold, the share in the cluster; of the cluster, the share for which they hold. Both
-        are estimated on rows that the rule was not made from.
+        The share of rows satisfying them that is in the cluster, and the share of the cluster that satisfies them. Both
+        are estimated on held-out rows.
     sentence : str
-        The same in words, or that no short rule tells the cluster.
+        The rule as a sentence, or the statement that no short rule identifies the cluster.
     description : str
         The columns in which it differs most from all others, and from the cluster nearest to it.
     bounds : tuple of (str, float, float, bool)
-        The conditions as numbers: column, low and high, low < value ≤ high, and whether a missing value will do. Low
-        and high may be infinite; where low is ∞, only a missing value does.
+        The conditions as numbers: column, low and high, low < value ≤ high, and whether a missing value satisfies it.
+        Low and high may be infinite; if low is ∞, only a missing value satisfies it.
     """
 
     cluster: int
@@ -110,7 +110,7 @@ class Rule:
 
 
 class Branch(NamedTuple):
-    """A node of a tree: the condition that leads to it, its rows, the commonest cluster and the share that is in it."""
+    """A node of a tree: the condition that leads to it, its rows, the most common cluster and its share of the rows."""
 
     condition: str
     rows: int
@@ -121,22 +121,22 @@ class Branch(NamedTuple):
 
 @dataclass(frozen=True)
 class Explanation:
-    """Rules of all clusters, and a shallow tree that stands for the clustering.
+    """Rules for all clusters, and a shallow tree that approximates the clustering.
 
     Parameters
     ----------
     rules : tuple of Rule
         One for each cluster.
     fidelity : float
-        The share of rows, which it has not seen, to which the tree gives their cluster.
+        The share of held-out rows whose cluster the tree predicts.
     importances : dict
-        What each column contributes to the tree, as shares, the largest first.
+        The contribution of each column to the tree, as shares, the largest first.
     tree : DecisionTreeClassifier
         A tree of at most twice as many leaves as clusters.
     feature_names : tuple of str
-        The columns that the tree reads.
+        The columns that the tree uses.
     restates : str
-        The column of which the clusters are little more than the values or ranges; "" where there is none.
+        The column whose values or ranges the clusters restate; "" if there is none.
     branches : tuple of Branch
         The two halves of the tree, in words.
     """
@@ -169,10 +169,10 @@ class Explanation:
         return "\n".join(lines(self.branches, 0) if self.branches else whole)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, as JSON holds it."""
+        """Plain data for JSON."""
         rules: list[dict[str, Any]] = [{**vars(rule), "conditions": list(rule.conditions)} for rule in self.rules]
         for rule in rules:
-            # JSON has no infinity: the conditions say the same.
+            # JSON has no infinity, and the conditions contain the same.
             del rule["bounds"]
         of_all = {"fidelity": self.fidelity, "importances": self.importances, "restates": self.restates}
         return {"rules": rules, **of_all, "tree": self.export_text()}
@@ -207,7 +207,7 @@ class Explanation:
 
 
 def explain(clustering: Any, X: Any, feature_names: Sequence[str] | None = None) -> Explanation:
-    """Rules that tell the clusters of X apart, in the units of X.
+    """Find rules that distinguish the clusters of X, in the units of X.
 
     Parameters
     ----------
@@ -233,7 +233,7 @@ def explain(clustering: Any, X: Any, feature_names: Sequence[str] | None = None)
 
 
 def named_clusters(clustering: Any) -> dict[int, str]:
-    """The names that clusters were given when they were found, if they were."""
+    """The names that clusters were given in the fit, if any."""
     last = clustering[-1] if isinstance(clustering, Pipeline) else clustering
     return dict(enumerate(getattr(getattr(last, "fitted_", None), "cluster_names", ())))
 
@@ -247,9 +247,9 @@ def explain_labels(
     contrasts: Contrasts | None = None,
     sizes: Mapping[int, int] | None = None,
 ) -> Explanation:
-    """Rules that tell clusters (n,) of rows of values (n, p) apart; clusters may have names already.
+    """Find rules that distinguish clusters (n,) of rows of values (n, p); clusters may already have names.
 
-    Of rows that were drawn from others, ``sizes`` are the clusters of all of these.
+    If the rows are a sample, ``sizes`` are the sizes of clusters in the whole data.
     """
     n = len(values)
     if n < 2 or not values.shape[1]:
@@ -260,24 +260,24 @@ def explain_labels(
     features = mark_shares(values, features)
     if contrasts is None:
         K = int(clusters[-1]) + 1
-        # Rows of no cluster are among the others.
+        # Rows without a cluster count among the others.
         contrasts = compare_clusters(values, np.where(labels < 0, K, labels), K + 1)
-    told = describe_clusters(contrasts, values, features, clusters.tolist()) if len(clusters) > 1 else {}
+    texts = describe_clusters(contrasts, values, features, clusters.tolist()) if len(clusters) > 1 else {}
     counts = {int(cluster): int((labels == cluster).sum()) for cluster in clusters}
     sizes = counts | {k: size for k, size in (sizes or {}).items() if k in counts}
     every = list(dict.fromkeys(feature.source for feature in features))
     columns, labels = _drawn(values, labels)
     restates = restated_column(columns, labels, features)
-    # What is rare may not have been drawn.
+    # A small cluster may have no row in the sample.
     drawn = np.unique(labels[labels >= 0])
     kept = _columns_apart(columns, labels, drawn, _OF_TREE)
     columns, features = columns[:, kept], tuple(features[at] for at in kept)
     kept = _columns_apart(columns, labels, drawn, _OF_RULES)
     some, some_features = columns[:, kept], tuple(features[at] for at in kept)
-    # Each row is told by what was learned from the others.
+    # Cross-validation: each row is predicted from the others.
     predicted = np.full(len(labels), -2)
     held = np.zeros((len(clusters), len(labels)), dtype=bool)
-    # Of few rows as many as possible.
+    # With few rows, as many folds as possible.
     folds = min(len(labels), max(5, min(10, 4 * _MOST_ROWS // (len(labels) * len(clusters)))))
     for train, test in KFold(folds, shuffle=True, random_state=0).split(columns):
         predicted[test] = _surrogate(columns[train], labels[train], len(clusters)).predict(columns[test])
@@ -297,7 +297,7 @@ def explain_labels(
             f"{' and '.join(conditions)}: an estimated {precision:.0%} of such rows are in the cluster, and an "
             f"estimated {coverage:.0%} of it are such rows."
         )
-        if not found or _f1(held[row], inside) < _TELLING:
+        if not found or _f1(held[row], inside) < _ACCURATE:
             said = f"No short rule tells this cluster.{f' The best is {said}' if found else ''}"
         if counts[cluster] == 1:
             said = f"{' and '.join(conditions)}: how far that holds of others, one row does not tell."
@@ -305,7 +305,7 @@ def explain_labels(
         bounds = tuple((some_features[each.column].name, *each[1:]) for each in found)
         name = names.get(cluster, "few rows")
         rules.append(
-            Rule(cluster, sizes[cluster], name, conditions, precision, coverage, said, told.get(cluster, ""), bounds)
+            Rule(cluster, sizes[cluster], name, conditions, precision, coverage, said, texts.get(cluster, ""), bounds)
         )
     shares = dict.fromkeys(every, 0.0)
     for feature, share in zip(features, tree.feature_importances_, strict=True):
@@ -317,13 +317,13 @@ def explain_labels(
 
 
 def say_restated(column: str) -> str:
-    """That the clusters are little more than one column, and what to do."""
+    """A sentence saying that the clusters are little more than one column, with advice."""
     instead = advised("leave it out", f"leave it out ({option('drop', column)})")
     return f"The clusters are little more than the column {column!r}: {instead} to see what else there is."
 
 
 def name_clusters(labels: Labels, columns: Array, features: Features) -> dict[int, str]:
-    """Short names of the clusters of rows (n, p), no two of them the same; nothing is held back for them."""
+    """Short and unique names of the clusters of rows (n, p); no rows are held out."""
     found: dict[int, str] = {}
     features = mark_shares(columns, features)
     columns, labels = _drawn(columns, labels)
@@ -337,9 +337,9 @@ def name_clusters(labels: Labels, columns: Array, features: Features) -> dict[in
     for cluster in clusters:
         inside = labels == cluster
         rule = _find_rule(columns, inside)
-        is_telling = _f1(_holds(rule, columns), inside) >= _TELLING
-        makers[int(cluster)] = partial(_name, rule, columns, inside, features, is_telling=is_telling, is_wide=is_wide)
-    # Those that words such as medium leave alike are told by numbers.
+        is_accurate = _f1(_holds(rule, columns), inside) >= _ACCURATE
+        makers[int(cluster)] = partial(_name, rule, columns, inside, features, is_accurate=is_accurate, is_wide=is_wide)
+    # Clusters whose names are equal in words such as medium get names with numbers.
     plain = {cluster: make(taken=set()) for cluster, make in makers.items()}
     times = Counter(plain.values())
     found |= {cluster: name for cluster, name in plain.items() if times[name] == 1}
@@ -349,7 +349,7 @@ def name_clusters(labels: Labels, columns: Array, features: Features) -> dict[in
 
 
 def _find_families(columns: Array, features: Features) -> dict[str, list[int]]:
-    """Numbered columns that measure one thing, such as money_1 … money_15, by what they are called together."""
+    """Families of numbered columns that measure one thing, such as money_1 … money_15, by their common name."""
     numbered: dict[str, list[int]] = {}
     for at, feature in enumerate(features):
         match = _NUMBERED.fullmatch(feature.name)
@@ -361,14 +361,14 @@ def _find_families(columns: Array, features: Features) -> dict[str, list[int]]:
 
 
 def _alpha(values: Array) -> float:
-    """Cronbach's alpha of columns (n, p): how far all of them measure the same."""
+    """Cronbach's alpha of columns (n, p): how consistently all of them measure the same."""
     total = float(values.sum(1).var())
     count = values.shape[1]
     return count / (count - 1) * (1 - float(values.var(0).sum()) / total) if total > 0 else 0.0
 
 
 def _drawn(values: Array, labels: Labels) -> tuple[Array, Labels]:
-    """At most 5,000 of the rows, always the same ones, without what trees cannot read."""
+    """A sample of at most 5,000 rows, always the same ones, without values that trees cannot handle."""
     if len(values) > _MOST_ROWS:
         drawn = np.sort(np.random.default_rng(0).choice(len(values), _MOST_ROWS, replace=False))
         values, labels = values[drawn], labels[drawn]
@@ -376,7 +376,7 @@ def _drawn(values: Array, labels: Labels) -> tuple[Array, Labels]:
 
 
 def _columns_apart(columns: Array, labels: Labels, clusters: Labels, most: int) -> Labels:
-    """Which columns differ most between clusters, at most so many, in their order."""
+    """The indices of at most ``most`` columns that differ most between clusters, in order."""
     if columns.shape[1] <= most:
         return np.arange(columns.shape[1])
     apart = np.max([np.abs(_contrast(columns, labels == cluster)) for cluster in clusters], axis=0)
@@ -404,10 +404,10 @@ def _labels_of(clustering: Any, X: Any, n: int) -> Labels:
 
 
 def read_columns(clustering: Any, X: Any, feature_names: Sequence[str] | None = None) -> tuple[Any, Array, Features]:
-    """The rows that a clustering can read, their columns (n, p) as people read them, and what these are.
+    """The rows as the clustering takes them, their columns (n, p) in readable units, and the features of these.
 
-    A data frame is read by the clustering's encoding, or else as the command line reads a file, unless all of it is
-    numbers. Of what is no table at all, a pipeline says what it becomes.
+    A data frame is read by the clustering's encoding, or else as the command line reads a file, unless it only holds
+    numbers. Other input is transformed by the pipeline first.
     """
     encoding = getattr(clustering, "encoding_", None)
     if encoding is not None:
@@ -417,7 +417,7 @@ def read_columns(clustering: Any, X: Any, feature_names: Sequence[str] | None = 
     given: Sequence[str] | None = feature_names
     values = X.toarray() if hasattr(X, "toarray") else X
     if isinstance(clustering, Pipeline) and np.asarray(values).ndim == 1:
-        # Texts, and what else only the pipeline can read.
+        # Texts and other input that only the pipeline can transform.
         steps = clustering[:-1]
         values = steps.transform(X)
         values = values.toarray() if hasattr(values, "toarray") else values
@@ -479,17 +479,17 @@ def _read_frame(X: Any, feature_names: Sequence[str] | None) -> tuple[Array, Fea
 
 
 def _surrogate(columns: Array, labels: Labels, K: int) -> DecisionTreeClassifier:
-    # Leaves of very few rows make a tree longer, and tell nothing of others.
+    # Leaves of very few rows make the tree longer, and do not generalise.
     least = max(1, len(labels) // 200)
     made = DecisionTreeClassifier(max_leaf_nodes=max(2, 2 * K), min_samples_leaf=least, random_state=0)
     return made.fit(columns, labels)
 
 
 def _find_rule(columns: Array, inside: NDArray[np.bool_]) -> list[Condition]:
-    """The conditions, at most three, that tell some rows from the others best: a path of a shallow tree."""
+    """At most three conditions that best separate the rows ``inside`` from the others: a path of a shallow tree."""
     if inside.all() or not inside.any():
         return []
-    # Fewer rows than that say little of others.
+    # Leaves of fewer rows do not generalise.
     least = max(1, min(10, int(inside.sum()) // 5))
     grown = DecisionTreeClassifier(
         max_depth=_MOST_CONDITIONS, min_samples_leaf=least, class_weight="balanced", random_state=0
@@ -515,7 +515,7 @@ def _find_rule(columns: Array, inside: NDArray[np.bool_]) -> list[Condition]:
         merged[column] = Condition(column, max(old.low, low), min(old.high, high), old.missing and missing)
     found = list(merged.values())
     for at, condition in enumerate(found):
-        # That some of a cluster lack a value is said where it is needed to tell it.
+        # Missing values are mentioned only if that improves the rule.
         plain = [*found[:at], condition._replace(missing=False), *found[at + 1 :]]
         if condition.missing and _f1(_holds(plain, columns), inside) > _f1(_holds(found, columns), inside) - _WORTH:
             found = plain
@@ -523,13 +523,13 @@ def _find_rule(columns: Array, inside: NDArray[np.bool_]) -> list[Condition]:
 
 
 def _parted(tree: Any, node: int, columns: Array) -> tuple[Condition, Condition]:
-    """The conditions of the two children of a node of a tree that was grown on columns (n, p)."""
+    """The conditions of the two children of a node, for a tree fitted to columns (n, p)."""
     column, threshold = int(tree.feature[node]), float(tree.threshold[node])
     if math.isinf(threshold):
-        # Between what is known and what is missing.
+        # A split between present and missing values.
         return Condition(column), Condition(column, math.inf, math.inf, missing=True)
     values, has_gaps = columns[:, column], bool(np.isnan(columns[:, column]).any())
-    # As many digits as tell the values on either side apart.
+    # Round to the fewest digits that separate the values on either side.
     threshold = _rounded(threshold, values[~np.isnan(values)])
     goes_left = bool(tree.missing_go_to_left[node])
     low = Condition(column, -math.inf, threshold, has_gaps and goes_left)
@@ -537,11 +537,11 @@ def _parted(tree: Any, node: int, columns: Array) -> tuple[Condition, Condition]
 
 
 def _rounded(threshold: float, values: Array) -> float:
-    """The threshold with the fewest digits that leaves all values on their side."""
+    """The threshold rounded to the fewest digits that keep all values on their side."""
     below = values <= threshold
     low, high = values[below].max(initial=-math.inf), values[~below].min(initial=math.inf)
     for digits in range(1, 17):
-        # The largest value below will do too, where the threshold is next to a value.
+        # If the threshold is next to a value, the largest value below may have fewer digits.
         for number in (threshold, low):
             rounded = float(f"{number:.{digits}g}")
             if low <= rounded < high:
@@ -554,7 +554,7 @@ def _f1(holds: NDArray[np.bool_], inside: NDArray[np.bool_]) -> float:
 
 
 def _holds(conditions: Sequence[Condition], columns: Array) -> NDArray[np.bool_]:
-    """For which rows all conditions hold."""
+    """Mask of the rows for which all conditions hold."""
     holds = np.ones(len(columns), dtype=bool)
     for column, low, high, missing in conditions:
         values = columns[:, column]
@@ -587,7 +587,7 @@ def _in_words(condition: Condition, features: Features) -> str:
 
 
 def _branches(tree: DecisionTreeClassifier, columns: Array, features: Features, node: int = 0) -> tuple[Branch, ...]:
-    """The two branches below a node of a tree that was fitted to columns (n, p); none where they are of one cluster."""
+    """The two branches below a node, for a tree fitted to columns (n, p); empty if both predict the same cluster."""
     nodes = tree.tree_
     if nodes.children_left[node] < 0:
         return ()
@@ -600,13 +600,13 @@ def _branches(tree: DecisionTreeClassifier, columns: Array, features: Features, 
         rows = int(nodes.n_node_samples[child])
         found.append(Branch(condition, rows, int(tree.classes_[best]), float(shares[best]), below))
     if not any(branch.branches for branch in found) and len({branch.cluster for branch in found}) == 1:
-        # It makes no difference.
+        # The split does not change the predicted cluster.
         return ()
     return tuple(found)
 
 
 def _contrast(columns: Array, inside: NDArray[np.bool_]) -> Array:
-    """(mean of some rows − mean of the others) / deviation, of each column (p,)."""
+    """(mean of the rows inside − mean of the others) / standard deviation, for each column (p,)."""
     known = ~np.isnan(columns)
     count = np.maximum(known.sum(0), 1)
     values = np.where(known, columns - np.where(known, columns, 0.0).sum(0) / count, 0.0)
@@ -617,7 +617,7 @@ def _contrast(columns: Array, inside: NDArray[np.bool_]) -> Array:
 
 
 def _in_numbers(condition: Condition, values: Array, feature: Feature) -> str:
-    """The range of a condition on values (n,): "year 1972 to 1982", of which both are values where all are whole."""
+    """The range of a condition on values (n,) as text: "year 1972 to 1982"; both ends are values if all are whole."""
     low, high = condition.low, condition.high
     known = values[~np.isnan(values)]
     is_whole = not feature.is_date and bool((known == np.round(known)).all())
@@ -634,7 +634,7 @@ def _in_numbers(condition: Condition, values: Array, feature: Feature) -> str:
 
 
 def _level(condition: Condition, values: Array, inside: NDArray[np.bool_]) -> str:
-    """Whether rows have high, medium or low values (n,), or merely no high or no low ones, beside the others."""
+    """Whether rows have high, medium or low values (n,), or merely no high or no low ones, relative to the others."""
     if condition.low > -math.inf and condition.high < math.inf:
         return "medium"
     known, is_high = ~np.isnan(values), condition.low > -math.inf
@@ -642,7 +642,7 @@ def _level(condition: Condition, values: Array, inside: NDArray[np.bool_]) -> st
     if not len(others) or not len(own):
         return "high" if is_high else "low"
     low, median, high = np.quantile(own, [0.1, 0.5, 0.9])
-    # A condition parts the cluster from some of the others, and may leave as many on its side.
+    # A condition may leave many of the others on its side: then the level is not distinctive.
     if np.mean(others > median if is_high else others < median) <= 1 / 4:
         return "high" if is_high else "low"
     is_between = min(np.mean(others < low), np.mean(others > high)) >= 1 / 5
@@ -650,7 +650,7 @@ def _level(condition: Condition, values: Array, inside: NDArray[np.bool_]) -> st
 
 
 def _name_values(columns: Array, inside: NDArray[np.bool_], features: Features) -> str:
-    """Which values of one column the rows have, where these tell them from nearly all others; else ""."""
+    """The values of one column that the rows have, if these separate them from nearly all others; else ""."""
     best, name = _RESTATED, ""
     for source, own in of_sources(features).items():
         if len(own) < 3 or not all(features[at].value for at in own):
@@ -668,7 +668,7 @@ def _name_values(columns: Array, inside: NDArray[np.bool_], features: Features) 
 
 
 def _compare_value(feature: Feature, opposite: str, share: float, size: float) -> str:
-    """What is true of the share of a cluster that has a value, which is more or less than that of the others."""
+    """A phrase about the share of a cluster that has a value, which is more or less than that of the others."""
     name, value = feature.column or feature.source, feature.value
     if size < 0 and opposite:
         value, share, size = opposite, 1 - share, -size
@@ -677,8 +677,8 @@ def _compare_value(feature: Feature, opposite: str, share: float, size: float) -
     return f"{name} {'is' if share >= _USUAL else 'is mostly' if share > 1 / 2 else 'more often'} {value}"
 
 
-def _say_the_same(columns: Array, features: Features, one: int, other: int) -> bool:
-    """Whether two columns of numbers move together, or are of one family."""
+def _are_redundant(columns: Array, features: Features, one: int, other: int) -> bool:
+    """Whether two columns of numbers are correlated, or belong to one family."""
     if one == other or features[one].value or features[other].value:
         return False
     families = {feature.name for feature in features if "*" in feature.name}
@@ -692,35 +692,35 @@ def _name(
     inside: NDArray[np.bool_],
     features: Features,
     taken: set[str],
-    is_telling: bool,
+    is_accurate: bool,
     is_wide: bool,
     is_exact: bool = False,
 ) -> str:
-    """A short name that no other cluster has: by the rule, then by the columns whose means differ most.
+    """A short name that no other cluster has: from the rule, then from the columns whose means differ most.
 
-    Levels are given in words such as high and medium, or else exactly. Of many columns, those that say the same as one
-    before are passed over.
+    Levels are given in words such as high and medium, or else exactly. If there are many columns, those that are
+    redundant with an earlier one are skipped.
     """
     if inside.all():
         return "all rows"
-    # Of each column, which is said once, and the conditions that this is about.
-    told: dict[str, str] = {}
+    # The phrase for each column, which is mentioned once, and the conditions that it covers.
+    phrases: dict[str, str] = {}
     about: dict[str, list[Condition]] = {}
     first: list[Condition] = []
-    is_plain = is_telling and len(rule) == 1 and " is not " not in _in_words(rule[0], features)
+    is_plain = is_accurate and len(rule) == 1 and " is not " not in _in_words(rule[0], features)
     values = "" if is_plain else _name_values(columns, inside, features)
     if values and values not in taken:
         return values
-    for condition in rule if is_telling else ():
+    for condition in rule if is_accurate else ():
         feature = features[condition.column]
         if _holds([condition], columns)[~inside].mean() > _MOST_OTHERS:
-            # What nearly all others are too tells little.
+            # A condition that nearly all others satisfy too is not informative.
             continue
-        if is_wide and any(_say_the_same(columns, features, condition.column, each.column) for each in first):
+        if is_wide and any(_are_redundant(columns, features, condition.column, each.column) for each in first):
             continue
         said = _in_words(condition, features)
         if said.endswith(" is not other"):
-            # Which values these are is not said.
+            # "other" does not say which values it stands for.
             continue
         if condition.is_bounded and not feature.value:
             level = _level(condition, columns[:, condition.column], inside)
@@ -729,17 +729,17 @@ def _name(
             else:
                 level = level.replace("high", "late").replace("low", "early") if feature.is_date else level
                 said = f"{level} {feature.name}"
-        before = told.get(feature.source, "")
+        before = phrases.get(feature.source, "")
         if " is not " in before and " is " in said:
-            # One value that it has tells more than those that it has not.
+            # One value that rows have is more informative than values that they do not have.
             about[feature.source] = [*about[feature.source], condition] if " is not " in said else [condition]
             said = f"{before} or {feature.value}" if " is not " in said else said
-            told[feature.source] = said
+            phrases[feature.source] = said
         first.append(condition)
-        told.setdefault(feature.source, said)
+        phrases.setdefault(feature.source, said)
         about.setdefault(feature.source, [condition])
-    words, used = [], set(told)
-    for source, said in told.items():
+    words, used = [], set(phrases)
+    for source, said in phrases.items():
         is_usual = _holds(about[source], columns)[inside].mean() >= _USUAL
         name = features[about[source][0].column].column or source
         is_value = said.startswith(f"{name} is ")
@@ -750,12 +750,12 @@ def _name(
     contrast, opposite = _contrast(columns, inside), opposites(features)
     for at in np.argsort(-np.abs(contrast), kind="stable"):
         feature, size = features[at], contrast[at]
-        # A column is said once.
+        # Each column is mentioned once.
         if feature.source in used or not size:
             continue
         share = (columns[inside, at] == 1).mean()
         if feature.value == "other" and (size < 0 or share <= 1 / 2):
-            # That some have them, or have not, tells as little.
+            # That some rows have "other" values, or do not, is not informative.
             continue
         if words and abs(size) < _LEAST_CONTRAST and ", ".join(words) not in taken:
             break

@@ -1,12 +1,12 @@
 """Unsupervised trees of binary splits that raise the objective of kernel k-means, as KAURI grows them.
 
 The objective is Σ_k ‖c_k‖² / m_k: c_k is the weighted sum of the features φ (n, r) of a cluster, m_k its weight. A
-split sends the two sides of a leaf to other clusters than its own. What that gains follows from sums over prefixes of
-the leaf's samples, in the order of each column: ‖s‖² of each side, and its products with the c_k. No kernel matrix is
-made.
+split sends the two sides of a leaf to other clusters than its own. Its gain follows from sums over prefixes of the
+leaf's samples, in the order of each column: ‖s‖² of each side, and its products with the c_k. No kernel matrix is
+computed.
 
-What a leaf gains by sending a side to a cluster holds until its own cluster or that one changes. Moves of both sides to
-two other clusters are looked at where what each side gains, while the other stays, says that they may be the best.
+The gain of sending a side of a leaf to a cluster stays valid until the leaf's own cluster or that one changes. Moves of
+both sides to two other clusters are only evaluated if an upper bound, from the gains of each side, is high enough.
 
 Reference: L. Ohl, P.-A. Mattei, M. Leclercq, A. Droit, F. Precioso, "Kernel KMeans clustering splits for end-to-end
 unsupervised decision trees", 2024.
@@ -23,17 +23,17 @@ from numpy.typing import NDArray
 from pollux.trees.splits import ELEMENTS, Array, Index, Order, scan_splits, square_sides
 
 NO_CHILD = -1
-# Leaves of more samples are split at so many quantiles of each column.
+# Leaves of more samples are split at this many quantiles of each column.
 _MOST_SPLITS = 2048
-# A gain below this share of the scatter of all samples is rounding.
+# A gain below this share of the total scatter is a rounding error.
 _NO_GAIN = 1e-12
-# A weight below this share of a cluster's is what rounding leaves of none.
+# A weight below this share of a cluster's weight is a rounding error of zero.
 _ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How large a tree may become; None: no limit."""
+    """Limits on the size of a tree; None: no limit."""
 
     n_clusters: int
     max_leaves: int | None = None
@@ -47,8 +47,8 @@ class Limits:
 class Nodes:
     """The nodes (m,) of a tree, parents before children: a sample goes left where its feature is at most the threshold.
 
-    Leaves have no children, −1. ``missing_left`` says where samples go whose feature is missing. ``cluster`` is that of
-    a leaf, ``weight`` that of a node's samples, and ``gain`` is by how much its split raised the objective.
+    Leaves have no children, −1. ``missing_left`` says whether missing values go left. ``cluster`` is that of a leaf,
+    ``weight`` that of a node's samples, and ``gain`` is by how much its split raised the objective.
     """
 
     feature: Index
@@ -65,12 +65,12 @@ class Nodes:
 
     @property
     def leaves(self) -> Index:
-        """The numbers of the leaves."""
+        """The indices of the leaves."""
         return np.flatnonzero(self.left == NO_CHILD)
 
     @property
     def depth(self) -> Index:
-        """How many splits are above each node, (m,)."""
+        """The number of splits above each node, (m,)."""
         depth = np.zeros(len(self), dtype=np.int64)
         for node in np.flatnonzero(self.left != NO_CHILD):
             depth[[self.left[node], self.right[node]]] = depth[node] + 1
@@ -91,7 +91,7 @@ class Nodes:
 
 
 class _Move(NamedTuple):
-    """A split of leaf number ``position``, and the clusters of its sides; −1 and −2 are new ones."""
+    """A split of the leaf at ``position``, and the clusters of its sides; −1 and −2 are new ones."""
 
     position: int
     gain: float
@@ -101,7 +101,7 @@ class _Move(NamedTuple):
 
 @dataclass(eq=False)
 class _Leaf:
-    """Samples ``start`` … ``stop`` of the order of each column, and what is known of their splits."""
+    """Samples ``start`` … ``stop`` in the order of each column, and cached sums over their splits."""
 
     node: int
     depth: int
@@ -112,27 +112,27 @@ class _Leaf:
     weight: float
     columns: Order
     is_final: bool
-    # Its valid splits (t,), the weights of their left sides, and ‖s‖² (2, t) of both.
+    # Valid splits (t,), the weights of their left sides, and ‖s‖² (2, t) of both sides.
     last: Index | None = None
     left: Array = field(default_factory=lambda: np.empty(0))
     squares: Array = field(default_factory=lambda: np.empty((2, 0)))
 
 
 class Growth:
-    """The state of a tree that grows: clusters and their sums, leaves, and the order of the samples in each column.
+    """The state of a growing tree: clusters and their sums, leaves, and the order of the samples in each column.
 
     Parameters
     ----------
     X : array of shape (n, d)
         The samples; they may hold NaN.
     features : array of shape (n, r)
-        Of mean zero; their products are the kernel.
+        Features of mean zero, whose products are the kernel.
     weight : array of shape (n,)
         Weights of the samples, all positive.
     limits : Limits
-        How large the tree may become.
+        Limits on the size of the tree.
     random : Generator
-        For the columns that a leaf may be split by, where those are limited.
+        Draws the columns that a leaf may be split by, if these are limited.
     """
 
     def __init__(self, X: Array, features: Array, weight: Array, limits: Limits, random: np.random.Generator) -> None:
@@ -140,11 +140,11 @@ class Growth:
         self.limits, self.random, self.weight, self.d = limits, random, weight, d
         self.features = features * weight[:, None]
         self.no_gain = _NO_GAIN * float(weight @ np.einsum("ij,ij->i", features, features))
-        # A column with gaps is there twice: its gaps are the largest values in one, the smallest in the other.
+        # A column with missing values is used twice: as the largest values in one copy, as the smallest in the other.
         gaps = np.flatnonzero(np.isnan(X).any(0))
         self.feature = np.concatenate([np.arange(d), gaps])
         self.has_gaps = np.isin(self.feature, gaps)
-        # The samples of each leaf stand together, in the order of each column.
+        # The samples of each leaf are contiguous, in the order of each column.
         self.values = np.ascontiguousarray(X.T[self.feature])
         self.order = np.empty(self.values.shape, dtype=np.int32)
         for column, values in enumerate(self.values):
@@ -152,12 +152,12 @@ class Growth:
             self.order[column] = order = np.argsort(values, kind="stable")
             values[:] = values[order]
         self.clusters = np.zeros(n, dtype=np.int64)
-        # Of the clusters: sums c, weights, ‖c‖², and products of the weighted features with c.
+        # Per cluster: sums c, weights, ‖c‖², and products of the weighted features with c.
         self.sums, self.sizes, self.squares = np.zeros((K, features.shape[1])), np.zeros(K), np.zeros(K)
         self.dots = np.zeros((n, K))
         self.nodes: list[list[Any]] = []
         self.leaves: list[_Leaf] = []
-        # For each leaf, as scan_splits writes them: gains, NaN where they are not known, and splits.
+        # For each leaf, as scan_splits writes them: gains, NaN if not computed, and splits.
         self.gains, self.splits = np.empty((0, K + 4)), np.empty((0, K + 4), dtype=np.int64)
         self._place_leaf(0, 0, n, 0, 0)
         self._add([0], [self.leaves[0]])
@@ -170,7 +170,7 @@ class Growth:
         return Nodes(*(np.array(values) for values in zip(*self.nodes, strict=True)))
 
     def _place_leaf(self, position: int, start: int, stop: int, cluster: int, depth: int) -> None:
-        """Make a leaf of samples, as the leaf of this number."""
+        """Create a leaf of samples, at this position."""
         limits, members = self.limits, self.order[0, start:stop]
         columns = np.arange(len(self.feature), dtype=np.int32)
         if limits.max_features is not None:
@@ -189,7 +189,7 @@ class Growth:
         self.leaves[position] = leaf
 
     def _add(self, clusters: list[int], leaves: list[_Leaf], sign: int = 1) -> None:
-        """Add leaves to clusters, or take them away; what was known of moves from or to these holds no longer."""
+        """Add leaves to clusters, or remove them; gains of moves from or to these clusters are invalidated."""
         for cluster, leaf in zip(clusters, leaves, strict=True):
             self.sums[cluster] += sign * leaf.sum
             self.sizes[cluster] += sign * leaf.weight
@@ -202,12 +202,12 @@ class Growth:
         self.gains[np.isin([leaf.cluster for leaf in self.leaves], clusters)] = np.nan
 
     def _find_move(self) -> _Move | None:
-        """The move that gains most; None where no move gains anything."""
+        """The move with the largest gain; None if no move has any."""
         K, is_used = len(self.sizes), self.sizes > 0
         own, weight = (np.array([getattr(leaf, name) for leaf in self.leaves]) for name in ("cluster", "weight"))
         is_final = np.array([leaf.is_final for leaf in self.leaves])
         rows, free = np.arange(len(own)), K - int(is_used.sum())
-        # No side gains more elsewhere than as a new cluster. Of a whole cluster two new ones are no more than one.
+        # No side gains more elsewhere than as a new cluster. For a whole cluster, two new ones are no better than one.
         is_open = np.repeat([[*(is_used & (free == 0)), free > 0, free > 1]], len(own), axis=0)
         is_open[rows, own] = is_open[is_final] = False
         is_open[self.sizes[own] - weight <= _ROUNDING * weight, -1] = False
@@ -237,7 +237,7 @@ class Growth:
         """The best of a move and of those that send both sides of a leaf to two of the clusters open (L, K) to it."""
         K, is_final = is_open.shape[1], [leaf.is_final for leaf in self.leaves]
         known, (alone, apart, _, excess) = self.gains[:, :K], self.gains[:, K:].T
-        # Both sides gain at most what each does while the other stays, and the excess.
+        # Upper bound: what both sides gain while the other stays, plus the largest excess over that.
         gains = np.where(is_open, np.where(np.isnan(known), alone[:, None], known), -np.inf)
         second, first = np.sort(gains, axis=1)[:, -2:].T
         bounds = np.where(is_final, -np.inf, np.minimum(apart, first + second + excess + self.no_gain))
@@ -254,14 +254,14 @@ class Growth:
         return best
 
     def _scan(self, position: int, targets: Index, pairs: bool = False) -> None:
-        """Find what the best splits of a leaf gain that send a side to each target, and both to two of them."""
+        """Compute the gains of the best splits of a leaf that send a side to each target, and both to two of them."""
         leaf = self.leaves[position]
         if leaf.last is None:
             self._prepare(leaf)
         assert leaf.last is not None
         own, rest = leaf.cluster, self.sums[leaf.cluster] - leaf.sum
         left = self.sizes[own] - leaf.weight
-        # What the cluster gains if it loses all samples of the leaf.
+        # The gain of the cluster if it loses all samples of the leaf.
         emptied = 0.0 if left <= _ROUNDING * leaf.weight else float(rest @ rest) / left
         emptied -= float(self.squares[own] / self.sizes[own])
         splits = (self.order, leaf.columns, leaf.last, leaf.start, leaf.stop, leaf.left, leaf.squares)
@@ -279,7 +279,7 @@ class Growth:
             is_valid[:, least - 1 : m - least] = values[:, least - 1 : m - least] < values[:, least : m - least + 1]
             last = np.flatnonzero(is_valid)
             if m > _MOST_SPLITS:
-                # The last valid split of each quantile.
+                # Keep the last valid split of each quantile.
                 quantile = last // m * _MOST_SPLITS + last % m * _MOST_SPLITS // m
                 last = last[np.diff(quantile, append=np.inf) > 0]
             found.append(first * m + last)
@@ -288,7 +288,7 @@ class Growth:
         leaf.left, leaf.squares = square_sides(*samples, self.features, self.weight, leaf.sum)
 
     def _make(self, move: _Move) -> None:
-        """Split a leaf: its samples change their clusters, and two leaves take its place."""
+        """Split a leaf: its samples change their clusters, and two leaves replace it."""
         leaf = self.leaves[move.position]
         assert leaf.last is not None
         column, last = divmod(int(leaf.last[move.split]), leaf.stop - leaf.start)
@@ -302,7 +302,7 @@ class Growth:
             part[:] = np.concatenate([part[on].reshape(len(part), -1) for on in (on_left, ~on_left)], axis=1)
         free = list(np.flatnonzero(self.sizes == 0))
         left, right = (int(free.pop(0)) if target < 0 else target for target in move.targets)
-        # Where no value was missing, one that is goes with most.
+        # If no value was missing, missing values of new samples go to the larger side.
         is_most = leaf.left[move.split] > leaf.weight / 2
         missing_left = column >= self.d or (not self.has_gaps[column] and bool(is_most))
         split = [int(self.feature[column]), _between(low, high), missing_left, len(self.nodes), len(self.nodes) + 1]
@@ -318,7 +318,7 @@ class Growth:
 def _between(low: float, high: float) -> float:
     """A threshold between two values: at least the lower one, and below the higher one."""
     if np.isinf(low) or np.isinf(high):
-        # Missing values are on one side, all others on the other.
+        # All missing values are on one side, all others on the other.
         return float(low if np.isinf(low) else high)
     middle = low / 2 + high / 2
     return float(middle if low <= middle < high else low)

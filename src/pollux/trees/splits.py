@@ -1,4 +1,4 @@
-"""Sums over the sides of all splits of a leaf, and what its best splits gain: compiled, or by NumPy where nothing was.
+"""Sums over the sides of all splits of a leaf, and the gains of its best splits: compiled, or by NumPy as a fallback.
 
 A leaf has m samples, in the order of each of c columns, and t splits: number j · m + i is after sample i of column j.
 """
@@ -16,14 +16,14 @@ Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 Order = NDArray[np.int32]
 
-# Numbers that are worked on at once.
+# Numbers that are processed at once.
 ELEMENTS = 1 << 21
 
 
 def square_sides(
     order: Order, columns: Order, last: Index, start: int, stop: int, features: Array, weight: Array, total: Array
 ) -> tuple[Array, Array]:
-    """Weights (t,) of the left sides, and ‖s‖² (2, t) of both, s being the sum of the features (n, r) of a side.
+    """Weights (t,) of the left sides, and ‖s‖² (2, t) of both, where s is the sum of the features (n, r) of a side.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def square_sides(
     columns, last : array of shape (c,), (t,)
         The columns that may be split, and the splits.
     features, weight : array of shape (n, r), (n,)
-        Of the samples; features are multiplied by the weights.
+        Those of the samples; features are multiplied by the weights.
     total : array of shape (r,)
         The sum of the features of the leaf.
     """
@@ -69,12 +69,12 @@ def scan_splits(
     gains: Array,
     splits: Index,
 ) -> None:
-    """Write what the best splits gain that send a side to each of C targets, and which they are, (K + 4,).
+    """Compute the gains of the best splits that send a side to each of C targets, and these splits, (K + 4,) each.
 
-    A split is 2 · number, or one more where it is the right side that goes. Other clusters are not written. Behind them
-    are a new cluster, two new ones, two of the targets where ``pairs``, and the most by which the last is beyond what
-    both sides gain where the other stays; the last of the splits is K · (target of the left side) + that of the right
-    one. Of splits that gain the same, but for a tolerance, the first one counts.
+    A split is stored as 2 · number, plus one if the right side moves. Other clusters are not written. The last entries
+    are those of a new cluster, of two new ones, of two of the targets if ``pairs``, and the largest excess of such a
+    pair over the gains of each side while the other stays; the last of the splits is K · (target of the left side) +
+    target of the right side. Of splits with equal gains, up to a tolerance, the first one is kept.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def scan_splits(
     own, weight : int, float
         The cluster and the weight of the leaf.
     emptied : float
-        What the cluster gains if it loses all samples of the leaf.
+        The gain of the cluster if it loses all samples of the leaf.
     targets : array of shape (C,)
         Other clusters, none of them empty.
     """
@@ -103,7 +103,7 @@ def scan_splits(
     before, size, norm = norms[every] / sizes[every], sizes[every], norms[every]
 
     def offer(kind: int, values: Array, first: int, sides: int) -> int:
-        """Take the first of the values (t, sides) that gain most, if it gains more than what was known: which it is."""
+        """Keep the first of the best values (t, sides), if it exceeds the known one; returns its index."""
         best = int((values >= values.max() - tolerance).argmax())
         if values.flat[best] <= gains[kind] + tolerance:
             return -1
@@ -116,7 +116,7 @@ def scan_splits(
             continue
         first, square = own_splits.start, squares[:, own_splits]
         sums = np.cumsum(dots[samples[..., None], every], axis=1).reshape(-1, C + 1)[at]
-        # Of both sides (2, t): weights, products, what the cluster loses, and what a side is worth elsewhere.
+        # Of both sides (2, t): weights, products, the loss of the cluster, and the value of a side elsewhere.
         w = np.stack([left[own_splits], weight - left[own_splits]])
         products = np.stack([sums, totals[every] - sums])
         loss = (norm[-1] - 2 * products[..., -1] + square) / (size[-1] - w) - before[-1]
@@ -128,7 +128,7 @@ def scan_splits(
         offer(K + 1, emptied + (square / w).sum(0), first, 1)
         gains[K + 3] = max(gains[K + 3], float((emptied - loss.sum(0)).max()))
         if pairs and C > 1:
-            # The best target of the right side, and the next best, for that of the left one may be the same.
+            # The best target of the right side, and the second best, in case the left side has the same.
             best, second = np.argsort(-worth[1], axis=1, kind="stable")[:, :2].T
             others = np.where(np.arange(C) == best[:, None], second[:, None], best[:, None])
             chosen = offer(K + 2, emptied + worth[0] + np.take_along_axis(worth[1], others, axis=1), first, C)

@@ -1,4 +1,4 @@
-"""GeminiTree: clusters that are told by a few questions about single columns."""
+"""GeminiTree: an unsupervised decision tree, whose clusters are defined by a few splits of single columns."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ FORMAT, VERSION = "pollux-tree", "1"
 class GeminiTree(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     """An unsupervised decision tree: binary splits of columns that raise the objective of kernel k-means (KAURI).
 
-    A split takes the samples of a leaf whose column is at most a threshold apart from the others, and sends one or both
-    parts to other clusters, new or old. The split that raises Σ σ(C²) / n(C) most is made first, σ(C²) being the sum of
-    the kernel over all pairs of a cluster of n(C) samples; this is the squared MMD between clusters and data.
+    A split divides the samples of a leaf by whether a column is at most a threshold, and sends one or both parts to
+    other clusters, new or old. The split that raises Σ σ(C²) / n(C) most is made first, where σ(C²) is the sum of the
+    kernel over all pairs of a cluster of n(C) samples; this is the squared MMD between clusters and data.
     Thresholds are in the units of X. A value may be missing (NaN): it goes to the better side.
 
     Clusters are numbered by decreasing size.
@@ -54,12 +54,12 @@ class GeminiTree(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         The kernel between samples, as for :func:`pollux.geometry.resolve`: ``"linear"``, ``"rbf"``, ``"graph"``, …
         One without features of its own is used through 256 features of Nyström's method.
     preprocessing : None, str, Scaling or transformer
-        What the kernel sees of X, as for :class:`GeminiClustering`. The splits see X itself. None: the values as they
-        are, the mean of a column where one is missing.
+        Preprocessing of X for the kernel, as for :class:`GeminiClustering`. The splits see X itself. None: no scaling,
+        and the mean of a column for missing values.
     max_leaves, max_depth : int or None
-        How many leaves, and how many splits from the root to a leaf; None: as many as raise the objective.
+        Maximum number of leaves, and of splits from the root to a leaf; None: as many as raise the objective.
     min_samples_split, min_samples_leaf : int
-        Samples that a leaf needs to be split, and those of either side.
+        Minimum number of samples of a leaf to be split, and of either side.
     max_features : int, float, "sqrt", "log2" or None
         Columns, or share of them, that are drawn for each leaf; None: all.
     random_state : int, RandomState or None
@@ -78,7 +78,7 @@ class GeminiTree(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     feature_importances_ : array of shape (d,)
         By how much the splits of each column raised the objective, as shares.
     encoding_ : TableEncoding or None
-        Of a data frame that holds more than numbers: how its columns are read.
+        How the columns of a data frame that holds more than numbers are read.
 
     References
     ----------
@@ -174,7 +174,7 @@ class GeminiTree(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def _limits(self) -> Limits:
-        """The limits, checked."""
+        """Validate the limits."""
         counts = {"n_clusters": 1, "max_leaves": 1, "max_depth": 1, "min_samples_split": 2, "min_samples_leaf": 1}
         for name, least in counts.items():
             value = getattr(self, name)
@@ -206,7 +206,7 @@ class GeminiTree(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         raise ValueError(f"max_features is a number or a share of columns, 'sqrt', 'log2' or None; not {given!r}.")
 
     def _features(self, X: Array, weight: Array, affinity: Any, seed: int) -> Array:
-        """Features (m, r) whose products are the kernel, of the m samples of positive weight."""
+        """Features (m, r) whose products are the kernel, for the m samples of positive weight."""
         selected = weight > 0
         if affinity is not None or (isinstance(self.kernel, str) and self.kernel == "precomputed"):
             given = check_affinity(affinity, "kernel")
@@ -228,7 +228,7 @@ class GeminiTree(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         if not is_scaling and not hasattr(preprocessing, "transform"):
             raise TypeError(f"preprocessing is None, a name, Scaling(…) or a transformer, not {preprocessing!r}.")
         if has_gaps and not is_scaling:
-            # Not every transformer fills gaps, and the kernel needs numbers.
+            # Not every transformer fills missing values, which the kernel does not allow.
             filling = FittedScaling.fit(X, "none", sample_weight=samples.sample_weight)
             X = prepared(X, filling, torch.float64, "cpu").flat() + filling.centre.numpy()
             samples = replace(samples, X=X)
@@ -238,7 +238,7 @@ class GeminiTree(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return features_of(geometry, prepared(X, scaling, torch.float64, "cpu"), seed=seed)
 
     def _validate(self, X: Any) -> tuple[Array, Array]:
-        """Samples such as those of the fit: what is split, (n, p), and what the kernel sees."""
+        """Validate samples such as those of the fit; returns what is split (n, p), and what the kernel sees."""
         check_is_fitted(self)
         if self.encoding_ is None:
             X = validate_data(self, fill_masked(X), reset=False, dtype=np.float64, ensure_all_finite="allow-nan")
@@ -251,7 +251,7 @@ class GeminiTree(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def _split_features(self) -> list[Feature]:
-        """What is split: a column of numbers, or whether another one has a value."""
+        """The features that are split: a column of numbers, or whether another column has a value."""
         names = getattr(self, "feature_names_in_", None)
         if self.encoding_ is None:
             return list(map(Feature, map(str, range(self.n_features_in_) if names is None else names)))
@@ -263,7 +263,7 @@ class GeminiTree(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return self.nodes_.cluster[leaves]
 
     def apply(self, X: Any) -> Index:
-        """The leaf of each sample, (n,), as its number among the nodes."""
+        """The leaf of each sample, (n,), as its index among the nodes."""
         values, _ = self._validate(X)
         return self.nodes_.apply(values)
 
@@ -294,7 +294,7 @@ class GeminiTree(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return shares
 
     def rules(self, feature_names: Sequence[str] | None = None) -> dict[int, list[str]]:
-        """What tells each cluster: for each of its leaves, by decreasing weight, the conditions that lead to it.
+        """The rules of each cluster: for each of its leaves, by decreasing weight, the conditions that lead to it.
 
         Examples
         --------
@@ -355,7 +355,7 @@ class GeminiTree(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         feature_names : sequence of str, optional
             Names of the columns, those of the data frame by default.
         ax : Axes, optional
-            Where to draw.
+            The axes to draw on.
         """
         check_is_fitted(self)
         try:
@@ -412,7 +412,7 @@ class GeminiTree(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """The tree that :meth:`save` wrote, as :func:`pollux.load` gives it too; nothing in the file is executed."""
+        """Load a tree that :meth:`save` wrote, as :func:`pollux.load` does too; nothing in the file is executed."""
         path = Path(path)
         damaged = f"{path} is not a whole model file"
         tensors, data = tensor_files.read(path, FORMAT, [VERSION], "model file")
@@ -454,13 +454,13 @@ _SCALING = "preprocessing__"
 
 
 def _plain(parameters: Mapping[str, Any]) -> dict[str, int | float | str | None]:
-    """Those parameters that are numbers or text."""
+    """The parameters that are numbers or text."""
     values = {name: value.item() if isinstance(value, np.generic) else value for name, value in parameters.items()}
     return {name: value for name, value in values.items() if isinstance(value, int | float | str)}
 
 
 class _Description(Struct):
-    """What a file of a tree says beside its tensors; a kernel that is a function is left out."""
+    """The metadata in a file of a tree, beside its tensors; a kernel that is a function is left out."""
 
     n_clusters: Size
     n_clusters_: Size
@@ -475,7 +475,7 @@ _KINDS = {"feature": "i", "threshold": "f", "missing_left": "b", "left": "i", "r
 
 
 def _check_nodes(nodes: Nodes, labels: NDArray[np.int64], description: _Description, p: int) -> None:
-    """Raise a ValueError where nodes are not a tree of the description, which splits p features."""
+    """Raise a ValueError if nodes are not a tree of the description, which splits p features."""
     count = len(nodes.feature)
     for name, kind in {**_KINDS, "weight": "f", "gain": "f"}.items():
         values = getattr(nodes, name)
@@ -490,7 +490,7 @@ def _check_nodes(nodes: Nodes, labels: NDArray[np.int64], description: _Descript
         raise ValueError("a child is before its parent")
     if labels.ndim != 1 or labels.dtype.kind != "i":
         raise ValueError("its labels are not whole numbers of rows")
-    # A cluster of which all samples went to others is only above leaves.
+    # A cluster that lost all of its samples to others occurs only at inner nodes.
     known = [
         (nodes.cluster, description.n_clusters),
         (np.append(nodes.cluster[~inner], labels), description.n_clusters_),
@@ -509,7 +509,7 @@ def describe_side(nodes: Nodes, node: int, is_left: bool, names: Sequence[str]) 
     name, threshold = names[int(nodes.feature[node])], float(nodes.threshold[node])
     column, _, value = name.rpartition("=")
     if math.isinf(threshold):
-        # One side holds the missing values, the other all others.
+        # A split between missing and present values.
         return f"{column or name} is {'missing' if is_left == bool(nodes.missing_left[node]) else 'there'}"
     if column and threshold == 0.5:
         return f"{column} is {'not ' if is_left else ''}{value}"
@@ -517,10 +517,10 @@ def describe_side(nodes: Nodes, node: int, is_left: bool, names: Sequence[str]) 
 
 
 def describe_path(nodes: Nodes, path: Sequence[tuple[int, bool]], names: Sequence[str]) -> str:
-    """The conditions of a path in words, those that a later one makes needless left out."""
+    """The conditions of a path in words, without those that a later one implies."""
     last: dict[tuple[int, bool, bool], str] = {}
     for node, is_left in path:
-        # That a value is there does not say how large it is.
+        # Conditions on presence and on size are kept apart.
         key = (int(nodes.feature[node]), is_left, math.isinf(nodes.threshold[node]))
         last.pop(key, None)
         last[key] = describe_side(nodes, node, is_left, names)
@@ -528,7 +528,7 @@ def describe_path(nodes: Nodes, path: Sequence[tuple[int, bool]], names: Sequenc
 
 
 def hard_rules(clustering: Any, feature_names: Sequence[str] | None = None) -> dict[int, list[str]]:
-    """The rules that a clustering by a soft tree comes to: of each cluster in use, its boxes of leaves, in units of X.
+    """The rules of a clustering by a soft tree at temperature zero: for each cluster in use its boxes, in units of X.
 
     Boxes beyond the range of the samples are left out.
 
@@ -568,7 +568,7 @@ def hard_rules(clustering: Any, feature_names: Sequence[str] | None = None) -> d
     if scaling is not None:
         centre, scale = scaling.centre.cpu(), scaling.scale.cpu().expand(d)
     cluster_of = torch.argsort(fitted.order.cpu()).tolist()
-    # Known labels keep their numbers, so that those in use may have holes; of streamed rows no labels are held.
+    # Known labels keep their numbers, so those in use may have holes; labels of streamed rows are not stored.
     labels = np.arange(len(cluster_of)) if fitted.given_labels is None else fitted.given_labels
     found: dict[int, list[str]] = {int(cluster): [] for cluster in np.unique(labels)}
     least, most = ([-math.inf] * d, [math.inf] * d) if fitted.range is None else fitted.range.tolist()
@@ -578,7 +578,7 @@ def hard_rules(clustering: Any, feature_names: Sequence[str] | None = None) -> d
             low, high = (float(end * scale[feature] + centre[feature]) for end in ends)
             name, is_bounded_below, is_bounded_above = given[feature], low >= least[feature], high < most[feature]
             if low >= most[feature] or high < least[feature]:
-                # No sample of the fit lies there.
+                # No sample of the fit lies in this box.
                 break
             if is_bounded_below and is_bounded_above:
                 parts.append(f"{low:.4g} < {name} <= {high:.4g}")

@@ -1,4 +1,4 @@
-"""How numbers, shares and dates are written for people."""
+"""Formatting of numbers, shares and dates as text."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _YEARS = re.compile(r"(^|[\W_])(year|yr|jahr|ann[eé]e|a[nñ]o|born|founded|sinc
 def number(value: float, extent: float | None = None) -> str:
     """Three significant digits and a true minus sign; whole numbers up to a million in full.
 
-    Within a range of an extent there are as many digits as matter in it.
+    With an extent, the number of digits is such that values within that range can be distinguished.
     """
     if not math.isfinite(value):
         return "–"
     if extent is not None and 0 < extent < math.inf and abs(value) < 1e-6 * extent:
-        # What rounding has left of zero.
+        # A rounding error of zero.
         value = 0.0
     size = abs(value)
     if extent is not None and 1e-3 <= extent < 1e6 and size < 1e6:
@@ -48,7 +48,7 @@ def percent(share: float, decimals: int = 0) -> str:
     """0.123 → '12%'; only exactly 0 and 1 read as 0% and 100%."""
     if not math.isfinite(share):
         return "–"
-    # Means of zeros and ones may miss 0 and 1 by a rounding error.
+    # Means of zeros and ones may differ from 0 and 1 by a rounding error.
     share = round(share, 12) + 0.0
     if share in (0, 1):
         return f"{100 * share:.0f}%"
@@ -61,7 +61,7 @@ def percent(share: float, decimals: int = 0) -> str:
 
 
 def as_date(years: float) -> str:
-    """2019.5 → '2019-07-02'; years are those of the calendar on average, as dates are encoded."""
+    """2019.5 → '2019-07-02'; years have the average length of the calendar, as in the encoding of dates."""
     try:
         day = datetime.datetime(1970, 1, 1) + datetime.timedelta(days=(years - 1970) * 365.2425)
     except (OverflowError, ValueError):
@@ -70,7 +70,7 @@ def as_date(years: float) -> str:
 
 
 def write_value(value: float, feature: Feature, extent: float | None = None) -> str:
-    """A value of a feature: a date, a year without a comma, or a number to the digits that matter in an extent."""
+    """A value of a feature as text: a date, a year without a comma, or a number rounded to the extent."""
     if feature.is_date:
         return as_date(value) if math.isfinite(value) else "–"
     if 1000 <= abs(value) < 3000 and counts_years(feature):
@@ -79,12 +79,12 @@ def write_value(value: float, feature: Feature, extent: float | None = None) -> 
 
 
 def counts_years(feature: Feature) -> bool:
-    """Whether numbers of a feature are years, by its name."""
+    """Whether numbers of a feature are years, judged by its name."""
     return _YEARS.search(feature.name) is not None
 
 
 def mark_shares(values: NDArray[np.float64], features: tuple[Feature, ...]) -> tuple[Feature, ...]:
-    """The features of columns (n, p), of which those of nothing but zeros and ones say what a one stands for."""
+    """The features of columns (n, p); those that only hold zeros and ones get the value that a one stands for."""
     marked = []
     for feature, column in zip(features, values.T, strict=True):
         known = column[~np.isnan(column)]
