@@ -105,10 +105,10 @@ def sizes() -> list[Line]:
 def rules_of(seen: NDArray[np.float64], other: NDArray[np.float64], K: int) -> tuple[list[float], float]:
     """Return fidelity, that on other rows, stated minus true precision and coverage; and seconds."""
     model = make_pipeline(SimpleImputer(), StandardScaler(), KMeans(K, n_init=3, random_state=0)).fit(seen)
-    told, seconds = timed(lambda: explain(model, seen))
+    explanation, seconds = timed(lambda: explain(model, seen))
     labels = model.predict(other)
     off, weight = [], []
-    for rule in told.rules:
+    for rule in explanation.rules:
         inside, holds = labels == rule.cluster, np.ones(len(other), dtype=bool)
         for column, low, high, missing in rule.bounds:
             values = other[:, number_of(column)]
@@ -117,9 +117,9 @@ def rules_of(seen: NDArray[np.float64], other: NDArray[np.float64], K: int) -> t
             both = (holds & inside).sum()
             off.append([rule.precision - both / holds.sum(), rule.coverage - both / inside.sum()])
             weight.append(rule.size)
-    columns = [number_of(column) for column in told.feature_names]
-    on_others = float((told.tree.predict(other[:, columns]) == labels).mean())
-    return [told.fidelity, on_others, *np.average(off, axis=0, weights=weight)], seconds
+    columns = [number_of(column) for column in explanation.feature_names]
+    on_others = float((explanation.tree.predict(other[:, columns]) == labels).mean())
+    return [explanation.fidelity, on_others, *np.average(off, axis=0, weights=weight)], seconds
 
 
 def f1(selected: Any, informative: int) -> float:

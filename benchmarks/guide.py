@@ -220,20 +220,20 @@ def confidence() -> list[Line]:
     found = []
     for name in (name for name in DEVELOPMENT if name in table_names()):
         (X, y), rng = _development(name), np.random.default_rng(1)
-        K, X, held = len(np.unique(y)), X[::2], X[1::2]
+        K, X, held_out = len(np.unique(y)), X[::2], X[1::2]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             clustering = GeminiClustering(K, random_state=0).fit(X).assess(X)
-            labels, agreement = clustering.predict(held), np.zeros(len(held))
+            labels, agreement = clustering.predict(held_out), np.zeros(len(held_out))
             for seed in range(20):
                 some = rng.permutation(len(X))[: round(0.8 * len(X))]
-                others = GeminiClustering(K, random_state=100 + seed).fit(X[some]).predict(held)
+                others = GeminiClustering(K, random_state=100 + seed).fit(X[some]).predict(held_out)
                 agreement += (align_labels(labels, others, K) == labels) / 20
-            predicted = clustering.predict_confidence(held), clustering.predict_proba(held).max(1)
+            predicted = clustering.predict_confidence(held_out), clustering.predict_proba(held_out).max(1)
         errors = [calibration_error(each, agreement) for each in predicted]
         sure, likely = (float(each.mean()) for each in predicted)
         found.append([agreement.mean(), sure, errors[0], likely, errors[1]])
-        lines.append((name, f"{len(held):,}", *(f"{value:.3f}" for value in found[-1])))
+        lines.append((name, f"{len(held_out):,}", *(f"{value:.3f}" for value in found[-1])))
         print(*lines[-1], file=sys.stderr, flush=True)
     return [*lines, ("mean", "", *(f"{value:.3f}" for value in np.mean(found, axis=0)))]
 

@@ -196,8 +196,8 @@ def record(benchmark: str, part: str, rows: Sequence[Row], where: str) -> None:
 
 def _commit() -> str:
     """Return the commit that is checked out, with a + if files were changed."""
-    told = [["git", "rev-parse", "--short", "HEAD"], ["git", "status", "--porcelain", "--", "src"]]
-    head, changed = (subprocess.run(one, cwd=ROOT, capture_output=True, text=True).stdout.strip() for one in told)
+    commands = [["git", "rev-parse", "--short", "HEAD"], ["git", "status", "--porcelain", "--", "src"]]
+    head, changed = (subprocess.run(one, cwd=ROOT, capture_output=True, text=True).stdout.strip() for one in commands)
     return head + "+" * bool(changed)
 
 

@@ -148,26 +148,29 @@ def answers(seeds: Iterable[int]) -> dict[tuple[str, str, int], dict[str, list[i
     for seed in seeds:
         for data in all_data(seed):
             rows, start = StandardScaler().fit_transform(data.X), perf_counter()
-            told = found.setdefault((data.kind, data.name, data.number), {name: [] for name in METHODS})
+            by_method = found.setdefault((data.kind, data.name, data.number), {name: [] for name in METHODS})
             for name, method in METHODS.items():
-                told[name].append(method(rows, seed))
-            figures = ", ".join(f"{name} {given[-1]}" for name, given in told.items())
-            print(f"{data.name} ({data.number}): {figures}; {perf_counter() - start:.0f} s", file=sys.stderr)
+                by_method[name].append(method(rows, seed))
+            latest = ", ".join(f"{name} {given[-1]}" for name, given in by_method.items())
+            print(f"{data.name} ({data.number}): {latest}; {perf_counter() - start:.0f} s", file=sys.stderr)
     return found
 
 
 def table(found: dict[tuple[str, str, int], dict[str, list[int]]]) -> list[tuple[str, ...]]:
     """Return the answers for each data set, and for each kind how many are the known number."""
     lines = [
-        (name, str(number), *(" ".join(map(str, given)) for given in told.values()))
-        for (_, name, number), told in found.items()
+        (name, str(number), *(" ".join(map(str, given)) for given in by_method.values()))
+        for (_, name, number), by_method in found.items()
     ]
     for kind in dict.fromkeys(kind for kind, _, _ in found):
-        parts = [(number, told) for (one, _, number), told in found.items() if one == kind]
-        right = [sum(given == number for number, told in parts for given in told[name]) for name in METHODS]
-        asked = sum(len(told["Pollux"]) for _, told in parts)
+        parts = [(number, by_method) for (one, _, number), by_method in found.items() if one == kind]
+        right = [sum(given == number for number, by_method in parts for given in by_method[name]) for name in METHODS]
+        asked = sum(len(by_method["Pollux"]) for _, by_method in parts)
         lines.append((f"{kind}: the known number", f"of {asked}", *map(str, right)))
-        near = [sum(abs(given - number) <= 1 for number, told in parts for given in told[name]) for name in METHODS]
+        near = [
+            sum(abs(given - number) <= 1 for number, by_method in parts for given in by_method[name])
+            for name in METHODS
+        ]
         lines.append((f"{kind}: within one", f"of {asked}", *map(str, near)))
     return lines
 

@@ -59,7 +59,7 @@ _SHARE_OF_MEMORY = 0.8
 # Slow imports, done once before the workers start; torch's optimisers import torch._dynamo.
 _PRELOADED = ["pollux.lab.paper", "pollux.lab.quality.benchmark", "torch._dynamo", "gemclus.linear"]
 # Packages whose code does not affect the result of a training.
-_NO_TRAINING = ("app", "lab", "report", "selection")
+_NOT_FOR_TRAINING = ("app", "lab", "report", "selection")
 
 
 @dataclass(frozen=True)
@@ -253,7 +253,7 @@ class _Worker:
         self._timeout = limits.timeout
         self.pipe, theirs = context.Pipe()
         self._process = context.Process(target=_work, args=(theirs, folder, limits), daemon=True)
-        with _ctrl_c_held():
+        with _delayed_ctrl_c():
             self._process.start()
         theirs.close()
         self._ended = False
@@ -308,7 +308,7 @@ class _Worker:
 
 
 @contextlib.contextmanager
-def _ctrl_c_held() -> Iterator[None]:
+def _delayed_ctrl_c() -> Iterator[None]:
     """Delay Ctrl-C until the end of the block, and block it in processes that are started in the block.
 
     A terminal sends Ctrl-C to all processes; only the main process handles it, and kills the workers.
@@ -482,7 +482,7 @@ def code_digest() -> str:
     digest = hashlib.sha256(" ".join(libraries).encode())
     for path in sorted(root.rglob("*")):
         name = path.relative_to(root)
-        if path.suffix in (".py", ".cpp", ".hpp") and name.parts[0] not in _NO_TRAINING:
+        if path.suffix in (".py", ".cpp", ".hpp") and name.parts[0] not in _NOT_FOR_TRAINING:
             digest.update(str(name).encode())
             digest.update(path.read_bytes())
     return digest.hexdigest()[:16]

@@ -71,7 +71,7 @@ def read(path: Path) -> dict[str, Record]:
     if not path.exists():
         return {}
     lines = path.read_bytes().split(b"\n")
-    if _is_torn(lines[-1]):
+    if _is_incomplete(lines[-1]):
         lines.pop()
     found = {}
     for number, line in enumerate(lines, 1):
@@ -96,7 +96,7 @@ def append(path: Path, record: Record) -> None:
             # line is written in one call.
             with contextlib.suppress(OSError):
                 fcntl.flock(file, fcntl.LOCK_EX)
-        end = _mend_end(file)
+        end = _repair_end(file)
         try:
             _write(file, line)
         except OSError:
@@ -111,12 +111,12 @@ def _write(file: IO[bytes], line: bytes) -> None:
         line = line[file.write(line) :]
 
 
-def _mend_end(file: IO[bytes]) -> int:
+def _repair_end(file: IO[bytes]) -> int:
     """Remove an incomplete last line, or add a missing newline; return the size of the file."""
     file.seek(0)
     content = file.read()
     size, last = len(content), content[content.rfind(b"\n") + 1 :]
-    if _is_torn(last):
+    if _is_incomplete(last):
         size -= len(last)
         file.truncate(size)
     elif last:
@@ -125,7 +125,7 @@ def _mend_end(file: IO[bytes]) -> int:
     return size
 
 
-def _is_torn(last: bytes) -> bool:
+def _is_incomplete(last: bytes) -> bool:
     """Whether the text after the last newline is an incomplete record, left by a program that was killed."""
     # After a power failure, the line may be padded with zeros.
     written = last.rstrip(b"\0")

@@ -188,7 +188,7 @@ def choose(
         protocol = experiment.protocol(profile)
         kept: dict[str, list[Any]] = {name: [] for name, _ in wanted}
         for name, text in wanted:
-            kept[name] += _meant(text, protocol.values.get(name, []))
+            kept[name] += _matching_values(text, protocol.values.get(name, []))
         changed = {name: _new_value(name, text, experiment) for name, text in values}
         protocol = protocol.restricted(kept, changed, runs)
         if protocol.grid:
@@ -209,15 +209,15 @@ def _check_value(name: str, text: str, experiments: Sequence[Experiment], profil
     """Raise an InputError if no setting has the value; say so if another profile has it."""
     pairs = [(key, protocol.values.get(name, [])) for one in experiments for key, protocol in one.protocols.items()]
     here = [value for key, values in pairs if key == profile for value in values]
-    if _meant(text, here):
+    if _matching_values(text, here):
         return
     known = list(dict.fromkeys(map(str, here)))
-    elsewhere = [key for key, values in pairs if _meant(text, values)]
+    elsewhere = [key for key, values in pairs if _matching_values(text, values)]
     hint = f" --profile {elsewhere[0]} has them." if elsewhere else did_you_mean(text, known)
     raise InputError(f"No settings of {_listed(experiments)} have {name}={text}.{hint} {name} is: {', '.join(known)}.")
 
 
-def _meant(text: str, values: Collection[Any]) -> list[Any]:
+def _matching_values(text: str, values: Collection[Any]) -> list[Any]:
     """Return the values that the text denotes: 0 denotes 0.0, and 1e-6 denotes 1e-06."""
     parsed = _parse(text)
     return [value for value in values if text == str(value) or (type(parsed) is not str and parsed == value)]
@@ -239,8 +239,8 @@ def _new_value(name: str, text: str, experiment: Experiment) -> Any:
         # Only other experiments have the setting.
         return None
     if name not in FREE:
-        if meant := _meant(text, values):
-            return meant[0]
+        if matching := _matching_values(text, values):
+            return matching[0]
         known = list(dict.fromkeys(map(str, values)))
         raise InputError(
             f"--set {name}={text}: {name} is one of {', '.join(known)}; other values have no place in the tables."

@@ -353,7 +353,7 @@ def draw_sets(board: Leaderboard) -> Figure:
         shift = 0.5 * (number / max(len(board.methods) - 1, 1) - 0.5)
         aris = board.aris(method)
         heights = [at + shift for at, one_set in enumerate(board.sets) if one_set.name in aris]
-        ax.scatter(list(aris.values()), heights, label=title_of(method), **_look(method, number))
+        ax.scatter(list(aris.values()), heights, label=title_of(method), **_marker_style(method, number))
     ax.set_yticks(range(len(board.sets)), [_plain(one_set.name) for one_set in board.sets], color=INK)
     ax.set_ylim(len(board.sets) - 0.5, -0.5)
     ax.set_xlim(left=min(0.0, ax.get_xlim()[0]))
@@ -383,7 +383,7 @@ def draw_differences(board: Leaderboard) -> Figure:
         for row in rank_methods(part):
             if row.difference is not None:
                 at, ends = methods.index(row.method), [row.difference.low, row.difference.high]
-                look = _look(row.method, at)
+                look = _marker_style(row.method, at)
                 if not math.isnan(row.difference.low):
                     ax.plot(ends, [at, at], color=look["color"], linewidth=2, solid_capstyle="round")
                 ax.scatter([row.difference.mean], [at], **look)
@@ -398,7 +398,7 @@ def _plain(name: str) -> str:
     return name.replace("$", r"\$")
 
 
-def _look(method: str, number: int) -> dict[str, Any]:
+def _marker_style(method: str, number: int) -> dict[str, Any]:
     """Return colour, marker, size and order of a method, the same in all figures; ours is drawn last and largest."""
     at = list(METHODS).index(method) if method in METHODS else len(METHODS) + number
     is_ours = method == "pollux"
